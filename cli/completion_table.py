@@ -742,7 +742,7 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             ],
         ),
         "table": (
-            "List, query, compact and drop the tables that ingestion supervisors publish.",
+            "List, query, compact, overwrite and drop the tables that ingestion...",
             [],
         ),
         "table compact": (
@@ -779,6 +779,18 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             "List the tables with their published files and rows.",
             [
                 ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "table overwrite": (
+            "Put the rows of a query in the place of all rows of a table between two...",
+            [
+                ("name", "", False),
+                ("sql", "", False),
+                ("--start", "", False),
+                ("--end", "", False),
+                ("--dry-run", "flag", False),
+                ("-y --yes", "flag", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),

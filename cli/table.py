@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import attrs
 import click
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+Bounds: TypeAlias = tuple[int | None, int | None]
+"""Start and end in ms since 1970; None: unbounded."""
+
+TIMES: Final = "A time in ms since 1970 or such as 2026-11-20T12:30:00Z."
+
 COLUMNS: Final = ("name", "intervals", "files", "rows", "bytes", "first_ms", "last_ms")
 INTERVAL_COLUMNS: Final = ("start_ms", "end_ms", "version", "files", "rows", "bytes")
 QUERY_ROWS: Final = 1_000
@@ -33,7 +38,7 @@ QUERY_ROWS: Final = 1_000
 
 @click.group(cls=CommandGroup)
 def table() -> None:
-    """List, query, compact and drop the tables that ingestion supervisors publish.
+    """List, query, compact, overwrite and drop the tables that ingestion supervisors publish.
 
     Examples:
         eventproc table list
@@ -43,9 +48,8 @@ def table() -> None:
 
 def bounds_options(command: F) -> F:
     """Decorator of commands that take `start` and `end`, texts of times."""
-    times = "A time in ms since 1970 or such as 2026-11-20T12:30:00Z."
-    command = click.option("--end", metavar="TIME", help=f"Only rows before it. {times}")(command)
-    return click.option("--start", metavar="TIME", help=f"Only rows from it on. {times}")(command)
+    command = click.option("--end", metavar="TIME", help=f"Only rows before it. {TIMES}")(command)
+    return click.option("--start", metavar="TIME", help=f"Only rows from it on. {TIMES}")(command)
 
 
 @table.command("list")
@@ -107,9 +111,7 @@ def query(settings: Settings, sql: str, realtime: bool, limit: int, output: str)
         eventproc table query "SELECT * FROM clicks ORDER BY __time DESC" --realtime --limit 10 --output json
     """
     with _attached(settings) as ep:
-        for each in ep.tables():
-            ep.table(each.name, realtime=realtime).createOrReplaceTempView(f"`{each.name}`")
-        found = ep.spark.sql(sql).limit(limit)
+        found = _queried(ep, sql, realtime=realtime).limit(limit)
         rows = [_plain(row.asDict(recursive=True)) for row in found.collect()]
         show_rows(rows, found.columns, output)
 
@@ -137,6 +139,38 @@ def compact(settings: Settings, name: str, start: str | None, end: str | None, o
 
 @table.command()
 @click.argument("name")
+@click.argument("sql")
+@click.option("--start", required=True, metavar="TIME", help=f"Beginning of the first interval. {TIMES}")
+@click.option("--end", required=True, metavar="TIME", help=f"End of the last interval. {TIMES}")
+@destructive
+@output_option()
+@pass_settings
+def overwrite(
+    settings: Settings, name: str, sql: str, start: str, end: str, yes: bool, dry_run: bool, output: str
+) -> None:
+    """Put the rows of a query in the place of all rows of a table between two times, in one transaction.
+
+    The query is Spark SQL over the tables, as for `query`; its columns are those of the table. The times are borders of
+    the table's intervals. What supervisors publish meanwhile stays. Needs the extra `spark`.
+
+    Examples:
+        eventproc table overwrite clicks "SELECT * FROM clicks WHERE ms > 0" --start 2026-11-20 --end 2026-11-21
+    """
+    start_ms, end_ms = parse_time(start), parse_time(end)
+    look = partial(_would, what="overwrite", name=name, bounds=(start_ms, end_ms))
+    if is_confirmed(settings, Consent(yes, dry_run), f"Overwrite rows of table {name}", look, output):
+        with _attached(settings) as ep:
+            rows = _queried(ep, sql)
+            within = rows.where(
+                f"__time >= timestamp_millis({start_ms}) AND __time < timestamp_millis({end_ms})"
+            )
+            done = ep.overwrite_table(name, within, start=start_ms, end=end_ms)
+        text = f"overwrote {done.rows_before} rows of {name} with {done.rows_after}"
+        show_done(settings, {"done": "overwrite", "target": name, **attrs.asdict(done)}, output, text)
+
+
+@table.command()
+@click.argument("name")
 @bounds_options
 @destructive
 @output_option()
@@ -154,14 +188,7 @@ def drop(
     """
     bounds = _bounds(start, end)
 
-    async def look(ep: Eventproc) -> Row:
-        def count(tx: Tx) -> Row:
-            find_table(tx, name)
-            found = [each for each in used_files(tx, name) if _lies_in(each.start_ms, each.end_ms, bounds)]
-            sizes = {"rows": sum(each.rows for each in found), "bytes": sum(each.bytes for each in found)}
-            return {"dry_run": True, "would": "drop", "target": name, "files": len(found), **sizes}
-
-        return await ep.db.read(count)
+    look = partial(_would, what="drop", name=name, bounds=bounds)
 
     async def act(ep: Eventproc) -> int:
         def remove(tx: Tx) -> int:
@@ -180,11 +207,30 @@ def drop(
         )
 
 
-def _bounds(start: str | None, end: str | None) -> tuple[int | None, int | None]:
+async def _would(ep: Eventproc, *, what: str, name: str, bounds: Bounds) -> Row:
+    """Return what a change of the intervals within bounds would remove."""
+
+    def count(tx: Tx) -> Row:
+        find_table(tx, name)
+        found = [each for each in used_files(tx, name) if _lies_in(each.start_ms, each.end_ms, bounds)]
+        sizes = {"rows": sum(each.rows for each in found), "bytes": sum(each.bytes for each in found)}
+        return {"dry_run": True, "would": what, "target": name, "files": len(found), **sizes}
+
+    return await ep.db.read(count)
+
+
+def _queried(ep: AttachedEventproc, sql: str, *, realtime: bool = False) -> Any:
+    """Return the DataFrame of a query over the tables."""
+    for each in ep.tables():
+        ep.table(each.name, realtime=realtime).createOrReplaceTempView(f"`{each.name}`")
+    return ep.spark.sql(sql)
+
+
+def _bounds(start: str | None, end: str | None) -> Bounds:
     return (None if start is None else parse_time(start), None if end is None else parse_time(end))
 
 
-def _lies_in(start_ms: int, end_ms: int, bounds: tuple[int | None, int | None]) -> bool:
+def _lies_in(start_ms: int, end_ms: int, bounds: Bounds) -> bool:
     low, high = bounds
     return (low is None or start_ms >= low) and (high is None or end_ms <= high)
 
@@ -194,7 +240,7 @@ def _row(found: TableSummary) -> Row:
     return {**row, "first_ms": row.pop("min_ms"), "last_ms": row.pop("max_ms")}
 
 
-def _described(tx: Tx, *, name: str, bounds: tuple[int | None, int | None]) -> Row:
+def _described(tx: Tx, *, name: str, bounds: Bounds) -> Row:
     intervals: dict[int, Row] = {}
     row = _row(find_table(tx, name))
     for file in used_files(tx, name, *bounds):

@@ -65,7 +65,7 @@ from eventproc.store.model.group_errors import (
     ShareStreamsDeleted,
     TooManyCheckpoints,
 )
-from eventproc.store.model.ingestion_errors import InvalidSpec, TaskFenced
+from eventproc.store.model.ingestion_errors import InvalidSpec, TableChanged, TaskFenced
 from eventproc.store.model.metadata_errors import HistoryCompacted, StaleVersion
 
 TYPE_CHECKING = False  # imported when first used: they bring the engine of the processors with them
@@ -134,6 +134,7 @@ __all__ = [
     "StreamNotSealed",
     "StreamReplaced",
     "StreamSealed",
+    "TableChanged",
     "TaskFenced",
     "TooManyCheckpoints",
     "TransactionAborted",

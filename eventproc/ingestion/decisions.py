@@ -13,6 +13,7 @@ import attrs
 from eventproc.ingestion.actions import (
     CountTask,
     Decision,
+    DropIntervals,
     EndSupervisor,
     ForgetOffsets,
     HoldEvents,
@@ -171,6 +172,7 @@ class SupervisorRun:
         if not self.situation.stopping and not self.idle:
             self._create_groups()
             self._create_tasks()
+        self._drop_old_intervals()
         self._measure()
         return self._finish()
 
@@ -455,7 +457,12 @@ class SupervisorRun:
                 if replica not in taken:
                     self.state.create_task(group, replica)
 
-    # Measuring and the end of a run
+    # Retention, measuring and the end of a run
+
+    def _drop_old_intervals(self) -> None:
+        """Drop the intervals of the table that are older than its retention."""
+        if (before_ms := self.view.drop_before_ms) is not None:
+            self.state.actions.append(DropIntervals(self.spec.schema.datasource, before_ms))
 
     def _measure(self) -> None:
         """Take a sample of the lag, and ask the autoscaler, when these are due."""

@@ -27,6 +27,7 @@ from eventproc.store.ingestion import (
     spec_versions,
     waiting_notices,
 )
+from eventproc.store.ingestion.published import has_intervals_before
 from eventproc.store.ingestion.supervisors import (
     read_memory,
     write_memory,
@@ -117,6 +118,10 @@ def read_situation(
         is_alive=is_alive,
         with_lags=with_lags,
     )
+    if spec.retention_ms is not None:
+        before_ms = tx.now_ms - spec.retention_ms
+        if has_intervals_before(tx, spec.schema.datasource, before_ms):
+            view = attrs.evolve(view, drop_before_ms=before_ms)
     return Situation(
         view=view, spec=spec, version=newest.version, terminated=versions[0].text is None, memory=memory
     )

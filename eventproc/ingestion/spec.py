@@ -14,7 +14,7 @@ from typing import Any, Final, Self, cast
 
 import attrs
 
-from eventproc.ingestion.spec_reader import Problems, parse_text, read_object
+from eventproc.ingestion.spec_reader import Problems, join_path, parse_text, read_object
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.short_repr import short_repr_of_fields
@@ -250,7 +250,9 @@ class SupervisorSpec:
     """The spec of a supervisor: streams in, a table out.
 
     id: unique name of the supervisor; "" (default): the datasource. suspended: whether it ends its tasks and creates
-    none. Made directly, or with `parse` from a file; `ep.submit_supervisor` validates both.
+    none. retention_ms: age, counted from the end of its interval, at which the supervisor drops an interval of the
+    table, of any supervisor; None (default): never. Made directly, or with `parse` from a file;
+    `ep.submit_supervisor` validates both.
     """
 
     __repr__ = short_repr_of_fields
@@ -260,6 +262,7 @@ class SupervisorSpec:
     tuning: TuningConfig = attrs.field(factory=TuningConfig)
     id: str = ""
     suspended: bool = False
+    retention_ms: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -297,6 +300,11 @@ class SupervisorSpec:
         _check_io(spec.io, problems)
         _check_schema(spec.schema, problems)
         _check_tuning(spec.tuning, problems)
+        _check_least(spec, "", problems, 1, "retention_ms")
+        if spec.retention_ms is not None and spec.schema.segment_granularity is Granularity.ALL:
+            problems.add(
+                "retention_ms", "an interval of segment_granularity all never ends; choose a shorter one"
+            )
         problems.check(spec.id or spec.schema.datasource)
         return spec
 
@@ -444,4 +452,4 @@ def _check_least(value: object, path: str, problems: Problems, least: int, *name
     for name in names:
         held = getattr(value, name)
         if held is not None and held < least:
-            problems.add(f"{path}.{name}", f"it must be at least {least}, not {held}")
+            problems.add(join_path(path, name), f"it must be at least {least}, not {held}")

@@ -89,7 +89,7 @@ def read_object(kind: type[T], plain: object, path: str, problems: Problems) -> 
             given[name] = read_value(types_of[name], value, at, problems, ms=name.endswith("_ms"))
     for name, field in fields.items():
         if field.default is attrs.NOTHING and name not in given:
-            problems.add(_join(path, name), "required")
+            problems.add(join_path(path, name), "required")
     return kind(**given) if len(problems.found) == before else None
 
 
@@ -98,7 +98,7 @@ def _items(
 ) -> Iterator[tuple[str, object, str]]:
     """Yield (key, value, path) of an object, and of the objects in it that Druid has around some of its fields."""
     for key, value in plain.items():
-        at = _join(path, str(key))
+        at = join_path(path, str(key))
         if (kind.__name__, str(key)) not in INLINE:
             yield str(key), value, at
         elif isinstance(value, Mapping):
@@ -173,7 +173,8 @@ def _field_name(key: str, fields: Mapping[str, object]) -> str | None:
     return None
 
 
-def _join(path: str, key: str) -> str:
+def join_path(path: str, key: str) -> str:
+    """Return the path of a field in the object at `path`, which is "" for the spec."""
     return f"{path}.{key}" if path else key
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventproc.spark.attached import AttachedEventproc, attach
-    from eventproc.spark.ingestion.tables import Compaction
+    from eventproc.spark.ingestion.tables import Compaction, Overwriting
     from eventproc.spark.java import Java, find_java, prepare
     from eventproc.spark.jobs import job
     from eventproc.spark.queries import QueryDescription, QueryState, SparkQuery, StreamLag
@@ -23,6 +23,7 @@ _WHERE = {
     "AttachedEventproc": "eventproc.spark.attached",
     "Compaction": "eventproc.spark.ingestion.tables",
     "Java": "eventproc.spark.java",
+    "Overwriting": "eventproc.spark.ingestion.tables",
     "QueryDescription": "eventproc.spark.queries",
     "QueryState": "eventproc.spark.queries",
     "SparkQuery": "eventproc.spark.queries",
@@ -41,6 +42,7 @@ __all__ = [
     "AttachedEventproc",
     "Compaction",
     "Java",
+    "Overwriting",
     "QueryDescription",
     "QueryState",
     "SparkQuery",

@@ -26,7 +26,7 @@ from eventproc.processors import GRACE_MS, App, ProcessorFailed
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
 from eventproc.spark.foreach_batch import BatchWriter
-from eventproc.spark.ingestion.tables import Compaction, Moment, Tables
+from eventproc.spark.ingestion.tables import Compaction, Moment, Overwriting, Tables
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.queries import QueryDescription, SparkQuery, describe_queries
 from eventproc.spark.query_publisher import Change, QueryListener, QueryPublisher
@@ -272,6 +272,34 @@ class AttachedEventproc(BlockingEventproc):
         Cost: a job of Spark that reads and writes the files, and one transaction.
         """
         return self._tables.compact(name, start=start, end=end)
+
+    def overwrite_table(self, name: str, rows: DataFrame, *, start: Moment, end: Moment) -> Overwriting:
+        """Put rows in the place of everything that a table holds in [start, end), in one transaction.
+
+        The rows get a new version of each interval. What supervisors publish after the call began stays beside them,
+        and compaction keeps both.
+
+            hour = ep.table("clicks", start="2026-01-31T10", end="2026-01-31T11")
+            ep.overwrite_table("clicks", hour.where("page <> 'robots'"), start="2026-01-31T10", end="2026-01-31T11")
+
+        Args:
+            name: The table.
+            rows: Its new rows, with the columns of the table, `__time` included; rolled up again if the table is.
+            start: The beginning of an interval of the table's segment granularity.
+            end: The end of one.
+
+        Returns:
+            What changed.
+
+        Raises:
+            NotFound: There is no such table.
+            InvalidArgument: A column or the time of a row is missing; a row, or an interval of the table, reaches
+                beyond the bounds.
+            TableChanged: What the table held was compacted, overwritten or dropped meanwhile; nothing changed.
+
+        Cost: two jobs of Spark that write the rows, one that looks at their times, and one transaction.
+        """
+        return self._tables.overwrite(name, rows, start=start, end=end)
 
     def drop_table(self, name: str, *, start: Moment | None = None, end: Moment | None = None) -> int:
         """Remove the rows of a table; with bounds, of the intervals that lie within them. Return how many files.

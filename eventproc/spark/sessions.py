@@ -11,6 +11,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from eventproc.spark.ingestion.table_format import EventprocTable
 from eventproc.spark.java import prepare
 from eventproc.spark.source import EventprocSource
 
@@ -61,7 +62,7 @@ def borrowed_session(conf: Mapping[str, str]) -> Iterator[SparkSession]:
 
 
 def register(spark: SparkSession) -> None:
-    """Add the format "eventproc" to a session.
+    """Add the formats "eventproc", of streams, and "eventproc.table", of published tables, to a session.
 
     Readers use as many partitions as the session has cores. Workers of a local session run this Python unless
     PYSPARK_PYTHON is set.
@@ -75,6 +76,7 @@ def register(spark: SparkSession) -> None:
     cores = context.defaultParallelism
     # A class made here is pickled with its attributes. The module's class would be pickled by name only.
     spark.dataSource.register(type("SizedSource", (EventprocSource,), {"cores": cores}))
+    spark.dataSource.register(EventprocTable)
 
 
 def _log_configuration() -> str:

@@ -13,6 +13,7 @@ import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.notices import announce
+from eventproc.store.ingestion.published import version_text
 from eventproc.store.ingestion.rows import (
     IngestOffset,
     find_group,
@@ -112,7 +113,7 @@ def _insert_files(
                 " GROUP BY version ORDER BY version DESC LIMIT 1",
                 (datasource, file.start_ms),
             ).fetchone()
-            next_partition[file.start_ms] = (first_version(), 0) if row is None else (row[0], row[1] + 1)
+            next_partition[file.start_ms] = (version_text(0), 0) if row is None else (row[0], row[1] + 1)
         version, partition = next_partition[file.start_ms]
         next_partition[file.start_ms] = version, partition + 1
         tx.execute(
@@ -132,8 +133,3 @@ def _insert_files(
                 *(file.rows, file.min_ms, file.max_ms, sequence.name, tx.now_ms),
             ),
         )
-
-
-def first_version() -> str:
-    """Return the version of the first files of an interval. A re-ingestion takes a version that sorts after it."""
-    return f"{0:012d}"

@@ -34,7 +34,8 @@ _COLUMNS: Final = (
 class PublishedFile:
     """A Parquet file of a table, whose rows all lie in the interval [start_ms, end_ms).
 
-    version: grows when the interval is written again. path: relative to the folder of tables. min_ms, max_ms: times of
+    version: grows when the interval is written again; the used files of an interval may have several, as those
+    published behind a compaction or an overwriting do. path: relative to the folder of tables. min_ms, max_ms: times of
     its first and last row. sequence: what published it; "" for a file that replaced others. unused_ms: since when no
     query reads it; None while it is used.
     """
@@ -106,8 +107,33 @@ def used_files(
     return [PublishedFile(*row) for row in rows]
 
 
+def has_intervals_before(tx: Tx, name: str, before_ms: int) -> bool:
+    """Return whether an interval of a table ends at or before a time. Cost: one look-up in the index by time."""
+    row = tx.execute(
+        "SELECT 1 FROM published WHERE datasource = ? AND start_ms < ? AND end_ms <= ? AND unused_ms IS NULL"
+        " LIMIT 1",
+        (name, before_ms, before_ms),
+    ).fetchone()
+    return row is not None
+
+
+def newest_version(tx: Tx, name: str, start_ms: int) -> str | None:
+    """Return the newest version of an interval, also if its files are not used any more; None without any."""
+    row = tx.execute(
+        "SELECT max(version) FROM published WHERE datasource = ? AND start_ms = ?", (name, start_ms)
+    ).fetchone()
+    return None if row[0] is None else str(row[0])
+
+
+def version_text(number: int) -> str:
+    """Return the version of that number. Versions sort as their numbers do."""
+    return f"{number:012d}"
+
+
 def replace_files(tx: Tx, name: str, old: Sequence[PublishedFile], new: Sequence[NewFile]) -> bool:
-    """Make `new` files take the place of `old` ones of a table, with a version after theirs; return whether it did.
+    """Make `new` files take the place of `old` ones of a table, in a new version of each interval.
+
+    Files that were published meanwhile stay beside the new ones. Returns whether it did.
 
     False, and nothing changes, if one of the old files is not used any more: another call was faster.
     """
@@ -116,10 +142,12 @@ def replace_files(tx: Tx, name: str, old: Sequence[PublishedFile], new: Sequence
         if row is None or row[0] is not None:
             return False
     _set_unused(tx, [file.id for file in old])
+    versions: dict[int, str] = {}
     partitions: dict[int, int] = {}
     for file in new:
-        same = [each.version for each in old if each.start_ms == file.start_ms]
-        version = f"{max((int(each) for each in same), default=0) + 1:012d}"
+        if file.start_ms not in versions:
+            versions[file.start_ms] = version_text(int(newest_version(tx, name, file.start_ms) or 0) + 1)
+        version = versions[file.start_ms]
         partition = partitions[file.start_ms] = partitions.get(file.start_ms, -1) + 1
         tx.execute(
             "INSERT INTO published (supervisor, datasource, start_ms, end_ms, version, partition, path, bytes, rows,"

@@ -34,6 +34,7 @@ class IngestView:
     keeps readable. tasks: those whose end was not counted.
     sequences: by base, those that are not published, in order. dead_workers: of running tasks.
     lags: events behind each partition's furthest reader; None if they were not counted.
+    drop_before_ms: the table has intervals that end at or before this time, and are too old; None if it has none.
     """
 
     supervisor: str
@@ -50,6 +51,7 @@ class IngestView:
     sequences: Mapping[str, Sequence[IngestSequence]]
     dead_workers: frozenset[str] = frozenset()
     lags: Mapping[PartitionKey, int] | None = None
+    drop_before_ms: int | None = None
 
     def readable_from(self, key: PartitionKey) -> int:
         """Return the first byte of a partition that a task can read: its head, or what is held before it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from eventproc.store.model.errors import Fenced, Rejected, error
+from eventproc.store.model.errors import Fenced, Rejected, Retryable, error
 from eventproc.store.model.short_repr import short_repr_of_fields
 
 
@@ -33,6 +33,19 @@ class InvalidSpec(Rejected):
 
     def __str__(self) -> str:
         return f"the spec of {self.spec} is not valid: " + "; ".join(map(str, self.problems))
+
+
+@error
+class TableChanged(Retryable):
+    """Files of a table that a call was to replace were compacted, overwritten or dropped meanwhile. Nothing changed.
+
+    Compute the rows again from what the table holds now, and repeat the call.
+    """
+
+    table: str
+
+    def __str__(self) -> str:
+        return f"table {self.table} was compacted, overwritten or dropped meanwhile; compute the rows again and repeat"
 
 
 @error

@@ -17,14 +17,15 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.support import COMMAND, GROUP, PATIENCE_S, environment
-from tests.cli.test_output import COMMANDS, INVOCATIONS, MAILER, add_dead_letter
+from tests.cli.test_output import COMMANDS, INVOCATIONS, MAILER, NEEDS_SPARK, add_dead_letter
 from tests.cli.test_transactions import begin
 
 DESTRUCTIVE: Final = frozenset(
     {
         *("scope delete", "stream truncate", "stream seal", "stream delete"),
         *("topic truncate", "topic delete"),
-        *("group delete", "share delete", "txn abort", "dead-letter drop", "table drop"),
+        *("group delete", "share delete", "txn abort", "dead-letter drop"),
+        *("table drop", "table overwrite"),
     }
 )
 
@@ -81,7 +82,7 @@ def test_the_commands_that_ask_are_exactly_those_that_destroy() -> None:
     assert dry == DESTRUCTIVE | CHANGING_ONLY
 
 
-@pytest.mark.parametrize("name", sorted(DESTRUCTIVE))
+@pytest.mark.parametrize("name", sorted(DESTRUCTIVE - NEEDS_SPARK))
 def test_without_a_terminal_it_needs_yes_and_changes_nothing(billing: Cli, name: str) -> None:
     command = prepared(billing, name)
     before = stored(billing)
@@ -90,7 +91,7 @@ def test_without_a_terminal_it_needs_yes_and_changes_nothing(billing: Cli, name:
     assert stored(billing) == before
 
 
-@pytest.mark.parametrize("name", sorted(DESTRUCTIVE | CHANGING_ONLY))
+@pytest.mark.parametrize("name", sorted((DESTRUCTIVE | CHANGING_ONLY) - NEEDS_SPARK))
 def test_dry_run_changes_nothing(billing: Cli, name: str) -> None:
     command = prepared(billing, name)
     before = stored(billing)
@@ -102,7 +103,7 @@ def test_dry_run_changes_nothing(billing: Cli, name: str) -> None:
     assert stored(billing) == before
 
 
-@pytest.mark.parametrize("name", sorted(DESTRUCTIVE))
+@pytest.mark.parametrize("name", sorted(DESTRUCTIVE - NEEDS_SPARK))
 def test_with_yes_it_destroys(billing: Cli, name: str) -> None:
     command = prepared(billing, name)
     billing(*command, "-y").ok()

@@ -121,7 +121,7 @@ def _table(cli: Cli) -> str:
     return "clicks"
 
 
-NEEDS_SPARK: Final = frozenset({"table query", "table compact"})
+NEEDS_SPARK: Final = frozenset({"table query", "table compact", "table overwrite"})
 """Commands that start Spark; tests/spark/test_ingestion_task.py runs them."""
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 from functools import partial
 
+import attrs
 import pytest
 
 from eventproc import ScalingPolicy
-from eventproc.errors import TaskFenced
+from eventproc.errors import InvalidSpec, TaskFenced
+from eventproc.ingestion import Granularity
 from eventproc.store.database import Tx
+from eventproc.store.ingestion import publish
 from eventproc.store.ingestion.rows import IngestOffset, write_offset
-from eventproc.store.model.ingestion import PublishOutcome, SequenceState
+from eventproc.store.model.ingestion import NewFile, PublishOutcome, SequenceState
 from tests.ingestion.support import HOUR_MS, Bench, ScriptedTask, spec_of
 
 
@@ -232,3 +235,44 @@ async def _drain(bench: Bench) -> None:
         if {key: each.offset for key, each in (await bench.offsets()).items()} == tails:
             return
     raise AssertionError("the supervisor does not catch up")
+
+
+async def test_intervals_that_are_too_old_leave_the_table(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    spec = attrs.evolve(spec_of(), retention_ms=48 * HOUR_MS)
+    await bench.submit(spec)
+    await bench.run()
+    (task,) = await (await bench.worker()).claim()
+    now_ms = bench.clock.wall_ms()
+    old, young = now_ms // HOUR_MS * HOUR_MS - 50 * HOUR_MS, now_ms // HOUR_MS * HOUR_MS
+    await bench.write(5)
+    await task.step()
+    await task.close()
+    files = [
+        NewFile(
+            path=f"{start}",
+            start_ms=start,
+            end_ms=start + HOUR_MS,
+            rows=1,
+            bytes=1,
+            min_ms=start,
+            max_ms=start,
+        )
+        for start in (old, young)
+    ]
+    await bench.db.write(
+        partial(
+            publish,
+            task_id=task.id,
+            worker=task.worker.name,
+            n=0,
+            datasource="clicks",
+            files=files,
+            stats=task.stats,
+        )
+    )
+    assert len(await bench.published()) == 2
+    await bench.run()
+    assert await bench.published() == [(str(young), 1)]
+    with pytest.raises(InvalidSpec, match="retention_ms"):
+        attrs.evolve(spec, schema=attrs.evolve(spec.schema, segment_granularity=Granularity.ALL)).validate()

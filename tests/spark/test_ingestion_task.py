@@ -14,6 +14,7 @@ from typing import TypeVar
 import attrs
 import pytest
 from pyspark.sql import Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
 
 from eventproc.blocking import BlockingEventproc
 from eventproc.cli.main import run as run_command
@@ -152,7 +153,49 @@ def test_table_counts_every_event_once_while_published_and_after_compaction(
         ]
 
 
-def test_shell_queries_and_compacts_a_table(
+def test_overwritten_interval_replaces_what_was_published_before_and_keeps_what_comes_later(
+    spark: SparkSession, ep: BlockingEventproc, path: Path
+) -> None:
+    stream = ep.create_stream(STREAM)
+    starts = positions(stream, tail=False)
+    write_clicks(stream, range(4000))
+    middle = positions(stream, tail=True)
+    spec = spec_of()
+    with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
+        create_group(room.directory, spec, starts, middle, base="first")
+        run_tasks(room, spec)
+        doubled = attached.table("clicks", end=HOUR_MS).withColumn("clicks", F.col("clicks") * 2)
+        write_clicks(stream, range(10))
+        done = attached.overwrite_table("clicks", doubled, start=0, end=HOUR_MS)
+        assert (done.intervals, done.files_before, done.files_after) == (1, 1, 1)
+        first = [(at, page, clicks * 2, ms) for at, page, clicks, ms in expected(range(3600))]
+        assert rows_of(attached.table("clicks")) == sorted([*first, *expected(range(3600, 4000))])
+
+        create_group(room.directory, spec, middle, positions(stream, tail=True), base="second")
+        run_tasks(room, spec)
+        wanted = merged([*first, *expected(range(3600, 4000)), *expected(range(10))])
+        assert merged(rows_of(attached.table("clicks"))) == wanted
+        assert attached.compact_table("clicks").files_before == 2
+        assert rows_of(attached.table("clicks")) == wanted
+
+        reader = spark.read.format("eventproc.table").option("table", "clicks")
+        assert rows_of(reader.load(str(path))) == wanted
+        late = reader.option("start", "1970-01-01T00:59").option("end", "1970-01-01T01:01").load(str(path))
+        assert rows_of(late) == [row for row in wanted if 59 * 60_000 <= row[0] < 61 * 60_000]
+
+        with pytest.raises(InvalidArgument, match="reaches beyond"):
+            attached.overwrite_table("clicks", doubled, start=0, end=HOUR_MS // 2)
+        with pytest.raises(InvalidArgument, match="ms"):
+            attached.overwrite_table("clicks", doubled.drop("ms"), start=0, end=HOUR_MS)
+        timeless = doubled.withColumn("__time", F.lit(None).cast("timestamp"))
+        with pytest.raises(InvalidArgument, match="no time"):
+            attached.overwrite_table("clicks", timeless, start=0, end=HOUR_MS)
+        assert rows_of(attached.table("clicks")) == wanted
+        on_disk = list((room.tables.home / "clicks" / "0").glob("*.parquet"))
+        assert len(on_disk) == 4, "the used file, and those that running queries may still read"
+
+
+def test_shell_queries_compacts_and_overwrites_a_table(
     spark: SparkSession, ep: BlockingEventproc, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stream = ep.create_stream(STREAM)
@@ -165,7 +208,13 @@ def test_shell_queries_and_compacts_a_table(
     sql = "SELECT sum(clicks) AS clicks FROM clicks"
     assert run_command(["-C", str(path), "table", "query", sql, "--realtime", "-o", "jsonl"]) == 0
     assert run_command(["-C", str(path), "table", "compact", "clicks", "-o", "jsonl"]) == 0
-    queried, compacted = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    sql = "SELECT * FROM clicks WHERE page = 'p0'"
+    overwrite = ["table", "overwrite", "clicks", sql, "--start", "0", "--end", str(HOUR_MS), "-o", "jsonl"]
+    assert run_command(["-C", str(path), *overwrite, "--dry-run"]) == 0
+    assert run_command(["-C", str(path), *overwrite, "--yes"]) == 0
+    queried, compacted, dry, overwritten = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (dry["would"], dry["rows"]) == ("overwrite", 6)
+    assert (overwritten["rows_before"], overwritten["rows_after"]) == (6, 2)
     assert queried == {"clicks": 100}
     assert compacted["files_before"] == 0, "each interval has one file"
 
@@ -284,6 +333,8 @@ def test_files_stay_if_the_outcome_of_their_publication_is_unknown(
             patched.setattr(PlannerDirectory, "write", fail_after_commit)
             with pytest.raises(KeyboardInterrupt):
                 attached.compact_table("clicks")
+            with pytest.raises(KeyboardInterrupt):
+                attached.overwrite_table("clicks", attached.table("clicks"), start=0, end=HOUR_MS)
         assert rows_of(attached.table("clicks")) == expected(range(200))
 
 

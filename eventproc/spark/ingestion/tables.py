@@ -6,9 +6,10 @@ were replaced or dropped.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -21,7 +22,7 @@ from eventproc.ingestion import DataSchema, SupervisorSpec
 from eventproc.ingestion.spec import message_times
 from eventproc.spark.ingestion.files import TableFolder
 from eventproc.spark.ingestion.ranges import RangeReader
-from eventproc.spark.ingestion.rows import SESSION, TIME, RowFrames, table_columns
+from eventproc.spark.ingestion.rows import ALL_END_MS, SESSION, TIME, TIME_MIN_MS, RowFrames, table_columns
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
@@ -38,7 +39,9 @@ from eventproc.store.ingestion.published import (
 )
 from eventproc.store.ingestion.unpublished import UnpublishedEvents, specs_of_table, unpublished_events
 from eventproc.store.model.argument_checks import invalid_argument
-from eventproc.store.model.errors import NotFound
+from eventproc.store.model.errors import InvalidArgument, NotFound
+from eventproc.store.model.ingestion import NewFile
+from eventproc.store.model.ingestion_errors import TableChanged
 from eventproc.store.segments.holds import HOLD_MS
 
 T = TypeVar("T")
@@ -61,6 +64,17 @@ class Compaction:
     rows_after: int
 
 
+@attrs.frozen
+class Overwriting:
+    """What rows took the place of: the intervals, and their files and rows before and after."""
+
+    intervals: int
+    files_before: int
+    files_after: int
+    rows_before: int
+    rows_after: int
+
+
 class Tables:
     """The tables of an open directory, for one session of Spark; made by `attach`. Usable from any thread."""
 
@@ -69,6 +83,7 @@ class Tables:
         self._path = path
         self._open = ExitStack()
         self._directory: PlannerDirectory | None = None
+        self._utc: SparkSession | None = None
 
     def close(self) -> None:
         """Close what reading unpublished rows opened."""
@@ -87,7 +102,7 @@ class Tables:
         self, name: str, start: Moment | None = None, end: Moment | None = None
     ) -> Sequence[PublishedFile]:
         """Return the used files with rows in [start, end), by interval. Raises NotFound, InvalidArgument."""
-        bounds = _ms_of("start", start), _ms_of("end", end)
+        bounds = ms_of("start", start), ms_of("end", end)
 
         def look(tx: Tx) -> Sequence[PublishedFile]:
             find_table(tx, name)
@@ -99,8 +114,8 @@ class Tables:
         self, name: str, *, start: Moment | None = None, end: Moment | None = None, realtime: bool = False
     ) -> DataFrame:
         """Return the rows of a table as they are now. See `AttachedEventproc.table`."""
-        start_ms, end_ms = _ms_of("start", start), _ms_of("end", end)
-        spec = self._read(partial(_newest_spec, name=name))
+        start_ms, end_ms = ms_of("start", start), ms_of("end", end)
+        spec = self._read(partial(newest_spec_of_table, name=name))
         if realtime:
             rows = self._with_unpublished(name, spec.schema, start_ms, end_ms)
         else:
@@ -115,7 +130,7 @@ class Tables:
 
     def compact(self, name: str, *, start: Moment | None = None, end: Moment | None = None) -> Compaction:
         """Rewrite each interval of several files into as few as possible. See `AttachedEventproc.compact_table`."""
-        spec = self._read(partial(_newest_spec, name=name))
+        spec = self._read(partial(newest_spec_of_table, name=name))
         found = self.files(name, start, end)
         counts = {each.start_ms: 0 for each in found}
         for each in found:
@@ -123,15 +138,8 @@ class Tables:
         old = [each for each in found if counts[each.start_ms] > 1]
         if not old:
             return Compaction(0, 0, 0, 0, 0)
-        directory = self._opened()
-        folder = TableFolder(self._path, directory.db.instance_id, synced=directory.synced)
-        frames = RowFrames(self._utc_session(), spec.schema)
-        paths = [folder.path_of(each.path) for each in old]
-        rows = self._utc_session().read.schema(frames.columns).parquet(*paths)
-        new = folder.write(frames.by_interval(rows), name, spec.schema.segment_granularity, COMPACT_ROWS)
-        # If this raises, the files may be those of the table: only the sweep may delete them.
-        if not directory.write(partial(replace_files, name=name, old=old, new=new)):
-            folder.delete(new)
+        new = self._rewritten(spec.schema, [self._folder().path_of(each.path) for each in old])
+        if not self._replace(name, old, new):
             return Compaction(0, 0, 0, 0, 0)
         return Compaction(
             intervals=len({each.start_ms for each in old}),
@@ -141,9 +149,68 @@ class Tables:
             rows_after=sum(each.rows for each in new),
         )
 
+    def overwrite(self, name: str, rows: DataFrame, *, start: Moment, end: Moment) -> Overwriting:
+        """Put rows in the place of the intervals within [start, end). See `AttachedEventproc.overwrite_table`."""
+        spec = self._read(partial(newest_spec_of_table, name=name))
+        low, high = ms_of("start", start), ms_of("end", end)
+        assert low is not None and high is not None, "both bounds were given"
+        columns = table_columns(spec.schema)
+        if missing := set(columns.names) - set(rows.columns):
+            raise invalid_argument("rows", sorted(rows.columns), f"columns are missing: {sorted(missing)}")
+        old = [each for each in self._read(partial(used_files, name=name)) if _overlaps(each, low, high)]
+        for each in old:
+            _check_within(each, low, high)
+        scratch = self._folder().scratch(f"rows-{new_id(self._opened().db.clock)}")
+        try:
+            typed = [F.col(f"`{each.name}`").cast(each.dataType).alias(each.name) for each in columns]
+            # In the session of the rows, whose zone may be another.
+            rows.select(*typed).write.parquet(str(scratch))
+            written = self._utc_session().read.schema(columns).parquet(str(scratch))
+            if not written.where(F.col(TIME).isNull()).isEmpty():
+                raise invalid_argument("rows", TIME, "a row has no time")
+            new = self._rewritten(spec.schema, [str(scratch)])
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        try:
+            for file in new:
+                _check_within(file, low, high)
+        except InvalidArgument:
+            self._folder().delete(new)
+            raise
+        if not self._replace(name, old, new):
+            raise TableChanged(table=name)
+        return Overwriting(
+            intervals=len({*(each.start_ms for each in old), *(file.start_ms for file in new)}),
+            files_before=len(old),
+            files_after=len(new),
+            rows_before=sum(each.rows for each in old),
+            rows_after=sum(each.rows for each in new),
+        )
+
+    def _folder(self) -> TableFolder:
+        directory = self._opened()
+        return TableFolder(self._path, directory.db.instance_id, synced=directory.synced)
+
+    def _rewritten(self, schema: DataSchema, paths: Sequence[str]) -> Sequence[NewFile]:
+        """Write the rows of Parquet files into files of the table, rolled up again; they are not used yet."""
+        session = self._utc_session()
+        frames = RowFrames(session, schema)
+        rows = session.read.schema(frames.columns).parquet(*paths)
+        return self._folder().write(
+            frames.by_interval(rows), schema.datasource, schema.segment_granularity, COMPACT_ROWS
+        )
+
+    def _replace(self, name: str, old: Sequence[PublishedFile], new: Sequence[NewFile]) -> bool:
+        """Let new files take the place of old ones; if another call was faster, delete them and return False."""
+        # If this raises, the files may be those of the table: only the sweep may delete them.
+        replaced = self._opened().write(partial(replace_files, name=name, old=old, new=new))
+        if not replaced:
+            self._folder().delete(new)
+        return replaced
+
     def drop(self, name: str, *, start: Moment | None = None, end: Moment | None = None) -> int:
         """Remove the intervals within [start, end). See `AttachedEventproc.drop_table`."""
-        bounds = _ms_of("start", start), _ms_of("end", end)
+        bounds = ms_of("start", start), ms_of("end", end)
 
         def drop(tx: Tx) -> int:
             find_table(tx, name)
@@ -190,10 +257,13 @@ class Tables:
         return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
 
     def _utc_session(self) -> SparkSession:
-        session = self._spark.newSession()
-        for key, value in SESSION.items():
-            session.conf.set(key, value)
-        return session
+        """Return a session with the settings of tables; one for all calls, because each starts Python processes."""
+        if self._utc is None:
+            session = self._spark.newSession()
+            for key, value in SESSION.items():
+                session.conf.set(key, value)
+            self._utc = session
+        return self._utc
 
     def _opened(self) -> PlannerDirectory:
         if self._directory is None:
@@ -205,7 +275,26 @@ class Tables:
         return self._opened().read(fn)
 
 
-def _newest_spec(tx: Tx, name: str) -> SupervisorSpec:
+def _overlaps(file: PublishedFile, low: int, high: int) -> bool:
+    return file.start_ms < high and low < file.end_ms
+
+
+def _check_within(file: PublishedFile | NewFile, low: int, high: int) -> None:
+    if file.start_ms < low or high < file.end_ms:
+        interval = f"{_iso(file.start_ms)} to {_iso(file.end_ms)}"
+        raise invalid_argument(
+            "bounds",
+            f"{_iso(low)} to {_iso(high)}",
+            f"the interval {interval} reaches beyond; choose bounds around it",
+        )
+
+
+def _iso(ms: int) -> str:
+    known = min(max(ms, TIME_MIN_MS), ALL_END_MS - 1)
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=known)).isoformat()
+
+
+def newest_spec_of_table(tx: Tx, name: str) -> SupervisorSpec:
     """Return the spec that was submitted last of those that write to a table. Raises NotFound."""
     found = [
         (created_ms, spec)
@@ -217,7 +306,8 @@ def _newest_spec(tx: Tx, name: str) -> SupervisorSpec:
     return max(found, key=lambda each: each[0])[1]
 
 
-def _ms_of(what: str, moment: Moment | None) -> int | None:
+def ms_of(what: str, moment: Moment | None) -> int | None:
+    """Return a moment in ms since 1970. Raises InvalidArgument."""
     if moment is None or (isinstance(moment, int) and not isinstance(moment, bool)):
         return moment
     if isinstance(moment, str):

@@ -1,0 +1,141 @@
+"""The format "eventproc.table": published tables as DataFrames, in sessions that are not attached to a directory.
+
+Spark asks for the columns and the partitions in processes of its own, which open the directory for one read each. The
+files of the plan stay for an hour after they were replaced or dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from eventproc.store.model.argument_checks import invalid_argument
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from eventproc.spark.planner_directory import PlannerDirectory
+
+OPTIONS: Final = frozenset({"path", "table", "start", "end"})
+
+
+@attrs.frozen
+class TableOptions:
+    """What to read. start, end: bounds of the time, as texts; None: unbounded."""
+
+    path: Path
+    table: str
+    start: str | None
+    end: str | None
+
+    @classmethod
+    def parse(cls, given: MutableMapping[str, str]) -> TableOptions:
+        """Return the options of a read. Raises InvalidArgument."""
+        plain = {key.lower(): value for key, value in given.items()}
+        if unknown := sorted(plain.keys() - OPTIONS):
+            raise invalid_argument("option", unknown[0], f"unknown; there are {', '.join(sorted(OPTIONS))}")
+        for name, example in (("path", 'load("data/")'), ("table", 'option("table", "clicks")')):
+            if name not in plain:
+                raise invalid_argument("option", name, f"missing; give it as in {example}")
+        return cls(Path(plain["path"]), plain["table"], plain.get("start"), plain.get("end"))
+
+
+class TableFile(InputPartition):
+    """One published file: a task of a read."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+class EventprocTable(DataSource):
+    """`spark.read.format("eventproc.table").option("table", NAME).load(DIRECTORY)`; also with `start` and `end`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._given = dict(options.items())
+
+    @classmethod
+    def name(cls) -> str:
+        """Return "eventproc.table"."""
+        return "eventproc.table"
+
+    def schema(self) -> StructType:
+        """Return the columns of the table. Raises InvalidArgument, NotFound."""
+        from eventproc.spark.ingestion.rows import table_columns
+        from eventproc.spark.ingestion.tables import newest_spec_of_table
+
+        asked = TableOptions.parse(self._given)
+        with _opened(asked.path) as directory:
+            spec = directory.read(lambda tx: newest_spec_of_table(tx, asked.table))
+        return table_columns(spec.schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of the files as they are when Spark plans the read."""
+        return TableReader(TableOptions.parse(self._given), schema)
+
+
+class TableReader(DataSourceReader):
+    """Reads the used files of one moment."""
+
+    def __init__(self, options: TableOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the files with rows within the bounds. One read of the database."""
+        from eventproc.spark.ingestion.tables import ms_of
+        from eventproc.store.ingestion.published import TABLES_FOLDER, used_files
+
+        asked = self._options
+        bounds = ms_of("start", asked.start), ms_of("end", asked.end)
+        with _opened(asked.path) as directory:
+            files = directory.read(lambda tx: used_files(tx, asked.table, *bounds))
+        home = asked.path.resolve() / TABLES_FOLDER
+        return [TableFile(str(home / each.path)) for each in files] or [TableFile("")]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file within the bounds; a column that it does not have is null."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from eventproc.spark.ingestion.rows import TIME
+        from eventproc.spark.ingestion.tables import ms_of
+
+        assert isinstance(partition, TableFile), f"{partition} is not a TableFile"
+        if not partition.path:
+            return
+        wanted = to_arrow_schema(self._schema, timezone="UTC")
+        bounds = (
+            ("greater_equal", ms_of("start", self._options.start)),
+            ("less", ms_of("end", self._options.end)),
+        )
+        with pq.ParquetFile(partition.path) as file:
+            columns = [name for name in wanted.names if name in file.schema_arrow.names]
+            for batch in file.iter_batches(columns=columns):
+                for comparison, ms in bounds:
+                    if ms is not None:
+                        limit = pa.scalar(ms, pa.timestamp("ms", tz="UTC"))
+                        times = batch.column(TIME).cast(pa.timestamp("us", tz="UTC"))
+                        batch = batch.filter(pc.call_function(comparison, [times, limit.cast(times.type)]))
+                rows = [
+                    batch.column(field.name).cast(field.type)
+                    if field.name in columns
+                    else pa.nulls(batch.num_rows, field.type)
+                    for field in wanted
+                ]
+                yield pa.RecordBatch.from_arrays(rows, schema=wanted)
+
+
+def _opened(path: Path) -> PlannerDirectory:
+    from eventproc.spark.planner_directory import PlannerDirectory
+    from eventproc.store.segments.holds import HOLD_MS
+
+    return PlannerDirectory(path, hold_ms=HOLD_MS)
