@@ -105,18 +105,26 @@ def read_workers(tx: Tx) -> list[IngestWorker]:
 def claim_tasks(tx: Tx, worker: str, slots_free: int, is_alive: Callable[[str], bool]) -> list[TaskOrder]:
     """Take waiting tasks, at most `slots_free`: those of groups without a running task first, then the oldest.
 
-    A worker takes no second replica of a group while another live worker could run it. is_alive: of an instance.
+    A worker takes no second replica of a group while another live worker runs none and has a free slot.
+    is_alive: of an instance.
     """
     if slots_free < 1 or not (waiting := waiting_tasks(tx)):
         return []
     served = running_bases(tx)
     firsts = {each.base: each.id for each in reversed(waiting) if each.base not in served}
     waiting.sort(key=lambda each: firsts.get(each.base) != each.id)
-    others = any(each.instance != worker and is_alive(each.instance) for each in read_workers(tx))
+    others = [
+        {each.base for each in running}
+        for other in read_workers(tx)
+        if other.instance != worker
+        and is_alive(other.instance)
+        and len(running := tasks_of_worker(tx, other.instance)) < other.slots
+    ]
     bases = {each.base for each in tasks_of_worker(tx, worker)}
     taken: list[TaskOrder] = []
     for task in waiting:
-        if len(taken) == slots_free or (others and task.base in bases):
+        is_second = task.base in bases and any(task.base not in running for running in others)
+        if len(taken) == slots_free or is_second:
             continue
         group = find_group(tx, task.base)
         if group is None:  # it ended meanwhile; the supervisor has not seen this task yet

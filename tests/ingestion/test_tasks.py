@@ -279,3 +279,23 @@ async def test_dead_workers_are_forgotten_and_living_ones_stay(bench: Bench) -> 
     await bench.worker("alive")
     await bench.db.write(lambda tx: forget_dead_workers(tx, lambda worker: worker == "alive"))
     assert [each.instance for each in await bench.db.read(read_workers)] == ["alive"]
+
+
+async def test_a_worker_takes_a_second_replica_only_if_no_other_worker_can(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit(replicas=3)
+    await bench.run()
+    first, second = await bench.worker("w1", slots=2), await bench.worker("w2", slots=1)
+    assert len(await first.claim(2)) == 1
+    assert len(await first.claim(1)) == 0, "the other worker runs no replica, and has a free slot"
+    assert len(await second.claim(1)) == 1
+    assert len(await first.claim(1)) == 1, "the other worker runs one"
+
+
+async def test_a_worker_takes_all_replicas_if_the_other_one_is_dead(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit(replicas=2)
+    await bench.run()
+    first, _ = await bench.worker("w1"), await bench.worker("w2")
+    bench.dead.add("w2")
+    assert len(await first.claim()) == 2
