@@ -25,8 +25,8 @@ from tests.cli.support import GROUP
 from tests.cli.test_transactions import begin
 
 MAILER = "shop/mailer"
-REFUSING: Final = frozenset({"run", "serve", "completion", "help", "ingest worker"})
-"""Commands with one form of output: a server's log, a shell's script, and help texts."""
+REFUSING: Final = frozenset({"run", "serve", "completion", "help", "ingest worker", "export"})
+"""Commands with one form of output: a server's log, a shell's script, help texts, and JSON lines."""
 
 
 def commands(command: click.Command = root, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -165,6 +165,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "group offsets": (GROUP,),
         "group create": ("shop/more", "--stream", "shop/orders"),
         "group reset": (GROUP, "--to", "tail"),
+        "group update": (GROUP, "--lease", "30"),
         "group checkpoint": (GROUP, "first"),
         "group offline": (GROUP, "r1"),
         "group delete": (GROUP, "--yes"),
