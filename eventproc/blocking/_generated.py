@@ -228,7 +228,8 @@ class EventprocCalls:
             The number of lines.
 
         Raises:
-            Exception: whatever `write` raises.
+            InvalidArgument: `write` cannot be called.
+            Exception: whatever it raises.
 
         Cost:
             Reads all metadata once, page by page. Meanwhile the log of the database grows by what is written.

@@ -577,13 +577,16 @@ class Eventproc(ConsumerSystem, ShareSystem, SupervisorSystem, TopicSystem):
             The number of lines.
 
         Raises:
-            Exception: whatever `write` raises.
+            InvalidArgument: `write` cannot be called.
+            Exception: whatever it raises.
 
         Cost:
             Reads all metadata once, page by page. Meanwhile the log of the database grows by what is written.
         """
         from eventproc.runtime.metadata_export import export_lines  # few programs need it
 
+        if not callable(write):
+            raise invalid_argument("write", write, "it must be callable with a line")
         return await self._db.read(partial(export_lines, write=write))
 
     def dead_letters(self, group: str) -> DeadLetters:

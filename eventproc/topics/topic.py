@@ -222,9 +222,10 @@ class Topic(Stream[T]):
             "scaling": scaling,
             "partitioning": strategy,
             "retention": None if retention is None else as_retention(retention),
-            "ttl_ms": None if ttl_ms is None else as_ttl(ttl_ms),
         }
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if ttl_ms is not None:
+            changes["ttl_ms"] = as_ttl(ttl_ms)  # None of 0: no time to live
         config = attrs.evolve((await self._db.read(self._record)).config, **changes)
         request = UpdateStream(
             self.name,

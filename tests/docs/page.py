@@ -34,8 +34,8 @@ INSTALL: Final = "install"
 ELSEWHERE: Final = (CHECKOUT, SPARK, INSTALL)
 """Titles of blocks that do not run in an empty folder. Other tests run them."""
 
-TIMEOUT_S: Final = 240
-"""Of one page; the slowest takes 20 s on an idle machine, that of Spark a minute."""
+TIMEOUT_S: Final = 900
+"""Of one page or command; the slowest take 20 s on an idle machine, with Spark one to three minutes."""
 
 _BLOCK: Final = re.compile(r'^```(\w+)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _UNTIL_INTERRUPT: Final = re.compile(r"^(eventproc .*?)\s+# until Ctrl-C.*$", re.MULTILINE)

@@ -101,6 +101,7 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "stream, payload": (lambda w, x: w.ep.stream("s/t", payload=x), [5, "str", [], b"", THING]),
     "stream, codec": (lambda w, x: w.ep.stream("s/t", codec=x), [5, str, [], THING]),
     "streams": (lambda w, x: w.ep.streams(x), [5, b"s", ["s"], THING]),
+    "export_metadata": (lambda w, x: w.ep.export_metadata(x), [5, None, "file", b"", [], THING]),
     "requests.submit": (lambda w, x: w.ep.requests.submit(x), ["seal", None, 5, {}, THING, SealStream]),
     "requests.submit, id": (
         lambda w, x: w.ep.requests.submit(SealStream("s/t", 1), request_id=x),
