@@ -31,9 +31,9 @@ setup: ## install into .venv/ what uv.lock lists
 demo: setup ## run the main job on 336,776 real flight records; ARGS="--output json" for programs
 	$(BIN)/eventproc demo data/flights.csv.xz $(ARGS)
 
-example: setup ## two programs on Spark over the same records; ARGS="--continuous", ARGS="--plot delays.png"
+example: setup ## two programs on Spark over the same records; with ARGS="--continuous" or ARGS="--plot delays.png" the first
 	$(BIN)/python docs/examples/carrier_delays.py $(ARGS)
-	$(BIN)/python docs/examples/flight_table.py
+	$(if $(ARGS),,$(BIN)/python docs/examples/flight_table.py)
 
 test: setup ## every test, with half of the seeds, in WORKERS=2 processes; ARGS="-k name" to choose
 	$(PYTEST) --hunt 0.5 $(ARGS)

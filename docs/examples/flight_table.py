@@ -49,10 +49,10 @@ from eventproc.spark import AttachedEventproc
 DATA: Final = Path(__file__).resolve().parents[2] / "data"
 FLIGHTS, TABLE = "air/flights", "flights"
 
-LIMIT: Final = 40_000
+LIMIT: Final = 20_000
 """Flights unless `--limit` says otherwise: some minutes on two cores."""
 
-PART: Final = 10_000
+PART: Final = 5_000
 """Flights between two reports."""
 
 Totals: TypeAlias = dict[tuple[str, str, str], tuple[int, int]]
