@@ -69,7 +69,7 @@ class AppendResult:
 
     def printable(self) -> AppendResult:
         """Return the result as callers get it: its segment prints as `2.1`."""
-        return attrs.evolve(self, segment=printable(self.segment))
+        return AppendResult(printable(self.segment), self.offset, self.number, self.count)
 
 
 _PendingAppend: TypeAlias = tuple[AppendResult, int, EncodedBlock]
