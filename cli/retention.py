@@ -45,10 +45,18 @@ class RetentionChoice:
         return as_retention(chosen)
 
     @property
-    def is_given(self) -> bool:
-        """Whether one of the options was given."""
-        numbers = (self.days, self.size_bytes, self.days_min, self.size_bytes_min)
-        return self.keep_all or self.consumed or any(each is not None for each in numbers)
+    def fields(self) -> tuple[str, ...]:
+        """The fields of a configuration that the options change; other limits stay as they are."""
+        if self.keep_all:
+            return ("retention",)
+        given = {
+            "age_ms": self.days is not None,
+            "size_bytes": self.size_bytes is not None,
+            "consumed": self.consumed,
+            "age_ms_min": self.days_min is not None,
+            "size_bytes_min": self.size_bytes_min is not None,
+        }
+        return tuple([f"retention.{name}" for name, is_given in given.items() if is_given])
 
 
 def retention_options(command: F) -> F:

@@ -312,7 +312,7 @@ def update(
     """
     if tags and no_tags:
         raise click.UsageError("give either --tag or --no-tags")
-    if not (scaling.is_given or retention.is_given or tags or no_tags):
+    if not (scaling.is_given or retention.fields or tags or no_tags):
         raise click.UsageError(
             "say what to change: --segments, --keep-days, --keep-bytes, --keep-all, --tag or --no-tags"
         )
@@ -328,10 +328,9 @@ def update(
         )
         given = {
             "scaling": scaling.is_given,
-            "retention": retention.is_given,
             "tags": bool(tags or no_tags),
         }
-        fields = tuple([field for field, is_given in given.items() if is_given])
+        fields = (*(field for field, is_given in given.items() if is_given), *retention.fields)
         return UpdateStream(
             name,
             found.stream_id,

@@ -250,7 +250,7 @@ def alter(
         eventproc topic alter shop/clicks --keep-days 7
         eventproc topic alter shop/clicks --ttl 3600
     """
-    if partitions is None and partitioning is None and ttl is None and not retention.is_given:
+    if partitions is None and partitioning is None and ttl is None and not retention.fields:
         raise click.UsageError("say what to change: --partitions, --partitioning, --keep-days, --ttl ...")
     moves = False
 
@@ -271,10 +271,9 @@ def alter(
         given = {
             "scaling": partitions is not None,
             "partitioning": partitioning is not None,
-            "retention": retention.is_given,
             "ttl_ms": ttl is not None,
         }
-        fields = tuple([field for field, is_given in given.items() if is_given])
+        fields = (*(field for field, is_given in given.items() if is_given), *retention.fields)
         return UpdateStream(
             name,
             found.stream_id,

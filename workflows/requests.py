@@ -7,13 +7,13 @@ A request names its stream by id, so a request for a deleted stream never runs o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import attrs
 
-from eventproc.store.model.argument_checks import check_int, check_mapping
+from eventproc.store.model.argument_checks import check_int, check_mapping, invalid_argument
 from eventproc.store.model.ids import SegmentId, as_segments
-from eventproc.store.model.policies import StreamConfig
+from eventproc.store.model.policies import RetentionPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.short_repr import short_repr_of_fields
 
@@ -29,6 +29,19 @@ def _sorted_offsets(offsets: Mapping[SegmentId, int]) -> dict[SegmentId, int]:
 
 def _checked_version(version: int | None) -> int | None:
     return None if version is None else check_int("if_version", version, least=1)
+
+
+_FIELDS: Final = frozenset(
+    [each.name for each in attrs.fields(StreamConfig)]
+    + [f"retention.{each.name}" for each in attrs.fields(RetentionPolicy)]
+)
+
+
+def _checked_fields(fields: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    for each in fields or ():
+        if each not in _FIELDS:
+            raise invalid_argument("fields", each, f"it must be one of {', '.join(sorted(_FIELDS))}")
+    return fields
 
 
 @attrs.frozen
@@ -68,13 +81,14 @@ class UpdateStream(OfStream):
     """Change the configuration. With a fixed policy the number of segments changes in the same transaction.
 
     keep_segments: leave the number of segments as it is, also if scales have changed it since.
-    fields: names of the fields of `config` that change; the others stay as they are when the request runs. None: all.
+    fields: names of the fields of `config` that change, or of one limit, such as "retention.age_ms"; the others stay as
+        they are when the request runs. None: all.
     """
 
     kind: ClassVar[str] = "update"
     config: StreamConfig
     keep_segments: bool = False
-    fields: tuple[str, ...] | None = None
+    fields: tuple[str, ...] | None = attrs.field(default=None, converter=_checked_fields)
 
 
 @attrs.frozen

@@ -10,6 +10,8 @@ ends the epoch, so every writer reads the new partitioning before its next send.
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from eventproc.store.catalog import (
@@ -24,7 +26,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.counts import counted
 from eventproc.store.model.errors import ScaleRefused
 from eventproc.store.model.partitions import growth, partition_ids
-from eventproc.store.model.policies import StreamConfig
+from eventproc.store.model.policies import StreamConfig, as_retention
 from eventproc.store.model.ranges import initial_ranges
 from eventproc.store.model.states import StreamEvent, advance
 from eventproc.store.records import replace
@@ -68,9 +70,21 @@ def apply(tx: Tx, request: UpdateStream, request_id: str) -> bool:
 
 
 def _config_after(stream: StreamRecord, request: UpdateStream) -> StreamConfig:
-    """Return the configuration after the update, of what the stream has now: another update may have come between."""
+    """Return the configuration after the update, of what the stream has now: another update may have come between.
+
+    Raises InvalidArgument if the limits of both updates contradict each other.
+    """
     if request.fields is not None:
-        return attrs.evolve(stream.config, **{name: getattr(request.config, name) for name in request.fields})
+        config, limits = stream.config, dict[str, Any]()
+        for name in request.fields:
+            whole, _, limit = name.partition(".")
+            if limit:
+                limits[limit] = getattr(request.config.retention, limit)
+            else:
+                config = attrs.evolve(config, **{whole: getattr(request.config, whole)})
+        if not limits:
+            return config
+        return attrs.evolve(config, retention=as_retention(attrs.evolve(config.retention, **limits)))
     # Events stay where they are: the storage is chosen once, when the stream is created.
     return attrs.evolve(request.config, storage=stream.config.storage)
 

@@ -296,3 +296,36 @@ async def test_updates_of_different_fields_keep_each_other(monkeypatch: pytest.M
         await stream.update(tags=["a"])
         config = (await stream.describe()).config
         assert (config.scaling, config.retention, config.tags) == (scaling, policy, ("a",))
+
+
+def limit(stream: Stream, field: str, policy: RetentionPolicy) -> UpdateStream:
+    config = StreamConfig(retention=policy)
+    return UpdateStream(
+        stream.name, stream.stream_id, config, keep_segments=True, fields=(f"retention.{field}",)
+    )
+
+
+async def test_updates_of_different_limits_of_retention_keep_each_other() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t", retention=RetentionPolicy(consumed=True))
+        for request in (
+            limit(stream, "age_ms", RetentionPolicy(age_ms=60_000)),
+            limit(stream, "size_bytes", RetentionPolicy(size_bytes=900)),
+        ):
+            await ep.requests.wait((await ep.requests.submit(request)).id)
+        assert (await stream.describe()).config.retention == RetentionPolicy(60_000, 900, consumed=True)
+
+
+async def test_a_limit_that_contradicts_another_update_is_refused() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        policy = RetentionPolicy(60_000, consumed=True)
+        stream = await ep.create_stream("s/t", retention=policy)
+        with pytest.raises(InvalidArgument, match="smallest retention age"):
+            await ep.requests.submit(
+                limit(stream, "age_ms_min", RetentionPolicy(consumed=True, age_ms_min=70_000))
+            )
+        assert (await stream.describe()).config.retention == policy
+        with pytest.raises(InvalidArgument, match="it must be one of"):
+            limit(stream, "years", policy)
