@@ -33,7 +33,13 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.ownership import Owner
 from eventproc.store.requests import RequestOrigin
-from eventproc.workflows.policies import PolicyLook, look_at_stream, streams_after, streams_with_policies
+from eventproc.workflows.policies import (
+    PolicyLook,
+    look_at_stream,
+    streams_after,
+    streams_with_policies,
+    wanted_request,
+)
 from eventproc.workflows.request_runner import submit
 
 LOG = logging.getLogger("eventproc.host")
@@ -190,8 +196,7 @@ def _look(tx: Tx, names: list[str]) -> list[PolicyLook]:
 def _submit(tx: Tx, owner: Owner, name: str, kind: str, request_id: str) -> None:
     """Submit what the policy asks for in this transaction: groups and segments may have changed since the look."""
     owner.check(tx)
-    look = look_at_stream(tx, name)
-    for request in () if look is None else look.requests:
-        if request.kind == kind:
-            submit(tx, request, request_id, origin=RequestOrigin.POLICY)
-            LOG.info("%s: the policy asks for a %s", name, kind)
+    request = wanted_request(tx, name, kind)
+    if request is not None:
+        submit(tx, request, request_id, origin=RequestOrigin.POLICY)
+        LOG.info("%s: the policy asks for a %s, request %s", name, kind, request_id)

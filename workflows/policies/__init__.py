@@ -8,6 +8,7 @@ from eventproc.workflows.policies.look import (
     look_at_stream,
     streams_after,
     streams_with_policies,
+    wanted_request,
 )
 from eventproc.workflows.policies.retention import wanted_truncation
 from eventproc.workflows.policies.scaling import ScalingDescription, describe_scaling, wanted_scale
@@ -20,6 +21,7 @@ __all__ = [
     "look_at_stream",
     "streams_after",
     "streams_with_policies",
+    "wanted_request",
     "wanted_scale",
     "wanted_truncation",
 ]

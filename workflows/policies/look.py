@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import attrs
@@ -25,6 +27,13 @@ about 1 ms each."""
 LOOKS_A_WINDOW: Final = 4
 """Looks at a stream that is scaled by its rate during its shortest window. Higher: a burst is noticed sooner, by less
 than a window, and each look takes about 0.3 ms."""
+
+
+# The scale first: its rates need the events that the truncation removes.
+LOOKS: Final[Mapping[str, Callable[[Tx, StreamRecord], ScaleStream | TruncateStream | None]]] = (
+    MappingProxyType({ScaleStream.kind: wanted_scale, TruncateStream.kind: wanted_truncation})
+)
+"""What each policy asks for, by the kind of its request."""
 
 
 @attrs.frozen
@@ -62,9 +71,14 @@ def look_at_stream(tx: Tx, name: str) -> PolicyLook | None:
     if found is None or not has_policy(found.value):
         return None
     stream = found.value
-    # The scale first: its rates need the events that the truncation removes.
-    wanted = (wanted_scale(tx, stream), wanted_truncation(tx, stream))
+    wanted = (look(tx, stream) for look in LOOKS.values())
     return PolicyLook(name, tuple([each for each in wanted if each is not None]), _pause_ms(stream))
+
+
+def wanted_request(tx: Tx, name: str, kind: str) -> ScaleStream | TruncateStream | None:
+    """Return the request of this kind that the policies of a stream ask for now, None if they ask for none."""
+    found = find_stream(tx, name)
+    return None if found is None or not found.value.is_writable else LOOKS[kind](tx, found.value)
 
 
 def _pause_ms(stream: StreamRecord) -> int:

@@ -7,6 +7,8 @@ set: a cut exists for every time, so none has to be recorded beforehand.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from eventproc.store.catalog import StoredHistory, StreamRecord
 from eventproc.store.catalog.cuts import head_cut, time_cut
 from eventproc.store.database import Tx
@@ -83,11 +85,16 @@ class _SizeSince:
     """How many bytes of a stream were appended since a time. Look-ups of near times share what they found."""
 
     def __init__(self, tx: Tx, stream: StreamRecord) -> None:
-        self._now_ms = tx.now_ms
-        self._created_ms = stream.created_ms
-        self._segments = [
-            (state.tail, SegmentTimes(tx, stream.stream_id, segment, state))
-            for segment, state in segment_states(tx, stream.stream_id)
+        self._tx = tx
+        self._stream = stream
+
+    @cached_property
+    def _segments(self) -> list[tuple[int, SegmentTimes]]:
+        """Tail and times of each segment with events; a policy without a limit of size does not read them."""
+        stream_id = self._stream.stream_id
+        return [
+            (state.tail, SegmentTimes(self._tx, stream_id, segment, state))
+            for segment, state in segment_states(self._tx, stream_id)
             if state.head < state.tail
         ]
 
@@ -96,7 +103,7 @@ class _SizeSince:
 
         Halving over the life of the stream: about 40 steps.
         """
-        low, high = self._created_ms, self._now_ms + 1  # kept since low: enough; since high: not
+        low, high = self._stream.created_ms, self._tx.now_ms + 1  # kept since low: enough; since high: not
         if self._since(low) < size_bytes:
             return 0
         while high - low > 1:
