@@ -988,6 +988,7 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             "Check all pages, all invariants, and the content of all files of a directory...",
             [
                 ("argument", "", False),
+                ("--background", "flag", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),

@@ -15,9 +15,8 @@ from typing import Final
 import attrs
 
 from eventproc._version import __version__
-from eventproc.cli.integrity_checks import invariant_problems, page_problems
-from eventproc.cli.schema_check import differences, expected_tables, found_tables
 from eventproc.cluster.host import CONTROLLER, TIMINGS
+from eventproc.cluster.integrity_checks import invariant_problems, page_problems
 from eventproc.runtime import Eventproc
 from eventproc.spark.java import describe as describe_spark
 from eventproc.spark.queries import was_used_by_spark
@@ -36,6 +35,7 @@ from eventproc.store.inspection.database_file import (
     directory_identity,
     event_files,
 )
+from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
 from eventproc.store.model.errors import TransactionPending
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests

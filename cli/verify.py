@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import anyio
 import click
 
 from eventproc.cli import session
 from eventproc.cli.exit_codes import FAILED, OK
-from eventproc.cli.integrity_checks import IntegrityReport, verify_backup, verify_directory
 from eventproc.cli.options import (
     TABLE,
     Command,
@@ -16,35 +16,57 @@ from eventproc.cli.options import (
     pass_settings,
 )
 from eventproc.cli.output.tables import show_one
+from eventproc.cli.task import submit_in_background
+from eventproc.cluster import VerifyTask
+from eventproc.cluster.integrity_checks import IntegrityReport, verify_backup, verify_directory
+from eventproc.runtime import Eventproc
 from eventproc.store.database.filesystem import BACKUP_MANIFEST
 from eventproc.store.model.errors import Corrupt
 
 
 @click.command(cls=Command)
 @click.argument("argument", metavar="[DIR|BACKUP]", type=DirectoryParam(), required=False)
+@click.option("--background", is_flag=True, help="Submit a task, and return without waiting for it.")
 @output_option()
 @pass_settings
-def verify(settings: Settings, argument: str | None, output: str) -> int:
+def verify(settings: Settings, argument: str | None, background: bool, output: str) -> int:
     """Check all pages, all invariants, and the content of all files of a directory or a backup.
 
     Without an argument it is the directory of -C, or the current one. Other processes may use the directory meanwhile.
     Everything is read once, so it takes as long as reading the files. `eventproc doctor` is faster.
 
+    With --background an instance that may be the host checks the directory. `eventproc task describe` shows how far it
+    is, and what it found.
+
     Exit codes: 0 healthy, 1 damaged, 6 the directory or backup cannot be used.
 
     Examples:
         eventproc verify data
+        eventproc verify data --background
         eventproc verify /mnt/backups/monday --output json
     """
     if argument is not None:
         settings.directory = argument
     path = session.directory_of(settings)
-    if (path / BACKUP_MANIFEST).exists():
+    is_backup = (path / BACKUP_MANIFEST).exists()
+    if background:
+        if is_backup:
+            raise click.UsageError(
+                f"{path} is a backup: --background checks directories, whose instances run it"
+            )
+
+        async def make(ep: Eventproc) -> VerifyTask:
+            await anyio.lowlevel.checkpoint()
+            return VerifyTask()
+
+        submit_in_background(settings, make, output)
+        return OK
+    if is_backup:
         report = verify_backup(path)
     else:
         report = IntegrityReport("directory")
         try:
-            session.run(settings, lambda ep: verify_directory(ep, report))
+            session.run(settings, lambda ep: verify_directory(ep.db, report))
         except Corrupt as why:
             report.problems.append(str(why))
     row = {"target": str(path), **report.row()}

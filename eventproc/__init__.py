@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         InstanceAdded,
         InstanceRemoved,
         OffloadTask,
+        VerifyTask,
     )
     from eventproc.groups import (
         AssignableSegment,
@@ -226,6 +227,7 @@ _WHERE = {
         "DeleteScopeTask",
         "InstanceRemoved",
         "OffloadTask",
+        "VerifyTask",
     ),
     "eventproc.runtime.tasks": ("Tasks",),
     "eventproc.store.task_queue": (
@@ -607,6 +609,7 @@ __all__ = [
     "TuningConfig",
     "TxnState",
     "UpdateStream",
+    "VerifyTask",
     "__version__",
     "open",
     "open_blocking",

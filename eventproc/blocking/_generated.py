@@ -382,7 +382,7 @@ class TasksCalls:
         resource run one after the other.
 
         Args:
-            task: an `OffloadTask`, a `BackupTask` or a `DeleteScopeTask`.
+            task: an `OffloadTask`, a `BackupTask`, a `DeleteScopeTask` or a `VerifyTask`.
             task_id: a UUID version 7. Repeating a call with the same id returns the same task, for a day after its
                 end. None (default): a new id.
 

@@ -13,7 +13,14 @@ from eventproc.cluster.membership import (
     InstanceRemoved,
 )
 from eventproc.cluster.policies import keep_policies
-from eventproc.cluster.task_jobs import TASK_JOBS, AnyTask, BackupTask, DeleteScopeTask, OffloadTask
+from eventproc.cluster.task_jobs import (
+    TASK_JOBS,
+    AnyTask,
+    BackupTask,
+    DeleteScopeTask,
+    OffloadTask,
+    VerifyTask,
+)
 from eventproc.cluster.task_runner import run_tasks
 
 __all__ = [
@@ -28,6 +35,7 @@ __all__ = [
     "InstanceAdded",
     "InstanceRemoved",
     "OffloadTask",
+    "VerifyTask",
     "keep_buckets",
     "keep_policies",
     "run_host",

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import anyio.to_thread
 import attrs
 
-from eventproc.cli.schema_check import differences, expected_tables, found_tables
-from eventproc.runtime import Eventproc
+from eventproc.groups.inspection import violations, violations_beside_streams
 from eventproc.store.backup.contents import checksum_of, file_problem, find_orphans, read_manifest
 from eventproc.store.clock import SystemClock
-from eventproc.store.database import Tx
+from eventproc.store.database import Database, Tx
 from eventproc.store.database.filesystem import DATABASE
 from eventproc.store.database.standalone import read_file
 from eventproc.store.ingestion.published import TABLES_FOLDER, table_files
+from eventproc.store.inspection import stream_violations, streams_to_check
 from eventproc.store.inspection.database_file import (
     check_all_pages,
     database_bytes,
     event_files,
     read_all_texts,
 )
+from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
-from eventproc.testing.checkers import violations
 
 
 @attrs.define
@@ -54,48 +55,102 @@ def attempt(what: str, check: Callable[[], Iterable[str]]) -> list[str]:
 
 def page_problems(tx: Tx) -> list[str]:
     """Return what SQLite's integrity check finds."""
-    found = attempt("the pages of the database", lambda: check_all_pages(tx))
-    return [
-        each if each.endswith("restore a backup") else f"the database is damaged: {each}; restore a backup"
-        for each in found
-    ]
+    return _problems(
+        "the pages of the database", lambda: check_all_pages(tx), prefix="the database is damaged: "
+    )
 
 
 def invariant_problems(tx: Tx) -> list[str]:
-    """Return the texts that cannot be read, and the invariants that do not hold."""
-    if damaged := attempt("the texts of the database", lambda: read_all_texts(tx)):
-        return [
-            each if each.endswith("restore a backup") else f"{each}; restore a backup" for each in damaged
-        ]
-    found = attempt("the rows of the database", lambda: violations(tx))
+    """Return the texts that cannot be read; if all can be read, the invariants that do not hold."""
+    return text_problems(tx) or _broken(lambda: violations(tx))
+
+
+def text_problems(tx: Tx) -> list[str]:
+    """Return the tables and columns with texts that cannot be read."""
+    return _problems("the texts of the database", lambda: read_all_texts(tx))
+
+
+def _broken(check: Callable[[], Iterable[str]]) -> list[str]:
+    found = attempt("the rows of the database", check)
     return [
         each if each.endswith("restore a backup") else f"an invariant does not hold: {each}" for each in found
     ]
 
 
-async def verify_directory(ep: Eventproc, report: IntegrityReport) -> None:
-    """Check an open directory. Each check has a snapshot of its own, so that the log can be used again in between."""
-    assert ep.path is not None, "a directory"
-    folder = ep.path / CHUNKS_FOLDER
-    report.bytes = await ep.db.read(database_bytes)
-    if wrong := differences(await expected_tables(), await ep.db.read(found_tables)):
+def _problems(what: str, check: Callable[[], Iterable[str]], prefix: str = "") -> list[str]:
+    return [
+        each if each.endswith("restore a backup") else f"{prefix}{each}; restore a backup"
+        for each in attempt(what, check)
+    ]
+
+
+def _no_progress(done: int, total: int) -> None:
+    """Report nothing."""
+
+
+async def verify_directory(
+    db: Database, report: IntegrityReport, advance: Callable[[int, int], None] = _no_progress
+) -> None:
+    """Check an open directory, part by part: tables, pages, texts, each stream, the other rows, and each file.
+
+    Each part has a snapshot of its own, so that the log can be used again in between, and a cancellation waits for no
+    more than one part. advance: called with the number of parts that were checked, and of all.
+    """
+    names = await db.read(streams_to_check)
+    files, tables = await db.read(event_files), await db.read(table_files)
+    parts = _Parts(4 + len(names) + len(files) + len(tables), advance)
+    report.bytes = await db.read(database_bytes)
+    if wrong := differences(await expected_tables(), await db.read(found_tables)):
         report.problems.append(f"{'; '.join(wrong)}; restore a backup, or use the version that created it")
-    report.problems += await ep.db.read(page_problems)
-    report.problems += await ep.db.read(invariant_problems)
-    for file in await ep.db.read(event_files):
+    parts.end()
+    report.problems += await db.read(page_problems)
+    parts.end()
+    unreadable = await db.read(text_problems)
+    report.problems += unreadable
+    parts.end()
+    for name in names:
+        if not unreadable:
+            report.problems += await db.read(partial(_stream_problems, name=name))
+        parts.end()
+    if not unreadable:
+        report.problems += await db.read(lambda tx: _broken(lambda: violations_beside_streams(tx)))
+    parts.end()
+    if db.path is None:
+        return
+    folder = db.path / CHUNKS_FOLDER
+    for file in files:
         report.files += 1
         report.bytes += file.bytes
         problem = await anyio.to_thread.run_sync(file_problem, folder, file, "events")
         # It may have been freed meanwhile: then it need not exist.
-        if problem is not None and file in await ep.db.read(event_files):
+        if problem is not None and file in await db.read(event_files):
             report.problems.append(problem)
-    for path, size in await ep.db.read(table_files):
+        parts.end()
+    for path, size in tables:
         report.files += 1
         report.bytes += size
-        problem = await anyio.to_thread.run_sync(_table_problem, ep.path / TABLES_FOLDER / path, size)
-        if problem is not None and (path, size) in await ep.db.read(table_files):
+        problem = await anyio.to_thread.run_sync(_table_problem, db.path / TABLES_FOLDER / path, size)
+        if problem is not None and (path, size) in await db.read(table_files):
             report.problems.append(problem)
-    report.orphans = await ep.db.read(lambda tx: find_orphans(tx, folder))
+        parts.end()
+    report.orphans = await db.read(lambda tx: find_orphans(tx, folder))
+
+
+def _stream_problems(tx: Tx, name: str) -> list[str]:
+    return _broken(lambda: stream_violations(tx, name))
+
+
+@attrs.define
+class _Parts:
+    """Counts the parts that were checked. total: how many there are. advance: called after each."""
+
+    total: int
+    advance: Callable[[int, int], None]
+    done: int = 0
+
+    def end(self) -> None:
+        self.done += 1
+        self.advance(self.done, self.total)
 
 
 def _table_problem(file: Path, size: int) -> str | None:

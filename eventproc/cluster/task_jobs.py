@@ -1,4 +1,4 @@
-"""The built-in jobs: moving events into files, backups, and deleting large scopes. Each is repeatable."""
+"""The built-in jobs: moving events into files, backups, checks, and deleting large scopes. Each is repeatable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventproc.cluster.task_runner import Job, TaskContext
 from eventproc.store.catalog import get_stream, list_streams
 from eventproc.store.database import Tx
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
-from eventproc.store.model.errors import AlreadyExists, NotFound, StreamReplaced
+from eventproc.store.model.errors import AlreadyExists, CorruptRecord, NotFound, StreamReplaced
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.model.states import StreamState
@@ -91,8 +91,29 @@ class DeleteScopeTask:
         return f"scope {self.scope}"
 
 
-AnyTask: TypeAlias = OffloadTask | BackupTask | DeleteScopeTask
+@attrs.frozen
+class VerifyTask:
+    """Check all pages, all invariants and all files of the directory, as `eventproc verify`. Progress counts parts.
+
+    A part is the pages, a stream, the other rows, or a file. A task that finds damage fails, and its error names what
+    was found first.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    kind: ClassVar[str] = "verify"
+
+    @property
+    def resource(self) -> str:
+        """What no other task works on meanwhile: nothing but other checks."""
+        return "check of the directory"
+
+
+AnyTask: TypeAlias = OffloadTask | BackupTask | DeleteScopeTask | VerifyTask
 """What can be submitted as a task."""
+
+PROBLEMS_MAX: Final = 10
+"""Problems that the error of a failed check names. Higher: longer records; `eventproc verify` prints all."""
 
 
 async def _offload(ctx: TaskContext) -> Mapping[str, str | int]:
@@ -121,6 +142,20 @@ async def _backup(ctx: TaskContext) -> Mapping[str, str | int]:
         found = read_manifest(dest)  # the last attempt made it, and died before it could say so
         return {"path": str(dest), "created_ms": found.created_ms, "bytes": found.bytes, "files": found.files}
     return {"path": str(made.path), "created_ms": made.created_ms, "bytes": made.bytes, "files": made.files}
+
+
+async def _verify(ctx: TaskContext) -> Mapping[str, str | int]:
+    from eventproc.cluster.integrity_checks import IntegrityReport, verify_directory  # few programs need them
+
+    report = IntegrityReport("directory")
+    await verify_directory(ctx.db, report, ctx.progress)
+    if report.problems:
+        left = len(report.problems) - PROBLEMS_MAX
+        more = f"; {left} more: `eventproc verify` prints all" if left > 0 else ""
+        raise CorruptRecord(
+            key=str(ctx.db.path or ":memory:"), reason="; ".join(report.problems[:PROBLEMS_MAX]) + more
+        )
+    return {"bytes": report.bytes, "files": report.files, "orphans": len(report.orphans)}
 
 
 async def _delete_scope(ctx: TaskContext) -> Mapping[str, str | int]:
@@ -155,6 +190,11 @@ def _check_only(tx: Tx) -> None:
 
 
 TASK_JOBS: Final[Mapping[str, Job]] = MappingProxyType(
-    {OffloadTask.kind: _offload, BackupTask.kind: _backup, DeleteScopeTask.kind: _delete_scope}
+    {
+        OffloadTask.kind: _offload,
+        BackupTask.kind: _backup,
+        DeleteScopeTask.kind: _delete_scope,
+        VerifyTask.kind: _verify,
+    }
 )
 """The jobs that every instance knows, by kind."""

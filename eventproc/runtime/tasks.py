@@ -8,7 +8,7 @@ from typing import cast
 
 import attrs
 
-from eventproc.cluster import AnyTask, BackupTask, DeleteScopeTask, OffloadTask
+from eventproc.cluster import AnyTask, BackupTask, DeleteScopeTask, OffloadTask, VerifyTask
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database
 from eventproc.store.faults import Step
@@ -34,16 +34,16 @@ class Tasks:
         resource run one after the other.
 
         Args:
-            task: an `OffloadTask`, a `BackupTask` or a `DeleteScopeTask`.
+            task: an `OffloadTask`, a `BackupTask`, a `DeleteScopeTask` or a `VerifyTask`.
             task_id: a UUID version 7. Repeating a call with the same id returns the same task, for a day after its
                 end. None (default): a new id.
 
         Raises:
             InvalidArgument: the task or the id is not valid, or the id belongs to another task.
         """
-        if not isinstance(cast("object", task), OffloadTask | BackupTask | DeleteScopeTask):
+        if not isinstance(cast("object", task), OffloadTask | BackupTask | DeleteScopeTask | VerifyTask):
             raise invalid_argument(
-                "task", task, "it must be an OffloadTask, a BackupTask or a DeleteScopeTask"
+                "task", task, "it must be an OffloadTask, a BackupTask, a DeleteScopeTask or a VerifyTask"
             )
         store = partial(
             submit_task,

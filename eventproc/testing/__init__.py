@@ -20,7 +20,7 @@
 
 from __future__ import annotations
 
-from eventproc.testing.checkers import check, check_directory, order_violations, violations
+from eventproc.testing.checkers import check, check_directory, order_violations
 from eventproc.testing.clock import VirtualClock
 from eventproc.testing.crash import CrashDirectory, CrashProcess, kill_now
 from eventproc.testing.faults import (

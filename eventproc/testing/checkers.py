@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import Final
 
-from eventproc.groups import GROUP, GroupRecord, folded_state
+from eventproc.groups.inspection import violations
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
-from eventproc.store.database import Database, Tx
-from eventproc.store.groups import SHARE, read_deliveries
-from eventproc.store.inspection import group_names_of_rows, group_rows, store_violations
+from eventproc.store.database import Database
 from eventproc.store.inspection.database_file import check_all_pages
-from eventproc.store.model.errors import EventprocError, StillPending
-from eventproc.store.records import find, get, keys
+from eventproc.store.model.errors import StillPending
 
 SETTLE_MS: Final = 60_000
 """How long a request may take until its outcome. It only turns a request that hangs into a failure."""
@@ -70,15 +67,6 @@ async def check_directory(path: str | PathLike[str], *, timeout_ms: int = SETTLE
     assert not found, "\n".join(found)
 
 
-def violations(tx: Tx) -> list[str]:
-    """Return one line for each invariant that does not hold; empty if all of them hold.
-
-    Args:
-        tx: a read transaction, as `ep.db.read(violations)` gives it.
-    """
-    return [*store_violations(tx), *_group_violations(tx), *_share_violations(tx)]
-
-
 def order_violations(seen: Iterable[tuple[str | None, int]], expected: Mapping[str | None, int]) -> list[str]:
     """Return one line for each key whose events were not seen exactly once, in order.
 
@@ -97,53 +85,3 @@ def order_violations(seen: Iterable[tuple[str | None, int]], expected: Mapping[s
         what = "out of order" if sorted(numbers) == wanted else f"lost {lost[:5]}, {extra} doubled"
         problems.append(f"key {key!r}: {what}; read {len(numbers)} of {len(wanted)}")
     return problems
-
-
-def _group_violations(tx: Tx) -> Iterator[str]:
-    """Yield what is wrong with groups. A group keeps its rows of deleted streams until it removes them itself."""
-    for name in keys(tx, GROUP):
-        try:
-            yield from (f"group {name}: {problem}" for problem in _of_group(tx, get(tx, GROUP, name).value))
-        except (AssertionError, EventprocError) as error:
-            yield f"group {name}: {error!r}"
-    for table, names in group_names_of_rows(tx).items():
-        for name in names:
-            is_known = find(tx, GROUP, name) is not None or find(tx, SHARE, name) is not None
-            if not name.startswith("_") and not is_known:
-                yield f"{table}: rows of the deleted group {name}"
-
-
-def _share_violations(tx: Tx) -> Iterator[str]:
-    """Yield what is wrong with share groups."""
-    for name in keys(tx, SHARE):
-        try:
-            record = get(tx, SHARE, name).value
-            for key, found in read_deliveries(tx, name).items():
-                found.check()
-                if any(each.count > record.options.deliveries_max for each in found.ranges):
-                    yield f"share group {name}: segment {key} has a range with too many deliveries: {found}"
-        except (AssertionError, EventprocError) as error:
-            yield f"share group {name}: {error!r}"
-
-
-def _of_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
-    state = folded_state(tx, group).state
-    state.check()
-    if (group.generation, group.streams, group.paused) != (state.generation, state.streams, state.paused):
-        yield f"its record says {group}, its log {state}"
-    rows = group_rows(tx, group.name)
-    for key, (offset, is_owned) in rows.offsets.items():
-        assignment = state.open.get(key)
-        if assignment is None:
-            continue
-        if offset > assignment.progress.offset and not is_owned:
-            yield f"segment {key} has no owner, and moved from {assignment.progress} to {offset}"
-        if offset < assignment.progress.offset:
-            yield f"segment {key} moved back from {assignment.progress} to {offset}"
-    logged: dict[object, object] = {
-        each.key: (each.owner, each.owner_epoch, each.target) for each in state.assignments
-    }
-    if dict[object, object](rows.owners) != logged | dict(state.waits):
-        yield f"its rows say {rows.owners}, its log {logged | dict(state.waits)}"
-    if rows.members != {reader: (member.instance, member.epoch) for reader, member in state.present.items()}:
-        yield f"its rows say that {rows.members} are online, its log {state.present}"

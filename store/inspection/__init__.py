@@ -9,7 +9,12 @@ from __future__ import annotations
 from eventproc.store.database import Tx
 from eventproc.store.inspection.extents import blob_violations, extent_violations
 from eventproc.store.inspection.groups import GroupRows, group_names_of_rows, group_rows
-from eventproc.store.inspection.streams import request_violations, stream_violations
+from eventproc.store.inspection.streams import (
+    catalog_violations,
+    request_violations,
+    stream_violations,
+    streams_to_check,
+)
 from eventproc.store.inspection.transactions import txn_violations
 from eventproc.store.inspection.unfinished_events import unfinished_events
 
@@ -19,15 +24,17 @@ __all__ = [
     "extent_violations",
     "group_names_of_rows",
     "group_rows",
-    "store_violations",
+    "shared_violations",
+    "stream_violations",
+    "streams_to_check",
     "unfinished_events",
 ]
 
 
-def store_violations(tx: Tx) -> list[str]:
-    """Return a line for each invariant of the store that does not hold; empty if all of them hold."""
+def shared_violations(tx: Tx) -> list[str]:
+    """Return a line for each invariant of the store, beside those of single streams, that does not hold."""
     return [
-        *stream_violations(tx),
+        *catalog_violations(tx),
         *blob_violations(tx),
         *request_violations(tx),
         *txn_violations(tx),

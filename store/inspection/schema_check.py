@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from eventproc.runtime import open_memory
-from eventproc.store.database import Tx
+from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.database import Tx, open_memory_database
 from eventproc.store.inspection.database_file import TableColumns, table_columns
 
 USERS_PREFIX: Final = "app_"
@@ -18,8 +18,8 @@ USERS_PREFIX: Final = "app_"
 
 async def expected_tables() -> TableColumns:
     """Return the tables of a directory that this version makes."""
-    async with open_memory(host=False) as fresh:
-        return await fresh.db.read(found_tables)
+    async with open_memory_database(migrations=[SYSTEM_MIGRATION]) as fresh:
+        return await fresh.read(found_tables)
 
 
 def found_tables(tx: Tx) -> TableColumns:

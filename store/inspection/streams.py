@@ -16,26 +16,38 @@ from eventproc.store.model.errors import EventprocError
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.partitions import check_partitions, is_reserve
 from eventproc.store.model.states import StreamState
-from eventproc.store.records import get, keys
+from eventproc.store.records import find, get, keys
 from eventproc.store.replicated import list_logs
 from eventproc.store.segments import SegmentState, segment_state, segment_states
 
 
-def stream_violations(tx: Tx) -> Iterator[str]:
-    """Yield a line for each invariant of streams, of replicated logs, and of their leftovers that does not hold."""
-    known: set[int] = set()
-    for name in keys(tx, STREAM):
-        stream = get(tx, STREAM, name).value
-        known.add(stream.stream_id)
-        try:
-            yield from (f"{name}: {problem}" for problem in _of_stream(tx, stream))
-        except (AssertionError, EventprocError, ValueError) as error:
-            yield f"{name}: {error!r}"
+def streams_to_check(tx: Tx) -> list[str]:
+    """Return the names of all streams, also the system's own."""
+    return keys(tx, STREAM)
+
+
+def stream_violations(tx: Tx, name: str) -> Iterator[str]:
+    """Yield a line for each invariant of one stream that does not hold. Nothing if it does not exist.
+
+    Cost: reads all events of the stream.
+    """
+    if (found := find(tx, STREAM, name)) is None:
+        return
+    try:
+        yield from (f"{name}: {problem}" for problem in _of_stream(tx, found.value))
+    except (AssertionError, EventprocError, ValueError) as error:
+        yield f"{name}: {error!r}"
+
+
+def catalog_violations(tx: Tx) -> Iterator[str]:
+    """Yield a line for each invariant of replicated logs, of tags, and of leftovers of streams that does not hold."""
+    streams = [get(tx, STREAM, name).value for name in keys(tx, STREAM)]
+    known = {stream.stream_id for stream in streams}
     for log in list_logs(tx):
         known.add(log)
         yield from log_violations(tx, log)
     indexed = tx.execute("SELECT stream, tag FROM stream_tag ORDER BY stream, tag").fetchall()
-    tagged = [(name, tag) for name in keys(tx, STREAM) for tag in get(tx, STREAM, name).value.config.tags]
+    tagged = [(stream.name, tag) for stream in streams for tag in stream.config.tags]
     if indexed != tagged:
         yield f"the index of tags has {indexed}, the streams have {tagged}"
     yield from _of_leftovers(tx, known)

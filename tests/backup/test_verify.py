@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 
 import eventproc
-from eventproc.cli.integrity_checks import IntegrityReport, verify_backup, verify_directory
+from eventproc.cluster.integrity_checks import IntegrityReport, verify_backup, verify_directory
 from eventproc.errors import CorruptRecord
 from eventproc.runtime import Eventproc
+from eventproc.store.task_queue import TaskStatus
 from eventproc.streams import Stream
 from tests.backup.support import COUNT, flip_byte, numbers
 
 
 async def verified(ep: Eventproc) -> IntegrityReport:
     report = IntegrityReport("directory")
-    await verify_directory(ep, report)
+    await verify_directory(ep.db, report)
     return report
 
 
@@ -81,6 +82,20 @@ async def test_verify_finds_a_damaged_file_of_a_backup(
     assert verify_backup(tmp_path / "backup").problems == []
     damage(first_file(tmp_path / "backup"))
     assert verify_backup(tmp_path / "backup").problems
+
+
+async def test_a_check_in_the_background_counts_every_part(ep: Eventproc) -> None:
+    ended = await ep.tasks.wait((await ep.tasks.submit(eventproc.VerifyTask())).id)
+    assert (ended.status, ended.done) == (TaskStatus.DONE, ended.total)
+    assert ended.done > int(ended.result["files"]) > 0
+
+
+async def test_a_check_in_the_background_fails_and_names_the_damaged_file(ep: Eventproc, data: Path) -> None:
+    file = first_file(data)
+    remove(file)
+    ended = await ep.tasks.wait((await ep.tasks.submit(eventproc.VerifyTask())).id)
+    assert ended.status is TaskStatus.FAILED
+    assert str(file) in str(ended.error)
 
 
 async def test_files_without_a_row_are_reported_and_are_no_problem(ep: Eventproc, data: Path) -> None:

@@ -120,3 +120,11 @@ def test_a_backup_in_the_background_is_a_task(shop: Cli, tmp_path: Path) -> None
     assert shop("task", "cancel", made["task_id"], "-o", "json").json()["status"] == "done"
     assert shop("verify", tmp_path / "monday", "-o", "json").json()["healthy"]
     assert "buckets" in shop("cluster", "describe", "-o", "json").json()
+
+
+def test_a_check_in_the_background_is_a_task(shop: Cli, tmp_path: Path) -> None:
+    made = shop("verify", "--background", "-o", "json").json()
+    ended = shop("task", "wait", made["task_id"], "-o", "json").json()
+    assert (ended["kind"], ended["status"], ended["done"]) == ("verify", "done", ended["total"])
+    shop("backup", tmp_path / "monday").ok()
+    assert "--background checks directories" in shop("verify", tmp_path / "monday", "--background").refused(2)

@@ -16,12 +16,13 @@ from eventproc.cluster.buckets import JOIN_MS, OWNED_BUCKETS
 from eventproc.cluster.task_runner import TASKS_MAX, Job, TaskContext
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
+from eventproc.store.inspection.database_file import TableColumns
+from eventproc.store.inspection.schema_check import expected_tables
 from eventproc.store.model.buckets import bucket_of
 from eventproc.store.model.errors import DiskFull, InvalidArgument, OwnerFenced
 from eventproc.store.records import RecordKind, create, find, replace
 from eventproc.store.task_queue import (
     ATTEMPTS_MAX,
-    LOOK_TASKS,
     TASK_MEMORY_MS,
     TaskInfo,
     TaskStatus,
@@ -36,6 +37,8 @@ from tests.cluster.counters import CountedSteps
 
 COUNTER = RecordKind(name="counter of the tests", value=CountedSteps)
 STEPS = 5
+WAITING = 101
+"""Tasks that wait for one resource."""
 
 
 @pytest.fixture(params=BACKENDS)
@@ -310,18 +313,24 @@ def test_an_ending_task_makes_room_for_one_that_waits(runtime: VirtualRuntime) -
     runtime.run(main)
 
 
-def test_a_task_starts_however_many_wait_in_other_buckets(runtime: VirtualRuntime) -> None:
+@pytest.mark.parametrize("same_bucket", [True, False])
+def test_a_task_starts_however_many_of_another_resource_wait(
+    runtime: VirtualRuntime, same_bucket: bool
+) -> None:
     async def main() -> None:
         async with SimulatedWorld(seed=runtime.seed) as world:
             jobs = Jobs()
-            names = sorted((f"r{number}" for number in range(100)), key=bucket_of)
+            names = [f"r{number}" for number in range(100)]
+            other = next(
+                each for each in names[1:] if (bucket_of(each) == bucket_of(names[0])) is same_bucket
+            )
             instance = await world.start()
             long: Mapping[str, Job] = {"wait": wait_for_ever}
             instance.start_soon(run_tasks, instance.ep.db, {**long, **jobs.of(instance)})
-            for number in range(LOOK_TASKS + 1):
+            for number in range(WAITING):
                 await submit(world, names[0], "wait", number=number)
             await anyio.sleep(1)
-            task = await submit(world, names[-1])
+            task = await submit(world, other)
             assert (await world.ep.tasks.wait(task.id)).status is TaskStatus.DONE
 
     runtime.run(main)
@@ -393,6 +402,38 @@ def test_a_job_that_fills_the_disk_fails(runtime: VirtualRuntime) -> None:
 def test_a_backup_in_the_background_needs_an_absolute_path() -> None:
     with pytest.raises(InvalidArgument, match="absolute path"):
         eventproc.BackupTask("relative/dest")
+
+
+def test_a_check_is_taken_over_after_a_death_and_can_be_cancelled(
+    runtime: VirtualRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = True
+
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            tables = await expected_tables()
+
+            async def expect() -> TableColumns:
+                if hangs:
+                    await anyio.sleep_forever()
+                return tables
+
+            monkeypatch.setattr("eventproc.cluster.integrity_checks.expected_tables", expect)
+            first = await world.start()
+            cancelled = await world.ep.tasks.submit(eventproc.VerifyTask())
+            await anyio.sleep(1)
+            await world.ep.tasks.cancel(cancelled.id)
+            assert (await world.ep.tasks.wait(cancelled.id)).status is TaskStatus.CANCELLED
+            task = await world.ep.tasks.submit(eventproc.VerifyTask())
+            await anyio.sleep(1)
+            nonlocal hangs
+            hangs = False
+            first.kill()
+            await world.start()
+            ended = await world.ep.tasks.wait(task.id)
+            assert (ended.status, ended.attempt, ended.done) == (TaskStatus.DONE, 2, ended.total)
+
+    runtime.run(main)
 
 
 async def test_a_scope_is_deleted_although_a_stream_is_replaced_meanwhile(

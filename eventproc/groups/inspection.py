@@ -1,0 +1,83 @@
+"""Checks of the invariants of a directory: those of the store, and those of reader groups and share groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eventproc.groups.stored_state import folded_state
+from eventproc.store.database import Tx
+from eventproc.store.groups import GROUP, SHARE, GroupRecord, read_deliveries
+from eventproc.store.inspection import (
+    group_names_of_rows,
+    group_rows,
+    shared_violations,
+    stream_violations,
+    streams_to_check,
+)
+from eventproc.store.model.errors import EventprocError
+from eventproc.store.records import find, get, keys
+
+
+def violations(tx: Tx) -> list[str]:
+    """Return one line for each invariant that does not hold; empty if all of them hold.
+
+    Args:
+        tx: a read transaction, as `ep.db.read(violations)` gives it.
+    """
+    found = [problem for name in streams_to_check(tx) for problem in stream_violations(tx, name)]
+    return [*found, *violations_beside_streams(tx)]
+
+
+def violations_beside_streams(tx: Tx) -> list[str]:
+    """Return the violations that `stream_violations` does not find: those of all that is not one stream's."""
+    return [*shared_violations(tx), *_group_violations(tx), *_share_violations(tx)]
+
+
+def _group_violations(tx: Tx) -> Iterator[str]:
+    """Yield what is wrong with groups. A group keeps its rows of deleted streams until it removes them itself."""
+    for name in keys(tx, GROUP):
+        try:
+            yield from (f"group {name}: {problem}" for problem in _of_group(tx, get(tx, GROUP, name).value))
+        except (AssertionError, EventprocError) as error:
+            yield f"group {name}: {error!r}"
+    for table, names in group_names_of_rows(tx).items():
+        for name in names:
+            is_known = find(tx, GROUP, name) is not None or find(tx, SHARE, name) is not None
+            if not name.startswith("_") and not is_known:
+                yield f"{table}: rows of the deleted group {name}"
+
+
+def _share_violations(tx: Tx) -> Iterator[str]:
+    """Yield what is wrong with share groups."""
+    for name in keys(tx, SHARE):
+        try:
+            record = get(tx, SHARE, name).value
+            for key, found in read_deliveries(tx, name).items():
+                found.check()
+                if any(each.count > record.options.deliveries_max for each in found.ranges):
+                    yield f"share group {name}: segment {key} has a range with too many deliveries: {found}"
+        except (AssertionError, EventprocError) as error:
+            yield f"share group {name}: {error!r}"
+
+
+def _of_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
+    state = folded_state(tx, group).state
+    state.check()
+    if (group.generation, group.streams, group.paused) != (state.generation, state.streams, state.paused):
+        yield f"its record says {group}, its log {state}"
+    rows = group_rows(tx, group.name)
+    for key, (offset, is_owned) in rows.offsets.items():
+        assignment = state.open.get(key)
+        if assignment is None:
+            continue
+        if offset > assignment.progress.offset and not is_owned:
+            yield f"segment {key} has no owner, and moved from {assignment.progress} to {offset}"
+        if offset < assignment.progress.offset:
+            yield f"segment {key} moved back from {assignment.progress} to {offset}"
+    logged: dict[object, object] = {
+        each.key: (each.owner, each.owner_epoch, each.target) for each in state.assignments
+    }
+    if dict[object, object](rows.owners) != logged | dict(state.waits):
+        yield f"its rows say {rows.owners}, its log {logged | dict(state.waits)}"
+    if rows.members != {reader: (member.instance, member.epoch) for reader, member in state.present.items()}:
+        yield f"its rows say that {rows.members} are online, its log {state.present}"
