@@ -223,15 +223,26 @@ def start_request(tx: Tx, request: Request) -> None:
 
 
 def finish_request(tx: Tx, request_id: str, error: EventprocError | None = None) -> None:
-    """Write the outcome of a pending request, which also clears its intent."""
+    """Write the outcome of a pending request, which also clears its intent.
+
+    A policy of retention truncates its stream up to once a minute. Its earlier outcomes for this stream are deleted, so
+    that they do not hide what people asked for; except those that another caller's request has joined.
+    """
     status = RequestStatus.DONE if error is None else RequestStatus.REJECTED
     plain = None if error is None else error_to_plain(error)
     body = None if plain is None else json.dumps(plain)
-    done = tx.execute(
-        "UPDATE request SET status = ?, error = ?, finished_ms = ? WHERE id = ? AND status = 'pending'",
+    row = tx.execute(
+        "UPDATE request SET status = ?, error = ?, finished_ms = ? WHERE id = ? AND status = 'pending'"
+        " RETURNING target, kind, origin",
         (status.value, body, tx.now_ms, request_id),
-    )
-    assert done.rowcount == 1, f"request {request_id} was not pending"
+    ).fetchone()
+    assert row is not None, f"request {request_id} was not pending"
+    if row[1:] == ("truncate", RequestOrigin.POLICY.value):
+        tx.execute(
+            "DELETE FROM request WHERE target = ? AND origin = 'policy' AND kind = 'truncate'"
+            " AND status != 'pending' AND id != ? AND id NOT IN (SELECT request FROM joined)",
+            (row[0], request_id),
+        )
     result = tx.cache.pop(("request result", request_id), None)
     # A copy, because the raised error holds the frames of this transaction.
     outcome = Outcome(None if plain is None else error_from_plain(plain), tx.now_ms, result)

@@ -241,6 +241,8 @@ CREATE TABLE request (
 ) WITHOUT ROWID;
 -- At most one intent per (target, kind).
 CREATE UNIQUE INDEX request_intent ON request (target, kind) WHERE status = 'pending';
+-- Outcomes of a policy that repeats its request each minute; of each stream and kind only the newest is kept.
+CREATE INDEX request_repeated ON request (target) WHERE origin = 'policy' AND kind = 'truncate' AND status != 'pending';
 
 -- The id of a request that joined an equal pending one. It finds that one as long as that one is kept.
 CREATE TABLE joined (

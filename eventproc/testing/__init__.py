@@ -20,6 +20,7 @@
 
 from __future__ import annotations
 
+from eventproc.groups.inspection import violations
 from eventproc.testing.checkers import check, check_directory, order_violations
 from eventproc.testing.clock import VirtualClock
 from eventproc.testing.crash import CrashDirectory, CrashProcess, kill_now

@@ -16,8 +16,10 @@ from eventproc.cluster import policies
 from eventproc.cluster.policies import FAILED_MS
 from eventproc.errors import CorruptRecord, InvalidArgument
 from eventproc.runtime import Eventproc
+from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.store.requests import RequestOrigin, RequestStatus, finish_request, submit_request
 from eventproc.streams import Stream
 from eventproc.testing import VirtualClock, check, run_seeded
 from eventproc.workflows.policies import PolicyLook, look_at_stream
@@ -97,6 +99,55 @@ def test_the_policy_keeps_what_the_twin_keeps(
             assert len(kept) == kept_by_twin(written, policy, clock.wall_ms())
 
     run_seeded(run, seed=0)
+
+
+def test_the_truncations_of_a_policy_leave_one_outcome_beside_those_of_persons() -> None:
+    async def run() -> None:
+        clock = VirtualClock()
+        async with eventproc.open_memory(clock=clock) as ep:
+            await ep.create_scope("s")
+            stream = await ep.create_stream("s/t", retention=RetentionPolicy(size_bytes=1))
+            await _write(stream, b"first")
+            await stream.truncate(await stream.tail())
+            for _ in range(5):
+                await _write(stream, b"x", b"y")
+                clock.step_wall(2)
+                await _write(stream, b"z")
+                await anyio.sleep(RETENTION_MS / 1000)
+            assert await payloads_of(stream) == [b"z"]
+            found = [each for each in await ep.requests.list() if each.kind == "truncate"]
+            assert [each.origin for each in found] == [RequestOrigin.POLICY, RequestOrigin.PERSON]
+            assert all(each.status is RequestStatus.DONE for each in found)
+
+    run_seeded(run, seed=0)
+
+
+async def test_an_outcome_that_a_person_joined_stays() -> None:
+    async with eventproc.open_memory(host=False) as ep:
+        ids = [new_id(ep.db.clock) for _ in range(4)]
+
+        def repeat(tx: Tx) -> None:
+            for number, request_id in enumerate(ids[:3]):
+                submit_truncation(tx, request_id, RequestOrigin.POLICY)
+                if number == 0:
+                    submit_truncation(tx, ids[3], RequestOrigin.PERSON)
+                finish_request(tx, request_id)
+
+        await ep.db.write(repeat)
+        assert {each.id for each in await ep.requests.list()} == {ids[0], ids[2]}
+        assert (await ep.requests.get(ids[3])).id == ids[0]
+
+
+def submit_truncation(tx: Tx, request_id: str, origin: RequestOrigin) -> None:
+    submit_request(
+        tx,
+        request_id=request_id,
+        target="s/t",
+        kind="truncate",
+        body=b"{}",
+        satisfied=lambda: False,
+        origin=origin,
+    )
 
 
 async def _write(stream: Stream, *payloads: bytes) -> None:
