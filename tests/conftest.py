@@ -62,6 +62,15 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     )
     settings.load_profile("eventproc")
+    # A shell in the background and `nohup` let a process ignore these signals. The processes of tests would inherit
+    # that, and wait for an interrupt that they never hear: a handler, unlike SIG_IGN, is not inherited.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, _stay)
+
+
+def _stay(_number: int, _frame: object) -> None:
+    """Handle a signal by going on, as if it was ignored."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
