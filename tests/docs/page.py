@@ -37,6 +37,9 @@ ELSEWHERE: Final = (CHECKOUT, SPARK, INSTALL)
 TIMEOUT_S: Final = 900
 """Of one page or command; the slowest take 20 s on an idle machine, with Spark one to three minutes."""
 
+NOT_OF_A_READER: Final = frozenset({"EVENTPROC_DIR", "ARGS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"})
+"""Variables that a reader's shell does not have: with those of `make test ARGS=...`, `make demo` took its arguments."""
+
 _BLOCK: Final = re.compile(r'^```(\w+)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _UNTIL_INTERRUPT: Final = re.compile(r"^(eventproc .*?)\s+# until Ctrl-C.*$", re.MULTILINE)
 _HELPERS: Final = Path(__file__).parent / "run_block.py"
@@ -101,8 +104,8 @@ def run_page(page: Path, folder: Path) -> str:
 def run_bash(commands: str, folder: Path) -> str:
     """Run commands with `bash -e` in a folder, with this environment's programs first."""
     scripts = str(Path(sys.executable).parent)
-    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
-    environment.pop("EVENTPROC_DIR", None)
+    inherited = {name: value for name, value in os.environ.items() if name not in NOT_OF_A_READER}
+    environment = {**inherited, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
     with subprocess.Popen(
         ["bash", "-eu", "-o", "pipefail", "-c", commands],
         stdin=subprocess.DEVNULL,
