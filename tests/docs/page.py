@@ -37,7 +37,9 @@ ELSEWHERE: Final = (CHECKOUT, SPARK, INSTALL)
 TIMEOUT_S: Final = 900
 """Of one page or command; the slowest take 20 s on an idle machine, with Spark one to three minutes."""
 
-NOT_OF_A_READER: Final = frozenset({"EVENTPROC_DIR", "ARGS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"})
+NOT_OF_A_READER: Final = frozenset(
+    {"EVENTPROC_DIR", "ARGS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"}
+)
 """Variables that a reader's shell does not have: with those of `make test ARGS=...`, `make demo` took its arguments."""
 
 _BLOCK: Final = re.compile(r'^```(\w+)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)

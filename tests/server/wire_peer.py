@@ -22,7 +22,7 @@ M = TypeVar("M", bound=Message)
 
 WRITER = bytes(range(16))
 PATIENCE_S = 1_000
-"""Virtual seconds: a test that waits in vain fails instead of waiting without end."""
+"""Virtual seconds: a test whose message never comes fails instead of waiting without end."""
 
 
 def framed(*payloads: bytes) -> bytes:
