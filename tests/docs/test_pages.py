@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,12 @@ THE_README_PRINTS = (
     *("bill to customer-42", "bill to customer-7", "mail to customer-42", "mail to customer-7"),
     "['start', 'apples', 'basket']",
 )
+
+
+FLIGHTS = "data/flights.csv.xz"
+
+EVERY = 40
+"""One in so many flights is read by the commands of a checkout, unless in a hunt: they read the file several times."""
 
 
 @pytest.fixture
@@ -54,11 +62,21 @@ def commands_of(title: str) -> list[str]:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """Return a folder with links to what a checkout has, so that commands leave nothing in this one."""
+def checkout(tmp_path: Path, times: int) -> Path:
+    """Return a folder with links to what a checkout has, so that commands leave nothing in this one.
+
+    The data are some of the flights, in a hunt all. The examples look for them beside themselves, so they are copied.
+    """
     for entry in ROOT.iterdir():
-        if entry.name not in (".git", "build"):
+        if entry.name not in (".git", "build", "data", "docs"):
             (tmp_path / entry.name).symlink_to(entry)
+    for folder in ("data", "docs/examples"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    if times == 1:
+        with lzma.open(ROOT / FLIGHTS, "rt", encoding="utf-8") as whole:
+            header, *rows = whole
+        with lzma.open(tmp_path / FLIGHTS, "wt", encoding="utf-8", preset=0) as some:
+            some.writelines([header, *rows[::EVERY]])
     return tmp_path
 
 
