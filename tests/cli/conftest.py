@@ -53,7 +53,8 @@ class Templates:
         self.empty = folder / "empty"
         self.shop = folder / "shop"
         self.billing = folder / "billing"
-        self._make(self.empty, ["init"])
+        # Most commands sync what they commit, unless the directory leaves that to the system.
+        self._make(self.empty, ["init", "--durability", "os"])
         shutil.copytree(self.empty, self.shop)
         rows = b"".join(b'{"k":"customer-42","n":%d}\n' % number for number in range(EVENTS))
         self._make(self.shop, ["scope", "create", "shop"])

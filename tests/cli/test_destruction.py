@@ -9,16 +9,21 @@ import signal
 import subprocess
 import termios
 from collections import Counter
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
+import anyio
 import click
 import pytest
 
+import eventproc
+from eventproc.runtime import Eventproc
 from tests.cli.conftest import Cli
 from tests.cli.support import COMMAND, GROUP, PATIENCE_S, environment
 from tests.cli.test_output import COMMANDS, INVOCATIONS, MAILER, NEEDS_SPARK, add_dead_letter
 from tests.cli.test_transactions import begin
+
+T = TypeVar("T")
 
 DESTRUCTIVE: Final = frozenset(
     {
@@ -45,25 +50,39 @@ def options(command: click.Command) -> set[str]:
     return {option for parameter in command.params for option in parameter.opts}
 
 
-def stored(cli: Cli) -> dict[str, object]:
+def look(cli: Cli, what: Callable[[Eventproc], Awaitable[T]]) -> T:
+    """Return what is found in the directory, which is opened once; a dozen commands would open it each."""
+
+    async def run() -> T:
+        async with eventproc.open(cli.directory, create=False, host=False) as ep:
+            return await what(ep)
+
+    return anyio.run(run)
+
+
+async def events_of(ep: Eventproc, name: str) -> list[bytes]:
+    stream = await ep.stream(name)
+    async with stream.reader() as reader:
+        return [event.payload async for event in reader.until(await stream.tail())]
+
+
+async def stored(ep: Eventproc) -> dict[str, object]:
     """Return all that a destructive command could destroy, and what it would leave behind."""
-    listed = {
-        noun: cli(noun, "list", "-o", "json").json()
-        for noun in ("scope", "stream", "group", "share", "request")
-    }
-    streams = [row["name"] for row in listed["stream"]]
+    streams, groups = await ep.streams(), await ep.reader_groups()
     return {
-        **{
-            noun: [(row.get("name"), row.get("scope"), row.get("state")) for row in rows]
-            for noun, rows in listed.items()
-        },
-        "events": {name: cli("read", name).out for name in streams},
+        "scopes": [each.name for each in await ep.scopes()],
+        "streams": [(each.name, each.stream_id, each.state) for each in streams],
+        "groups": [each.name for each in groups],
+        "shares": [each.name for each in await ep.share_groups()],
+        "requests": [(each.id, each.status) for each in await ep.requests.list()],
+        "heads": {each.name: await (await ep.stream(each.name)).head() for each in streams},
+        "events": {each.name: await events_of(ep, each.name) for each in streams},
         "transactions": {
-            name: [(row["id"], row["state"]) for row in cli("txn", "list", name, "-o", "json").json()]
-            for name in streams
+            each.name: [(txn.id, txn.state) for txn in await (await ep.stream(each.name)).transactions()]
+            for each in streams
         },
-        "positions": [row["lag_events"] for row in listed["group"]],
-        "letters": [row["id"] for row in cli("dead-letter", "list", MAILER, "-o", "json").json()],
+        "positions": [(await (await ep.reader_group(each.name)).describe()).events for each in groups],
+        "letters": [each.id for each in await ep.dead_letters(MAILER).list()],
     }
 
 
@@ -85,22 +104,22 @@ def test_the_commands_that_ask_are_exactly_those_that_destroy() -> None:
 @pytest.mark.parametrize("name", sorted(DESTRUCTIVE - NEEDS_SPARK))
 def test_without_a_terminal_it_needs_yes_and_changes_nothing(billing: Cli, name: str) -> None:
     command = prepared(billing, name)
-    before = stored(billing)
+    before = look(billing, stored)
     line = billing(*command, stdin=b"y\n").refused(2)
     assert "use --yes to act without it, or --dry-run" in line
-    assert stored(billing) == before
+    assert look(billing, stored) == before
 
 
 @pytest.mark.parametrize("name", sorted((DESTRUCTIVE | CHANGING_ONLY) - NEEDS_SPARK))
 def test_dry_run_changes_nothing(billing: Cli, name: str) -> None:
     command = prepared(billing, name)
-    before = stored(billing)
+    before = look(billing, stored)
     found = billing(*command, "--dry-run", "-o", "json").json()
     assert found["dry_run"] is True
     assert billing(*command, "--dry-run").ok()
     if name in DESTRUCTIVE:
         assert billing(*command, "--dry-run", "--yes", "-o", "json").json() == found
-    assert stored(billing) == before
+    assert look(billing, stored) == before
 
 
 @pytest.mark.parametrize("name", sorted(DESTRUCTIVE - NEEDS_SPARK))
@@ -114,28 +133,26 @@ def test_with_yes_it_destroys(billing: Cli, name: str) -> None:
 def test_a_command_that_does_not_ask_loses_nothing(billing: Cli, name: str) -> None:
     begin(billing, b"staged\n")
     command = prepared(billing, name)
-    before = kept(billing)
+    before = look(billing, kept)
     billing(*command, stdin=b"1\n").ok()
-    after = kept(billing)
+    after = look(billing, kept)
     assert all(before[what] <= after[what] for what in before), (before, after)
 
 
-def kept(cli: Cli) -> dict[str, Counter[str]]:
+async def kept(ep: Eventproc) -> dict[str, Counter[object]]:
     """Return how often each name and payload must still be found after a command that does not ask."""
-    streams = [row["name"] for row in cli("stream", "list", "-o", "json").json()]
+    streams = [each.name for each in await ep.streams()]
     transactions = [
-        row
+        txn
         for name in streams
-        for option in ((), ("--finished",))
-        for row in cli("txn", "list", name, *option, "-o", "json").json()
+        for finished in (False, True)
+        for txn in await (await ep.stream(name)).transactions(finished=finished)
     ]
     return {
         "streams": Counter(streams),
-        "events": Counter(
-            row["payload"] for name in streams for row in cli("read", name).rows() if "payload" in row
-        ),
-        "transactions": Counter(row["id"] for row in transactions if row["state"] != "aborted"),
-        "groups": Counter(row["name"] for row in cli("group", "list", "-o", "json").json()),
+        "events": Counter([payload for name in streams for payload in await events_of(ep, name)]),
+        "transactions": Counter(txn.id for txn in transactions if txn.state != "aborted"),
+        "groups": Counter(each.name for each in await ep.reader_groups()),
     }
 
 

@@ -134,7 +134,7 @@ def test_a_server_runs_apps_until_a_signal_and_names_them(shop: Cli, serve: Serv
         assert "INFO    eventproc.processors: running mail (group shop/mailer" in server.hear("running")
         assert "running count (group shop/count" in server.hear("running")
         serving = server.hear().partition(" INFO    eventproc.run: ")[2]
-        assert serving == f"serving {shop.directory} (durability fsync, pid {server.process.pid})\n"
+        assert serving == f"serving {shop.directory} (durability os, pid {server.process.pid})\n"
         found = described(shop, lambda found: found["lag_events"] == 0)
         described(shop, lambda found: found["lag_events"] == 0, "shop/count")
         assert (found["state"], found["processes"]) == ("running", 1)

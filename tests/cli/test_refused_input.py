@@ -148,7 +148,7 @@ def rows_of(directory: Path) -> list[str]:
         ("stream frobnicate", 2, "no command 'frobnicate'"),
         ("frobnicate", 2, "no command 'frobnicate'"),
         ("init --durability none", 2, "none"),
-        ("init --durability os", 4, "exists already with durability 'fsync', which cannot be changed"),
+        ("init --durability fsync", 4, "exists already with durability 'os', which cannot be changed"),
         ("completion tcsh", 2, "tcsh"),
     ],
 )

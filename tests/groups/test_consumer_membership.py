@@ -340,7 +340,9 @@ async def test_a_member_with_the_code_of_an_own_assignor_decides(virtual: Virtua
         async with join_as(ep, "a") as a:
             await a.refresh()
             assert (await state_now(ep.db)).assigning is not None
-            assert shares([a, b, c]) == [0, 4, 0], "the reader keeps its segments until the new targets are decided"
+            assert shares([a, b, c]) == [0, 4, 0], (
+                "the reader keeps its segments until the new targets are decided"
+            )
             await settle([a, b, c])
             assert shares([a, b, c]) == [4, 0, 0]
     assert len(code.asked) <= 4
