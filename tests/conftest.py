@@ -48,10 +48,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A run that a shell started with `&` or nohup ignores these, and each process that tests start would inherit that.
-    for number in (signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     factor = _factor(config)
     settings.register_profile(
         "eventproc",
