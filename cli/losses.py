@@ -41,7 +41,7 @@ def _losses(tx: Tx, request: AnyRequest) -> Row:
     if isinstance(request, TruncateStream):
         return _truncated(tx, request)
     if isinstance(request, SealStream):  # it aborts the open transactions, and keeps the events
-        aborted = [txn for txn in list_open(tx, request.stream_id) if txn.state is TxnState.OPEN]
+        aborted = [txn for txn in list_open(tx, request.stream_id, limit=None) if txn.state is TxnState.OPEN]
         return {
             "transactions": len(aborted),
             "events": sum(txn.events for txn in aborted),

@@ -24,6 +24,7 @@ from eventproc.cli.watch import show_found
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import IllegalTransition, TransactionDecided
 from eventproc.store.model.ids import format_segment
+from eventproc.store.model.limits import TXNS_LISTED_MAX
 from eventproc.store.transactions import state_after_abort
 from eventproc.streams import TransactionDescription
 
@@ -59,19 +60,29 @@ def txn() -> None:
 @txn.command("list")
 @stream_argument
 @click.option("--finished", is_flag=True, help="List those that ended within the last day, the newest first.")
+@click.option("--after", metavar="ID", help="The last transaction of the previous page.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=TXNS_LISTED_MAX,
+    show_default=True,
+    metavar="N",
+    help="How many to list at most.",
+)
 @watch_option
 @output_option()
 @pass_settings
-def list_(settings: Settings, name: str, finished: bool, output: str) -> None:
+def list_(settings: Settings, name: str, finished: bool, after: str | None, limit: int, output: str) -> None:
     """List a stream's unfinished transactions: open, committing or aborting.
 
     Examples:
         eventproc txn list shop/orders
-        eventproc txn list shop/orders --finished
+        eventproc txn list shop/orders --finished --limit 20
     """
 
     async def look(ep: Eventproc) -> list[TransactionDescription]:
-        return await (await ep.stream(name)).transactions(finished=finished)
+        stream = await ep.stream(name)
+        return await stream.transactions(finished=finished, after=after, limit=limit)
 
     def show(found: list[TransactionDescription]) -> None:
         show_rows([_row(each) for each in found], FINISHED_COLUMNS if finished else COLUMNS, output)

@@ -11,6 +11,7 @@ from eventproc.groups.group import CHECKPOINT_WAIT_MS
 from eventproc.processors.dead_letters.operations import LIST_MAX
 from eventproc.processors.run import GRACE_MS
 from eventproc.store.groups import SHARE_POLL_EVENTS
+from eventproc.store.model.limits import TXNS_LISTED_MAX
 from eventproc.streams.queries import PAGE_ENTRIES
 from eventproc.streams.request_calls import WAIT_MS
 
@@ -462,17 +463,22 @@ class StreamCalls:
         self._loop = loop
         self._twin = twin
 
-    def transactions(self, *, finished: bool = False) -> list[TransactionDescription]:
-        """Return the transactions under way: open, committing and aborting; the oldest first, at most 500.
+    def transactions(
+        self, *, finished: bool = False, after: str | None = None, limit: int = TXNS_LISTED_MAX
+    ) -> list[TransactionDescription]:
+        """Return the transactions under way: open, committing and aborting; the oldest first.
 
         Args:
             finished: return those that ended instead, the newest first. They are kept for a day, and at most the last
                 100,000 commits and 10,000 aborts of a stream.
+            after: id of the last transaction of the previous page. None (default): the first page.
+            limit: how many to return at most. Default: 500.
 
         Raises:
+            InvalidArgument: the limit is not a positive int, or `after` is not a str.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
-        return self._loop.call(partial(self._twin.transactions, finished=finished))
+        return self._loop.call(partial(self._twin.transactions, finished=finished, after=after, limit=limit))
 
     def update(
         self,

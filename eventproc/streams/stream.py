@@ -18,6 +18,7 @@ from eventproc.store.model.epochs import Epoch, merge_ranges, split_ranges
 from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId, as_segment, as_segments, printable
+from eventproc.store.model.limits import TXNS_LISTED_MAX
 from eventproc.store.model.policies import RetentionPolicy, ScalingPolicy, as_retention, as_scaling, as_tags
 from eventproc.store.model.ranges import KeyRange, as_key_ranges
 from eventproc.store.model.transactions import check_lease
@@ -244,21 +245,32 @@ class Stream(StreamQueries, Generic[T]):
         """Return the codec that a caller named, or else the handle's."""
         return self.codec if payload is None and codec is None else codec_for(payload, codec)
 
-    async def transactions(self, *, finished: bool = False) -> list[TransactionDescription]:
-        """Return the transactions under way: open, committing and aborting; the oldest first, at most 500.
+    async def transactions(
+        self, *, finished: bool = False, after: str | None = None, limit: int = TXNS_LISTED_MAX
+    ) -> list[TransactionDescription]:
+        """Return the transactions under way: open, committing and aborting; the oldest first.
 
         Args:
             finished: return those that ended instead, the newest first. They are kept for a day, and at most the last
                 100,000 commits and 10,000 aborts of a stream.
+            after: id of the last transaction of the previous page. None (default): the first page.
+            limit: how many to return at most. Default: 500.
 
         Raises:
+            InvalidArgument: the limit is not a positive int, or `after` is not a str.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
+        if after is not None:
+            check_str("after", after)
+        check_int("limit", limit, least=1)
         await self._db.shared[TRANSACTION_ATTENDANT].begin_all(self.stream_id)
 
         def read(tx: Tx) -> list[TransactionDescription]:
             self._record(tx)
-            found = (list_finished if finished else list_open)(tx, self.stream_id)
+            if finished:
+                found = list_finished(tx, self.stream_id, after=after, limit=limit)
+            else:
+                found = list_open(tx, self.stream_id, after=after or "", limit=limit)
             return [describe_txn(tx, txn, self._db.peers) for txn in found]
 
         return await self._db.read(read)

@@ -22,9 +22,10 @@ def change_tags(tx: Tx, stream: str, before: Collection[str], after: Collection[
 
 def tagged_streams(tx: Tx, scope: str, tag: str, *, prefix: str, after: str, limit: int) -> list[str]:
     """Return names of the scope's streams with the tag, sorted, that begin with `prefix` and sort after `after`."""
+    is_behind = after >= prefix  # one lower bound, as in `keys`
     rows = tx.execute(
-        "SELECT stream FROM stream_tag WHERE scope = ? AND tag = ? AND stream >= ? AND stream < ? AND stream > ?"
-        " ORDER BY stream LIMIT ?",
-        (scope, tag, prefix, prefix + "\U0010ffff", after, limit),
+        "SELECT stream FROM stream_tag WHERE scope = ? AND tag = ?"
+        f" AND stream {'>' if is_behind else '>='} ? AND stream < ? ORDER BY stream LIMIT ?",
+        (scope, tag, after if is_behind else prefix, prefix + "\U0010ffff", limit),
     )
     return [row[0] for row in rows]

@@ -117,7 +117,7 @@ TXN_MEMORY_MS_MIN: Final = 60_000
 shorter: a process that was suspended while its commit ran may find no result."""
 
 TXNS_LISTED_MAX: Final = 500
-"""Transactions that one listing returns."""
+"""Transactions that one listing returns unless its caller chooses another number."""
 
 assert EVENT_BYTES_MAX + FRAME_BYTES <= BATCH_BYTES_MAX, "the largest event fits one transaction"
 assert EVENT_BYTES_MAX < 2**31, "the length in an event's frame is a signed 32-bit integer"

@@ -137,9 +137,12 @@ def delete_all(tx: Tx, kind: RecordKind[T], keys: Iterable[str]) -> None:
 
 def keys(tx: Tx, kind: RecordKind[T], *, prefix: str = "", after: str = "", limit: int = -1) -> list[str]:
     """Return the sorted keys of a kind that begin with `prefix` and sort after `after`, at most `limit`."""
+    # One lower bound: of two, SQLite seeks to the first and reads each row up to the second.
+    is_behind = after >= prefix
     rows = tx.execute(
-        "SELECT key FROM record WHERE kind = ? AND key >= ? AND key < ? AND key > ? ORDER BY key LIMIT ?",
-        (kind.name, prefix, prefix + "\U0010ffff", after, limit),
+        f"SELECT key FROM record WHERE kind = ? AND key {'>' if is_behind else '>='} ? AND key < ?"
+        " ORDER BY key LIMIT ?",
+        (kind.name, after if is_behind else prefix, prefix + "\U0010ffff", limit),
     )
     return [row[0] for row in rows]
 

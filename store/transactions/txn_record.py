@@ -171,6 +171,9 @@ def _last_position(tx: Tx, stream_id: int, *, finished: int) -> int | None:
     return None if row[0] is None else int(row[0])
 
 
+TXN_ID_END: Final = "\U0010ffff"
+"""Sorts behind the id of every transaction."""
+
 _WHERE: Final = "WHERE finished IN (0, 1) AND stream_id = ? AND id = ?"
 
 
@@ -197,22 +200,32 @@ def joint_rows(tx: Tx, txn_id: str) -> list[TxnRecord]:
     return [_with_totals(tx, txn_from_row(row)) for row in rows.fetchall()]
 
 
-def list_open(tx: Tx, stream_id: int) -> list[TxnRecord]:
-    """Return the stream's open, committing and aborting transactions, the oldest TXNS_LISTED_MAX of them."""
+def list_open(
+    tx: Tx, stream_id: int, *, after: str = "", limit: int | None = TXNS_LISTED_MAX
+) -> list[TxnRecord]:
+    """Return the stream's open, committing and aborting transactions, the oldest first.
+
+    after: only later ones than this id. limit: at most that many; None: all.
+    """
     flush_txns(tx)
     rows = tx.execute(
-        f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? ORDER BY id LIMIT ?",
-        (stream_id, TXNS_LISTED_MAX),
+        f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? AND id > ? ORDER BY id LIMIT ?",
+        (stream_id, after, -1 if limit is None else limit),
     )
     return [_with_totals(tx, txn_from_row(row)) for row in rows.fetchall()]
 
 
-def list_finished(tx: Tx, stream_id: int) -> list[TxnRecord]:
-    """Return the stream's transactions that ended within a day, the newest first, at most TXNS_LISTED_MAX."""
+def list_finished(
+    tx: Tx, stream_id: int, *, after: str | None = None, limit: int = TXNS_LISTED_MAX
+) -> list[TxnRecord]:
+    """Return the stream's transactions that ended within a day, the newest first.
+
+    after: only older ones than this id. limit: at most that many.
+    """
     flush_txns(tx)
     rows = tx.execute(
-        f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 1 AND stream_id = ? ORDER BY id DESC LIMIT ?",
-        (stream_id, TXNS_LISTED_MAX),
+        f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 1 AND stream_id = ? AND id < ? ORDER BY id DESC LIMIT ?",
+        (stream_id, TXN_ID_END if after is None else after, limit),
     )
     return [txn_from_row(row) for row in rows.fetchall()]
 

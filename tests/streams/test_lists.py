@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
 import eventproc
 from eventproc.runtime import Eventproc
+from eventproc.store.catalog import STREAM, insert_stream
+from eventproc.store.catalog.tags import tagged_streams
+from eventproc.store.database import Tx
 from eventproc.store.model.errors import InvalidArgument, NotFound
-from eventproc.store.model.policies import TAG_CHARACTERS_MAX, TAGS_MAX
+from eventproc.store.model.policies import TAG_CHARACTERS_MAX, TAGS_MAX, ScalingPolicy, StreamConfig
+from eventproc.store.records import keys
 from eventproc.testing import check
 
 
@@ -100,3 +105,46 @@ async def test_tags_out_of_bounds_are_refused(ep: Eventproc) -> None:
     for choice in choices:
         with pytest.raises(InvalidArgument):
             await ep.streams("a", **choice)  # type: ignore[arg-type]
+
+
+async def test_a_page_costs_as_much_at_the_end_as_at_the_beginning(ep: Eventproc) -> None:
+    def steps(tx: Tx, after: str, tag: str | None) -> int:
+        """Return how many instructions SQLite needs for the names of a page."""
+        counted = 0
+
+        def count() -> None:
+            nonlocal counted
+            counted += 1
+
+        tx.connection.set_progress_handler(count, 1)
+        try:
+            if tag is None:
+                assert len(keys(tx, STREAM, prefix="c/", after=after, limit=5)) == 5
+            else:
+                assert len(tagged_streams(tx, "c", tag, prefix="c/", after=after, limit=5)) == 5
+        finally:
+            tx.connection.set_progress_handler(None, 0)
+        return counted
+
+    await ep.create_scope("c")
+    config = StreamConfig(ScalingPolicy.fixed(1), tags=("all",))
+    await ep.db.write(lambda tx: [insert_stream(tx, f"c/{number:03}", config) for number in range(300)])
+    for tag in (None, "all"):
+        first = await ep.db.read(partial(steps, after="", tag=tag))
+        last = await ep.db.read(partial(steps, after="c/290", tag=tag))
+        assert last <= first + 10, tag
+
+
+async def test_pages_list_every_transaction_once(ep: Eventproc) -> None:
+    stream = await ep.stream("a/x0")
+    begun = sorted([(await stream.begin()).id for _ in range(7)])  # in one ms, ids have no order
+    for finished in (False, True):
+        listed: list[str] = []
+        while page := await stream.transactions(
+            finished=finished, after=listed[-1] if listed else None, limit=3
+        ):
+            assert len(page) <= 3
+            listed += [each.id for each in page]
+        assert listed == (begun[::-1] if finished else begun)
+        for each in begun:
+            await stream.transaction_of(each).commit()

@@ -220,8 +220,9 @@ async def list_transactions(
     limit: PageLimit = PAGE,
 ) -> Annotated[Page, PageOf(TransactionDescription)]:
     """List a stream's unfinished transactions, or those that ended, the newest first."""
-    found = await (await call.ep.stream(f"{scope}/{stream}")).transactions(finished=finished)
-    return page_after(found, after, limit, lambda each: each.id)
+    handle = await call.ep.stream(f"{scope}/{stream}")
+    found = await handle.transactions(finished=finished, after=after, limit=limit + 1)
+    return page_of(found, limit, lambda each: each.id)
 
 
 async def abort_transaction(
