@@ -299,8 +299,9 @@ class ShareConsumer(Openable, Generic[P]):
         self._verify_open()
         lost = [
             f"{stream} {format_segment(segment)}:{number}"
-            for stream, segment, number, count in keys
-            if (stream, segment, number, count) not in self._held
+            for key in keys
+            for stream, segment, number, *_ in [key]
+            if key not in self._held
         ]
         if lost:
             raise LockLost(group=self._group, consumer=self.consumer, events=tuple(lost))
@@ -470,7 +471,7 @@ class ShareConsumer(Openable, Generic[P]):
             now_ms = self._db.clock.monotonic_ms()
             self._held = {key: held for key, held in self._held.items() if held.until_ms > now_ms}
         for run in found.runs:
-            for event, held in events_of(run, found.until_ms):
+            for event, held in events_of(run, found.until_ms, found.generation):
                 self._held[key_of(event)] = held
                 self._queue.append(event)
         if self._queue:

@@ -24,7 +24,8 @@ class SharedEvent(NamedTuple, Generic[P]):
     payload: what was written: bytes, or a value of the consumer's type. key: routing key, or None. timestamp: when it
     was appended, ms since 1970. event_time: the user's time in ms, or None. segment, offset, number: its position in
     the stream. headers: the user's. stream: name of its stream, or topic. deliveries: how often it was delivered, this
-    time included.
+    time included. generation: of the group when it was delivered; a reset of the group begins the next one, in which
+    deliveries are counted from 1 again.
     """
 
     payload: P
@@ -37,6 +38,7 @@ class SharedEvent(NamedTuple, Generic[P]):
     headers: Mapping[str, str]
     stream: str
     deliveries: int
+    generation: int
 
     @property
     def partition(self) -> int:
@@ -48,13 +50,13 @@ class SharedEvent(NamedTuple, Generic[P]):
         return f"SharedEvent({shown})"
 
 
-EventKey: TypeAlias = tuple[str, SegmentId, int, int]
-"""(stream, segment, number, delivery): one delivery of one event."""
+EventKey: TypeAlias = tuple[str, SegmentId, int, int, int]
+"""(stream, segment, number, delivery, generation): one delivery of one event."""
 
 
 def key_of(event: SharedEvent[Any]) -> EventKey:
     """Return the key of a delivery."""
-    return event.stream, event.segment, event.number, event.deliveries
+    return event.stream, event.segment, event.number, event.deliveries, event.generation
 
 
 class HeldEvent(NamedTuple):
@@ -70,9 +72,11 @@ _make_event: Final[Any] = partial(tuple.__new__, SharedEvent)
 """`SharedEvent(*columns)` without a Python frame per event."""
 
 
-def events_of(found: AcquiredRun, until_ms: int) -> Iterator[tuple[SharedEvent[bytes], HeldEvent]]:
-    """Yield the events of a run, and how they are held."""
-    more, stream_id = (found.stream, found.count), found.stream_id
+def events_of(
+    found: AcquiredRun, until_ms: int, generation: int
+) -> Iterator[tuple[SharedEvent[bytes], HeldEvent]]:
+    """Yield the events of a run, and how they are held. generation: of the group."""
+    more, stream_id = (found.stream, found.count, generation), found.stream_id
     for event in found.run.events():
         end = event.offset + FRAME_BYTES + len(event.payload)
         yield _make_event(event + more), HeldEvent(stream_id, event.offset, end, until_ms)
@@ -82,7 +86,7 @@ def spans_of(held: Iterable[tuple[EventKey, HeldEvent]]) -> dict[SegmentKey, lis
     """Return the spans that these events form, by segment, sorted; neighbours are joined."""
     found: dict[SegmentKey, list[DeliverySpan]] = {}
     ordered = sorted(held, key=lambda each: (each[1].stream_id, each[0][1:]))
-    for (_, segment, number, count), event in ordered:
+    for (_, segment, number, count, _), event in ordered:
         spans = found.setdefault((event.stream_id, segment), [])
         last = spans[-1] if spans else None
         if last is not None and (last.high, last.count) == (number, count):

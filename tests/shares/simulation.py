@@ -17,6 +17,7 @@ from eventproc import Stream
 from eventproc.errors import InProgress, InvalidArgument, LockLost, ScaleRefused
 from eventproc.runtime import Eventproc
 from eventproc.shares import ShareConsumer, SharedEvent, ShareGroup
+from eventproc.shares.events import key_of
 from eventproc.store.database import Tx
 from eventproc.store.groups import SHARE, read_deliveries
 from eventproc.store.model.ids import SegmentId, format_segment
@@ -39,7 +40,7 @@ class MortalConsumer(ShareConsumer[bytes]):
         self._let_go = nothing  # type: ignore[method-assign]
 
     def until_ms(self, event: SharedEvent) -> int:
-        return self._held[event.stream, event.segment, event.number, event.deliveries].until_ms
+        return self._held[key_of(event)].until_ms
 
 
 @attrs.define

@@ -93,6 +93,11 @@ async def test_a_reset_takes_the_locks_and_delivers_from_the_new_position(ep: Ev
             await consumer.accept(held[2:])
         again = await poll_now(consumer)
         assert [(event.number, event.deliveries) for event in again] == [(0, 1), (1, 1), (2, 1), (3, 1)]
+        for settle in (consumer.accept, consumer.release, consumer.reject, consumer.renew):
+            with pytest.raises(LockLost):  # deliveries of before the reset, with equal numbers
+                await settle(held[2:])
+        assert (await group.describe()).in_flight == 4
+        await consumer.accept(again)
 
 
 async def test_describe_counts_what_is_in_flight_and_how_often_it_was_delivered(ep: Eventproc) -> None:
