@@ -141,12 +141,12 @@ async def _joint(task: Task, *, readers: int) -> Sample:
     async with eventproc.open(task.directory, durability=task.durability) as ep:
         source = await _make_stream(ep, segments=readers)
         targets = [await ep.create_stream(f"benchmark/{name}") for name in ("first", "second")]
-        names = keys()
+        names, payload = keys(), payloads()[0]
         async with (
             source.writer() as writer
         ):  # more than are consumed: no reader waits before the clock stops
             numbers = range(task.count + task.count // 2 + WARM_COUNT)
-            await writer.write_many((payloads()[0], names[number % KEYS_COUNT]) for number in numbers)
+            await writer.write_many((payload, names[number % KEYS_COUNT]) for number in numbers)
         group = await ep.create_reader_group("group", [source.name])
         left = task.count + WARM_COUNT
         watch = Stopwatch()

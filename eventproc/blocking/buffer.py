@@ -8,7 +8,13 @@ from typing import Final, Generic, TypeVar
 from eventproc.store.model.routing import check_key
 from eventproc.streams import NewEvent
 from eventproc.streams.codec import PayloadCodec
-from eventproc.streams.new_events import as_new_event, check_event_time, check_headers, check_size
+from eventproc.streams.new_events import (
+    as_new_event,
+    check_event_time,
+    check_headers,
+    check_size,
+    headers_by_codec,
+)
 
 P = TypeVar("P")
 
@@ -27,7 +33,7 @@ class Buffer(Generic[P]):
 
     def __init__(self, codec: PayloadCodec[P], verify: Callable[[], None]) -> None:
         """verify: called for each event; raises if the writer is closed."""
-        self._encode = codec.encode
+        self._encode, self._ttl_ms = codec.encode, codec.ttl_ms
         self._verify = verify
         self._waiting: list[NewEvent[bytes]] = []
         self._waiting_bytes = 0
@@ -48,6 +54,8 @@ class Buffer(Generic[P]):
             check_key(key)
         if event_time is not None:
             check_event_time(event_time)
+        if self._ttl_ms is not None:
+            headers = headers_by_codec(headers, self._ttl_ms)
         if headers is not None:
             headers = check_headers(headers)
         return NewEvent(data, key, event_time, headers, partition)

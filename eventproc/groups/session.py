@@ -117,8 +117,8 @@ class ReaderSession:
         self._stack = stack
         self._fetchers: dict[int, StreamFetcher] = {}
         self._has_skipped = False  # all that was taken last had expired: there may be more
-        self.turn = anyio.Lock()
-        self._saving = anyio.Lock()
+        # Without a scheduling point for each: what is done under them waits for the database.
+        self.turn, self._saving = anyio.Lock(fast_acquire=True), anyio.Lock(fast_acquire=True)
         self._finished = anyio.Event()
         self._caught_up = anyio.Event()  # replaced each time that the group was followed
         self._options_changed = anyio.Event()  # replaced each time
@@ -389,7 +389,7 @@ class ReaderSession:
         """Note that this progress became durable."""
         for key, progress in moved.items():
             if (cursor := self.cursors.find(key)) is not None:
-                cursor.saved = progress
+                cursor.saved, cursor.was_saved, cursor.must_save = progress, True, False
 
     def _lose_fenced(self, why: SegmentFenced) -> None:
         """Forget a segment that was taken from this reader."""
@@ -521,13 +521,23 @@ class SessionHold:
 
     async def end(self) -> None:
         """See `ProgressHold.end`."""
+        async with self._session.turn:  # not while another task takes events
+            self._end()
+
+    def try_end(self) -> bool:
+        """See `ProgressHold.try_end`."""
+        if self._session.turn.locked():
+            return False
+        self._end()
+        return True
+
+    def _end(self) -> None:
         session = self._session
-        async with session.turn:  # not while another task takes events
-            session._hold = session._lost = None
-            if self._moved:
-                session.cursors.release()
-            else:
-                session.give_back()
-            waits = not self._moved or session._member.surplus or session.cursors.done()
-            if waits and not session._ended:
-                session.wake()  # to give away segments, complete those that ended, or deliver again
+        session._hold = session._lost = None
+        if self._moved:
+            session.cursors.release()
+        else:
+            session.give_back()
+        waits = not self._moved or session._member.surplus or session.cursors.done()
+        if waits and not session._ended:
+            session.wake()  # to give away segments, complete those that ended, or deliver again

@@ -18,7 +18,7 @@ from eventproc.store.model.names import StreamName
 from eventproc.store.model.routing import check_key
 from eventproc.store.segments import append
 from eventproc.streams.codec import Codec, PayloadCodec, codec_for, codec_of
-from eventproc.streams.new_events import check_event_time, check_headers, check_size
+from eventproc.streams.new_events import check_event_time, check_headers, check_size, headers_by_codec
 from eventproc.streams.segment_buffers import SegmentBuffers
 
 NAMES_KNOWN_MAX: Final = 1024
@@ -84,9 +84,9 @@ class Emission(NamedTuple):
         _check_name(stream)
         if codec is not None:
             checked = codec if type(codec) is PayloadCodec else codec_for(codec=codec)
-            payload = checked.encode(payload)
+            payload, headers = checked.encode(payload), headers_by_codec(headers, checked.ttl_ms)
         elif type(payload) is not bytes:
-            payload = _encoded(payload)
+            payload, headers = _encoded(payload, headers)
         if len(payload) > EVENT_BYTES_MAX:
             check_size(payload)
         if key is not None:
@@ -132,9 +132,10 @@ def _check_name(stream: str) -> None:
     StreamName.parse(stream)
 
 
-def _encoded(payload: object) -> bytes:
-    """Return the bytes of a payload, by the codec of its class."""
+def _encoded(payload: object, headers: Mapping[str, str] | None) -> tuple[bytes, Mapping[str, str] | None]:
+    """Return the bytes of a payload and its headers, by the codec of its class."""
     if isinstance(payload, (bytes, bytearray, memoryview)):
-        return bytes(payload)
+        return bytes(payload), headers
     kind: Any = type(payload)
-    return codec_of(kind).encode(payload)
+    codec = codec_of(kind)
+    return codec.encode(payload), headers_by_codec(headers, codec.ttl_ms)

@@ -12,6 +12,7 @@ from typing_extensions import TypeVar
 
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import EventprocError, InvalidArgument
+from eventproc.store.segments import check_ttl
 from eventproc.streams.payloads.mismatch import describe, type_name
 from eventproc.streams.payloads.models import family_of
 
@@ -23,7 +24,12 @@ again and again, at about 1 ms each."""
 
 
 class Codec(Protocol[P]):
-    """Converts payloads of one type to bytes and back. Any object with these two methods is one."""
+    """Converts payloads of one type to bytes and back. Any object with these two methods is one.
+
+    It may also have an attribute `ttl_ms`: how long groups deliver the events that it encodes after they were appended,
+    in ms. An event's own `ttl_ms` precedes it, and it precedes that of the topic. None, or no attribute: as the topic
+    says.
+    """
 
     def encode(self, value: P, /) -> bytes:
         """Return the bytes of `value`. Whatever it raises reaches the caller as InvalidArgument."""
@@ -39,10 +45,12 @@ class PayloadCodec(Generic[P]):
     """A codec whose two functions raise InvalidArgument only, for a value or payload that is not of its type.
 
     encode: checks the class of a value, not the types of its fields and elements: `decode` checks those.
+    ttl_ms: time to live of the events that it encodes; None: as their topic says.
     """
 
     encode: Callable[[P], bytes]
     decode: Callable[[bytes], P]
+    ttl_ms: int | None = None
 
 
 _registered: list[tuple[Callable[[Any], bool], Callable[[Any], Codec[Any]]]] = []
@@ -60,7 +68,7 @@ def register_codec(
     Args:
         payload: the type, or a function that returns True for each type that the codec serves.
         codec: an object with `encode(value) -> bytes` and `decode(bytes) -> value`, or a function that returns such
-            an object for a type.
+            an object for a type. Its attribute `ttl_ms`, if it has one, is the time to live of the events.
 
     Raises:
         InvalidArgument: `codec` is neither, or `payload` is neither a type nor a function.
@@ -144,7 +152,8 @@ def _guarded(codec: Codec[P], name: str) -> PayloadCodec[P]:
             raise _not_encoded(value, f"its codec returned {type(data).__name__}, not bytes")
         return data
 
-    return PayloadCodec(encode, _decoding(codec.decode, name))
+    ttl_ms: int | None = getattr(codec, "ttl_ms", None)
+    return PayloadCodec(encode, _decoding(codec.decode, name), None if ttl_ms is None else check_ttl(ttl_ms))
 
 
 def _built_in_codec(kind: Any) -> PayloadCodec[Any]:

@@ -40,7 +40,7 @@ from eventproc.store.transactions import PingResult, TxnRecord
 from eventproc.streams.codec import PayloadCodec, codec_for
 from eventproc.streams.description import TransactionDescription
 from eventproc.streams.joint_staging import JointStaging, MoveProgress, abort_together, commit_together
-from eventproc.streams.new_events import NewEvent, as_new_event, check_events
+from eventproc.streams.new_events import NewEvent, as_new_event, check_events, headers_by_codec
 from eventproc.streams.request_calls import PATIENCE_MS_MAX, WAIT_MS
 from eventproc.streams.transaction import ABORT_WAIT_MS, Transaction
 
@@ -64,6 +64,10 @@ class ProgressHold(Protocol):
 
     async def end(self) -> None:
         """Give the progress back to the consumer. If it did not move, the consumer delivers the events again."""
+        ...
+
+    def try_end(self) -> bool:
+        """Do what `end` does if that needs no wait; return whether it was done. Saves a task for each transaction."""
         ...
 
 
@@ -153,7 +157,9 @@ class JointTransaction:
                 part.leave()
             if not self._is_decided:
                 await run_uninterrupted(self._abort_at_the_end)
-            await run_uninterrupted(self._give_back)
+            hold, self._hold = self._hold, None
+            if hold is not None and not hold.try_end():
+                await run_uninterrupted(hold.end)
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -222,7 +228,7 @@ class JointTransaction:
             LockHeld: an earlier batch could not be staged: another process held the write lock for too long.
         """
         part, codec = await self._part(stream)
-        data = codec.encode(payload)
+        data, headers = codec.encode(payload), headers_by_codec(headers, codec.ttl_ms)
         await part.write(data, key=key, event_time=event_time, headers=headers, partition=partition)
 
     @overload
@@ -258,7 +264,7 @@ class JointTransaction:
                 codec.encode(new.payload),
                 key=new.key,
                 event_time=new.event_time,
-                headers=new.stored_headers,
+                headers=headers_by_codec(new.stored_headers, codec.ttl_ms),
                 partition=new.partition,
             )
             count += 1
@@ -430,11 +436,6 @@ class JointTransaction:
         if scope.cancelled_caught:
             text = "%s was not aborted within %s ms; its lease, or the end of this process, does it"
             LOG.warning(text, self._name, ABORT_WAIT_MS)
-
-    async def _give_back(self) -> None:
-        hold, self._hold = self._hold, None
-        if hold is not None:
-            await hold.end()
 
     def _note(self, txn: TxnRecord) -> None:
         self._parts[txn.stream_id].note(txn)

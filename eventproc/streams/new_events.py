@@ -94,6 +94,13 @@ def headers_with_ttl(headers: Mapping[str, str] | None, ttl_ms: int | None) -> M
     return with_ttl({} if headers is None else check_headers(headers), ttl_ms)
 
 
+def headers_by_codec(headers: Mapping[str, str] | None, ttl_ms: int | None) -> Mapping[str, str] | None:
+    """Return the headers with the time to live of the event's codec, if there is one and the event has none itself."""
+    if ttl_ms is None or isinstance(headers, TimedHeaders):
+        return headers
+    return headers_with_ttl(headers, ttl_ms)
+
+
 def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return a copy of the headers, which later changes by the caller do not affect. Raises InvalidArgument."""
     if not isinstance(cast("object", headers), Mapping):

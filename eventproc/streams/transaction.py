@@ -37,7 +37,7 @@ from eventproc.store.tasks import run_uninterrupted
 from eventproc.store.transactions import PingResult, ping_interval_ms
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.description import TransactionDescription
-from eventproc.streams.new_events import NewEvent, as_new_event, check_events
+from eventproc.streams.new_events import NewEvent, as_new_event, check_events, headers_by_codec
 from eventproc.streams.request_calls import PATIENCE_MS_MAX, WAIT_MS
 from eventproc.streams.staging import Staging
 from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT, AttendedBlock
@@ -99,7 +99,7 @@ class Transaction(Generic[P]):
         given = txn_id is not None and joint is None
         self.id = new_id(db.clock) if txn_id is None else txn_id
         self.stream = stream
-        self._encode = codec.encode
+        self._encode, self._ttl_ms = codec.encode, codec.ttl_ms
         self._client = TxnClient(db, stream, stream_id, self.id, known=not given)
         self._staging = self._staging_class(
             db, stream, stream_id, self.id, lease_ms=lease_ms, begun=given, joint=joint
@@ -413,6 +413,8 @@ class Transaction(Generic[P]):
         partition: int | None,
     ) -> None:
         data = self._encode(payload)
+        if self._ttl_ms is not None:
+            headers = headers_by_codec(headers, self._ttl_ms)
         full = self._staging.put(data, key, event_time, headers, partition)
         self._since_yield += len(data)
         if full or self._since_yield >= YIELD_BYTES:

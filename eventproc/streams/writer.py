@@ -36,7 +36,13 @@ from eventproc.store.openable import Openable
 from eventproc.store.segments import AppendResult, SegmentEvents, WriterSequence, append, last_sequence
 from eventproc.store.tasks import HandleTasks
 from eventproc.streams.codec import PayloadCodec
-from eventproc.streams.new_events import NewEvent, as_new_event, check_events, check_sequence
+from eventproc.streams.new_events import (
+    NewEvent,
+    as_new_event,
+    check_events,
+    check_sequence,
+    headers_by_codec,
+)
 from eventproc.streams.partitioners import Partitioner, choose_partition
 from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event
 
@@ -116,7 +122,7 @@ class EventWriter(Openable, Generic[P]):
         self._db = db
         self._stream = stream
         self._stream_id = stream_id
-        self._encode = codec.encode
+        self._encode, self._ttl_ms = codec.encode, codec.ttl_ms
         self._name = name
         self._partitioner = partitioner
         self._sequence = 0
@@ -333,9 +339,8 @@ class EventWriter(Openable, Generic[P]):
                     self._partitioner, new.key, new.payload, len(self._router.segments)
                 )
             data = self._encode(new.payload)
-            size_bytes += add_event(
-                buffers, data, new.key, new.event_time, new.stored_headers, partition, self._stream
-            )
+            headers = headers_by_codec(new.stored_headers, self._ttl_ms)
+            size_bytes += add_event(buffers, data, new.key, new.event_time, headers, partition, self._stream)
             if size_bytes > BUFFER_BYTES_MAX:
                 reason = f"one sequence takes at most {BUFFER_BYTES_MAX} bytes"
                 raise InvalidArgument(what="events", value=f"{count} or more", reason=reason)
@@ -370,6 +375,8 @@ class EventWriter(Openable, Generic[P]):
         if partition is None and self._partitioner is not None:
             partition = choose_partition(self._partitioner, key, payload, len(self._router.segments))
         data = self._encode(payload)
+        if self._ttl_ms is not None:
+            headers = headers_by_codec(headers, self._ttl_ms)
         size = add_event(self._buffers, data, key, event_time, headers, partition, self._stream)
         self._waiting_bytes += size
         self._since_yield += size

@@ -265,3 +265,62 @@ async def test_deliveries_equal_those_of_a_naive_twin(ep: Eventproc, seed: int) 
             now_ms += step_ms
             clock.advance(step_ms)
         await consumer.commit()
+
+
+class ShortLived:
+    """A codec whose events live for a while."""
+
+    ttl_ms: int = 1_000
+
+    def encode(self, value: int, /) -> bytes:
+        return b"%d" % value
+
+    def decode(self, payload: bytes, /) -> int:
+        return int(payload)
+
+
+async def test_the_ttl_of_a_codec_is_that_of_every_event_it_encodes(ep: Eventproc) -> None:
+    topic = await ep.create_topic(TOPIC, codec=ShortLived(), ttl_ms=100_000)
+    async with topic.producer(name="p") as producer:
+        await producer.write(0)
+        await producer.post(1, headers={"a": "b"})
+        await producer.write(2, ttl_ms=60_000)  # its own precedes the codec's
+        await producer.write_many([(3, None), NewEvent(4, ttl_ms=60_000)])
+        await producer.write_many([NewEvent(5), NewEvent(6, ttl_ms=60_000)], sequence=producer.sequence + 1)
+    async with topic.transaction() as txn:
+        await txn.write(7)
+    async with ep.transaction() as joint:
+        await joint.write(topic, 8)
+        await joint.write_many(topic, [NewEvent(9), NewEvent(10, ttl_ms=60_000)])
+    source = await ep.create_topic("s/u")
+    async with source.producer() as writer:
+        await writer.write(b"11")
+    app = eventproc.App()
+
+    @app.processor("s/u", group="s/p")
+    async def copy(event: Event, ctx: Context) -> None:
+        ctx.emit(topic, int(event.payload))
+
+    async with ep.run(app) as running:
+        await running.wait_idle()
+    async with topic.producer(codec=Lasting()) as producer:
+        await producer.write(13)
+    clock_of(ep).advance(1_000)
+    group = await group_of(ep)
+    async with group.consumer("a", codec=ShortLived()) as consumer:
+        found: list[int] = []
+        while events := await consumer.poll(timeout_ms=0):
+            found += [event.payload for event in events]
+    assert found == [2, 4, 6, 10, 13]
+
+
+class Lasting(ShortLived):
+    ttl_ms = None  # type: ignore[assignment]
+
+
+async def test_a_codec_with_an_invalid_ttl_is_refused(ep: Eventproc) -> None:
+    codec = ShortLived()
+    for ttl_ms in (0, -1, "soon"):
+        codec.ttl_ms = ttl_ms  # type: ignore[assignment]
+        with pytest.raises(InvalidArgument, match="ttl_ms"):
+            await ep.create_topic(TOPIC, codec=codec)
