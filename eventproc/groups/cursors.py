@@ -23,6 +23,7 @@ class SegmentCursor:
 
     taken: offset to read on from. ended: no events will follow `taken`. paused: the user wants none of it for now.
     held: while a joint transaction holds the progress, what was finished before it; nothing behind it may be saved.
+    must_save: the user committed it, so it is saved even if it did not move. was_saved: by this owner.
     """
 
     assigned: SegmentOwnership
@@ -32,6 +33,8 @@ class SegmentCursor:
     ended: bool = False
     held: Progress | None = None
     paused: bool = False
+    must_save: bool = False
+    was_saved: bool = False
 
     @property
     def key(self) -> SegmentKey:
@@ -164,7 +167,9 @@ class SegmentCursors:
         for key, cursor in self._cursors.items():
             before = cursor.savable
             self._cursors[key] = SegmentCursor(
-                cursor.assigned, before, cursor.saved, before.offset, paused=cursor.paused
+                *(cursor.assigned, before, cursor.saved, before.offset),
+                paused=cursor.paused,
+                was_saved=cursor.was_saved,
             )
 
     def take(self, stream_id: int, runs: Iterable[EventRun], ttl_ms: int | None = None) -> list[InFlight]:
@@ -193,8 +198,8 @@ class SegmentCursors:
                 cursor.ended = True
 
     def unsaved(self) -> dict[SegmentKey, Progress]:
-        """Return the finished progress that is not durable yet."""
-        return {each.key: each.savable for each in self if each.savable != each.saved}
+        """Return the finished progress that is not durable yet, or that was committed for the first time."""
+        return {each.key: each.savable for each in self if each.must_save or each.savable != each.saved}
 
     def unsaved_of_hold(self) -> dict[SegmentKey, Progress]:
         """Return the finished progress that is not durable yet, with what a transaction holds."""

@@ -319,15 +319,16 @@ class GroupMember(Membership):
             or pending.generation == self._answered
         ):
             return False
-        self._answered = pending.generation
         wanted = assignment_input(state)
         try:
             found = code.assign(without_reserves(wanted))
         except Exception:
             LOG.exception("%s: the assignor %r failed", self.group, code.name)
+            self._answered = pending.generation
             return False
         if (fault := fault_in(found, wanted)) is not None:
             LOG.error("%s: the result of the assignor %r is not used: %s", self.group, code.name, fault)
+            self._answered = pending.generation
             return False
 
         def answer(tx: Tx) -> bool:
@@ -339,7 +340,9 @@ class GroupMember(Membership):
             change(tx, self.group, targets)
             return True
 
-        return await self._db.write(answer, step=Step.GROUP_REFRESH)
+        has_changed = await self._db.write(answer, step=Step.GROUP_REFRESH)
+        self._answered = pending.generation  # not before: a write that was cancelled, or failed, is repeated
+        return has_changed
 
     async def wait_change(self, timeout_ms: int | None = None, *, beat: bool = True) -> None:
         """See `Membership.wait_change`. beat: keep the lease alive; a task beside the reader's must not."""

@@ -10,7 +10,7 @@ import attrs
 from eventproc.groups.changes import verify_streams
 from eventproc.groups.cuts import checkpoint_cuts, end_offsets, group_cuts
 from eventproc.groups.describe import describe_group
-from eventproc.groups.followed_streams import follow_catalog
+from eventproc.groups.followed_streams import follow_catalog, stream_updates
 from eventproc.groups.liveness import expire_silent
 from eventproc.groups.names import check_checkpoint, check_reader, stream_names
 from eventproc.groups.start_positions import (
@@ -21,14 +21,15 @@ from eventproc.groups.start_positions import (
     start_positions_of,
 )
 from eventproc.groups.state import CheckpointState, GroupState
-from eventproc.groups.stored_state import change, folded_state
-from eventproc.groups.updates import CheckpointStarted, GroupReset, ReaderLeft, StartPosition
+from eventproc.groups.stored_state import GROUP_LOG, change, folded_state
+from eventproc.groups.updates import CheckpointStarted, GroupReset, ReaderLeft, StartPosition, StreamAdded
 from eventproc.store.catalog import StoredHistory, find_stream, get_stream, unfinished_parts
 from eventproc.store.database import Database, Tx
 from eventproc.store.groups import (
     GROUP,
     GroupStream,
     SegmentKey,
+    note_committed,
     progress_by_segment,
     progress_of,
     progress_times,
@@ -295,19 +296,17 @@ def reset_offsets(
     if not dry_run:
         verify_empty(tx, db, group, event="a reset of offsets")
         follow_catalog(tx, group)
-    record = get(tx, GROUP, group).value
-    verify_streams(tx, record)
-    state = _state(tx, group)
-    finished = progress_by_segment(tx, group)
+    before = {each.stream.name: each for each in _standings(tx, group)}
     moved_ms = progress_times(tx, group)
-    before = {each.name: _standing(state, each, finished) for each in record.streams}
     wanted = None if partitions is None else set(partitions)
     start = request.start()
     if start is None or wanted is not None:
         moved = [_moved_offsets(tx, each, request, wanted) for each in before.values()]
-    else:
-        positions = reset_positions(tx, group, start, checkpoint=None, streams=None, until="same")
+    elif before:
+        positions = reset_positions(tx, group, start, checkpoint=None, streams=list(before), until="same")
         moved = [(each, frozenset[SegmentId]()) for each in positions]
+    else:
+        moved = []
     known = {
         (name, number_of(segment))
         for name, each in before.items()
@@ -321,6 +320,7 @@ def reset_offsets(
     if not dry_run:
         change(tx, group, GroupReset(tuple(after for after, _ in moved)))
     rows: list[OffsetReset] = []
+    committed_now: list[SegmentKey] = []
     for after, clamped in moved:
         name, stream_id = after.stream.name, after.stream.stream_id
         old = dict(before[name].held)
@@ -338,7 +338,24 @@ def reset_offsets(
                     clamped=segment in clamped,
                 )
             )
+            committed_now.append((stream_id, segment))
+    if not dry_run:
+        note_committed(tx, group, committed_now)
     return rows
+
+
+def _standings(tx: Tx, group: str) -> list[StartPosition]:
+    """Return where the group is in each stream that it reads once it has followed the catalog, and where it will begin.
+
+    Raises NotFound, GroupStreamReplaced.
+    """
+    record, state = get(tx, GROUP, group).value, _state(tx, group)
+    following = stream_updates(tx, record, state)
+    after = GROUP_LOG.fold_all(state, following)
+    verify_streams(tx, attrs.evolve(record, streams=after.streams))
+    added = {each.start.stream.name: each.start for each in following if isinstance(each, StreamAdded)}
+    finished = progress_by_segment(tx, group)
+    return [added.get(each.name) or _standing(state, each, finished) for each in after.streams]
 
 
 def _moved_offsets(

@@ -300,6 +300,7 @@ class Consumer(JoinedMember, Generic[P]):
             for position, number, offset in places:
                 if position.cursor in session.cursors:
                     session.commit_position(position, number, offset)
+                    session.mark_committed(position)
                     committed.append(position)
                 else:
                     session.fenced = self._not_assigned(position.where, position.cursor.assigned.owner_epoch)

@@ -171,15 +171,18 @@ class ConsumerSession(ReaderSession):
 
         Returns those that this moved.
         """
-        moved = [
-            each
-            for each in self.positions
-            if (each.number, each.offset) != (each.cursor.finished.number, each.cursor.finished.offset)
-        ]
-        for each in moved:
-            self.commit_position(each, each.number, each.offset)
+        moved: list[PartitionPosition] = []
+        for each in self.positions:
+            if (each.number, each.offset) != (each.cursor.finished.number, each.cursor.finished.offset):
+                moved.append(each)
+                self.commit_position(each, each.number, each.offset)
+            self.mark_committed(each)
         self._moved = {}
         return moved
+
+    def mark_committed(self, position: PartitionPosition) -> None:
+        """Save a committed offset even if it is that of the beginning: from then on the partition has one."""
+        position.cursor.must_save = not position.cursor.was_saved
 
     @contextmanager
     def handling(self) -> Iterator[set[TopicPartition]]:

@@ -88,6 +88,15 @@ def progress_times(tx: Tx, group: str) -> dict[SegmentKey, int | None]:
     return {(stream_id, segment): moved_ms for stream_id, segment, moved_ms in rows.fetchall()}
 
 
+def note_committed(tx: Tx, group: str, keys: Iterable[SegmentKey]) -> None:
+    """Count the progress of segments as stored now, where none was stored before."""
+    tx.executemany(
+        "UPDATE group_segment SET moved_ms = ?"
+        " WHERE group_name = ? AND stream_id = ? AND segment = ? AND moved_ms IS NULL",
+        [(tx.now_ms, group, *key) for key in keys],
+    )
+
+
 def delete_segment_rows(tx: Tx, group: str, keys: Iterable[SegmentKey]) -> None:
     """Remove the rows of segments."""
     tx.executemany(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from eventproc import errors
 from eventproc.runtime import Eventproc
+from eventproc.store.groups import progress_times
 from eventproc.testing import VirtualClock
 from eventproc.topics import ConsumerGroup
-from tests.consumers.support import TOPIC, committed, make_topic, poll_all, produce
+from tests.consumers.support import TOPIC, committed, make_topic, poll_all, produce, settle
 
 
 async def consumed(ep: Eventproc, events: int = 10) -> ConsumerGroup:
@@ -168,3 +170,58 @@ async def test_offsets_of_a_group_without_consumers_are_kept(ep: Eventproc) -> N
     group = await consumed(ep)
     clock.advance(365 * 24 * 3_600_000)
     assert await committed(group) == {(TOPIC, 0): 10}
+
+
+async def test_a_commit_of_the_first_offset_is_a_commit(ep: Eventproc) -> None:
+    await make_topic(ep, 3, events=9)
+    group = await ep.create_consumer_group("g", [TOPIC])
+    async with group.consumer("c", auto_commit=False) as consumer:
+        await settle(ep, [consumer], [3])
+        await consumer.seek_to_beginning()
+        await consumer.commit({(TOPIC, 0): 0})
+        assert await committed(group) == {(TOPIC, 0): 0, (TOPIC, 1): None, (TOPIC, 2): None}
+        await consumer.commit()
+        rows = await group.offsets()
+        assert [(each.committed, each.lag) for each in rows] == [(0, each.end) for each in rows]
+        first = await ep.db.read(partial(progress_times, group="s/g"))
+        await consumer.commit()
+        assert await ep.db.read(partial(progress_times, group="s/g")) == first, "nothing moved"
+
+
+async def test_a_reset_to_the_present_offset_commits_it(ep: Eventproc) -> None:
+    await make_topic(ep, 2, events=4)
+    group = await ep.create_consumer_group("g", [TOPIC])
+    await group.reset("earliest", partitions=[(TOPIC, 0)], dry_run=True)
+    assert await committed(group) == {(TOPIC, 0): None, (TOPIC, 1): None}
+    await group.reset("earliest", partitions=[(TOPIC, 0)])
+    assert await committed(group) == {(TOPIC, 0): 0, (TOPIC, 1): None}
+    await group.commit({(TOPIC, 1): 0})
+    assert await committed(group) == {(TOPIC, 0): 0, (TOPIC, 1): 0}
+
+
+@pytest.mark.parametrize("recreated", [False, True])
+@pytest.mark.parametrize("to", [{"to": "earliest"}, {"to": "latest"}, {"offset": 2}])
+async def test_a_dry_run_tells_what_the_reset_does_after_a_topic_was_deleted(
+    ep: Eventproc, to: dict[str, Any], recreated: bool
+) -> None:
+    await make_topic(ep, 1, events=5)
+    other = await make_topic(ep, 1, events=3, name="s/u")
+    group = await ep.create_consumer_group("g", [TOPIC, "s/u"])
+    async with group.consumer("c") as consumer:
+        await poll_all(consumer)
+    await other.seal()
+    await other.delete()
+    if recreated:
+        await make_topic(ep, 2, events=4, name="s/u")
+    previewed = await group.reset(**to, dry_run=True)
+    assert [each.stream for each in previewed] == [TOPIC, *(["s/u", "s/u"] if recreated else [])]
+    assert await group.reset(**to) == previewed
+
+
+async def test_a_reset_of_a_group_whose_only_topic_was_deleted_changes_nothing(ep: Eventproc) -> None:
+    topic = await make_topic(ep, 1, events=5)
+    group = await ep.create_consumer_group("g", [TOPIC])
+    await topic.seal()
+    await topic.delete()
+    for dry_run in (True, False):
+        assert await group.reset("earliest", dry_run=dry_run) == ()

@@ -364,6 +364,25 @@ async def test_without_a_usable_answer_the_group_shares_equally(
     assert "no reader ran the assignor 'first_takes_all' within 5000 ms" in caplog.text
 
 
+async def test_an_answer_whose_write_was_cancelled_is_given_again(virtual: Virtual) -> None:
+    ep, _ = virtual
+    await make_streams(ep, OWN, x=2)
+
+    class Interrupted(FirstTakesAll):
+        def assign(self, wanted: AssignmentInput) -> Targets:
+            if not self.asked:
+                scope.cancel()
+            return super().assign(wanted)
+
+    code = Interrupted()
+    async with join_as(ep, "b", assignor=code) as b, join_as(ep, "c") as c:
+        with anyio.CancelScope() as scope:
+            await b.refresh()
+        assert (await state_now(ep.db)).assigning is not None, "the write was cancelled"
+        await settle([b, c])
+        assert shares([b, c]) == [2, 0]
+
+
 async def test_of_two_answers_to_one_request_one_is_used(virtual: Virtual) -> None:
     ep, _ = virtual
     await make_streams(ep, OWN, x=2)
