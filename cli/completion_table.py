@@ -596,6 +596,8 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             [
                 ("name", "stream", False),
                 ("--finished", "flag", False),
+                ("--after", "", False),
+                ("--limit", "", False),
                 ("--watch", "", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
