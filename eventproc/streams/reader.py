@@ -233,6 +233,7 @@ class Iteration(Generic[P]):
             found = await reader._fetcher.fetch_next(self._wanted())
             if found.runs or found.ended:
                 return found
+            self._verify_open()  # it may have been closed during the fetch
             await reader._changes.wait()
             self._verify_open()
         return None

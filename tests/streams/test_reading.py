@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from itertools import product
 
@@ -24,7 +24,7 @@ from eventproc.store.model.errors import (
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event, segment_state
 from eventproc.streams import Batch, Stream, StreamReader
-from eventproc.streams.fetch import StreamFetcher
+from eventproc.streams.fetch import Fetched, Limit, StreamFetcher
 from eventproc.testing import VirtualClock, check, order_violations
 
 KEYS = [f"key {number}" for number in range(12)]
@@ -240,6 +240,23 @@ async def test_a_closed_reader_says_so(ep: Eventproc) -> None:
     stream = await ep.create_stream("s/t")
     async with stream.reader() as reader:
         pass
+    with pytest.raises(Closed):
+        await anext(aiter(reader))
+
+
+async def test_a_reader_that_is_closed_while_it_fetches_says_so(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch_next = StreamFetcher.fetch_next
+    stream = await ep.create_stream("s/t")
+    reader = await stream.reader()
+
+    async def close_meanwhile(self: StreamFetcher, wanted: Mapping[SegmentId, Limit]) -> Fetched:
+        found = await fetch_next(self, wanted)
+        await reader.close()
+        return found
+
+    monkeypatch.setattr(StreamFetcher, "fetch_next", close_meanwhile)
     with pytest.raises(Closed):
         await anext(aiter(reader))
 
