@@ -7,6 +7,7 @@ starts no task, and a block may be entered in one task and left in another.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from heapq import heappop, heappush
@@ -27,6 +28,11 @@ lower: more short transactions cost an additional commit."""
 TICK_MS: Final = 20
 """Calls that are due within this time are made together. Higher: they come later; lower: more wake-ups, at 30 us each,
 while many short blocks run."""
+
+RETRY_MS: Final = 1_000
+"""Pause after an error that the work of a block did not expect. Lower: more lines of log; higher: a lease may end."""
+
+LOG: Final = logging.getLogger(__name__)
 
 Work: TypeAlias = Callable[[], Awaitable[float | None]]
 """What the attendant does for a block; it handles errors itself. Returns in how many ms to do it again, None: never."""
@@ -91,7 +97,11 @@ class TransactionAttendant:
                     await self._idle.wait()
 
     async def _do(self, block: AttendedBlock, work: Work) -> None:
-        again_ms = await work()
+        again_ms: float | None = RETRY_MS
+        try:
+            again_ms = await work()
+        except Exception:  # the other blocks of this opening must not lose their pings
+            LOG.exception("a transaction could not be attended; trying again in %g s", RETRY_MS / 1000)
         if again_ms is not None:
             self._schedule(again_ms, block, work)
 

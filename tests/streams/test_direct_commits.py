@@ -23,9 +23,10 @@ from eventproc.store.model.partitions import Router
 from eventproc.store.tasks import BackgroundTasks
 from eventproc.store.transactions import TXN_OPENED
 from eventproc.streams import Stream, Transaction
-from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT
+from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT, AttendedBlock, TransactionAttendant
 from eventproc.testing import Deaths, check
 from tests.streams.support import payloads
+from tests.support.child_process import PATIENCE_S
 
 
 @asynccontextmanager
@@ -256,3 +257,26 @@ def test_a_forked_process_makes_other_ids() -> None:
     assert os.read(reader, 32) != clock.random_bytes(32)
     os.close(reader)
     assert os.waitpid(child, 0)[1] == 0
+
+
+async def test_an_unexpected_error_in_the_work_of_one_block_ends_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eventproc.streams.txn_attendant.RETRY_MS", 1)
+    attendant, done, failures = TransactionAttendant(), anyio.Event(), 2
+
+    async def fail_twice() -> float | None:
+        nonlocal failures
+        await anyio.lowlevel.checkpoint()
+        if failures:
+            failures -= 1
+            raise ValueError("a bug")
+        done.set()
+        return None
+
+    async with BackgroundTasks() as tasks:
+        tasks.start_soon(attendant.run)
+        block = AttendedBlock(1, fail_twice, fail_twice)
+        attendant.enter(block)
+        with anyio.fail_after(PATIENCE_S):
+            await done.wait()
