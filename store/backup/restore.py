@@ -92,6 +92,7 @@ def restore_backup(
                 faults.reach(RESTORE_MOVED)
                 (part / _UNFINISHED).rename(to / DATABASE)
                 sync_file(to)
+                sync_file(to.parent)  # its entry: the folder may be new
     return result
 
 

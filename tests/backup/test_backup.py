@@ -34,6 +34,7 @@ from eventproc.store.backup.contents import read_manifest
 from eventproc.store.backup.make import make_backup, plan_backup
 from eventproc.store.backup.restore import restore_backup
 from eventproc.store.clock import SystemClock
+from eventproc.store.database.standalone import sync_file
 from eventproc.store.ingestion.published import drop_files, forget_unused, replace_files, used_files
 from eventproc.store.inspection.database_file import directory_identity
 from eventproc.store.model.ingestion import NewFile
@@ -394,6 +395,21 @@ async def test_a_restore_into_a_used_folder_is_refused(ep: Eventproc, data: Path
         with pytest.raises(AlreadyExists, match="name a new or empty directory"):
             restored(tmp_path / "backup", target)
     assert listed(tmp_path / "used") == ["thesis.tex"]
+
+
+async def test_a_restore_syncs_the_new_folder_and_its_entry(
+    ep: Eventproc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ep.backup(tmp_path / "backup")
+    synced = list[Path]()
+
+    def note(path: Path) -> None:
+        synced.append(path)
+        sync_file(path)
+
+    monkeypatch.setattr("eventproc.store.backup.restore.sync_file", note)
+    restored(tmp_path / "backup", tmp_path / "to")
+    assert synced[-2:] == [tmp_path / "to", tmp_path]
 
 
 async def test_a_dry_run_of_a_restore_changes_nothing(ep: Eventproc, tmp_path: Path) -> None:
