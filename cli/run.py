@@ -8,7 +8,6 @@ from typing import Final
 import anyio
 import click
 
-from eventproc.cli import session
 from eventproc.cli.app_loader import load_app
 from eventproc.cli.exit_codes import FAILED, Signalled, error_line, exit_code
 from eventproc.cli.options import Command, DurationParam, Settings, pass_settings
@@ -112,7 +111,7 @@ def run(
         server = DirectoryServer(
             settings, loaded, grace_ms=round(grace * 1000), shows_status=not is_one_of_many, link=link
         )
-        session.run(settings, server.serve, host=host, has_log=True)
+        server.run(host=host)
     except ProcessorFailed:  # the log has the reason
         if settings.debug:
             raise

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eventproc.cli import session
 from eventproc.cli.app_loader import load_app
 from eventproc.cli.exit_codes import FAILED, Signalled, error_line, exit_code
 from eventproc.cli.options import Command, DurationParam, Settings, pass_settings
@@ -125,7 +124,7 @@ def serve(
         server = DirectoryServer(
             settings, loaded, grace_ms=round(grace * 1000), endpoints=lambda ep: _endpoints(ep, addresses)
         )
-        session.run(settings, server.serve, host=True, has_log=True)
+        server.run(host=True)
     except ProcessorFailed:  # the log has the reason
         if settings.debug:
             raise

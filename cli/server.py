@@ -11,6 +11,7 @@ from typing import Final
 
 import anyio
 
+from eventproc.cli import session
 from eventproc.cli.exit_codes import Signalled
 from eventproc.cli.live_status import show_live_status
 from eventproc.cli.options import Settings
@@ -23,6 +24,9 @@ from eventproc.store.model.errors import Retryable
 from eventproc.store.tasks import BackgroundTasks
 
 LOG = logging.getLogger("eventproc.run")
+
+DRAINING: Final = (signal.SIGTERM, signal.SIGINT)
+"""Signals that end a server in order."""
 
 PROBE_MS: Final = 10_000
 """Interval between two checks that this process can still write; one that cannot ends.
@@ -59,6 +63,20 @@ class DirectoryServer:
         self._link = link
         self._endpoints = endpoints
         self._signalled: int | None = None
+        self._has_begun = False
+
+    def run(self, *, host: bool) -> None:
+        """Open the directory and serve it. Raises as `serve`, and Signalled for a signal that does not drain.
+
+        A signal before the server has begun ends it as one afterwards does: nothing runs that it would have to drain.
+        host: whether this process may be the host.
+        """
+        try:
+            session.run(self._settings, self.serve, host=host, has_log=True)
+        except Signalled as why:
+            if self._has_begun or why.number not in DRAINING:
+                raise
+            LOG.info("ended by a signal before it served")
 
     async def serve(self, ep: Eventproc) -> None:
         """Serve. Raises ProcessorFailed, and Signalled if the grace period was too short."""
@@ -67,8 +85,9 @@ class DirectoryServer:
                 await stack.enter_async_context(ep.run(app, grace_ms=self._grace_ms)) for app in self._apps
             ]
             async with BackgroundTasks() as tasks:
-                heeded = (signal.SIGTERM, signal.SIGINT) if self._link is None else (signal.SIGTERM,)
+                heeded = DRAINING if self._link is None else (signal.SIGTERM,)
                 with anyio.open_signal_receiver(*heeded) as signals:
+                    self._has_begun = True
                     if self._link is not None:
                         self._link.report_ready()
                     LOG.info("serving %s (durability %s, pid %d)", ep.path, ep.durability, os.getpid())

@@ -226,6 +226,30 @@ def test_a_worker_that_cannot_begin_ends_the_supervisor_with_its_code(run: Start
     assert any("before it served; ending" in line for line in server.heard)
 
 
+SIGNALLED_AT_ITS_START = """
+import os
+import signal
+
+from eventproc.runtime import Eventproc
+
+run = Eventproc.run
+
+
+def signalled(*args, **options):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return run(*args, **options)
+
+
+Eventproc.run = signalled
+"""
+
+
+def test_signal_before_the_server_has_begun_ends_it_in_order(run: StartRun) -> None:
+    with run(prefix=SIGNALLED_AT_ITS_START) as server:
+        server.hear("ended by a signal before it served")
+        assert server.end(None) == 0
+
+
 HANGING = APP + "    import anyio\n    log.info('hanging')\n    await anyio.sleep_forever()\n"
 
 
