@@ -14,7 +14,7 @@ import eventproc
 from eventproc.store.catalog import current_epoch, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch, first_epoch, next_epoch
-from eventproc.store.model.errors import Rejected
+from eventproc.store.model.errors import Rejected, ScaleRefused
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.roll import plan_roll
 from eventproc.store.model.routing import position
@@ -136,6 +136,10 @@ def test_transactions_bound_to_key_ranges_keep_the_order_of_keys_across_scales(s
 
 
 @pytest.mark.acceptance(
+    "B9",
+    differs="a scale that names what a rolling transaction has sealed is refused; its caller names the copies",
+)
+@pytest.mark.acceptance(
     "A4", differs="both epochs are opened by one transaction: there is no step between them"
 )
 def test_a_commit_after_a_merge_opens_two_epochs_and_restores_the_ranges() -> None:
@@ -163,6 +167,9 @@ def test_a_commit_after_a_merge_opens_two_epochs_and_restores_the_ranges() -> No
             assert set(await stream.successors(merged)) == set(rolled)
             assert [set(await stream.successors(each)) for each in rolled] == [set(restored)] * 2
             await simulation.verify(txns)
+            with pytest.raises(ScaleRefused):
+                await stream.scale(seal=[merged], ranges=["0-0.5", "0.5-1"])
+            assert len(await stream.scale(seal=restored, ranges=["0-0.5", "0.5-1"])) == 2
 
     anyio.run(run, backend="asyncio")
 

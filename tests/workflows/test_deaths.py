@@ -11,6 +11,7 @@ import pytest
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
+from eventproc.store.model.states import StreamState
 from eventproc.store.requests import RequestStatus
 from eventproc.workflows.requests import (
     AnyRequest,
@@ -70,6 +71,20 @@ def _asking(request: AnyRequest) -> Act:
         assert await life.ep.requests.get(ended.id) == ended
 
     return main
+
+
+@pytest.mark.acceptance(
+    "B6", differs="a scale is one transaction: no state of it is stored that has to be reset"
+)
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_no_death_leaves_a_stream_in_the_middle_of_a_scale(when: str) -> None:
+    async def verify(life: Life) -> None:
+        found = (await life.record("s/a")).value
+        assert (found.state, found.epoch) in {(StreamState.ACTIVE, 0), (StreamState.ACTIVE, 1)}
+        await life.run()
+        await life.check()
+
+    await die_everywhere(when, _asking(REQUESTS["scale"]), prepare=_prepare, verify=verify, rerun=False)
 
 
 @pytest.mark.acceptance("B15", differs="a request and its event are one transaction, so there is no index")

@@ -64,6 +64,10 @@ REQUIRED: Final = {
         "concurrentStartScaleTest",
         "Two equal scales are one; a different one is refused while the first is pending.",
     ),
+    "A13": (
+        "testZkConnectionLoss, testError",
+        "Every failure of the store below is an error that says whether to try again.",
+    ),
     "A14": (
         "getSafeStartingSegmentNumberForTest, testStreamRecreation",
         "A stream that is created again has no segment, event or transaction of its predecessor.",
@@ -88,6 +92,10 @@ REQUIRED: Final = {
         "concurrentUpdateStream, concurrentTruncateStream",
         "A slow run that a second run has overtaken changes nothing.",
     ),
+    "B6": (
+        "testScaleStateReset",
+        "A scale that was interrupted does not keep its stream from being scaled.",
+    ),
     "B7": (
         "testConcurrentDistinctAutoScaleRequest, testConcurrentDistinctManualScaleRequest",
         "A policy does not scale a stream while another scale of it is pending.",
@@ -95,6 +103,10 @@ REQUIRED: Final = {
     "B8": (
         "testInconsistentScaleRequestAfterRollingTxn",
         "A scale that was asked for before another epoch was opened is refused when it runs, and changes nothing.",
+    ),
+    "B9": (
+        "testMigrateManualScaleRequestAfterRollingTxn",
+        "A person's scale that a rolling transaction has overtaken changes nothing, and can be asked for on the copies.",
     ),
     "B10": (
         "testScaleRange",
