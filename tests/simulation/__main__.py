@@ -46,8 +46,9 @@ def main(wanted: int, first: int) -> int:
     took_s = time.perf_counter() - began
     _say(
         f"{counted} seeds in {took_s:.0f} s ({took_s / counted:.1f} s each): {total.deaths} deaths,"
-        f" {total.takeovers} takeovers, {total.scales} scales, {total.commits} commits,"
-        f" {total.truncations} truncations; {len(failed)} failed{f': {failed}' if failed else ''}"
+        f" {total.takeovers} takeovers, {total.scales} scales, {total.policy_scales} of policies,"
+        f" {total.commits} commits, {total.truncations} truncations;"
+        f" {len(failed)} failed{f': {failed}' if failed else ''}"
     )
     return bool(failed)
 

@@ -1,9 +1,9 @@
 """The whole system from a seed: instances that die, hang and have wrong clocks, and all that users do meanwhile.
 
 Writers, transactions, readers of a group, and processors of three kinds work on one stream in several instances of a
-`SimulatedWorld`. Meanwhile the stream is scaled, other streams are truncated, sealed and deleted, and instances die,
-hang, and meet full disks, busy locks and slow steps. What must hold is what the simulations of the groups and of the
-processors check, here through the deaths of single instances instead of all at once.
+`SimulatedWorld`. Meanwhile the stream is scaled by people and by its policy, other streams are truncated, sealed and
+deleted, and instances die, hang, and meet full disks, busy locks and slow steps. What must hold is what the simulations
+of the groups and of the processors check, here through the deaths of single instances instead of all at once.
 """
 
 from __future__ import annotations
@@ -35,6 +35,15 @@ from eventproc.store.model.group_errors import ReaderOnline
 from eventproc.testing import Fault, FaultPlan, SimulatedInstance, SimulatedWorld, check
 from tests.groups.simulation import GroupSimulation
 from tests.processors.simulation import STREAM, ProcessorPlan, ProcessorSimulation
+from tests.simulation.policies import (
+    KEPT,
+    SCALED,
+    PolicyWatch,
+    check_kept,
+    create_kept,
+    scales_of_policies,
+    write_kept,
+)
 
 INSTANCES = 3
 WRITERS = 2
@@ -42,6 +51,7 @@ BATCHES = 8
 TXNS = 5
 READERS = 2
 CHAOS = 6
+KEPT_EVENTS = 40
 LIMIT_S = 1_200
 """Virtual time that a seed may take; most take a minute or two."""
 GROUP = "s/readers"
@@ -75,11 +85,12 @@ class Happened:
     scales: int = 0
     commits: int = 0
     truncations: int = 0
+    policy_scales: int = 0
 
     @property
     def counts(self) -> bool:
         """Whether the seed had one of each."""
-        return all(attrs.astuple(self))
+        return all((self.deaths, self.takeovers, self.scales, self.commits, self.truncations))
 
 
 class SystemSimulation:
@@ -108,10 +119,12 @@ class SystemSimulation:
             for number, order in enumerate(ORDERS)
         ]
         self._ending = False
+        self._is_disturbed = self.random.random() < 0.7
+        self.policies = PolicyWatch(is_disturbed=self._is_disturbed)
 
     async def run(self) -> None:
         """Live through the seed, and assert what must hold. Raises TimeoutError if nothing goes on any more."""
-        with anyio.fail_after(LIMIT_S):
+        with anyio.fail_after(LIMIT_S), self.policies.noting_looks():
             await self._live()
 
     async def _live(self) -> None:
@@ -119,8 +132,10 @@ class SystemSimulation:
             ep = self.world.ep
             await self._start()
             await ep.create_scope("s")
-            for name in (STREAM, *(part.plan.out for part in self.parts)):
-                await ep.create_stream(name)
+            await ep.create_stream(STREAM, scaling=SCALED)
+            for part in self.parts:
+                await ep.create_stream(part.plan.out)
+            await create_kept(ep)
             await ep.create_reader_group(GROUP, [STREAM])
             for _ in range(INSTANCES - 1):
                 await self._start()
@@ -130,21 +145,27 @@ class SystemSimulation:
                 for number in range(READERS):
                     readers.start_soon(self._read, number)
                 readers.start_soon(self._watch)
+                readers.start_soon(self._watch_policies)
                 async with anyio.create_task_group() as actors:
                     for number in range(WRITERS):
                         actors.start_soon(self._write, number)
                     actors.start_soon(self._transact)
                     actors.start_soon(self._scale)
                     actors.start_soon(self._use_other_streams)
+                    actors.start_soon(self._write_kept)
                     actors.start_soon(self._pause_and_expire)
                     actors.start_soon(self._harm)
                 await self._calm()
+                await self.policies.last_death_passed(self.world)
+                self.policies.check(STREAM, KEPT)
                 await (await ep.stream(STREAM)).seal()
                 self._ending = True
+                self._noting.cancel()
             await self.world.settled()
             await self._check_end()
             self.happened.deaths = self.world.deaths
             self.happened.takeovers = await self.world.takeovers()
+            self.happened.policy_scales = await scales_of_policies(ep)
             self.happened.commits = self.world.commits.total()
             self.trace = self.world.trace
 
@@ -280,6 +301,15 @@ class SystemSimulation:
             await self._until_done(_delete)
             await self._pause(3)
 
+    async def _write_kept(self) -> None:
+        for number in range(KEPT_EVENTS):
+            await self._until_done(partial(write_kept, number=number))
+            await self._pause(1)
+
+    async def _watch_policies(self) -> None:
+        with anyio.CancelScope() as self._noting:
+            await self.policies.note_deaths(self.world)
+
     async def _until_done(self, work: Callable[[Eventproc], Awaitable[object]]) -> None:
         while not await self._somewhere(work):
             await self._pause(1)
@@ -327,7 +357,9 @@ class SystemSimulation:
             able = self._able()
             victim = self.random.choice(able)
             harm = self.random.choice(["kill", "point", "suspend", "wall", "disk", "delay"])
-            if number < 2:  # each seed kills a host, and suspends one
+            if not self._is_disturbed:
+                harm = self.random.choice(["kill", "point"])
+            elif number < 2:  # each seed kills a host, and suspends one
                 victim, harm = await self.world.host() or victim, ("kill", "suspend")[number]
             match harm:
                 case "kill":
@@ -392,6 +424,7 @@ class SystemSimulation:
             part.written.update(found.elements())
             await part.check_progress(ep)
             await part.check_end(ep)
+        await check_kept(ep, KEPT_EVENTS)
         await check(ep.db)
 
 

@@ -211,6 +211,25 @@ def test_by_size_the_newest_events_stay() -> None:
     run_seeded(run, seed=0)
 
 
+def test_a_limit_of_size_holds_although_the_clock_went_back() -> None:
+    async def run() -> None:
+        clock = VirtualClock()
+        async with eventproc.open_memory(clock=clock, host=True) as ep:
+            await ep.create_scope("s")
+            size = 2 * (FRAME_BYTES + 1)
+            stream = await ep.create_stream("s/t", retention=RetentionPolicy(size_bytes=size))
+            clock.step_wall(HOUR_MS)
+            for payload in (b"a", b"b", b"c", b"d"):
+                await _write(stream, payload)
+                clock.advance(1)
+            clock.step_wall(-2 * HOUR_MS)
+            [request] = await wanted(ep)
+            await stream.truncate(eventproc.StreamCut("s/t", stream.stream_id, request.offsets))
+            assert await payloads_of(stream) == [b"c", b"d"]
+
+    run_seeded(run, seed=0)
+
+
 def test_limits_truncate_where_the_head_is_behind_them_and_leave_the_rest() -> None:
     async def run() -> None:
         clock = VirtualClock()
