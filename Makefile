@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups torture torture-ingestion mutants check fmt docs bench bench-quick clean
+.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups hunt-queries torture torture-ingestion mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -58,6 +58,9 @@ hunt-groups: setup ## a thousand lives of the members of a group; ARGS="--hunt 5
 
 simulate: setup ## live through the whole system with SEEDS=200 seeds, from seed FIRST=0 on
 	$(BIN)/python -m tests.simulation $(SEEDS) $(FIRST)
+
+hunt-queries: setup ## a naive twin answers 100,000 queries about random histories; ARGS="--hunt 500" for longer
+	$(PYTEST) --hunt 50 $(ARGS) tests/streams/test_queries.py -k naive_twin
 
 mutants: setup ## plant known bugs one at a time; fails if a test does not find one; ARGS="name ..." to choose
 	$(BIN)/python -m tools.mutants $(ARGS)
