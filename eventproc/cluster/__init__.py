@@ -13,6 +13,7 @@ from eventproc.cluster.membership import (
     InstanceRemoved,
 )
 from eventproc.cluster.policies import keep_policies
+from eventproc.cluster.supervisor_runs import keep_supervisors
 from eventproc.cluster.task_jobs import (
     TASK_JOBS,
     AnyTask,
@@ -38,6 +39,7 @@ __all__ = [
     "VerifyTask",
     "keep_buckets",
     "keep_policies",
+    "keep_supervisors",
     "run_host",
     "run_tasks",
 ]

@@ -28,7 +28,6 @@ import attrs
 from eventproc.cluster.buckets import share_buckets
 from eventproc.cluster.failover import sweep_dead_instances
 from eventproc.cluster.internal_processors import run_internal_processors
-from eventproc.cluster.supervisor_runs import run_supervisors
 from eventproc.cluster.sweeper import sweep
 from eventproc.cluster.transaction_timeouts import has_overdue, watch_leases
 from eventproc.store.database import Database, Tx
@@ -158,7 +157,6 @@ async def _serve(
             tasks.start_soon(sweep, db, owner)
             tasks.start_soon(sweep_dead_instances, db, owner)
             tasks.start_soon(watch_leases, db, owner)
-            tasks.start_soon(run_supervisors, db, owner)
     except* Exception:
         await _verify_owner(db, owner)
         raise

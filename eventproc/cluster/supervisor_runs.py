@@ -1,20 +1,24 @@
-"""Runs, on the host, every ingestion supervisor that has something to do.
+"""Runs every ingestion supervisor that has something to do, at the owner of its bucket.
 
-What a supervisor does then is imported with the first one, because a directory without supervisors must not pay for it.
+So the instances of a directory share the supervisors, and another one runs those of a dead instance as soon as it owns
+their buckets. The epoch of the bucket's owner fences every decision. What a supervisor does then is imported with the
+first one, because a directory without supervisors must not pay for it.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 import anyio
 
+from eventproc.cluster.buckets import OWNED_BUCKETS
 from eventproc.store.database import Database, Tx
-from eventproc.store.ingestion import has_notices, watch_ingestion
-from eventproc.store.ingestion.supervisors import due_supervisors, next_due_ms, running_workers
-from eventproc.store.model.errors import Retryable
+from eventproc.store.ingestion import watch_ingestion
+from eventproc.store.ingestion.supervisors import next_runs, running_workers
+from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner
 
 LOG = logging.getLogger("eventproc.ingestion")
@@ -23,45 +27,68 @@ LIVENESS_MS: Final = 500
 """Pause between two looks at the workers of running tasks: how long a death goes unnoticed. A look costs some 10 us for
 each worker."""
 
-RETRY_PAUSE_MS: Final = 1_000
-"""Pause after a transaction that may be repeated, so that a lasting failure does not keep a processor busy."""
+FAILED_MS: Final = 1_000
+"""Pause after a failure that may pass, so that a lasting one does not keep a processor busy."""
 
 
-async def run_supervisors(db: Database, owner: Owner) -> None:
-    """Run all supervisors until cancelled. Raises OwnerFenced, DatabaseStopped."""
-    with db.subscribe([watch_ingestion()]) as changes:
+async def keep_supervisors(db: Database) -> None:
+    """Run the supervisors of this instance's buckets until cancelled or closed.
+
+    It never ends the user's program.
+    """
+    buckets = db.shared[OWNED_BUCKETS]
+    with db.subscribe([watch_ingestion()]) as changes, buckets.notifying(changes):
         while True:
             try:
                 for supervisor in await db.read(partial(_due, db=db)):
-                    await _run(db, owner, supervisor)
-                pause_ms = await db.read(_pause_ms)
-            except Retryable as why:
+                    await _run(db, buckets.owner_of, supervisor)
+                pause_ms = await db.read(partial(_pause_ms, owner_of=buckets.owner_of))
+            except (DatabaseStopped, Closed, ForkedError):
+                return  # the next call on this handle raises the same error to its user
+            except (Retryable, OSError) as why:
                 LOG.warning("the supervisors run again later: %s", why)
-                pause_ms = RETRY_PAUSE_MS
+                pause_ms = FAILED_MS
+            except Exception:
+                LOG.exception("the supervisors run again later")
+                pause_ms = FAILED_MS
             if pause_ms == 0:
                 await anyio.lowlevel.checkpoint()
             else:
                 await changes.wait(pause_ms)
 
 
-async def _run(db: Database, owner: Owner, supervisor: str) -> None:
+async def _run(db: Database, owner_of: Callable[[str], Owner | None], supervisor: str) -> None:
+    """Run a supervisor, unless its bucket has moved."""
     from eventproc.ingestion.loop import handle_next
 
-    await handle_next(db, owner, supervisor, db.peers.is_alive)
+    if (owner := owner_of(bucket_name(supervisor))) is not None:
+        try:
+            await handle_next(db, owner, supervisor, db.peers.is_alive)
+        except OwnerFenced:
+            LOG.info("supervisor %s: another instance runs it", supervisor)
+            await anyio.sleep(FAILED_MS / 1000)
+
+
+def bucket_name(supervisor: str) -> str:
+    """Return the name by which a supervisor has its bucket. A space is in no stream's name."""
+    return f"supervisor {supervisor}"
 
 
 def _due(tx: Tx, db: Database) -> list[str]:
-    """Return the supervisors with something to do: a notice, a time that has come, a worker that died."""
+    """Return the own supervisors with something to do: a notice, a time that has come, a worker that died."""
+    owner_of = db.shared[OWNED_BUCKETS].owner_of
     dead = {supervisor for supervisor, worker in running_workers(tx) if not db.peers.is_alive(worker)}
-    return sorted({*due_supervisors(tx), *dead})
+    due = {supervisor for supervisor, at_ms in next_runs(tx).items() if at_ms <= tx.now_ms}
+    return [each for each in sorted(dead | due) if owner_of(bucket_name(each)) is not None]
 
 
-def _pause_ms(tx: Tx) -> int | None:
-    """Return when to look again: now if a notice waits, because a look handles one notice of each supervisor."""
-    if has_notices(tx):
-        return 0
-    due_ms = next_due_ms(tx)
-    if due_ms is None:
+def _pause_ms(tx: Tx, owner_of: Callable[[str], Owner | None]) -> int | None:
+    """Return when to look again: now if a notice waits, because a look handles one notice of each supervisor.
+
+    None: only a change asks for it.
+    """
+    own = {each: at_ms for each, at_ms in next_runs(tx).items() if owner_of(bucket_name(each)) is not None}
+    if not own:
         return None
-    pause_ms = max(due_ms - tx.now_ms, 0)
-    return min(pause_ms, LIVENESS_MS) if running_workers(tx) else pause_ms
+    pause_ms = max(min(own.values()) - tx.now_ms, 0)
+    return min(pause_ms, LIVENESS_MS) if own.keys() & {each for each, _ in running_workers(tx)} else pause_ms

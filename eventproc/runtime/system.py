@@ -9,7 +9,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast, overload
 
-from eventproc.cluster import TASK_JOBS, Cluster, keep_buckets, keep_policies, run_host, run_tasks
+from eventproc.cluster import (
+    TASK_JOBS,
+    Cluster,
+    keep_buckets,
+    keep_policies,
+    keep_supervisors,
+    run_host,
+    run_tasks,
+)
 from eventproc.cluster.extent_joiner import join_tiny_extents
 from eventproc.groups import (
     EQUAL,
@@ -134,6 +142,7 @@ class Eventproc(ConsumerSystem, ShareSystem, SupervisorSystem, TopicSystem):
             self._tasks.start_soon(run_host, db)
             self._tasks.start_soon(keep_buckets, db)
             self._tasks.start_soon(keep_policies, db)
+            self._tasks.start_soon(keep_supervisors, db)
             self._tasks.start_soon(run_tasks, db, TASK_JOBS)
         return self
 

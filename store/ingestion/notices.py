@@ -62,12 +62,6 @@ def waiting_notices(tx: Tx, supervisor: str) -> list[StoredNotice]:
     return [StoredNotice(*row) for row in rows]
 
 
-def has_notices(tx: Tx) -> bool:
-    """Return whether a notice of any supervisor waits. One look-up."""
-    row = tx.execute("SELECT EXISTS (SELECT 1 FROM supervisor_notice)").fetchone()
-    return bool(row[0])
-
-
 def remove_notice(tx: Tx, notice: StoredNotice) -> None:
     """Remove a notice that was handled."""
     tx.execute("DELETE FROM supervisor_notice WHERE id = ?", (notice.id,))

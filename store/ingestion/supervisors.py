@@ -99,10 +99,11 @@ def due_supervisors(tx: Tx) -> list[str]:
     return [row[0] for row in rows]
 
 
-def next_due_ms(tx: Tx) -> int | None:
-    """Return the wall time at which the next run is due, or None without any supervisor. One look-up."""
-    row = tx.execute("SELECT min(due_ms) FROM supervisor_state").fetchone()
-    return None if row[0] is None else int(row[0])
+def next_runs(tx: Tx) -> dict[str, int]:
+    """Return when each supervisor has something to do (wall ms); 0 if a notice waits. Two queries."""
+    runs: dict[str, int] = dict(tx.execute("SELECT id, due_ms FROM supervisor_state").fetchall())
+    noticed = tx.execute("SELECT DISTINCT supervisor FROM supervisor_notice").fetchall()
+    return runs | dict.fromkeys((row[0] for row in noticed), 0)
 
 
 def read_memory(tx: Tx, supervisor: str) -> str | None:

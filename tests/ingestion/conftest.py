@@ -8,22 +8,21 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.cluster import host
+from eventproc.runtime import system
 from eventproc.store.database import Database
-from eventproc.store.ownership import Owner
 from eventproc.testing import VirtualClock, check
 from tests.ingestion.support import Bench
 
 
-async def _run_none(db: Database, owner: Owner) -> None:
-    """Stand in for the host's loop: the tests run supervisors themselves."""
+async def _run_none(db: Database) -> None:
+    """Stand in for the loop in the background: the tests run supervisors themselves."""
     await anyio.sleep_forever()
 
 
 @pytest.fixture
 async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     """A system with a scope "s", whose supervisors the test runs."""
-    monkeypatch.setattr(host, "run_supervisors", _run_none)
+    monkeypatch.setattr(system, "keep_supervisors", _run_none)
     clock = VirtualClock()
     async with eventproc.open_memory(clock=clock) as ep:
         await ep.create_scope("s")

@@ -29,7 +29,7 @@ from eventproc.store.ingestion import (
     register_worker,
 )
 from eventproc.store.ingestion.rows import find_task
-from eventproc.store.ingestion.supervisors import due_supervisors, next_due_ms
+from eventproc.store.ingestion.supervisors import due_supervisors, next_runs
 from eventproc.store.model.ingestion import (
     IngestGroup,
     IngestGroupState,
@@ -91,8 +91,7 @@ class Bench:
 
     async def run_at_due(self) -> None:
         """Move the clock to the next run that is due, and run."""
-        due_ms = await self.db.read(next_due_ms)
-        assert due_ms is not None
+        due_ms = min((await self.db.read(next_runs)).values())
         self.clock.advance(max(due_ms - self.clock.wall_ms(), 0))
         await self.run()
 

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from eventproc import ScalingPolicy
-from eventproc.cluster import supervisor_runs
+from eventproc.cluster import keep_supervisors
 from eventproc.errors import InvalidArgument, InvalidCut, InvalidSpec, NotFound, TaskFenced
 from eventproc.ingestion import SpecEffect, SupervisorState, loop
 from eventproc.ingestion.supervisor import Supervisor
@@ -220,7 +220,7 @@ async def test_the_effect_of_a_spec_is_known_before_it_is_submitted(bench: Bench
 async def test_the_loop_runs_a_supervisor_when_it_is_submitted(bench: Bench) -> None:
     await bench.ep.create_stream("s/t")
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(supervisor_runs.run_supervisors, bench.db, bench.owner)
+        tasks.start_soon(keep_supervisors, bench.db)
         with bench.db.subscribe([watch_ingestion()]) as changes:
             await bench.ep.submit_supervisor(spec_of(start_delay_ms=100))
             while not await bench.live():
@@ -290,7 +290,7 @@ async def test_notices_that_wait_together_are_handled_without_a_pause(bench: Ben
     await supervisor.reset()
     began_ms = bench.clock.wall_ms()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(supervisor_runs.run_supervisors, bench.db, bench.owner)
+        tasks.start_soon(keep_supervisors, bench.db)
         with bench.db.subscribe([watch_ingestion()]) as changes:
             while await bench.db.read(lambda tx: waiting_notices(tx, "clicks")):
                 await changes.wait()
