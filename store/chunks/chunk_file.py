@@ -64,7 +64,7 @@ def to_arrow(events: ColumnSlice) -> pa.RecordBatch:
         [
             _payloads(events),
             pa.nulls(count, pa.string()) if columns.keys is None else _keys(columns.keys, events),
-            pa.array(times).cast(STAMP),
+            _stamps(times),
             pa.nulls(count, STAMP)
             if columns.event_times is None
             else _stamps(_int64(columns.event_times)[own]),
@@ -84,7 +84,8 @@ def _payloads(events: ColumnSlice) -> pa.Array:
     borders[1::2] = borders[:-1:2] + FRAME_BYTES
     buffers = [None, pa.py_buffer(borders), pa.py_buffer(events.columns.data)]
     alternating = pa.Array.from_buffers(pa.binary(), 2 * count, buffers)
-    return alternating.take(pa.array(np.arange(1, 2 * count, 2, dtype=np.int32)))
+    odd = pa.py_buffer(np.arange(1, 2 * count, 2, dtype=np.int32))
+    return alternating.take(pa.Array.from_buffers(pa.int32(), count, [None, odd]))
 
 
 def _keys(column: bytes, events: ColumnSlice) -> pa.Array:
@@ -104,8 +105,14 @@ def _keys(column: bytes, events: ColumnSlice) -> pa.Array:
 
 
 def _stamps(times_ms: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
-    missing = times_ms == NO_TIME
-    return pa.array(times_ms, mask=missing).cast(STAMP)
+    """Return times; NO_TIME is null.
+
+    Made from buffers: `pa.array` imports pandas if that is installed, which takes a second.
+    """
+    given = times_ms != NO_TIME
+    validity = None if given.all() else pa.py_buffer(np.packbits(given, bitorder="little"))
+    values = pa.py_buffer(np.ascontiguousarray(times_ms))
+    return pa.Array.from_buffers(pa.int64(), len(times_ms), [validity, values]).cast(STAMP)
 
 
 def _headers(column: bytes | None, events: ColumnSlice) -> pa.Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -355,3 +357,21 @@ async def _hold(db: Database, held: HeldRange, *, until_ms: int | None = None) -
         )
 
     await db.write(place)
+
+
+@pytest.mark.subprocess
+def test_export_does_not_import_pandas() -> None:
+    program = """
+import sys
+from eventproc.store.chunks.chunk_file import ColumnSlice, to_arrow
+from eventproc.store.segments.columns import NO_TIME, Columns
+times = (5).to_bytes(8, "little") + NO_TIME.to_bytes(8, "little", signed=True)
+ends = (12).to_bytes(4, "little") + (22).to_bytes(4, "little")
+columns = Columns(ends, None, None, None, times, None, bytes(22))
+batch = to_arrow(ColumnSlice(columns, count=2, first=0, last=2, at=0, time=7))
+assert batch.column("event_time").null_count == 1
+assert batch.column("event_time").cast("int64").to_pylist() == [5, None]
+assert batch.column("timestamp").cast("int64").to_pylist() == [7, 7]
+assert "pandas" not in sys.modules, "it takes a second, or a minute on a busy machine"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import Any, NoReturn, TypeVar
 
 import attrs
 import pytest
@@ -31,14 +32,16 @@ from eventproc.spark import attach
 from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import SESSION, RowFrames, table_columns
 from eventproc.spark.ingestion.stats import StatsMeter
-from eventproc.spark.ingestion.task import TaskRun, WorkerRoom
+from eventproc.spark.ingestion.task import KEEP_MS, TaskRun, WorkerRoom
 from eventproc.spark.ingestion.worker import IngestionWorker
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import find_task
 from eventproc.store.ingestion.published import used_files
+from eventproc.store.ingestion.rows import write_task
+from eventproc.store.ingestion.tasks import end_task
 from eventproc.store.model.errors import DiskFull, InvalidArgument
-from eventproc.store.model.ingestion import PartitionKey, PublishOutcome
+from eventproc.store.model.ingestion import PartitionKey, PublishOutcome, TaskState
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import number_at, segment_state
 from tests.spark.ingestion_support import (
@@ -364,6 +367,50 @@ def test_a_task_reads_a_stream_that_appears_while_it_runs(ep: BlockingEventproc,
         )  # named to the worker before the stream was made
         run._plan(run._begin(order.n, dict(order.starts)))
         assert run._reader.slices(starts, ends) != []
+
+
+def test_a_long_job_gives_signs_of_life_until_its_task_is_replaced(
+    ep: BlockingEventproc, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = ep.create_stream(STREAM)
+    ended = threading.Event()
+    monkeypatch.setattr(TaskRun, "_run", lambda _: ended.wait(WAIT_S))  # a job that takes long
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))
+    with worker_room(session, path) as room:
+        spec = spec_of()
+        create_group(room.directory, spec, positions(stream, tail=False), None)
+        (order,) = claim(room)
+        run = TaskRun(order, spec, room)
+
+        def silent() -> int | None:
+            """Let the last sign of life be old; return when the next one came, 0 without one."""
+            room.directory.write(lambda tx: write_task(tx, attrs.evolve(order.task, seen_ms=0)))
+            run.keep()
+            found = room.directory.read(partial(find_task, task_id=run.id))
+            return None if found is None else found.seen_ms
+
+        run._reported_ms -= KEEP_MS
+        assert silent() == 0, "it does not run yet"
+        run.start()
+        try:
+            assert silent(), "nothing was reported for long"
+            assert silent() == 0, "a report has just been made"
+            run._reported_ms -= KEEP_MS
+            with monkeypatch.context() as patched:
+                patched.setattr(PlannerDirectory, "write", full_disk)
+                run.keep()
+            assert not run._killed, "a sign of life may be missing"
+            room.directory.write(lambda tx: end_task(tx, order.task, TaskState.STOPPED))
+            run._reported_ms -= KEEP_MS
+            run.keep()
+            assert run._killed
+        finally:
+            ended.set()
+            run.join()
+
+
+def full_disk(directory: PlannerDirectory, fn: object) -> NoReturn:
+    raise DiskFull(path=str(directory.folder))
 
 
 def test_worker_goes_on_after_an_operation_that_may_be_repeated(
