@@ -50,7 +50,7 @@ pages: setup ## every page of the guide and the README, run twice in the same fo
 torture: setup ## four instances on 200 streams, killed, suspended and disturbed for MINUTES=5; ARGS="SEED STREAMS"
 	$(BIN)/python -m tests.torture.long_run $(MINUTES) $(ARGS)
 
-torture-ingestion: setup ## flights through a supervisor whose workers are killed KILLS=20 times; ARGS="SEED FLIGHTS"
+torture-ingestion: setup ## flights through a supervisor; KILLS=20 workers are killed, and hosts; ARGS="SEED"
 	$(BIN)/python -m tests.spark.ingestion_kills $(KILLS) $(ARGS)
 
 hunt-groups: setup ## a thousand lives of the members of a group; ARGS="--hunt 500" for longer
