@@ -677,6 +677,14 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
+        "supervisor plot": (
+            "Draw the lag of a supervisor since its beginning, and the rows of its table...",
+            [
+                ("name", "supervisor", False),
+                ("file", "file", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
         "supervisor reset": (
             "Read again from another position; without --to, as the spec says for a first...",
             [

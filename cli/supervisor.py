@@ -212,6 +212,27 @@ def describe(settings: Settings, name: str, output: str) -> None:
 
 @supervisor.command()
 @supervisor_argument
+@click.argument("file", type=click.Path(dir_okay=False))
+@output_option()
+@pass_settings
+def plot(settings: Settings, name: str, file: str, output: str) -> None:
+    """Draw the lag of a supervisor since its beginning, and the rows of its table by interval and file.
+
+    FILE is the picture: .png, .svg or .pdf. An existing one is replaced. Needs the extra `plot`.
+
+    Examples:
+        eventproc supervisor plot clicks clicks.png
+    """
+
+    async def act(ep: Eventproc) -> None:
+        await (await ep.supervisor(name)).plot(file)
+
+    session.run(settings, act)
+    show_done(settings, {"done": "plot", "target": name, "file": file}, output, f"drew {name} into {file}")
+
+
+@supervisor.command()
+@supervisor_argument
 @output_option()
 @pass_settings
 def history(settings: Settings, name: str, output: str) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from os import PathLike
+    from pathlib import Path
 
     from eventproc.cluster import AnyTask
     from eventproc.cluster.membership import Cluster, ClusterDescription, ClusterInstance
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from eventproc.groups.group import ReaderGroup
     from eventproc.groups.operations import GroupCheckpoint, OffsetReset, OffsetTarget
     from eventproc.groups.start_positions import GroupResetEnd, GroupStart
+    from eventproc.ingestion.memory import LagSample
     from eventproc.ingestion.spec import SupervisorSpec
     from eventproc.ingestion.status import IngestTaskInfo, SupervisorStatus, SupervisorVersion
     from eventproc.ingestion.supervisor import Supervisor
@@ -1684,6 +1686,34 @@ class SupervisorCalls:
             NotFound: no such supervisor.
         """
         return self._loop.call(self._twin.history)
+
+    def lags(self) -> list[LagSample]:
+        """Return the history of the lag, the oldest sample first: events behind, of all partitions.
+
+        It reaches back to the beginning of the supervisor. There are at most 240 samples; they are 30 s apart at first,
+        and twice as far whenever there would be more.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated and has ended.
+        """
+        return self._loop.call(self._twin.lags)
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the history of the lag, and the files of the table over the timeline. Needs the extra `plot`.
+
+        Args:
+            path: of the picture, which ends with .png, .svg or .pdf. An existing file is replaced.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated and has ended.
+            InvalidArgument: the path has another suffix.
+            NotSupported: matplotlib is not installed.
+            OSError: the file cannot be written.
+
+        Cost:
+            Reads the row of each used file of the table. Drawing takes about a second, in a thread.
+        """
+        self._loop.call(self._twin.plot, path)
 
     def suspend(self) -> None:
         """Let the tasks publish and end, and create no others until `resume`. Does nothing if it is suspended.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eventproc.ingestion.changes import SpecEffect
 from eventproc.ingestion.health import SupervisorError, SupervisorState
+from eventproc.ingestion.memory import LagSample
 from eventproc.ingestion.spec import (
     AutoscalerConfig,
     AutoscalerStrategy,
@@ -42,6 +43,7 @@ __all__ = [
     "IngestTaskInfo",
     "IoConfig",
     "LagAggregate",
+    "LagSample",
     "Metric",
     "MetricType",
     "SpecEffect",

@@ -32,7 +32,7 @@ from eventproc.ingestion.notices import (
     ScaleNotice,
     encode_notice,
 )
-from eventproc.ingestion.spec import AutoscalerConfig, AutoscalerStrategy, SupervisorSpec
+from eventproc.ingestion.spec import AutoscalerConfig, AutoscalerStrategy, LagAggregate, SupervisorSpec
 from eventproc.ingestion.working_state import Situation, WorkingState
 from eventproc.store.ingestion.rows import IngestOffset
 from eventproc.store.ingestion.view import furthest_reads
@@ -465,8 +465,12 @@ class SupervisorRun:
             self.state.actions.append(DropIntervals(self.spec.schema.datasource, before_ms))
 
     def _measure(self) -> None:
-        """Take a sample of the lag, and ask the autoscaler, when these are due."""
-        scaler, memory = active_scaler(self.spec), self.state.memory
+        """Take samples of the lag, and ask the autoscaler, when these are due."""
+        memory = self.state.memory
+        if self.view.lags is not None and memory.needs_lag(self.now_ms):
+            lag = aggregate_lag(self.view.lags.values(), LagAggregate.SUM)
+            self.state.memory = memory = memory.with_lag(self.now_ms, lag)
+        scaler = active_scaler(self.spec)
         if scaler is None or self.situation.stopping or self.idle or self.stream_failed:
             return
         if memory.next_scale_ms is None:

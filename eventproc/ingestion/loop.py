@@ -109,7 +109,8 @@ def read_situation(
     memory = Memory.decode(text)
     pattern = matcher(spec)
     if with_lags is None:
-        with_lags = active_scaler(spec) is not None and memory.next_sample_ms <= tx.now_ms
+        scales = active_scaler(spec) is not None and memory.next_sample_ms <= tx.now_ms
+        with_lags = scales or memory.needs_lag(tx.now_ms)
     view = read_view(
         tx,
         supervisor,

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
 from eventproc.ingestion.health import Health
+from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import from_json, to_json
+
+LAGS_KEPT: Final = 240
+"""Samples of the lag's history. Higher: a finer picture, and a larger record in every run, some 30 bytes a sample."""
+
+LAG_STEP_MS: Final = 30_000
+"""Pause between two samples at first. It doubles whenever there are LAGS_KEPT, and every second one is dropped."""
 
 
 @attrs.frozen(kw_only=True)
 class LagSample:
-    """The lag at one moment, aggregated over the partitions."""
+    """The lag at one moment, aggregated over the partitions. at_ms: wall time. lag: in events."""
+
+    __repr__ = short_repr_of_fields
 
     at_ms: int
     lag: int
@@ -23,7 +34,8 @@ class Memory:
     next_group, next_task: numbers of the next ones, for their names. task_count: what the autoscaler chose; None: the
     spec's. scaled_from: what the spec said about it then; if the spec says something else, its number counts again.
     handoff: groups that end in the next run. idle_since_ms: since when nothing was written or left to read.
-    tails: sum of the tails at the last run. samples: of the lag, the oldest first.
+    tails: sum of the tails at the last run. samples: of the lag for the autoscaler, the oldest first.
+    lags: the history of the sum of all lags, the oldest first. lag_step_ms: between two of them.
     """
 
     health: Health = attrs.field(factory=Health)
@@ -40,6 +52,19 @@ class Memory:
     samples: tuple[LagSample, ...] = ()
     next_sample_ms: int = 0
     next_scale_ms: int | None = None
+    lags: tuple[LagSample, ...] = ()
+    lag_step_ms: int = LAG_STEP_MS
+
+    def needs_lag(self, now_ms: int) -> bool:
+        """Return whether the next sample of the history is due."""
+        return not self.lags or now_ms - self.lags[-1].at_ms >= self.lag_step_ms
+
+    def with_lag(self, now_ms: int, lag: int) -> Memory:
+        """Return the memory with another sample of the history, and with half of the others if there are too many."""
+        lags = (*self.lags, LagSample(at_ms=now_ms, lag=lag))
+        if len(lags) < LAGS_KEPT:
+            return attrs.evolve(self, lags=lags)
+        return attrs.evolve(self, lags=lags[1::2], lag_step_ms=self.lag_step_ms * 2)
 
     def encode(self) -> str:
         """Return the memory as JSON."""

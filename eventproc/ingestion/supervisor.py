@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
 
 from eventproc.ingestion import changes
 from eventproc.ingestion.loop import get_situation
+from eventproc.ingestion.memory import LagSample
 from eventproc.ingestion.spec import SupervisorSpec
 from eventproc.ingestion.status import (
     IngestTaskInfo,
@@ -15,9 +19,11 @@ from eventproc.ingestion.status import (
     describe_supervisor,
     task_info,
 )
+from eventproc.ingestion.working_state import Situation
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.ingestion import get_live_spec, read_tasks, spec_versions
+from eventproc.store.ingestion.published import PublishedFile, used_files
 from eventproc.store.model.argument_checks import check_instance, check_int, check_iterable
 from eventproc.store.model.cuts import StreamCut
 
@@ -51,10 +57,7 @@ class Supervisor:
             Two look-ups per segment of its streams.
         """
 
-        def look(tx: Tx) -> SupervisorStatus:
-            return describe_supervisor(get_situation(tx, self.id, self._db.peers.is_alive))
-
-        return await self._db.read(look)
+        return await self._db.read(lambda tx: describe_supervisor(self._situation(tx)))
 
     async def tasks(self) -> list[IngestTaskInfo]:
         """Return the tasks with their reports, the oldest first; of those that ended, the last 200.
@@ -64,7 +67,7 @@ class Supervisor:
         """
 
         def look(tx: Tx) -> list[IngestTaskInfo]:
-            situation = get_situation(tx, self.id, self._db.peers.is_alive)
+            situation = self._situation(tx)
             return [task_info(situation, each) for each in read_tasks(tx, self.id)]
 
         return await self._db.read(look)
@@ -77,6 +80,48 @@ class Supervisor:
         """
         found = await self._db.read(partial(spec_versions, supervisor=self.id))
         return [SupervisorVersion.of(each) for each in found]
+
+    async def lags(self) -> list[LagSample]:
+        """Return the history of the lag, the oldest sample first: events behind, of all partitions.
+
+        It reaches back to the beginning of the supervisor. There are at most 240 samples; they are 30 s apart at first,
+        and twice as far whenever there would be more.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated and has ended.
+        """
+        return list((await self._db.read(self._situation)).memory.lags)
+
+    async def plot(self, path: str | Path) -> None:
+        """Draw the history of the lag, and the files of the table over the timeline. Needs the extra `plot`.
+
+        Args:
+            path: of the picture, which ends with .png, .svg or .pdf. An existing file is replaced.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated and has ended.
+            InvalidArgument: the path has another suffix.
+            NotSupported: matplotlib is not installed.
+            OSError: the file cannot be written.
+
+        Cost:
+            Reads the row of each used file of the table. Drawing takes about a second, in a thread.
+        """
+        from eventproc.ingestion.plot import check_picture, draw
+
+        target = Path(path)
+        await anyio.to_thread.run_sync(check_picture, target)
+
+        def look(tx: Tx) -> tuple[Situation, list[PublishedFile]]:
+            situation = self._situation(tx)
+            return situation, used_files(tx, situation.spec.schema.datasource)
+
+        found, files = await self._db.read(look)
+        table = found.spec.schema.datasource
+        await anyio.to_thread.run_sync(partial(draw, target, self.id, table, found.memory.lags, files))
+
+    def _situation(self, tx: Tx) -> Situation:
+        return get_situation(tx, self.id, self._db.peers.is_alive)
 
     async def suspend(self) -> None:
         """Let the tasks publish and end, and create no others until `resume`. Does nothing if it is suspended.

@@ -110,6 +110,10 @@ def _supervisor(cli: Cli) -> str:
     return "totals"
 
 
+def _picture(cli: Cli) -> str:
+    return str(cli.directory.parent / "totals.svg")
+
+
 def _table(cli: Cli) -> str:
     file = NewFile(path="clicks/0/x.parquet", start_ms=0, end_ms=10, rows=3, bytes=9, min_ms=1, max_ms=2)
 
@@ -196,6 +200,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "supervisor tasks": (_supervisor,),
         "supervisor describe": (_supervisor,),
         "supervisor history": (_supervisor,),
+        "supervisor plot": (_supervisor, _picture),
         "supervisor suspend": (_supervisor,),
         "supervisor resume": (_supervisor,),
         "supervisor handoff": (_supervisor,),
