@@ -57,10 +57,9 @@ REFUSED: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ): "write idle_after_ms, its inactiveAfterMillis; leave it out if not enabled",
         ("IoConfig", "serverPriorityToReplicas"): "write replicas, their sum; replicas answer no queries",
         ("IoConfig", "lagAggregator"): "write lag_aggregate in autoscaler",
-        (
-            "IoConfig",
-            "boundedStreamConfig",
-        ): "write bounds, with stream, segment, start and end of each segment",
+        ("IoConfig", "boundedStreamConfig"): (
+            "leave it out: a supervisor reads until it is suspended or terminated; `reset` chooses where it begins"
+        ),
         ("AutoscalerConfig", "minTriggerScaleActionFrequencyMillis"): (
             "write min_scale_up_delay_ms and min_scale_down_delay_ms"
         ),

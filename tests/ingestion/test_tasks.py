@@ -40,6 +40,7 @@ async def test_a_failed_task_is_replaced_with_the_same_range(bench: Bench) -> No
 @pytest.mark.acceptance(
     "S10", differs="tasks of another schema publish what they have read, and are then replaced"
 )
+@pytest.mark.acceptance("S36", differs="no task is ever paused, so there is none to resume")
 async def test_running_tasks_survive_their_supervisor(bench: Bench) -> None:
     await bench.ep.create_stream("s/t")
     await bench.submit(replicas=2)
@@ -152,7 +153,6 @@ async def test_the_tasks_of_a_dead_worker_are_replaced(bench: Bench) -> None:
     await bench.check_ranges()
 
 
-@pytest.mark.acceptance("S36", differs="no task is ever paused, so there is none to resume")
 async def test_replicas_go_to_different_workers_while_there_are_some(bench: Bench) -> None:
     await bench.ep.create_stream("s/t")
     await bench.submit(replicas=2)
