@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +18,15 @@ CHEAP = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The JVM's settings for a short life: less is compiled, and nothing in the background."""
 
 
+SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+"""Spark starts it for each streaming query, and gives it 10 s to connect, which no setting changes
+(`PythonWorkerFactory.createSimpleWorker`)."""
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    # Compiling what the process imports takes most of its start. Done here, it is not part of the first query's 10 s.
+    subprocess.run([sys.executable, "-c", f"import {SOURCE_RUNNER}"], check=True)
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", CHEAP)
     spark = session(
         master="local[2]",
