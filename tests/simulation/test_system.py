@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.__main__ import live
 
 
-@pytest.mark.hunt(seeds=20)
+@pytest.mark.hunt(seeds=40)  # 20 in `make test`
 def test_the_system_keeps_its_promises(seed: int) -> None:
     assert live(seed).happened.commits
 
