@@ -11,13 +11,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar, TypeVarTuple
 
 import anyio
-import trio.testing
-from trio._core import _run as trio_run
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
-
-_PRIVATE: Any = trio_run
 
 
 @contextmanager
@@ -30,14 +26,19 @@ def seeded_schedule(seed: int) -> Iterator[dict[str, object]]:
     Returns:
         Options for `anyio.run(..., backend="trio", backend_options=...)`.
     """
-    before = _PRIVATE._ALLOW_DETERMINISTIC_SCHEDULING, _PRIVATE._r.getstate()
-    _PRIVATE._ALLOW_DETERMINISTIC_SCHEDULING = True
-    _PRIVATE._r.seed(seed)
+    # Imported here: trio.testing imports pytest, which processes that only die at a named point do not need.
+    import trio.testing
+    from trio._core import _run as trio_run
+
+    private: Any = trio_run
+    before = private._ALLOW_DETERMINISTIC_SCHEDULING, private._r.getstate()
+    private._ALLOW_DETERMINISTIC_SCHEDULING = True
+    private._r.seed(seed)
     try:
         yield {"clock": trio.testing.MockClock(autojump_threshold=0)}
     finally:
-        _PRIVATE._ALLOW_DETERMINISTIC_SCHEDULING, state = before
-        _PRIVATE._r.setstate(state)
+        private._ALLOW_DETERMINISTIC_SCHEDULING, state = before
+        private._r.setstate(state)
 
 
 def run_seeded(main: Callable[[*Args], Awaitable[T]], *args: *Args, seed: int) -> T:

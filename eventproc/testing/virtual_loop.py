@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-
-import trio
 
 from eventproc.store.clock import SystemClock
 
@@ -79,9 +78,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 def loop_ms() -> Callable[[], int]:
     """Return the clock of the running event loop in ms, callable from any thread; the machine's outside of a loop."""
-    if trio.lowlevel.in_trio_run():
-        clock = trio.lowlevel.current_clock()
-        return lambda: round(clock.current_time() * 1000)
+    if "trio" in sys.modules:  # else no loop of trio runs
+        import trio
+
+        if trio.lowlevel.in_trio_run():
+            clock = trio.lowlevel.current_clock()
+            return lambda: round(clock.current_time() * 1000)
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:

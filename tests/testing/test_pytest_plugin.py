@@ -168,3 +168,11 @@ def test_nothing():
     ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_the_tools_for_processes_that_die_load_neither_trio_nor_pytest() -> None:
+    program = (
+        "import sys, eventproc.testing; print(sorted(sys.modules.keys() & {'trio', 'pytest', 'hypothesis'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
