@@ -9,9 +9,10 @@ import click
 from eventproc.cli.options import TABLE, CommandGroup, Settings, output_option, pass_settings, watch_option
 from eventproc.cli.output.tables import Row, show_rows, show_with_tables
 from eventproc.cli.watch import show_found
-from eventproc.cluster import ClusterDescription, ClusterInstance
+from eventproc.cluster import ClusterDescription, ClusterInstance, ClusterServer
 
 COLUMNS: Final = ("id", "pid", "opened_at_ms", "host", "buckets")
+SERVER_COLUMNS: Final = ("instance", "controller", "segment_store", "containers")
 
 
 @click.group(cls=CommandGroup)
@@ -46,7 +47,8 @@ def list_(settings: Settings, output: str) -> None:
 @output_option()
 @pass_settings
 def describe(settings: Settings, output: str) -> None:
-    """Show the host, how often it changed, and how the instances share the periodic work and the tasks.
+    """Show the host, how often it changed, and what the instances share: the periodic work, the tasks, and the segments
+    that servers of Pravega's clients own.
 
     Examples:
         eventproc cluster describe --output json
@@ -57,10 +59,11 @@ def describe(settings: Settings, output: str) -> None:
             "host": found.host,
             "host_epoch": found.host_epoch,
             "instances": [_row(each) for each in found.instances],
+            "servers": [_server_row(each) for each in found.servers],
         }
         if output != TABLE:  # people see the buckets of each instance
             row = {**row, "buckets": list(found.buckets)}
-        show_with_tables(row, [("instances", COLUMNS)], output)
+        show_with_tables(row, [("instances", COLUMNS), ("servers", SERVER_COLUMNS)], output)
 
     show_found(settings, lambda ep: ep.cluster.describe(), show)
 
@@ -73,4 +76,13 @@ def _row(found: ClusterInstance) -> Row:
         "host": found.is_host,
         "buckets": found.buckets,
         "self": found.is_self,
+    }
+
+
+def _server_row(found: ClusterServer) -> Row:
+    return {
+        "instance": found.instance,
+        "controller": found.controller,
+        "segment_store": found.segment_store,
+        "containers": found.containers,
     }

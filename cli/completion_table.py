@@ -934,7 +934,7 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             [],
         ),
         "cluster describe": (
-            "Show the host, how often it changed, and how the instances share the periodic...",
+            "Show the host, how often it changed, and what the instances share: the...",
             [
                 ("--watch", "", False),
                 ("-o --output", "table|json|jsonl", False),

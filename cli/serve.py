@@ -102,7 +102,7 @@ def serve(
     """Serve the directory to Pravega's clients, and run the processors of apps, until SIGTERM or Ctrl-C.
 
     A client connects to tcp://HOST:PORT of the controller. Several such processes may serve one directory, each with
-    its own ports: every one of them serves every stream. Needs the extra `server`.
+    its own ports: they share the segments, and clients find the owner of each. Needs the extra `server`.
 
     With --rest, programs manage scopes, streams, groups, transactions and tasks over HTTP: on the paths of Pravega's
     REST, and on others; /openapi.json describes all of them.

@@ -119,6 +119,8 @@ class Step(enum.StrEnum):
     """The host frees what a dead instance held of a group."""
     BUCKET_SHARE = "bucket.share"
     """An instance takes part in periodic work, or takes over the buckets of a dead one."""
+    CONTAINER_SHARE = "container.share"
+    """A serving process joins or leaves, or takes over the segments of a dead one."""
     TASK_SUBMIT = "task.submit"
     """A task is stored, or asked to end."""
     TASK_START = "task.start"

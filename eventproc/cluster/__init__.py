@@ -9,6 +9,7 @@ from eventproc.cluster.membership import (
     ClusterChange,
     ClusterDescription,
     ClusterInstance,
+    ClusterServer,
     InstanceAdded,
     InstanceRemoved,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "ClusterChange",
     "ClusterDescription",
     "ClusterInstance",
+    "ClusterServer",
     "DeleteScopeTask",
     "InstanceAdded",
     "InstanceRemoved",

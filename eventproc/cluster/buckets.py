@@ -9,7 +9,7 @@ group. docs/design/background-work.md gives the reasons.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
@@ -124,12 +124,21 @@ def share_buckets(tx: Tx, is_alive: Callable[[str], bool], joining: str | None =
         create(tx, WORKERS, ALL, Workers(after))
     else:
         replace(tx, WORKERS, found, Workers(after))
-    owners = bucket_owners(tx)
-    targets = {(0, SegmentId(bucket)): owner for bucket, owner in enumerate(owners)}
-    for (_, bucket), instance in share_equally(targets, after, targets).items():
-        if instance != owners[bucket]:
-            claim(tx, bucket_owner_name(bucket), instance)
+    share_names(tx, [bucket_owner_name(each) for each in range(BUCKET_COUNT)], after)
     tx.wake(BUCKETS_TOPIC)
+
+
+def share_names(tx: Tx, names: Sequence[str], instances: Sequence[str]) -> None:
+    """Give each of these names of the table `owner` an owner among the instances: fairly, with the fewest moves.
+
+    A name that moves gets a new owner epoch, which fences its last owner. Without an instance nothing changes.
+    """
+    found = [find_owner(tx, each) for each in names]
+    owners = [None if each is None else each.instance for each in found]
+    targets = {(0, SegmentId(number)): owner for number, owner in enumerate(owners)}
+    for (_, number), instance in share_equally(targets, instances, targets).items():
+        if instance != owners[number]:
+            claim(tx, names[number], instance)
 
 
 async def keep_buckets(db: Database) -> None:

@@ -7,7 +7,7 @@ suspended instance is a member until it dies.
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -15,10 +15,11 @@ import attrs
 
 from eventproc.cluster.buckets import bucket_owners
 from eventproc.cluster.host import CONTROLLER
+from eventproc.cluster.segment_containers import ServingProcess, read_containers
 from eventproc.store.clock import id_time_ms
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.short_repr import short_repr_of_fields
-from eventproc.store.ownership import find_owner
+from eventproc.store.ownership import Owner, find_owner
 
 LOOK_MS: Final = 200
 """Pause between two looks at the instances: how late a change is seen. Each look costs about 10 us per instance."""
@@ -48,6 +49,25 @@ class ClusterInstance:
 
 
 @attrs.frozen
+class ClusterServer:
+    """An instance that serves Pravega's clients: `eventproc serve`.
+
+    Attributes:
+        instance: its id.
+        controller: host and port of its controller.
+        segment_store: host and port of its segment store.
+        containers: how many of the containers of segments it owns.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    instance: str
+    controller: str
+    segment_store: str
+    containers: int
+
+
+@attrs.frozen
 class ClusterDescription:
     """The instances, and what they share.
 
@@ -56,6 +76,7 @@ class ClusterDescription:
         host: id of the host; None if there is none now.
         host_epoch: how many instances were the host until now, one after the other.
         buckets: the instance that owns each bucket; None for a bucket whose owner is dead.
+        servers: the instances that serve Pravega's clients, in the order in which they joined.
     """
 
     __repr__ = short_repr_of_fields
@@ -64,6 +85,7 @@ class ClusterDescription:
     host: str | None
     host_epoch: int
     buckets: tuple[str | None, ...]
+    servers: tuple[ClusterServer, ...] = ()
 
 
 @attrs.frozen
@@ -140,6 +162,7 @@ def _describe(tx: Tx, db: Database) -> ClusterDescription:
     owner = find_owner(tx, CONTROLLER)
     host = owner.instance if owner is not None and owner.instance in live else None
     buckets = tuple(each if each in live else None for each in bucket_owners(tx))
+    found = read_containers(tx)
     instances = tuple(
         ClusterInstance(
             id=each,
@@ -151,4 +174,11 @@ def _describe(tx: Tx, db: Database) -> ClusterDescription:
         )
         for each in live
     )
-    return ClusterDescription(instances, host, 0 if owner is None else owner.owner_epoch, buckets)
+    servers = tuple(_server(each, found.owners) for each in found.servers if each.instance in live)
+    return ClusterDescription(instances, host, 0 if owner is None else owner.owner_epoch, buckets, servers)
+
+
+def _server(server: ServingProcess, owners: Iterable[Owner | None]) -> ClusterServer:
+    owned = sum(each is not None and each.instance == server.instance for each in owners)
+    controller, segment_store = (f"{host}:{port}" for host, port in (server.controller, server.segment_store))
+    return ClusterServer(server.instance, controller, segment_store, owned)

@@ -14,6 +14,7 @@ import attrs
 from anyio.abc import SocketAttribute
 from anyio.streams.stapled import MultiListener
 
+from eventproc.cluster.segment_containers import serving_containers
 from eventproc.runtime import Eventproc
 from eventproc.server.controller.service import Controller
 from eventproc.server.controller.serving import serving_controller
@@ -74,14 +75,17 @@ async def serve_endpoints(ep: Eventproc, addresses: Addresses) -> AsyncIterator[
     listener = await anyio.create_tcp_listener(local_host=host, local_port=addresses.segment_store_port)
     assert isinstance(listener, MultiListener)
     store_port = int(listener.extra(SocketAttribute.local_port))
-    store = SegmentStore(ep.db)
     async with listener:
         with socket.create_server((host, addresses.controller_port), family=_family(host)) as listening:
             own = (host, listening.getsockname()[1])
-            async with BackgroundTasks() as tasks:
+            async with (
+                BackgroundTasks() as tasks,
+                serving_containers(ep.db, (host, store_port), own) as owned,
+            ):
+                store = SegmentStore(ep.db, owned)
                 for each in listener.listeners:
                     tasks.start_soon(store.serve, each)
-                controller = Controller(ep.db, (host, store_port), own)
+                controller = Controller(ep.db, owned)
                 async with serving_controller(controller, listening), _rest(ep, addresses.rest) as rest:
                     yield attrs.evolve(
                         addresses, controller_port=own[1], segment_store_port=store_port, rest=rest

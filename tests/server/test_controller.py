@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eventproc
+from eventproc.cluster.segment_containers import SegmentContainers, ServingProcess
 from eventproc.runtime import Eventproc
 from eventproc.server.controller import catalog_calls
 from eventproc.server.controller import controller_pb2 as pb
@@ -82,15 +83,20 @@ MESSAGES = st.builds(
 )
 
 
+def controller_of(ep: Eventproc) -> Controller:
+    server = ServingProcess(ep.db.instance_id, ("127.0.0.1", 1), ("127.0.0.1", 2))
+    return Controller(ep.db, SegmentContainers(ep.db, server))
+
+
 def call(ep: Eventproc, name: str) -> Callable[[Any], Awaitable[Any]]:
-    found = Controller(ep.db, ("127.0.0.1", 1), ("127.0.0.1", 2)).rules[name].call
+    found = controller_of(ep).rules[name].call
     assert found is not None, f"{name} is not served"
     return found
 
 
 async def test_every_method_of_the_definition_has_a_rule() -> None:
     async with eventproc.open_memory() as ep:
-        controller = Controller(ep.db, ("127.0.0.1", 1), ("127.0.0.1", 2))
+        controller = controller_of(ep)
         assert set(controller.rules) == {method.name for method in SERVICE.methods}
         assert len(controller.__mapping__()) == len(controller.rules)
 

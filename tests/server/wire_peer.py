@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.stapled import StapledObjectStream
 
+from eventproc.cluster.segment_containers import SegmentContainers, serving_containers
 from eventproc.runtime import Eventproc
 from eventproc.server.wire import commands as c
 from eventproc.server.wire.channel import Channel, MemoryBudget
@@ -57,6 +58,10 @@ class WirePeer:
     async def ask(self, command: Message, kind: type[M]) -> M:
         """Send a command, and return its reply, which must be of this kind."""
         await self.send(command)
+        return await self.take_as(kind)
+
+    async def take_as(self, kind: type[M]) -> M:
+        """Return the next reply, which must be of this kind."""
         reply = await self.take()
         assert isinstance(reply, kind), reply
         return reply
@@ -72,26 +77,35 @@ class WirePeer:
 
 
 @asynccontextmanager
-async def connected(ep: Eventproc, budget: MemoryBudget | None = None) -> AsyncIterator[WirePeer]:
-    """Yield a peer that has said hello to a connection of its own."""
+async def connected(
+    ep: Eventproc, budget: MemoryBudget | None = None, *, containers: SegmentContainers | None = None
+) -> AsyncIterator[WirePeer]:
+    """Yield a peer that has said hello to a connection of its own.
+
+    containers: what the server knows of them; None: it owns all.
+    """
     to_server, from_peer = anyio.create_memory_object_stream[bytes](100)
     to_peer, from_server = anyio.create_memory_object_stream[bytes](0)
     theirs = StapledObjectStream(to_peer, from_peer)
     peer = WirePeer(StapledObjectStream(to_server, from_server))
     channel = Channel(theirs, budget or MemoryBudget(FRAMES_BYTES_MAX))
 
-    async def serve() -> None:
+    async def serve(known: SegmentContainers) -> None:
         async with theirs:
             try:
-                await WireConnection(ep.db, channel).serve()
+                await WireConnection(ep.db, channel, known).serve()
             except Exception as why:
                 peer.ended = first_leaf(why)
             finally:
                 peer.has_ended.set()
 
-    with anyio.fail_after(PATIENCE_S):
-        async with anyio.create_task_group() as tasks, peer.stream:
-            tasks.start_soon(serve)
-            await peer.ask(c.Hello(15, 5), c.Hello)
-            yield peer
-            tasks.cancel_scope.cancel()
+    async with AsyncExitStack() as stack:
+        if containers is None:
+            owning = serving_containers(ep.db, ("127.0.0.1", 1), ("127.0.0.1", 2))
+            containers = await stack.enter_async_context(owning)
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks, peer.stream:
+                tasks.start_soon(serve, containers)
+                await peer.ask(c.Hello(15, 5), c.Hello)
+                yield peer
+                tasks.cancel_scope.cancel()

@@ -18,8 +18,10 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 from grpclib.server import Stream
 
+from eventproc.cluster.segment_containers import SegmentContainers, container_of
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.catalog_calls import CatalogCalls
+from eventproc.server.controller.conversions import name_of
 from eventproc.server.controller.segment_queries import SegmentQueries
 from eventproc.server.controller.transaction_calls import TransactionCalls
 from eventproc.store.database import Database
@@ -72,11 +74,10 @@ class Rule(NamedTuple):
 
 
 class Controller:
-    """Answers all methods for one database. `address`: host and port at which clients reach the segment store."""
+    """Answers all methods for one database. `containers`: which process serves which segment, and where."""
 
-    def __init__(self, db: Database, address: tuple[str, int], own_address: tuple[str, int]) -> None:
-        self._address = address
-        self._own_address = own_address
+    def __init__(self, db: Database, containers: SegmentContainers) -> None:
+        self._containers = containers
         self._running = 0
         self._is_closing = False
         self._all_ended = anyio.Event()
@@ -166,12 +167,17 @@ class Controller:
             self._all_ended.set()
 
     async def _servers(self, _: pb.ServerRequest) -> pb.ServerResponse:
-        host, port = self._own_address
-        return pb.ServerResponse(nodeURI=[pb.NodeUri(endpoint=host, port=port)])
+        """Return the controllers of all serving processes."""
+        found = [each.controller for each in self._containers.servers]
+        return pb.ServerResponse(nodeURI=[pb.NodeUri(endpoint=host, port=port) for host, port in found])
 
-    async def _locate(self, _: pb.SegmentId) -> pb.NodeUri:
-        """Return the address of this server for any segment, and for tables, which no record knows."""
-        host, port = self._address
+    async def _locate(self, request: pb.SegmentId) -> pb.NodeUri:
+        """Return the segment store that owns a segment, which need not exist.
+
+        For a table it is that of this process: the Rust client asks once, and keeps the answer while the table is open.
+        """
+        container = container_of(name_of(request.streamInfo), request.segmentId)
+        host, port = (await self._containers.locate(container)).segment_store
         return pb.NodeUri(endpoint=host, port=port)
 
     async def _token(self, _: pb.StreamInfo) -> pb.DelegationToken:

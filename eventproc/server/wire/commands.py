@@ -236,6 +236,16 @@ class CreateTransientSegment(Message):
     token: Text = ""
 
 
+@message(50)
+class WrongHost(Message):
+    """Another process serves the segment; `correct_host` is its HOST:PORT. The client asks the controller again."""
+
+    request_id: I64
+    segment: Text
+    correct_host: Text
+    trace: Text
+
+
 @message(51)
 class SegmentIsSealed(Message):
     """The segment takes no more events."""

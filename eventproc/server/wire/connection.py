@@ -13,11 +13,13 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
+from eventproc.cluster.segment_containers import SegmentContainers
 from eventproc.server.wire import commands as c
 from eventproc.server.wire import segment_calls as calls
 from eventproc.server.wire import table_commands
 from eventproc.server.wire.channel import Channel, ConnectionOver, Frame, parse
 from eventproc.server.wire.codec import FRAME_HEAD, MalformedFrame, Message
+from eventproc.server.wire.ownership import MovedSegment, SegmentOwnership
 from eventproc.server.wire.segment_names import (
     WireSegment,
     is_transient_of,
@@ -69,8 +71,9 @@ TRANSIENTS_MAX: Final = 16
 class WireConnection:
     """Serves one connection."""
 
-    def __init__(self, db: Database, channel: Channel) -> None:
+    def __init__(self, db: Database, channel: Channel, containers: SegmentContainers) -> None:
         self._db = db
+        self._ownership = SegmentOwnership(db, containers)
         self._channel = channel
         self._writers: dict[bytes, calls.WireWriter | bytearray] = {}
         self._transients: dict[str, bytearray] = {}
@@ -113,8 +116,16 @@ class WireConnection:
         handler = None if command is None else self._handlers.get(type(command))
         if handler is None:
             await self._refuse(_unsupported(frame))
-        elif (reply := await handler(command)) is not None:
+            return
+        try:
+            reply = await handler(command)
+        except MovedSegment as why:
+            reply = await self._refuse(self._wrong_host(_request_id_of(frame), why.target))
+        if reply is not None:
             await self._channel.send(reply)
+
+    def _wrong_host(self, request_id: int, target: WireSegment) -> Message:
+        return self._ownership.wrong_host(request_id, _name_of(target), target)
 
     async def _refuse(self, reply: Message) -> Message | None:
         await anyio.sleep(REFUSAL_PAUSE_S)
@@ -134,7 +145,8 @@ class WireConnection:
             return await self._refuse(_missing(command.request_id, name))
         look = partial(calls.set_up_writer, target=target, writer=command.writer)
         try:
-            writer = await self._db.write(look)  # a write, so that earlier appends of the writer come first
+            # A write, so that earlier appends of the writer come first.
+            writer = await self._ownership.write(target, look)
         except NotFound:
             return await self._refuse(_missing(command.request_id, name))
         except InvalidArgument as why:
@@ -186,9 +198,11 @@ class WireConnection:
         if sequence <= previous:  # durable already
             return c.DataAppended(who, event_number, previous - 1, request_id, 0)
         try:
-            length = await self._db.write(
-                partial(append, writer=writer, sequence=sequence), size_bytes=events.size_bytes
+            length = await self._ownership.write(
+                writer.target, partial(append, writer=writer, sequence=sequence), size_bytes=events.size_bytes
             )
+        except MovedSegment:  # caught here, where the id of the request is known
+            return await self._refuse(self._wrong_host(request_id, writer.target))
         except SegmentSealed:
             return c.SegmentIsSealed(request_id, name, "", event_number)
         except OffsetConflict:
@@ -203,6 +217,7 @@ class WireConnection:
     async def _create_transient(self, command: c.CreateTransientSegment) -> Message | None:
         if (parent := parse_segment_name(command.parent)) is None:
             return await self._refuse(_missing(command.request_id, command.parent))
+        self._ownership.verify(parent)
         try:
             await self._db.read(partial(calls.find_writable_stream_id, target=parent))
         except NotFound:
@@ -248,7 +263,8 @@ class WireConnection:
         events = None if source is None else from_frames(bytes(source))
         merge = partial(calls.append_merged, target=target, events=events, identity=identity)
         try:
-            length = await self._db.write(merge, size_bytes=0 if events is None else events.size_bytes)
+            size_bytes = 0 if events is None else events.size_bytes
+            length = await self._ownership.write(target, merge, size_bytes=size_bytes)
         except SegmentSealed:
             await self._drop_transient(command.source)
             return c.SegmentIsSealed(request_id, command.target, "", 0)
@@ -274,6 +290,7 @@ class WireConnection:
         try:
             if target is None:
                 raise NotFound(kind="segment", name=command.segment)
+            self._ownership.verify(target)
             state = await self._db.read(partial(calls.look_at_segment, target=target))
         except NotFound:
             return await self._refuse(_missing(command.request_id, command.segment))
@@ -288,6 +305,7 @@ class WireConnection:
         try:
             if target is None:
                 raise NotFound(kind="segment", name=command.segment)
+            self._ownership.verify(target)
             await truncate_segment(self._db, target, command.offset)
         except NotFound:
             return await self._refuse(_missing(command.request_id, command.segment))
@@ -314,8 +332,12 @@ class WireConnection:
                 calls.read_segment, target=target, stream_id=stream_id, offset=command.offset, bytes_max=0
             )
             until_ms = self._db.clock.monotonic_ms() + POLL_MS
-            with self._db.subscribe([watch_stream(stream_id)]) as changes:
+            with (
+                self._db.subscribe([watch_stream(stream_id)]) as changes,
+                self._ownership.containers.notifying(changes),
+            ):
                 while True:
+                    self._ownership.verify(target)
                     state = (await self._db.read(look)).state
                     left_ms = until_ms - self._db.clock.monotonic_ms()
                     if command.offset != state.tail or state.sealed or left_ms <= 0:
@@ -344,6 +366,8 @@ class WireConnection:
                 )
         except NotFound:
             return missing
+        except MovedSegment:
+            return self._wrong_host(command.request_id, target)
         return None
 
     async def _on_table(
@@ -362,9 +386,13 @@ def _invalid(request_id: int, segment: str, why: InvalidArgument) -> Message:
 
 
 def _unsupported(frame: Frame) -> Message:
-    """Return the refusal of a command that is not served; nearly all begin with the id of the request."""
-    request_id = int.from_bytes(frame.payload[:8], "big", signed=True)
-    return c.OperationUnsupported(request_id, f"command {frame.kind}", "")
+    """Return the refusal of a command that is not served."""
+    return c.OperationUnsupported(_request_id_of(frame), f"command {frame.kind}", "")
+
+
+def _request_id_of(frame: Frame) -> int:
+    """Return the id of a request: nearly all commands begin with it, other than blocks and reads."""
+    return int.from_bytes(frame.payload[:8], "big", signed=True)
 
 
 def _name_of(target: WireSegment) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 import anyio
 from anyio.abc import Listener, SocketAttribute, SocketStream
 
+from eventproc.cluster.segment_containers import SegmentContainers
 from eventproc.server.wire.channel import Channel, ConnectionOver, MemoryBudget
 from eventproc.server.wire.codec import MalformedFrame
 from eventproc.server.wire.connection import WireConnection
@@ -27,10 +28,11 @@ not fit waits. Higher: more memory; lower: fewer large events simultaneously."""
 
 
 class SegmentStore:
-    """Serves the segments of one database on a listener."""
+    """Serves the segments of one database on a listener: those whose containers this process owns."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, containers: SegmentContainers) -> None:
         self._db = db
+        self._containers = containers
         self._budget = MemoryBudget(FRAMES_BYTES_MAX)
         self._connections = 0
 
@@ -51,7 +53,7 @@ class SegmentStore:
                 return
             self._connections += 1
             try:
-                await WireConnection(self._db, Channel(stream, self._budget)).serve()
+                await WireConnection(self._db, Channel(stream, self._budget), self._containers).serve()
             except Exception as why:
                 _report(stream, first_leaf(why))
             finally:

@@ -1,0 +1,275 @@
+"""Segment containers: which serving process owns which segments, so that a client finds each at one place.
+
+A container is a row of `owner`; what a client writes into a segment compares the row of its container (`Owner.check`).
+The record SERVERS lists the serving processes with their addresses. Joining, leaving, and removing a dead process is
+one transaction that also shares the containers, by the function that shares the buckets. docs/design/host-store.md
+gives the reasons.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+import anyio
+import attrs
+from mmh3 import hash64
+
+from eventproc.cluster.buckets import share_names
+from eventproc.processors.retry import RETRY_MS_MAX
+from eventproc.store.database import Database, Subscription, Tx, Watch
+from eventproc.store.faults import Step
+from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, Retryable
+from eventproc.store.ownership import Owner, find_owner
+from eventproc.store.records import RecordKind, create, find, replace
+from eventproc.store.tasks import BackgroundTasks
+
+LOG = logging.getLogger("eventproc.containers")
+
+CONTAINER_COUNT: Final = 64
+"""Number of containers of a directory, fixed for its life. Higher: more even shares, and each change of the serving
+processes writes more rows."""
+
+POLL_MS: Final = 200
+"""Pause between two looks at the other serving processes: how long the segments of a dead one wait."""
+
+LEAVE_WAIT_S: Final = 2
+"""How long a process that ends waits for its turn to leave. It counts as dead soon after, in any case."""
+
+CONTAINERS_TOPIC: Final = "containers"
+OWNED_TOPIC: Final = "owned containers"
+
+TABLE_SUFFIX: Final = "_kvtable"
+"""End of the names of tables as clients write them. A table has no container: every process serves it."""
+
+Address: TypeAlias = tuple[str, int]
+
+
+@attrs.frozen
+class ServingProcess:
+    """A process that serves Pravega's clients.
+
+    Attributes:
+        instance: its opening of the directory.
+        segment_store: host and port of its segment store.
+        controller: host and port of its controller.
+    """
+
+    instance: str
+    segment_store: Address
+    controller: Address
+
+
+@attrs.frozen
+class ServingProcesses:
+    """The processes that share the containers, in the order in which they joined."""
+
+    servers: tuple[ServingProcess, ...] = ()
+
+
+SERVERS: Final = RecordKind(name="servers", value=ServingProcesses)
+"""One record, of the key ALL. Whenever owners change, its version grows."""
+
+ALL: Final = "all"
+
+NOBODY: Final = ServingProcesses()
+
+
+def container_of(stream: str, segment: int) -> int | None:
+    """Return the container of a segment of "scope/stream", which need not exist; None for a table. About 0.5 us."""
+    if stream.endswith(TABLE_SUFFIX):
+        return None
+    return hash64(f"{stream}/{segment}".encode())[0] % CONTAINER_COUNT
+
+
+def container_owner_name(container: int) -> str:
+    """Return the name of the container's row of `owner`."""
+    return f"container/{container}"
+
+
+NAMES: Final = tuple(map(container_owner_name, range(CONTAINER_COUNT)))
+
+
+@attrs.frozen
+class ContainerMap:
+    """What the directory says: the serving processes, and the owner of each container; None if it never had one."""
+
+    servers: tuple[ServingProcess, ...] = ()
+    owners: tuple[Owner | None, ...] = (None,) * CONTAINER_COUNT
+
+
+def read_containers(tx: Tx) -> ContainerMap:
+    """Return the serving processes and the owners. One look-up for each container."""
+    found = find(tx, SERVERS, ALL)
+    servers = () if found is None else found.value.servers
+    return ContainerMap(servers, tuple(find_owner(tx, each) for each in NAMES))
+
+
+class SegmentContainers:
+    """The containers as this process knows them. Only `Owner.check` in a transaction is certain.
+
+    own_server: where this process serves.
+    """
+
+    def __init__(self, db: Database, own_server: ServingProcess) -> None:
+        self._db = db
+        self._instance = own_server.instance
+        self._own_server = own_server
+        self._map = ContainerMap()
+        self._by_instance: Mapping[str, ServingProcess] = MappingProxyType({})
+        self._listeners: dict[Subscription, None] = {}
+
+    @property
+    def servers(self) -> tuple[ServingProcess, ...]:
+        """The serving processes, this one first."""
+        others = [each for each in self._map.servers if each.instance != self._instance]
+        return (self._own_server, *others)
+
+    @property
+    def owned_count(self) -> int:
+        """How many containers this process owns."""
+        return sum(each is not None and each.instance == self._instance for each in self._map.owners)
+
+    def own(self, container: int) -> Owner | None:
+        """Return this process's ownership of a container; None if another process owns it."""
+        owner = self._map.owners[container]
+        return owner if owner is not None and owner.instance == self._instance else None
+
+    def server_of(self, container: int | None) -> ServingProcess:
+        """Return the process that owns a container, as this one knows it. This one if the owner serves no longer."""
+        owner = None if container is None else self._map.owners[container]
+        if owner is None:
+            return self._own_server
+        return self._by_instance.get(owner.instance, self._own_server)
+
+    async def locate(self, container: int | None) -> ServingProcess:
+        """Return the process that owns a container now; this one for None. A dead owner is replaced before.
+
+        The Rust client connects to the address that it is given until it succeeds, so that an address of memory, which
+        lags a few ms behind, would stop it for ever.
+
+        Raises:
+            Retryable: a dead owner cannot be replaced now.
+        """
+        if container is None:
+            return self._own_server
+        self.replace(await self._db.read(read_containers))
+        if not self._db.peers.is_alive(self.server_of(container).instance):
+            await self.replace_dead()
+        return self.server_of(container)
+
+    async def replace_dead(self) -> None:
+        """Remove dead processes, and share their containers."""
+        share = partial(share_containers, is_alive=self._db.peers.is_alive)
+        await self._db.write(share, step=Step.CONTAINER_SHARE)
+        self.replace(await self._db.read(read_containers))
+
+    @contextmanager
+    def notifying(self, changes: Subscription) -> Iterator[None]:
+        """Wake the subscription, as by OWNED_TOPIC, at each change of the owners within the block."""
+        self._listeners[changes] = None
+        try:
+            yield
+        finally:
+            del self._listeners[changes]
+
+    def replace(self, found: ContainerMap) -> None:
+        """Note what the directory says now."""
+        if found == self._map:
+            return
+        self._map = found
+        self._by_instance = MappingProxyType({each.instance: each for each in found.servers})
+        for each in self._listeners:
+            each.notify(OWNED_TOPIC)
+
+
+def share_containers(
+    tx: Tx,
+    is_alive: Callable[[str], bool],
+    *,
+    joining: ServingProcess | None = None,
+    leaving: str | None = None,
+) -> None:
+    """Remove dead processes and `leaving`, add `joining`, and share the containers: fairly, with the fewest moves.
+
+    Does nothing if the processes are the same. The last one that leaves keeps its rows, which the next one claims.
+    """
+    found = find(tx, SERVERS, ALL)
+    before = NOBODY if found is None else found.value
+    gone = {leaving} if joining is None else {leaving, joining.instance}
+    stay = [each for each in before.servers if each.instance not in gone and is_alive(each.instance)]
+    after = ServingProcesses(tuple(stay if joining is None else [*stay, joining]))
+    if after == before:
+        return
+    if found is None:
+        create(tx, SERVERS, ALL, after)
+    else:
+        replace(tx, SERVERS, found, after)
+    share_names(tx, NAMES, [each.instance for each in after.servers])
+    tx.wake(CONTAINERS_TOPIC)
+
+
+def watch_containers() -> Watch:
+    """Return the watch for changes of the serving processes and of what they own."""
+
+    def probe(tx: Tx) -> int:
+        found = find(tx, SERVERS, ALL)
+        return 0 if found is None else found.version
+
+    return Watch(CONTAINERS_TOPIC, probe)
+
+
+@asynccontextmanager
+async def serving_containers(
+    db: Database, segment_store: Address, controller: Address
+) -> AsyncIterator[SegmentContainers]:
+    """Own a share of the containers while the block runs; yield them. At its end the others take this share over."""
+    server = ServingProcess(db.instance_id, segment_store, controller)
+    containers = SegmentContainers(db, server)
+    is_alive = db.peers.is_alive
+    await db.write(partial(share_containers, is_alive=is_alive, joining=server), step=Step.CONTAINER_SHARE)
+    try:
+        containers.replace(await db.read(read_containers))
+        async with BackgroundTasks() as tasks:
+            tasks.start_soon(_keep, db, containers)
+            yield containers
+    finally:
+        leave = partial(share_containers, is_alive=is_alive, leaving=db.instance_id)
+        with anyio.move_on_after(LEAVE_WAIT_S, shield=True):
+            try:
+                await db.write(leave, step=Step.CONTAINER_SHARE)
+            except (Retryable, DatabaseStopped, Closed, ForkedError) as why:
+                LOG.warning("the containers of this process wait until the others see its end: %s", why)
+
+
+async def _keep(db: Database, containers: SegmentContainers) -> None:
+    """Follow the owners, and replace dead processes, until cancelled or closed."""
+    with db.subscribe([watch_containers()]) as changes:
+        while True:
+            try:
+                await _follow(db, containers, changes)
+            except (DatabaseStopped, Closed, ForkedError):
+                return  # the next call on this handle raises the same error to its user
+            except Retryable as why:
+                LOG.warning("the containers cannot be shared now: %s", why)
+                await anyio.sleep(RETRY_MS_MAX / 1000)
+            except Exception:
+                LOG.exception("the containers cannot be shared now")
+                await anyio.sleep(RETRY_MS_MAX / 1000)
+
+
+async def _follow(db: Database, containers: SegmentContainers, changes: Subscription) -> None:
+    """Learn the owners, and replace a dead process. Returns after a change of owners."""
+    containers.replace(await db.read(read_containers))
+    others = [each.instance for each in containers.servers[1:]]
+    while True:
+        if await changes.wait(POLL_MS if others else None):
+            return
+        if dead := [each for each in others if not db.peers.is_alive(each)]:
+            break
+    LOG.info("serving process %s is gone; sharing its segments", ", ".join(dead))
+    await containers.replace_dead()

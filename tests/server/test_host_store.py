@@ -1,0 +1,212 @@
+"""The containers of segments: shared by the serving processes, moved by a death, and fenced where they were."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc.cluster.segment_containers import (
+    CONTAINER_COUNT,
+    POLL_MS,
+    SegmentContainers,
+    container_of,
+    read_containers,
+    serving_containers,
+)
+from eventproc.server.controller import controller_pb2 as pb
+from eventproc.server.controller.service import Controller
+from eventproc.server.wire import commands as c
+from eventproc.store.model.errors import OwnerFenced
+from eventproc.testing import SimulatedInstance, SimulatedWorld, VirtualRuntime
+from eventproc.testing.virtual_runtime import BACKENDS
+from tests.server.wire_peer import block, connected
+
+MOVED_S = (2 * POLL_MS + 50) / 1000
+"""Virtual time within which a death is seen and its containers are shared."""
+
+
+@pytest.fixture(params=BACKENDS)
+def runtime(request: pytest.FixtureRequest) -> VirtualRuntime:
+    return VirtualRuntime(seed=7, backend=request.param)
+
+
+async def shares(world: SimulatedWorld) -> dict[str, int]:
+    """Return the number of containers of each live instance, by name."""
+    names = {each.ep.db.instance_id: each.name for each in world.instances if each.alive}
+    found = await world.ep.db.read(read_containers)
+    counts = Counter(names.get("" if each is None else each.instance, "nobody") for each in found.owners)
+    return dict(sorted(counts.items()))
+
+
+class Serving:
+    """Instances that serve; what each knows of the containers, and an event that lets it end."""
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        self._world = world
+        self.known: dict[str, SegmentContainers] = {}
+        self._ends: dict[str, anyio.Event] = {}
+
+    async def start(self, *, faults: Sequence[tuple[str, Literal["die"]]] = ()) -> SimulatedInstance:
+        instance = await self._world.start(faults=faults)
+        self._ends[instance.name] = anyio.Event()
+        instance.start_soon(self._serve, instance)
+        await anyio.sleep(MOVED_S)
+        return instance
+
+    async def end(self, instance: SimulatedInstance) -> None:
+        self._ends[instance.name].set()
+        await anyio.sleep(MOVED_S)
+
+    async def _serve(self, instance: SimulatedInstance) -> None:
+        port = int(instance.name.removeprefix("i"))
+        async with serving_containers(instance.ep.db, ("127.0.0.1", port), ("127.0.0.1", port)) as known:
+            self.known[instance.name] = known
+            await self._ends[instance.name].wait()
+
+    def owned(self, instance: SimulatedInstance) -> set[int]:
+        return {each for each in range(CONTAINER_COUNT) if self.known[instance.name].own(each)}
+
+
+def test_serving_processes_share_the_containers_and_a_death_or_an_end_moves_its_share_only(
+    runtime: VirtualRuntime,
+) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            serving = Serving(world)
+            first, second = await serving.start(), await serving.start()
+            assert await shares(world) == {"i1": 32, "i2": 32}
+            kept = serving.owned(first)
+            third = await serving.start()
+            assert sorted((await shares(world)).values()) == [21, 21, 22]
+            known = serving.known["i1"]
+            assert {known.server_of(each).segment_store[1] for each in range(CONTAINER_COUNT)} == {1, 2, 3}
+            assert known.server_of(None).segment_store[1] == 1
+            await serving.end(third)
+            assert await shares(world) == {"i1": 32, "i2": 32}
+            second.kill()
+            await anyio.sleep(MOVED_S)
+            assert await shares(world) == {"i1": CONTAINER_COUNT}
+            assert len(kept & serving.owned(first)) == 32
+            assert [each.controller[1] for each in known.servers] == [1]
+
+    runtime.run(main)
+
+
+@pytest.mark.parametrize(
+    "point", ["container.share.begun", "container.share.commit", "container.share.committed"]
+)
+def test_a_death_while_containers_are_shared_leaves_each_with_one_owner(
+    runtime: VirtualRuntime, point: str
+) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            serving = Serving(world)
+            first = await serving.start()
+            await serving.start(faults=[(point, "die")])
+            assert serving.owned(first) == set(range(CONTAINER_COUNT))
+            assert await shares(world) == {"i1": CONTAINER_COUNT}
+
+    runtime.run(main)
+
+
+def test_a_suspended_process_is_fenced_in_the_containers_that_moved(runtime: VirtualRuntime) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            serving = Serving(world)
+            first = await serving.start()
+            before = [serving.known["i1"].own(each) for each in range(CONTAINER_COUNT)]
+            first.suspend()
+            second = await serving.start()
+            first.resume()
+            moved = serving.owned(second)
+            assert len(moved) == CONTAINER_COUNT // 2
+            for number, owner in enumerate(before):
+                assert owner is not None
+                if number in moved:
+                    with pytest.raises(OwnerFenced):
+                        await first.ep.db.write(owner.check)
+                else:
+                    await first.ep.db.write(owner.check)
+
+    runtime.run(main)
+
+
+def test_a_process_answers_for_segments_of_another_one_with_its_address(runtime: VirtualRuntime) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            serving = Serving(world)
+            first = await serving.start()
+            await first.ep.create_scope("s")
+            await first.ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(16))
+            known = serving.known["i1"]
+            async with connected(first.ep, containers=known) as peer:
+                for number in range(16):
+                    writer = number.to_bytes(16, "big")
+                    await peer.set_up(name_of(number), writer)
+                    await peer.send(c.ReadSegment(name_of(number), 0, 8, "", number))
+                await serving.start()
+                refused = {(await peer.take_as(c.WrongHost)).request_id for _ in range(number_moved(known))}
+                assert refused == {each for each in range(16) if known.own(container(each)) is None}
+                for number in range(16):
+                    writer = number.to_bytes(16, "big")
+                    for command in (
+                        block(b"a", last=0, writer=writer, request_id=7),
+                        c.SetupAppend(7, writer, name_of(number)),
+                        c.GetStreamSegmentInfo(7, name_of(number)),
+                        c.TruncateSegment(7, name_of(number), 0),
+                        c.CreateTransientSegment(7, writer, name_of(number)),
+                    ):
+                        if number not in refused:
+                            continue
+                        wrong = await peer.ask(command, c.WrongHost)
+                        assert (wrong.request_id, wrong.segment) == (7, name_of(number))
+                        assert wrong.correct_host == "127.0.0.1:2"
+
+    runtime.run(main)
+
+
+def test_the_controller_leads_to_the_owner_that_lives_and_to_itself_for_tables(
+    runtime: VirtualRuntime,
+) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            serving = Serving(world)
+            first, second = await serving.start(), await serving.start()
+            controller = Controller(first.ep.db, serving.known["i1"])
+            ask = partial(stores_of, controller, "t")
+            assert await ask() == {1, 2}
+            assert await stores_of(controller, "g_kvtable") == {1}
+            known = controller.rules["getControllerServerList"].call
+            assert known is not None
+            assert [each.port for each in (await known(pb.ServerRequest())).nodeURI] == [1, 2]
+            second.kill()
+            assert await ask() == {1}, "before anybody has looked for the dead"
+
+    runtime.run(main)
+
+
+async def stores_of(controller: Controller, stream: str) -> set[int]:
+    locate = controller.rules["getURI"].call
+    assert locate is not None
+    info = pb.StreamInfo(scope="s", stream=stream)
+    return {(await locate(pb.SegmentId(streamInfo=info, segmentId=number))).port for number in range(16)}
+
+
+def name_of(number: int) -> str:
+    return f"s/t/{number}.#epoch.0"
+
+
+def container(number: int) -> int:
+    found = container_of("s/t", number)
+    assert found is not None
+    return found
+
+
+def number_moved(known: SegmentContainers) -> int:
+    return sum(known.own(container(each)) is None for each in range(16))
