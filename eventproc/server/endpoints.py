@@ -86,22 +86,37 @@ async def serve_endpoints(ep: Eventproc, addresses: Addresses) -> AsyncIterator[
                 for each in listener.listeners:
                     tasks.start_soon(store.serve, each)
                 controller = Controller(ep.db, owned)
-                async with serving_controller(controller, listening), _rest(ep, addresses.rest) as rest:
+                async with (
+                    serving_controller(controller, listening),
+                    _rest(ep, addresses.rest, store) as rest,
+                ):
                     yield attrs.evolve(
                         addresses, controller_port=own[1], segment_store_port=store_port, rest=rest
                     )
 
 
 @asynccontextmanager
-async def _rest(ep: Eventproc, address: tuple[str, int] | None) -> AsyncIterator[tuple[str, int] | None]:
+async def _rest(
+    ep: Eventproc, address: tuple[str, int] | None, store: SegmentStore
+) -> AsyncIterator[tuple[str, int] | None]:
     """Serve REST while the block runs, if there is an address; yield it with its actual port."""
     if address is None:
         yield None
         return
     from eventproc.server.rest.listener import serve_rest  # few servers need Starlette and Hypercorn
+    from eventproc.server.rest.metrics import Gauge
+
+    def gauges() -> list[Gauge]:
+        return [
+            Gauge("connections", "Connections of the segment store.", store.connections),
+            Gauge("connection_bytes", "Bytes of frames that connections hold.", store.held_bytes),
+            Gauge(
+                "containers", "Containers of segments that this process owns.", store.containers.owned_count
+            ),
+        ]
 
     host, port = address
     listener = socket.create_server((check_host(host), port), family=_family(host))
     bound = host, int(listener.getsockname()[1])
-    async with serve_rest(ep, listener, host, close_wait_s=REST_CLOSE_WAIT_S):
+    async with serve_rest(ep, listener, host, close_wait_s=REST_CLOSE_WAIT_S, gauges=gauges):
         yield bound

@@ -323,6 +323,14 @@ def test_a_serving_process_is_healthy(rest: RestClient) -> None:
     assert rest.call("GET", "/v1/health/none").status == 404
 
 
+def test_metrics_are_scraped_from_the_same_port_and_refused_to_foreign_pages(rest: RestClient) -> None:
+    with httpx.Client(base_url=rest.base, timeout=PATIENCE_S, trust_env=False) as http:
+        found = http.get("/metrics")
+        assert found.status_code == 200
+        assert "eventproc_containers 64.0" in found.text.splitlines()
+        assert http.get("/metrics", headers={"host": "evil.example"}).status_code == 421
+
+
 def test_a_server_with_an_idle_connection_ends_without_an_error(directory: Path) -> None:
     with ServerProcess(directory, rest=True) as server, closing(RestClient(server.rest)) as client:
         assert client.get("/v1/health/liveness") is True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -26,6 +26,7 @@ from starlette.routing import Route as HttpRoute
 
 from eventproc.runtime import Eventproc
 from eventproc.server.rest.json_values import BODY, read_text, read_value, refuse_unknown, to_plain
+from eventproc.server.rest.metrics import Gauge, render_metrics
 from eventproc.server.rest.openapi import document
 from eventproc.server.rest.operator_calls import RequestReport
 from eventproc.server.rest.problems import PROBLEM_TYPE, HttpProblem, problem_of
@@ -46,6 +47,7 @@ WAIT_S_MAX: Final = 600
 """Longest such wait. Higher: connections that are lost meanwhile are noticed later."""
 
 DOCUMENT_PATH: Final = "/openapi.json"
+METRICS_PATH: Final = "/metrics"
 
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _WAIT: Final = re.compile(r"(?:^|[,;\s])wait=(\d{1,9})(?:$|[,;\s])", re.ASCII)
@@ -53,10 +55,14 @@ _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).enc
 
 
 class RestAnswers:
-    """Answers calls for an open directory. host: where it listens, which callers may name."""
+    """Answers calls for an open directory.
 
-    def __init__(self, ep: Eventproc, host: str) -> None:
+    host: where it listens, which callers may name. gauges: what the process knows of itself, for `/metrics`.
+    """
+
+    def __init__(self, ep: Eventproc, host: str, gauges: Callable[[], Iterable[Gauge]]) -> None:
         self._ep = ep
+        self._gauges = gauges
         self._hosts = frozenset((*_LOCAL, host))
         self._running: set[anyio.CancelScope] = set()
 
@@ -68,11 +74,25 @@ class RestAnswers:
     async def answer(self, methods: Mapping[str, RestRoute], request: HttpRequest) -> Response:
         """Return the response of the route for the method, or a problem."""
         route = methods["GET" if request.method == "HEAD" else request.method]
+        return await self._guard(request, partial(self._answer, route, request))
+
+    async def show_metrics(self, request: HttpRequest) -> Response:
+        """Return what Prometheus scrapes."""
+        return await self._guard(request, partial(self._metrics, request))
+
+    async def _metrics(self, request: HttpRequest) -> Response:
+        _verify_caller(request, self._hosts)
+        accept = request.headers.get("accept", "")
+        body, media_type = await render_metrics(self._ep, self._gauges(), accept)
+        return Response(body, headers={"content-type": media_type})
+
+    async def _guard(self, request: HttpRequest, answer: Callable[[], Awaitable[Response]]) -> Response:
+        """Return what `answer` returns; a problem for its error, and when the server ends."""
         scope = anyio.CancelScope()
         self._running.add(scope)
         try:
             with scope:
-                return await self._answer(route, request)
+                return await answer()
             raise Closed(what="the server")
         except (EventprocError, HttpProblem) as why:
             return _problem(why)
@@ -115,7 +135,11 @@ def rest_application(answers: RestAnswers) -> Starlette:
         return Response(text, media_type="application/json")
 
     return Starlette(
-        routes=[*routes, HttpRoute(DOCUMENT_PATH, show_document)],
+        routes=[
+            *routes,
+            HttpRoute(DOCUMENT_PATH, show_document),
+            HttpRoute(METRICS_PATH, answers.show_metrics),
+        ],
         exception_handlers={HTTPException: _refuse},
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -14,6 +14,7 @@ from hypercorn.config import Config
 
 from eventproc.runtime import Eventproc
 from eventproc.server.rest.application import RestAnswers, rest_application
+from eventproc.server.rest.metrics import Gauge
 
 HTTP_LOG: Final = logging.getLogger("eventproc.server.http")
 """What Hypercorn says; warnings only, because the address is logged with the others."""
@@ -25,7 +26,12 @@ END_WAIT_S: Final = 1
 
 @asynccontextmanager
 async def serve_rest(
-    ep: Eventproc, listener: socket.socket, host: str, *, close_wait_s: float
+    ep: Eventproc,
+    listener: socket.socket,
+    host: str,
+    *,
+    close_wait_s: float,
+    gauges: Callable[[], Iterable[Gauge]] = tuple,
 ) -> AsyncIterator[None]:
     """Answer calls on a listening socket while the block runs; then close it.
 
@@ -37,6 +43,7 @@ async def serve_rest(
         host: its host, which callers may name.
         close_wait_s: how long running calls may take when the block ends, in s. Then they are refused with 503; a
             request that one waits for goes on.
+        gauges: what the process knows of itself, for `/metrics`.
     """
     HTTP_LOG.setLevel(logging.WARNING)
     config = Config()
@@ -44,7 +51,7 @@ async def serve_rest(
     config.errorlog = HTTP_LOG
     config.include_server_header = False
     config.graceful_timeout = close_wait_s + 2 * END_WAIT_S
-    answers = RestAnswers(ep, host)
+    answers = RestAnswers(ep, host, gauges)
     application = rest_application(answers)
     ending, ended = anyio.Event(), anyio.Event()
 

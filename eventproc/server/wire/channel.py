@@ -40,8 +40,14 @@ class MemoryBudget:
     """The bytes that all connections may hold simultaneously. Each takes them through its `MemoryShare`."""
 
     def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
         self._free = bytes_max
         self._freed = anyio.Condition()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that connections hold now."""
+        return self._bytes_max - self._free
 
     async def take(self, size_bytes: int, *, waits: bool) -> bool:
         """Take so many bytes; return False if they are not free and `waits` is not set."""

@@ -32,7 +32,7 @@ class SegmentStore:
 
     def __init__(self, db: Database, containers: SegmentContainers) -> None:
         self._db = db
-        self._containers = containers
+        self.containers = containers
         self._budget = MemoryBudget(FRAMES_BYTES_MAX)
         self._connections = 0
 
@@ -40,6 +40,11 @@ class SegmentStore:
     def connections(self) -> int:
         """Number of connections that are being served."""
         return self._connections
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of large frames that connections hold, of FRAMES_BYTES_MAX."""
+        return self._budget.held_bytes
 
     async def serve(self, listener: Listener[SocketStream]) -> None:
         """Serve until cancelled."""
@@ -53,7 +58,7 @@ class SegmentStore:
                 return
             self._connections += 1
             try:
-                await WireConnection(self._db, Channel(stream, self._budget), self._containers).serve()
+                await WireConnection(self._db, Channel(stream, self._budget), self.containers).serve()
             except Exception as why:
                 _report(stream, first_leaf(why))
             finally:

@@ -1,0 +1,51 @@
+"""`/metrics`: the values of a directory in Prometheus' text, and in OpenMetrics."""
+
+from __future__ import annotations
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+import eventproc
+from eventproc.server.rest.metrics import Gauge, render_metrics
+
+GAUGES = (Gauge("connections", "Connections.", 3),)
+
+
+async def test_counters_are_what_was_written_and_gauges_what_is_left() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(2))
+        group = await ep.create_reader_group("s/g", ["s/t"])
+        async with stream.writer() as writer:
+            for number in range(10):
+                await writer.write(b"12", key=str(number))
+        await stream.truncate(await stream.tail())
+        async with stream.writer() as writer:
+            await writer.write(b"12", key="a")
+        await group.reset("head")
+        body, media_type = await render_metrics(ep, GAUGES, "")
+        assert media_type.startswith("text/plain")
+        found = {
+            (each.name, *each.labels.values()): each.value
+            for family in parse_text(body.decode())
+            for each in family.samples
+        }
+        assert found["eventproc_stream_events_total", "s/t"] == 11
+        assert found["eventproc_stream_bytes_total", "s/t"] == 110
+        assert found["eventproc_stream_readable_events", "s/t"] == 1
+        assert found["eventproc_stream_readable_bytes", "s/t"] == 10
+        assert found["eventproc_stream_segments", "s/t"] == 2
+        assert found["eventproc_group_lag_events", "s/g"] == 1
+        assert found["eventproc_group_readers", "s/g"] == 0
+        assert found["eventproc_streams",] == 1
+        assert found["eventproc_instances",] == 1
+        assert found["eventproc_connections",] == 3
+        assert found["process_resident_memory_bytes",] > 0
+
+
+async def test_a_scraper_that_asks_for_openmetrics_gets_it() -> None:
+    async with eventproc.open_memory() as ep:
+        body, media_type = await render_metrics(ep, GAUGES, "application/openmetrics-text; version=1.0.0")
+        assert media_type.startswith("application/openmetrics-text")
+        names = {family.name for family in parse_openmetrics(body.decode())}
+        assert {"eventproc_streams", "eventproc_connections", "eventproc_stream_events"} <= names
