@@ -15,7 +15,7 @@ import attrs
 
 from eventproc.cluster.buckets import bucket_owners
 from eventproc.cluster.host import CONTROLLER
-from eventproc.cluster.segment_containers import ServingProcess, read_containers
+from eventproc.cluster.segment_containers import ContainerServer, read_containers
 from eventproc.store.clock import id_time_ms
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.short_repr import short_repr_of_fields
@@ -178,7 +178,7 @@ def _describe(tx: Tx, db: Database) -> ClusterDescription:
     return ClusterDescription(instances, host, 0 if owner is None else owner.owner_epoch, buckets, servers)
 
 
-def _server(server: ServingProcess, owners: Iterable[Owner | None]) -> ClusterServer:
+def _server(server: ContainerServer, owners: Iterable[Owner | None]) -> ClusterServer:
     owned = sum(each is not None and each.instance == server.instance for each in owners)
     controller, segment_store = (f"{host}:{port}" for host, port in (server.controller, server.segment_store))
     return ClusterServer(server.instance, controller, segment_store, owned)

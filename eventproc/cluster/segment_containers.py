@@ -50,7 +50,7 @@ Address: TypeAlias = tuple[str, int]
 
 
 @attrs.frozen
-class ServingProcess:
+class ContainerServer:
     """A process that serves Pravega's clients.
 
     Attributes:
@@ -65,18 +65,18 @@ class ServingProcess:
 
 
 @attrs.frozen
-class ServingProcesses:
+class ContainerServers:
     """The processes that share the containers, in the order in which they joined."""
 
-    servers: tuple[ServingProcess, ...] = ()
+    servers: tuple[ContainerServer, ...] = ()
 
 
-SERVERS: Final = RecordKind(name="servers", value=ServingProcesses)
+SERVERS: Final = RecordKind(name="servers", value=ContainerServers)
 """One record, of the key ALL. Whenever owners change, its version grows."""
 
 ALL: Final = "all"
 
-NOBODY: Final = ServingProcesses()
+NOBODY: Final = ContainerServers()
 
 
 def container_of(stream: str, segment: int) -> int | None:
@@ -98,7 +98,7 @@ NAMES: Final = tuple(map(container_owner_name, range(CONTAINER_COUNT)))
 class ContainerMap:
     """What the directory says: the serving processes, and the owner of each container; None if it never had one."""
 
-    servers: tuple[ServingProcess, ...] = ()
+    servers: tuple[ContainerServer, ...] = ()
     owners: tuple[Owner | None, ...] = (None,) * CONTAINER_COUNT
 
 
@@ -115,16 +115,16 @@ class SegmentContainers:
     own_server: where this process serves.
     """
 
-    def __init__(self, db: Database, own_server: ServingProcess) -> None:
+    def __init__(self, db: Database, own_server: ContainerServer) -> None:
         self._db = db
         self._instance = own_server.instance
         self._own_server = own_server
         self._map = ContainerMap()
-        self._by_instance: Mapping[str, ServingProcess] = MappingProxyType({})
+        self._by_instance: Mapping[str, ContainerServer] = MappingProxyType({})
         self._listeners: dict[Subscription, None] = {}
 
     @property
-    def servers(self) -> tuple[ServingProcess, ...]:
+    def servers(self) -> tuple[ContainerServer, ...]:
         """The serving processes, this one first."""
         others = [each for each in self._map.servers if each.instance != self._instance]
         return (self._own_server, *others)
@@ -139,14 +139,14 @@ class SegmentContainers:
         owner = self._map.owners[container]
         return owner if owner is not None and owner.instance == self._instance else None
 
-    def server_of(self, container: int | None) -> ServingProcess:
+    def server_of(self, container: int | None) -> ContainerServer:
         """Return the process that owns a container, as this one knows it. This one if the owner serves no longer."""
         owner = None if container is None else self._map.owners[container]
         if owner is None:
             return self._own_server
         return self._by_instance.get(owner.instance, self._own_server)
 
-    async def locate(self, container: int | None) -> ServingProcess:
+    async def locate(self, container: int | None) -> ContainerServer:
         """Return the process that owns a container now; this one for None. A dead owner is replaced before.
 
         The Rust client connects to the address that it is given until it succeeds, so that an address of memory, which
@@ -191,7 +191,7 @@ def share_containers(
     tx: Tx,
     is_alive: Callable[[str], bool],
     *,
-    joining: ServingProcess | None = None,
+    joining: ContainerServer | None = None,
     leaving: str | None = None,
 ) -> None:
     """Remove dead processes and `leaving`, add `joining`, and share the containers: fairly, with the fewest moves.
@@ -202,7 +202,7 @@ def share_containers(
     before = NOBODY if found is None else found.value
     gone = {leaving} if joining is None else {leaving, joining.instance}
     stay = [each for each in before.servers if each.instance not in gone and is_alive(each.instance)]
-    after = ServingProcesses(tuple(stay if joining is None else [*stay, joining]))
+    after = ContainerServers(tuple(stay if joining is None else [*stay, joining]))
     if after == before:
         return
     if found is None:
@@ -228,7 +228,7 @@ async def serving_containers(
     db: Database, segment_store: Address, controller: Address
 ) -> AsyncIterator[SegmentContainers]:
     """Own a share of the containers while the block runs; yield them. At its end the others take this share over."""
-    server = ServingProcess(db.instance_id, segment_store, controller)
+    server = ContainerServer(db.instance_id, segment_store, controller)
     containers = SegmentContainers(db, server)
     is_alive = db.peers.is_alive
     await db.write(partial(share_containers, is_alive=is_alive, joining=server), step=Step.CONTAINER_SHARE)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eventproc
-from eventproc.cluster.segment_containers import SegmentContainers, ServingProcess
+from eventproc.cluster.segment_containers import ContainerServer, SegmentContainers
 from eventproc.runtime import Eventproc
 from eventproc.server.controller import catalog_calls
 from eventproc.server.controller import controller_pb2 as pb
@@ -84,7 +84,7 @@ MESSAGES = st.builds(
 
 
 def controller_of(ep: Eventproc) -> Controller:
-    server = ServingProcess(ep.db.instance_id, ("127.0.0.1", 1), ("127.0.0.1", 2))
+    server = ContainerServer(ep.db.instance_id, ("127.0.0.1", 1), ("127.0.0.1", 2))
     return Controller(ep.db, SegmentContainers(ep.db, server))
 
 

@@ -47,5 +47,5 @@ async def test_a_scraper_that_asks_for_openmetrics_gets_it() -> None:
     async with eventproc.open_memory() as ep:
         body, media_type = await render_metrics(ep, GAUGES, "application/openmetrics-text; version=1.0.0")
         assert media_type.startswith("application/openmetrics-text")
-        names = {family.name for family in parse_openmetrics(body.decode())}
+        names = {family.name for family in parse_openmetrics(body.decode())}  # type: ignore[no-untyped-call]
         assert {"eventproc_streams", "eventproc_connections", "eventproc_stream_events"} <= names

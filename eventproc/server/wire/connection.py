@@ -19,7 +19,7 @@ from eventproc.server.wire import segment_calls as calls
 from eventproc.server.wire import table_commands
 from eventproc.server.wire.channel import Channel, ConnectionOver, Frame, parse
 from eventproc.server.wire.codec import FRAME_HEAD, MalformedFrame, Message
-from eventproc.server.wire.ownership import MovedSegment, SegmentOwnership
+from eventproc.server.wire.ownership import MovedSegment, WireOwnership
 from eventproc.server.wire.segment_names import (
     WireSegment,
     is_transient_of,
@@ -73,7 +73,7 @@ class WireConnection:
 
     def __init__(self, db: Database, channel: Channel, containers: SegmentContainers) -> None:
         self._db = db
-        self._ownership = SegmentOwnership(db, containers)
+        self._ownership = WireOwnership(db, containers)
         self._channel = channel
         self._writers: dict[bytes, calls.WireWriter | bytearray] = {}
         self._transients: dict[str, bytearray] = {}

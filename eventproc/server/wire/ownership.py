@@ -23,7 +23,7 @@ class MovedSegment(Exception):
         self.target = target
 
 
-class SegmentOwnership:
+class WireOwnership:
     """What a connection may do with segments. Raises MovedSegment for those of other processes."""
 
     def __init__(self, db: Database, containers: SegmentContainers) -> None:
