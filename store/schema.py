@@ -144,6 +144,15 @@ CREATE TABLE sink (
     PRIMARY KEY (stream_id, name, run)
 ) WITHOUT ROWID;
 
+-- Attributes of segments: numbers that Pravega's clients set under 16-byte ids.
+CREATE TABLE attribute (
+    stream_id INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    id BLOB NOT NULL,
+    value INTEGER NOT NULL,
+    PRIMARY KEY (stream_id, segment, id)
+) WITHOUT ROWID;
+
 -- The last sequence of a named writer on a stream, and its time.
 CREATE TABLE writer (
     stream_id INTEGER NOT NULL,

@@ -125,6 +125,12 @@ def tail_offset(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> int:
     return tx.pending[_PENDING_APPENDS].tail(tx, stream, stream_id, segment).offset
 
 
+def next_append(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> tuple[int, int]:
+    """Return offset and number of the segment's next event, as `tail_offset` does."""
+    tail = tx.pending[_PENDING_APPENDS].tail(tx, stream, stream_id, segment)
+    return tail.offset, tail.number
+
+
 def flush_appends(tx: Tx, stream_id: int) -> None:
     """Write the pending appends of this group commit to the stream, before SQL reads them or a segment is sealed."""
     group = tx.pending[_PENDING_APPENDS]

@@ -99,6 +99,7 @@ def delete_segments(tx: Tx, stream: str, stream_id: int) -> None:
     """Make the stream's segments unreadable with this transaction. The reaper then frees their bytes."""
     flush_appends(tx, stream_id)
     tx.execute("DELETE FROM segment WHERE stream_id = ?", (stream_id,))
+    tx.execute("DELETE FROM attribute WHERE stream_id = ?", (stream_id,))
     request_reaping(tx, stream, stream_id, deleted=True)
     recent = RecentEvents.of(tx)
     tx.after(lambda: recent.forget(stream_id))
@@ -110,4 +111,9 @@ def forget_passed_segments(tx: Tx, stream_id: int, *, first_epoch: int) -> None:
     tx.execute(
         "DELETE FROM segment WHERE stream_id = ? AND sealed_epoch <= ? AND head = sealed_length",
         (stream_id, first_epoch),
+    )
+    tx.execute(
+        "DELETE FROM attribute WHERE stream_id = ?"
+        " AND segment NOT IN (SELECT segment FROM segment WHERE stream_id = ?)",
+        (stream_id, stream_id),
     )

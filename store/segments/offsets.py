@@ -40,7 +40,7 @@ def number_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:
     extent = read_extents(tx, stream_id, segment, offset, limit=1)[0]
     if offset == extent.start:
         return extent.first_number
-    return extent.first_number + _ExtentBoundaries(tx, extent).count_before(offset)
+    return extent.first_number + ExtentBoundaries(tx, extent).count_before(offset)
 
 
 def offset_of_number(tx: Tx, stream_id: int, segment: SegmentId, number: int) -> int:
@@ -57,7 +57,7 @@ def offset_of_number(tx: Tx, stream_id: int, segment: SegmentId, number: int) ->
     readable = (state.head, state.tail)
     extent = find_extent(tx, stream_id, segment, readable, "first_number + count", number + 1)
     assert extent is not None, f"segment {format_segment(segment)} ends before event {state.tail_number}"
-    return max(_ExtentBoundaries(tx, extent).offset_after(number - extent.first_number), state.head)
+    return max(ExtentBoundaries(tx, extent).offset_after(number - extent.first_number), state.head)
 
 
 def offset_after(tx: Tx, stream_id: int, segment: SegmentId, offset: int, count: int) -> int:
@@ -75,7 +75,7 @@ def boundary_before(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> 
     found = read_extents(tx, stream_id, segment, offset, limit=1)
     if not found or found[0].end <= offset:
         return offset
-    boundaries = _ExtentBoundaries(tx, found[0])
+    boundaries = ExtentBoundaries(tx, found[0])
     return boundaries.offset_after(boundaries.count_before(offset + 1) - 1)
 
 
@@ -167,7 +167,7 @@ class SegmentTimes:
         return max(ends[last - 1] - extent.place_offset + extent.start, self._head)
 
 
-class _ExtentBoundaries:
+class ExtentBoundaries:
     """The event boundaries of one extent; events are counted from its first."""
 
     def __init__(self, tx: Tx, extent: Extent) -> None:

@@ -117,11 +117,34 @@ def read(manager: Any, stream: str, group: str, count: str, readers: str = "1") 
     manager.delete_reader_group(group, "s")
 
 
+def raw_bytes(manager: Any, stream: str) -> None:
+    """Write bytes, read them from several offsets, and truncate."""
+    written = manager.create_byte_stream("s", stream)
+    for number in range(200):
+        written.write(f"{number:04}".encode())
+    written.flush()
+    say([written.current_head_offset(), written.current_tail_offset()])
+    found = manager.create_byte_stream("s", stream)
+    for offset in (0, 3, 790):
+        found.seek(offset, 0)
+        part = bytearray(10)
+        count = found.readinto(part)
+        say([found.tell(), part[:count].decode()])
+    written.truncate(402)
+    say(written.current_head_offset())
+    found.seek(402, 0)
+    part = bytearray(6)
+    say([found.readinto(part), part.decode()])
+    late = manager.create_byte_stream("s", stream)
+    late.seek(0, 0)
+    say(refused(lambda: late.readinto(part)))
+
+
 def _shown(data: bytes) -> str:
     return data.decode() if len(data) < 100 else f"{len(data)} bytes"
 
 
-SCENARIOS = {each.__name__: each for each in (manage, write, large, transactions, read)}
+SCENARIOS = {each.__name__: each for each in (manage, write, large, transactions, read, raw_bytes)}
 
 if __name__ == "__main__":
     scenario, port, *rest = sys.argv[1:]

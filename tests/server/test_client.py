@@ -133,6 +133,24 @@ async def test_an_event_of_16_mib_passes_both_ways(server: ServerProcess, ep: Ev
     assert read == sizes
 
 
+async def test_a_byte_stream_is_read_from_any_offset_truncated_and_read_by_us(
+    server: ServerProcess, ep: Eventproc
+) -> None:
+    stream = await ep.create_stream("s/bytes")
+    assert run_client(server.port, "raw_bytes", "bytes", lines=7) == [
+        [0, 800],
+        [10, "0000000100"],
+        [13, "0000100020"],
+        [800, "9701980199"],
+        402,
+        [6, "000101"],
+        "OSError",
+    ]
+    async with stream.reader() as reader:
+        left = b"".join([event.payload async for event in reader.until(await stream.tail())])
+    assert b"".join(f"{number:04}".encode() for number in range(101, 200)) in left
+
+
 async def test_transactions_commit_abort_and_survive_a_scale(server: ServerProcess, ep: Eventproc) -> None:
     stream = await ep.create_stream("s/txn", scaling=eventproc.ScalingPolicy.fixed(2))
     with ClientProcess(server.port, "transactions", "txn") as client:

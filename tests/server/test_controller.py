@@ -30,11 +30,11 @@ from eventproc.server.controller.service import SERVICE, Controller, status_of
 from eventproc.server.endpoints import check_host
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database
-from eventproc.store.model.errors import InvalidArgument, LockHeld, NotFound, StreamSealed
+from eventproc.store.model.errors import InvalidArgument, InvalidCut, LockHeld, NotFound, StreamSealed
 from eventproc.store.model.policies import RetentionPolicy, ScalingPolicy, StreamConfig
 from eventproc.store.requests import Request
 from eventproc.streams.request_calls import run_request
-from eventproc.workflows.requests import AnyRequest
+from eventproc.workflows.requests import AnyRequest, UpdateStream
 from tests.support.child_process import REPOSITORY
 
 STREAM = pb.StreamInfo(scope="s", stream="t")
@@ -308,3 +308,45 @@ def test_the_module_is_the_one_that_the_definition_makes(tmp_path: Path) -> None
     for name in ("controller_pb2.py", "controller_pb2.pyi"):
         committed = REPOSITORY / "eventproc" / "server" / "controller" / name
         assert (tmp_path / name).read_text() == committed.read_text()
+
+
+async def test_segments_between_two_cuts_are_those_of_both_and_all_in_between() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        low, high = await stream.split(0)
+        merged = await stream.merge(low, high)
+
+        async def between(first: dict[int, int], last: dict[int, int]) -> list[int]:
+            request = pb.StreamCutRange(streamInfo=STREAM, to=last, **{"from": first})
+            found = await call(ep, "getSegmentsBetween")(request)
+            return [each.segmentId for each in found.segments]
+
+        assert await between({}, {}) == [0, low, high, merged]
+        assert await between({int(low): 0, int(high): 0}, {}) == [low, high, merged]
+        assert await between({}, {int(low): 0, int(high): 0}) == [0, low, high]
+        with pytest.raises(InvalidArgument, match="before"):
+            await between({int(merged): 0}, {0: 0})
+        with pytest.raises(InvalidCut):
+            await between({int(low): 0}, {})
+
+
+async def test_an_update_of_a_client_leaves_what_another_one_changed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        shown = await call(ep, "getStreamConfiguration")(STREAM)
+        submit = run_request
+
+        async def run_late(db: Database, request: UpdateStream) -> Request:
+            await stream.update(retention=eventproc.RetentionPolicy(size_bytes=10_000_000))
+            return await submit(db, request)
+
+        monkeypatch.setattr(catalog_calls, "run_request", run_late)
+        shown.tags.tag.append("a")
+        await call(ep, "updateStream")(shown)
+        found = (await stream.describe()).config
+        assert found.tags == ("a",)
+        assert found.retention.size_bytes == 10_000_000

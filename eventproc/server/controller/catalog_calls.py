@@ -54,6 +54,12 @@ from eventproc.workflows.requests import (
 )
 from eventproc.workflows.scopes import create_scope, delete_empty_scope
 
+
+def differs(one: StreamConfig, other: StreamConfig, field: str) -> bool:
+    """Return whether a field of two configurations differs."""
+    return bool(getattr(one, field) != getattr(other, field))
+
+
 PAGE_LENGTH: Final = 1_000
 """Names of one page of a listing."""
 
@@ -137,8 +143,10 @@ class CatalogCalls:
         def update(tx: Tx, name: str) -> UpdateStream:
             stream = get_stream(tx, name).value
             config = config_of(request, stream.config)
-            same = stream.config.scaling == config.scaling
-            return UpdateStream(name, stream.stream_id, config, keep_segments=same)
+            changed = [each for each in ("scaling", "retention") if differs(stream.config, config, each)]
+            keeps = "scaling" not in changed
+            fields = ("tags", *changed)
+            return UpdateStream(name, stream.stream_id, config, keep_segments=keeps, fields=fields)
 
         return await self._change(request.streamInfo, update)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.conversions import (
     cut_of,
@@ -14,12 +16,15 @@ from eventproc.server.writable_streams import verify_writable
 from eventproc.store.catalog import StoredHistory, current_epoch, get_stream
 from eventproc.store.catalog.cuts import head_cut, time_cut
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.cuts import StreamCut, verify_cut
+from eventproc.store.model.cuts import StreamCut, segments_between, verify_cut
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.history import get_segment, successors
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.states import StreamState
+
+SEGMENTS_MAX: Final = 10_000
+"""Segments between two cuts, the oldest ones first. Higher: longer reads, and replies of more than 1 MB."""
 
 
 class SegmentQueries:
@@ -86,6 +91,31 @@ class SegmentQueries:
             ]
 
         return pb.SuccessorResponse(segments=await self.db.read(look))
+
+    async def between(self, request: pb.StreamCutRange) -> pb.StreamCutRangeResponse:
+        """Return the segments in either of two cuts or between them; an empty cut is the head or the tail.
+
+        Raises InvalidCut, and InvalidArgument if the second cut is before the first.
+        """
+        name = name_of(request.streamInfo)
+
+        def look(tx: Tx) -> tuple[SegmentId, ...]:
+            stream = get_stream(tx, name).value
+            history = StoredHistory(tx, stream)
+            # The field is named as a word of Python.
+            first, last = getattr(request, "from"), request.to
+            start = StreamCut(name, stream.stream_id, cut_of(first)) if first else head_cut(tx, stream)
+            end = StreamCut(name, stream.stream_id, cut_of(last)) if last else None
+            for cut in (start, end):
+                if cut is not None:
+                    verify_cut(cut, history)
+            return segments_between(history, start, end, limit=SEGMENTS_MAX)
+
+        found = await self.db.read(look)
+        info = info_of(name)
+        return pb.StreamCutRangeResponse(
+            segments=[pb.SegmentId(streamInfo=info, segmentId=int(each)) for each in found]
+        )
 
     async def is_active(self, request: pb.SegmentId) -> pb.SegmentValidityResponse:
         """Return whether a segment is active."""

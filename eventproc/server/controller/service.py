@@ -95,7 +95,7 @@ class Controller:
             "getSegments": Rule(read, segments.at_time),
             "getSegmentsImmediatlyFollowing": Rule(read, segments.following),  # its name is misspelled
             "getSegmentsImmediatelyFollowing": Rule(read, segments.following),
-            "getSegmentsBetween": Rule(read, None),
+            "getSegmentsBetween": Rule(read, segments.between),
             "scale": Rule(manage, catalog.scale),
             "checkScale": Rule(read, catalog.check_scale),
             "getURI": Rule(none, self._locate),

@@ -27,6 +27,9 @@ Attributes: TypeAlias = Annotated[tuple[Attribute, ...], Encoding("attribute", T
 NO_EVENT_NUMBER: Final = -(2**63)
 """Last event number of a writer that has none."""
 
+NO_VALUE: Final = NO_EVENT_NUMBER
+"""Value of an attribute that was never set."""
+
 REPLACE_IF_EQUALS: Final = 4
 """Kind of an `Attribute` of a merge: the new value replaces the old one, which it names."""
 
@@ -198,6 +201,36 @@ class SegmentDeleted(Message):
 
     request_id: I64
     segment: Text
+
+
+@message(34)
+class GetSegmentAttribute(Message):
+    """Asks for the value of an attribute."""
+
+    request_id: I64
+    segment: Text
+    attribute: Uuid
+    token: Text = ""
+
+
+@message(35)
+class SegmentAttribute(Message):
+    """The value of an attribute, NO_VALUE if it was never set."""
+
+    request_id: I64
+    value: I64
+
+
+@message(36)
+class UpdateSegmentAttribute(Message):
+    """Asks to set an attribute if it has the expected value."""
+
+    request_id: I64
+    segment: Text
+    attribute: Uuid
+    value: I64
+    expected: I64
+    token: Text = ""
 
 
 @message(37)

@@ -88,6 +88,8 @@ class WireConnection:
             c.MergeSegments: self._merge,
             c.GetStreamSegmentInfo: self._describe,
             c.TruncateSegment: self._truncate,
+            c.GetSegmentAttribute: self._get_attribute,
+            c.UpdateSegmentAttribute: self._update_attribute,
             **{kind: partial(self._on_table, answer) for kind, answer in table_commands.ANSWERS.items()},
         }
 
@@ -233,11 +235,7 @@ class WireConnection:
     async def _append_bytes_at(self, command: c.ConditionalBlockEnd) -> Message | None:
         transient = self._writers.get(command.writer)
         if not isinstance(transient, bytearray):
-            return await self._refuse(
-                c.OperationUnsupported(
-                    command.request_id, "ConditionalBlockEnd", "byte streams are not served"
-                )
-            )
+            return await self._append_to_byte_stream(command)
         if len(transient) != command.expected_offset:
             return c.ConditionalCheckFailed(command.writer, command.event_number, command.request_id)
         if sum(map(len, self._transients.values())) + len(command.data) > TRANSIENT_BYTES_MAX:
@@ -246,6 +244,22 @@ class WireConnection:
         transient += command.data
         number = command.event_number
         return c.DataAppended(command.writer, number, number - 1, command.request_id, len(transient))
+
+    async def _append_to_byte_stream(self, command: c.ConditionalBlockEnd) -> Message | None:
+        """Append a block as one event, which begins where the client expects it."""
+        writer = self._writers.get(command.writer)
+        if isinstance(writer, calls.WireWriter) and not command.data:
+            number, offset = command.event_number, command.expected_offset
+            return c.DataAppended(command.writer, number, number - 1, command.request_id, offset)
+        events = from_frames(FRAME_HEAD.pack(0, len(command.data)) + command.data, 1)
+        append = partial(calls.append_bytes, events=events, offset=command.expected_offset)
+        try:
+            return await self._append_events(
+                command.writer, events, command.event_number, command.request_id, append
+            )
+        except InvalidArgument as why:
+            assert isinstance(writer, calls.WireWriter), "other writers are malformed"
+            return await self._refuse(_invalid(command.request_id, _name_of(writer.target), why))
 
     async def _merge(self, command: c.MergeSegments) -> Message | None:
         """Append a transient segment, which ends with that; a repeated command finds that it was appended.
@@ -299,6 +313,37 @@ class WireConnection:
         return c.StreamSegmentInfo(
             command.request_id, command.segment, True, state.sealed, False, now_ms, *where
         )
+
+    async def _get_attribute(self, command: c.GetSegmentAttribute) -> Message | None:
+        target = parse_segment_name(command.segment)
+        try:
+            if target is None:
+                raise NotFound(kind="segment", name=command.segment)
+            self._ownership.verify(target)
+            look = partial(calls.get_attribute, target=target, attribute=command.attribute)
+            return c.SegmentAttribute(command.request_id, await self._db.read(look))
+        except NotFound:
+            return await self._refuse(_missing(command.request_id, command.segment))
+
+    async def _update_attribute(self, command: c.UpdateSegmentAttribute) -> Message | None:
+        target = parse_segment_name(command.segment)
+        try:
+            if target is None:
+                raise NotFound(kind="segment", name=command.segment)
+            update = partial(
+                calls.compare_and_set_attribute,
+                target=target,
+                attribute=command.attribute,
+                expected=command.expected,
+                value=command.value,
+            )
+            return c.SegmentAttributeUpdated(command.request_id, await self._ownership.write(target, update))
+        except NotFound:
+            return await self._refuse(_missing(command.request_id, command.segment))
+        except SegmentSealed:
+            return await self._refuse(c.SegmentIsSealed(command.request_id, command.segment, "", 0))
+        except InvalidArgument as why:
+            return await self._refuse(_invalid(command.request_id, command.segment, why))
 
     async def _truncate(self, command: c.TruncateSegment) -> Message | None:
         target = parse_segment_name(command.segment)

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import attrs
 
-from eventproc.server.wire.commands import NO_EVENT_NUMBER, REPLACE_IF_EQUALS, MergeSegments
+from eventproc.server.wire.byte_streams import WireState, offset_of_next_block, read_wire_bytes, wire_state
+from eventproc.server.wire.commands import NO_EVENT_NUMBER, NO_VALUE, REPLACE_IF_EQUALS, MergeSegments
 from eventproc.server.wire.segment_names import WireSegment
 from eventproc.server.writable_streams import verify_writable
 from eventproc.store.catalog import StoredHistory, find_stream
 from eventproc.store.database import Tx
-from eventproc.store.model.argument_checks import INT_MAX
-from eventproc.store.model.errors import IllegalTransition, NotFound, TransactionAborted
+from eventproc.store.model.argument_checks import INT_MAX, invalid_argument
+from eventproc.store.model.errors import IllegalTransition, NotFound, SegmentSealed, TransactionAborted
 from eventproc.store.model.ids import format_segment
+from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments import (
     EncodedBlock,
     SegmentEvents,
-    SegmentState,
     WriterSequence,
     append,
     last_sequence,
-    read_bytes,
     segment_state,
 )
+from eventproc.store.segments.attributes import find_attribute, set_attribute
 from eventproc.store.transactions import get_txn, last_staged_sequence, stage
 from eventproc.store.transactions.staging import flush_staging, staged_totals
 
@@ -43,7 +44,7 @@ class WireWriter:
 class SegmentBytes:
     """Bytes of a segment from an offset on. data: empty at the tail. state: how far the segment goes."""
 
-    state: SegmentState
+    state: WireState
     offset: int
     data: bytes
 
@@ -106,6 +107,45 @@ def append_at(tx: Tx, writer: WireWriter, events: EncodedBlock, sequence: int, o
     return _append(tx, writer.target, writer.stream_id, events, identity, offset)
 
 
+def append_bytes(tx: Tx, writer: WireWriter, events: EncodedBlock, sequence: int, offset: int) -> int:
+    """Append the block of a byte stream if its payloads end at `offset`; return where they end then.
+
+    Raises OffsetConflict, what `append_block` raises, and InvalidArgument for a segment that holds events of others and
+    for a transaction.
+    """
+    if writer.target.txn is not None:
+        raise invalid_argument("segment", writer.target.stream, "transactions hold events, not bytes")
+    identity = WriterSequence(writer.name, sequence, after=writer.last)
+    at = offset_of_next_block(tx, writer.target, writer.stream_id, offset)
+    _append(tx, writer.target, writer.stream_id, events, identity, at)
+    return offset + events.size_bytes - FRAME_BYTES
+
+
+def get_attribute(tx: Tx, target: WireSegment, attribute: bytes) -> int:
+    """Return an attribute of a segment; NO_VALUE if it was never set. Raises NotFound."""
+    stream_id = find_stream_id(tx, target)
+    wire_state(tx, target, stream_id)
+    found = find_attribute(tx, stream_id, target.segment, attribute)
+    return NO_VALUE if found is None else found
+
+
+def compare_and_set_attribute(
+    tx: Tx, target: WireSegment, attribute: bytes, expected: int, value: int
+) -> bool:
+    """Set an attribute if it has the expected value; return whether it did.
+
+    Raises NotFound, SegmentSealed, and InvalidArgument for a stream that clients may not write.
+    """
+    stream_id = find_writable_stream_id(tx, target)
+    if wire_state(tx, target, stream_id).sealed:
+        raise SegmentSealed(stream=target.stream, segment=format_segment(target.segment))
+    found = find_attribute(tx, stream_id, target.segment, attribute)
+    if (NO_VALUE if found is None else found) != expected:
+        return False
+    set_attribute(tx, stream_id, target.segment, attribute, value)
+    return True
+
+
 def merge_identity(target: WireSegment, command: MergeSegments) -> WriterSequence | None:
     """Return what makes a merge idempotent; None for conditions that are not served.
 
@@ -150,7 +190,7 @@ def _length(tx: Tx, target: WireSegment, stream_id: int) -> int:
     if target.txn is not None:
         flush_staging(tx)
         return staged_totals(tx, stream_id, target.txn).size_bytes
-    return _state_of(tx, target, stream_id).tail
+    return wire_state(tx, target, stream_id).tail
 
 
 def _append(
@@ -169,22 +209,15 @@ def _append(
     return done.offset + events.size_bytes
 
 
-def look_at_segment(tx: Tx, target: WireSegment) -> SegmentState:
+def look_at_segment(tx: Tx, target: WireSegment) -> WireState:
     """Return how far the segment goes. Raises NotFound."""
-    return _state_of(tx, target, find_stream_id(tx, target))
+    return wire_state(tx, target, find_stream_id(tx, target))
 
 
 def read_segment(tx: Tx, target: WireSegment, stream_id: int, offset: int, bytes_max: int) -> SegmentBytes:
     """Return bytes from `offset` on, none if it is outside of [head, tail). Raises NotFound."""
-    state = _state_of(tx, target, stream_id)
+    state = wire_state(tx, target, stream_id)
     data = b""
     if state.head <= offset < state.tail and bytes_max:
-        data = read_bytes(tx, stream_id, target.segment, offset, bytes_max)
+        data = read_wire_bytes(tx, target, stream_id, offset, bytes_max)
     return SegmentBytes(state, offset, data)
-
-
-def _state_of(tx: Tx, target: WireSegment, stream_id: int) -> SegmentState:
-    state = segment_state(tx, stream_id, target.segment)
-    if state is None or target.txn is not None:
-        raise NotFound(kind="segment", name=f"{target.stream} {format_segment(target.segment)}")
-    return state

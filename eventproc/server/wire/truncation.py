@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from eventproc.server.wire.byte_streams import event_of_offset, note_head
 from eventproc.server.wire.segment_calls import look_at_segment
 from eventproc.server.wire.segment_names import WireSegment
 from eventproc.store.catalog import get_stream, head_offsets
 from eventproc.store.database import Database, Tx
-from eventproc.store.segments.offsets import boundary_before
 from eventproc.streams.request_calls import run_request
 from eventproc.workflows.requests import TruncateStream
 
@@ -16,9 +16,10 @@ from eventproc.workflows.requests import TruncateStream
 async def truncate_segment(db: Database, target: WireSegment, offset: int) -> None:
     """Move the head of the stream to `offset` in this segment; inside an event, to the event's beginning.
 
-    An offset before the head changes nothing. Raises NotFound, and the refusals of `Stream.truncate`.
+    A byte stream begins at the offset for clients, and its block is freed when it has passed the whole of it. An offset
+    before the head changes nothing. Raises NotFound, and the refusals of `Stream.truncate`.
     """
-    if (request := await db.read(partial(_request, target=target, offset=offset))) is not None:
+    if (request := await db.write(partial(_request, target=target, offset=offset))) is not None:
         await run_request(db, request)
 
 
@@ -27,6 +28,7 @@ def _request(tx: Tx, target: WireSegment, offset: int) -> TruncateStream | None:
     if offset <= state.head:
         return None
     stream = get_stream(tx, target.stream).value
-    boundary = boundary_before(tx, stream.stream_id, target.segment, min(offset, state.tail))
+    boundary = event_of_offset(tx, target, stream.stream_id, offset)
+    note_head(tx, target, stream.stream_id, offset)
     offsets = head_offsets(tx, stream) | {target.segment: boundary}
     return TruncateStream(stream.name, stream.stream_id, offsets)

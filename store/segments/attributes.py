@@ -1,0 +1,36 @@
+"""Attributes of a segment: numbers under 16-byte ids, which Pravega's clients set and compare."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from eventproc.store.database import Tx
+from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.ids import SegmentId
+
+ATTRIBUTES_MAX: Final = 1_000
+"""Attributes of one segment. Clients use a few. Higher: more rows that no truncation frees."""
+
+
+def find_attribute(tx: Tx, stream_id: int, segment: SegmentId, attribute: bytes) -> int | None:
+    """Return the value of an attribute; None if it was never set. One look-up."""
+    row = tx.execute(
+        "SELECT value FROM attribute WHERE stream_id = ? AND segment = ? AND id = ?",
+        (stream_id, segment, attribute),
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+def set_attribute(tx: Tx, stream_id: int, segment: SegmentId, attribute: bytes, value: int) -> None:
+    """Set an attribute of a segment, which must exist. Raises InvalidArgument if it has too many."""
+    (count,) = tx.execute(
+        "SELECT count(*) FROM attribute WHERE stream_id = ? AND segment = ? AND id <> ?",
+        (stream_id, segment, attribute),
+    ).fetchone()
+    if count >= ATTRIBUTES_MAX:
+        raise invalid_argument("attribute", attribute.hex(), f"a segment has at most {ATTRIBUTES_MAX:,}")
+    tx.execute(
+        "INSERT INTO attribute (stream_id, segment, id, value) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET value = excluded.value",
+        (stream_id, segment, attribute, value),
+    )
