@@ -9,7 +9,7 @@ gives the reasons.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from types import MappingProxyType
@@ -37,6 +37,12 @@ processes writes more rows."""
 POLL_MS: Final = 200
 """Pause between two looks at the other serving processes: how long the segments of a dead one wait."""
 
+DYING_MS_MAX: Final = 1_000
+"""How long a process that answers no more may hold its lock until it counts as suspended; its clients wait."""
+
+DYING_POLL_MS: Final = 20
+"""Pause between two looks at such a process."""
+
 LEAVE_WAIT_S: Final = 2
 """How long a process that ends waits for its turn to leave. It counts as dead soon after, in any case."""
 
@@ -47,6 +53,9 @@ TABLE_SUFFIX: Final = "_kvtable"
 """End of the names of tables as clients write them. A table has no container: every process serves it."""
 
 Address: TypeAlias = tuple[str, int]
+
+Answers: TypeAlias = Callable[[Address], Awaitable[bool]]
+"""Whether the segment store at an address answers."""
 
 
 @attrs.frozen
@@ -146,21 +155,34 @@ class SegmentContainers:
             return self._own_server
         return self._by_instance.get(owner.instance, self._own_server)
 
-    async def locate(self, container: int | None) -> ContainerServer:
+    async def locate(self, container: int | None, answers: Answers) -> ContainerServer:
         """Return the process that owns a container now; this one for None. A dead owner is replaced before.
 
-        The Rust client connects to the address that it is given until it succeeds, so that an address of memory, which
-        lags a few ms behind, would stop it for ever.
+        The Rust client connects to the address that it is given until it succeeds, so that the address of a process
+        that has just been killed would stop it for ever. A lock may outlive the connections of its process for some
+        ms, so that the owner must answer.
+
+        Args:
+            container: that of the segment.
+            answers: whether the process at an address answers.
 
         Raises:
             Retryable: a dead owner cannot be replaced now.
         """
-        if container is None:
-            return self._own_server
-        self.replace(await self._db.read(read_containers))
-        if not self._db.peers.is_alive(self.server_of(container).instance):
-            await self.replace_dead()
-        return self.server_of(container)
+        waited_ms = 0
+        while container is not None:
+            self.replace(await self._db.read(read_containers))
+            server = self.server_of(container)
+            if server.instance == self._instance or await answers(server.segment_store):
+                return server
+            if not self._db.peers.is_alive(server.instance):
+                await self.replace_dead()
+            elif waited_ms < DYING_MS_MAX:
+                await anyio.sleep(DYING_POLL_MS / 1000)
+                waited_ms += DYING_POLL_MS
+            else:  # suspended
+                return server
+        return self._own_server
 
     async def replace_dead(self) -> None:
         """Remove dead processes, and share their containers."""

@@ -69,6 +69,11 @@ class Serving:
             self.known[instance.name] = known
             await self._ends[instance.name].wait()
 
+    async def answers(self, address: tuple[str, int]) -> bool:
+        """Return whether the instance at an address runs."""
+        instance = next(each for each in self._world.instances if each.name == f"i{address[1]}")
+        return instance.alive and not instance.suspended
+
     def owned(self, instance: SimulatedInstance) -> set[int]:
         return {each for each in range(CONTAINER_COUNT) if self.known[instance.name].own(each)}
 
@@ -178,13 +183,15 @@ def test_the_controller_leads_to_the_owner_that_lives_and_to_itself_for_tables(
         async with SimulatedWorld(seed=runtime.seed) as world:
             serving = Serving(world)
             first, second = await serving.start(), await serving.start()
-            controller = Controller(first.ep.db, serving.known["i1"])
+            controller = Controller(first.ep.db, serving.known["i1"], serving.answers)
             ask = partial(stores_of, controller, "t")
             assert await ask() == {1, 2}
             assert await stores_of(controller, "g_kvtable") == {1}
             known = controller.rules["getControllerServerList"].call
             assert known is not None
             assert [each.port for each in (await known(pb.ServerRequest())).nodeURI] == [1, 2]
+            second.suspend()
+            assert await ask() == {1, 2}
             second.kill()
             assert await ask() == {1}, "before anybody has looked for the dead"
 

@@ -18,12 +18,13 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 from grpclib.server import Stream
 
-from eventproc.cluster.segment_containers import SegmentContainers, container_of
+from eventproc.cluster.segment_containers import Answers, SegmentContainers, container_of
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.catalog_calls import CatalogCalls
 from eventproc.server.controller.conversions import name_of
 from eventproc.server.controller.segment_queries import SegmentQueries
 from eventproc.server.controller.transaction_calls import TransactionCalls
+from eventproc.server.wire.greeting import greets
 from eventproc.store.database import Database
 from eventproc.store.model.errors import (
     AlreadyExists,
@@ -74,10 +75,14 @@ class Rule(NamedTuple):
 
 
 class Controller:
-    """Answers all methods for one database. `containers`: which process serves which segment, and where."""
+    """Answers all methods for one database.
 
-    def __init__(self, db: Database, containers: SegmentContainers) -> None:
+    containers: which process serves which segment, and where. answers: replaced by tests.
+    """
+
+    def __init__(self, db: Database, containers: SegmentContainers, answers: Answers = greets) -> None:
         self._containers = containers
+        self._answers = answers
         self._running = 0
         self._is_closing = False
         self._all_ended = anyio.Event()
@@ -177,7 +182,7 @@ class Controller:
         For a table it is that of this process: the Rust client asks once, and keeps the answer while the table is open.
         """
         container = container_of(name_of(request.streamInfo), request.segmentId)
-        host, port = (await self._containers.locate(container)).segment_store
+        host, port = (await self._containers.locate(container, self._answers)).segment_store
         return pb.NodeUri(endpoint=host, port=port)
 
     async def _token(self, _: pb.StreamInfo) -> pb.DelegationToken:
