@@ -39,7 +39,8 @@ async def run_request(db: Database, owner: Owner, event: Event) -> None:
     run = partial(_step, db, partial(step, request_id=request_id, event=ref, owner=owner))
     try:
         while not await retry_transient(run, what, db.clock, LOG):
-            pass
+            LOG.debug("%s: one step is done", what)
+        LOG.debug("%s has its outcome", what)
     except (Fenced, DatabaseStopped):
         raise
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import attrs
@@ -11,12 +12,14 @@ from eventproc.store.clock import new_id
 from eventproc.store.database import WRITE_WAIT_MS_MAX, Database
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
-from eventproc.store.model.errors import StillPending
+from eventproc.store.model.errors import EventprocError, StillPending
 from eventproc.store.records import from_json, to_json
 from eventproc.store.requests import REQUEST_OUTCOMES, Request, RequestStatus, get_request, watch_request
 from eventproc.workflows.request_runner import submit
 from eventproc.workflows.requests import AnyRequest, DeleteStream, ScaleStream, SealStream, UpdateStream
 from eventproc.workflows.workflow_table import WORKFLOWS
+
+LOG: Final = logging.getLogger("eventproc.requests")
 
 WAIT_MS: Final = 120_000
 """Default time that a call waits for its outcome (pravega.md 3.0). The request goes on afterwards."""
@@ -76,7 +79,7 @@ async def wait_for_request(db: Database, request_id: str, *, timeout_ms: int = W
 
     Raises NotFound, and StillPending when `timeout_ms` passed first.
     """
-    return await _wait(db, check_str("request id", request_id), _Patience.of(db, timeout_ms))
+    return await _wait(db, check_str("request id", request_id), Patience.of(db, timeout_ms))
 
 
 async def run_request(
@@ -84,17 +87,30 @@ async def run_request(
 ) -> Request:
     """Submit a request and wait until it is done; return it. Raises what it was refused for, and StillPending.
 
-    request_id: as for `submit_request`.
+    request_id: as for `submit_request`. The log, and a note of the error that is raised, name it.
     When this process runs it, as its host does, the outcome comes without a read.
     """
-    patience = _Patience.of(db, timeout_ms)
+    patience = Patience.of(db, timeout_ms)
     identifier = new_id(db.clock) if request_id is None else check_str("request id", request_id)
+    what = f"request {identifier}, {request.kind} of {request.target}"
+    try:
+        ended = await _run(db, request, identifier, patience)
+    except EventprocError as why:
+        LOG.debug("%s: %r", what, why)
+        if what not in getattr(why, "__notes__", ()):  # callers that joined one request share its error
+            why.add_note(what)
+        raise
+    LOG.debug("%s: done", what)
+    return ended
+
+
+async def _run(db: Database, request: AnyRequest, identifier: str, patience: Patience) -> Request:
     # Subscribing before the request exists misses no change, so no read is needed to check for one.
     with (
         db.shared[REQUEST_OUTCOMES].expecting(identifier),
         db.subscribe([watch_request(identifier)]) as changes,
     ):
-        ended = await submit_request(db, request, request_id=identifier, timeout_ms=timeout_ms)
+        ended = await submit_request(db, request, request_id=identifier, timeout_ms=patience.timeout_ms)
         if ended.is_new:
             await changes.wait(patience.remaining_ms(db))
             outcome = db.shared[REQUEST_OUTCOMES].find(identifier)
@@ -112,22 +128,24 @@ async def run_request(
 
 
 @attrs.frozen
-class _Patience:
-    """How long a caller waits, and until when, in monotonic ms."""
+class Patience:
+    """How long a caller waits for all steps of an operation together, and until when, in monotonic ms."""
 
     timeout_ms: int
     deadline_ms: int
 
     @staticmethod
-    def of(db: Database, timeout_ms: int) -> _Patience:
+    def of(db: Database, timeout_ms: int) -> Patience:
+        """Return that of a caller who begins to wait now. Raises InvalidArgument."""
         timeout_ms = check_int("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
-        return _Patience(timeout_ms, db.clock.monotonic_ms() + timeout_ms)
+        return Patience(timeout_ms, db.clock.monotonic_ms() + timeout_ms)
 
     def remaining_ms(self, db: Database) -> int:
+        """Return how long the caller still waits, at least 0."""
         return max(self.deadline_ms - db.clock.monotonic_ms(), 0)
 
 
-async def _wait(db: Database, request_id: str, patience: _Patience) -> Request:
+async def _wait(db: Database, request_id: str, patience: Patience) -> Request:
     with db.subscribe([watch_request(request_id)]) as changes:
         while True:
             request = await db.read(lambda tx: get_request(tx, request_id))

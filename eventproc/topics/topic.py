@@ -18,7 +18,7 @@ from eventproc.store.model.policies import Partitioning, RetentionPolicy, Scalin
 from eventproc.store.segments import check_ttl
 from eventproc.streams.codec import Codec, PayloadCodec
 from eventproc.streams.partitioners import Partitioner
-from eventproc.streams.request_calls import WAIT_MS, run_request
+from eventproc.streams.request_calls import WAIT_MS, Patience, run_request
 from eventproc.streams.stream import Stream
 from eventproc.topics.description import PartitionDescription, TopicDescription, describe_topic
 from eventproc.topics.producer import Producer
@@ -302,15 +302,16 @@ class Topic(Stream[T]):
 
         Args:
             if_version: the version that the topic must have, as `describe` shows it. None (default): any.
-            timeout_ms: how long to wait for each of the two outcomes, in ms. Default: 120 s.
+            timeout_ms: how long to wait for both outcomes, in ms. Default: 120 s.
 
         Raises:
             StaleVersion: the topic has another version than `if_version`; nothing changed.
             StreamReplaced: the handle belongs to a deleted topic of this name.
             StillPending: the wait ended first; the deletion goes on, if the topic is sealed.
         """
+        patience = Patience.of(self._db, timeout_ms)
         await self.seal(if_version=if_version, timeout_ms=timeout_ms)
-        await super().delete(timeout_ms=timeout_ms)
+        await super().delete(timeout_ms=patience.remaining_ms(self._db))
 
 
 def _limits(cut: object, before_ms: object, before_number: object) -> tuple[tuple[str, object], ...]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
 
 import eventproc
 from eventproc.store.clock import SystemClock
+from eventproc.store.database import Database
 from eventproc.store.database.locks import WriteLock
-from eventproc.store.model.errors import LockHeld
+from eventproc.store.model.errors import LockHeld, StreamSealed
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.streams import request_calls
-from eventproc.workflows.requests import CreateStream, ScaleStream, SealStream
+from eventproc.testing import VirtualClock, run_seeded
+from eventproc.workflows.requests import AnyRequest, CreateStream, ScaleStream, SealStream
 
 
 @pytest.fixture
@@ -57,3 +60,39 @@ async def test_caller_of_the_hosts_process_gets_the_result_of_its_request_withou
             ep.db, ScaleStream("s/t", stream.stream_id, (SegmentId(0),), ranges)
         )
         assert scaled.result == (await stream.epochs())[-1]
+
+
+async def test_the_log_and_the_error_name_the_request(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "eventproc.requests")
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        await stream.seal()
+        (sealed, _) = await ep.requests.list()
+        assert f"request {sealed.id}, seal of s/t: done" in caplog.messages
+        with pytest.raises(StreamSealed) as caught:
+            await stream.update(tags=["a"])
+        (note,) = caught.value.__notes__
+        assert note.endswith("update of s/t")
+        assert any(each.startswith(f"{note}: StreamSealed") for each in caplog.messages)
+
+
+def test_both_steps_of_the_deletion_of_a_topic_share_one_deadline() -> None:
+    async def run() -> None:
+        clock = VirtualClock()
+        async with eventproc.open_memory(clock=clock) as ep:
+            await ep.create_scope("s")
+            topic = await ep.create_topic("s/t", partitions=1)
+            waits = list[int]()
+
+            async def wait_for(db: Database, request: AnyRequest, *, timeout_ms: int) -> None:
+                await anyio.lowlevel.checkpoint()
+                waits.append(timeout_ms)
+                clock.advance(300)
+
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr("eventproc.streams.stream.run_request", wait_for)
+                await topic.delete(timeout_ms=1_000)
+            assert waits == [1_000, 700]
+
+    run_seeded(run, seed=0)
