@@ -92,10 +92,7 @@ def segments(
         if between:
             low, high = await _cut(stream, start or "head"), await _cut(stream, end or "tail")
             return await stream.segments_between(low, high, after=last, limit=limit)
-        if epoch is not None:
-            found = await stream.epoch(epoch)
-            return [await stream.segment(each) for each in found.ids]
-        return await stream.segments(_moment(at or "tail"))
+        return await stream.segments(_moment(at or "tail"), epoch=epoch)
 
     show_found(
         settings, look, lambda found: show_rows([described(each) for each in found], SEGMENT_COLUMNS, output)

@@ -702,7 +702,7 @@ class StreamCalls:
         """
         return self._loop.call(self._twin.cut_at, time_ms)
 
-    def segments(self, at: Moment = "tail") -> list[SegmentDescription]:
+    def segments(self, at: Moment = "tail", *, epoch: int | None = None) -> list[SegmentDescription]:
         """Return the segments of one moment of the stream's life, in the order of their key ranges.
 
         Those of the head are all segments of its cut, also those that begin after it. Their `head` and `tail` are of
@@ -712,12 +712,15 @@ class StreamCalls:
             at: "tail" (default): the active segments; of a sealed stream, those that were active last. "head": those
                 in which a reader from the head begins. A time, in ms since 1970: those that were active then, or in
                 the oldest epoch kept if that began later.
+            epoch: the number of an epoch, instead of `at`: those of that epoch. None (default): as `at` says.
 
         Raises:
-            InvalidArgument: `at` is none of them.
+            NotFound: the stream has no such epoch yet.
+            HistoryCompacted: the epoch is older than the oldest one kept.
+            InvalidArgument: `at` is none of them, or both are given.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
-        return self._loop.call(self._twin.segments, at)
+        return self._loop.call(partial(self._twin.segments, at, epoch=epoch))
 
     def segment(self, segment: SegmentName) -> SegmentDescription:
         """Return one segment, active or sealed.
@@ -1062,7 +1065,7 @@ class TopicCalls:
 
         Args:
             if_version: the version that the topic must have, as `describe` shows it. None (default): any.
-            timeout_ms: how long to wait for each of the two outcomes, in ms. Default: 120 s.
+            timeout_ms: how long to wait for both outcomes, in ms. Default: 120 s.
 
         Raises:
             StaleVersion: the topic has another version than `if_version`; nothing changed.

@@ -95,7 +95,7 @@ class StreamQueries:
         at_ms = check_int("time", time_ms, unit="ms")
         return await self._ask(lambda tx, stream: time_cut(tx, stream, at_ms))
 
-    async def segments(self, at: Moment = "tail") -> list[SegmentDescription]:
+    async def segments(self, at: Moment = "tail", *, epoch: int | None = None) -> list[SegmentDescription]:
         """Return the segments of one moment of the stream's life, in the order of their key ranges.
 
         Those of the head are all segments of its cut, also those that begin after it. Their `head` and `tail` are of
@@ -105,21 +105,29 @@ class StreamQueries:
             at: "tail" (default): the active segments; of a sealed stream, those that were active last. "head": those
                 in which a reader from the head begins. A time, in ms since 1970: those that were active then, or in
                 the oldest epoch kept if that began later.
+            epoch: the number of an epoch, instead of `at`: those of that epoch. None (default): as `at` says.
 
         Raises:
-            InvalidArgument: `at` is none of them.
+            NotFound: the stream has no such epoch yet.
+            HistoryCompacted: the epoch is older than the oldest one kept.
+            InvalidArgument: `at` is none of them, or both are given.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
         if isinstance(at, str) and at not in ("head", "tail"):
             raise invalid_argument("at", at, "it must be 'head', 'tail', or an int of ms")
         moment = at if isinstance(at, str) else check_int("at", at, unit="ms")
+        chosen = None if epoch is None else check_int("epoch", epoch)
+        if chosen is not None and moment != "tail":
+            raise invalid_argument("at", at, "give it or an epoch, not both")
 
         def query(tx: Tx, stream: StreamRecord) -> list[SegmentDescription]:
             history = StoredHistory(tx, stream)
             if moment == "head":
                 found = [describe_segment(tx, stream, each) for each in head_cut(tx, stream).offsets]
                 return sorted(found, key=lambda each: (each.low, each.id))
-            number = stream.epoch if isinstance(moment, str) else epoch_at(history, moment).number
+            number = stream.epoch if chosen is None else chosen
+            if not isinstance(moment, str):
+                number = epoch_at(history, moment).number
             return [describe_segment(tx, stream, each) for each in partition_ids(history.epoch(number))]
 
         return await self._ask(query)

@@ -11,10 +11,17 @@ from typing import TypeVar
 import pytest
 
 import eventproc
+from eventproc.errors import HistoryCompacted
 from eventproc.runtime import Eventproc
 from eventproc.store.model.cuts import CutOrder, StreamCut
 from eventproc.store.model.epochs import Epoch
-from eventproc.store.model.errors import InvalidArgument, InvalidCut, NotFound, StreamReplaced, Truncated
+from eventproc.store.model.errors import (
+    InvalidArgument,
+    InvalidCut,
+    NotFound,
+    StreamReplaced,
+    Truncated,
+)
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.routing import position
@@ -152,10 +159,10 @@ class QueriedLife:
         twin = self.twin
         everything = {each: twin.length(each) for epoch in twin.epochs for each in epoch.ids}
         truncated = await self.stream.truncation()
-        if not twin.head:
-            assert truncated is None
+        if truncated is None:
+            assert twin.size(twin.head) == (0, 0), "it never was, or at its beginning only"
         else:
-            assert truncated is not None
+            assert twin.head
             assert (truncated.bytes_before, truncated.events_before) == twin.size(twin.head)
         size, shown = await self.stream.size_between(), await self.stream.describe()
         low, high = twin.size(twin.head), twin.size(everything)
@@ -234,6 +241,23 @@ async def test_cut_at_a_time_is_the_latest_one_not_after_it(ep: Eventproc, clock
     assert (await stream.size_before(await stream.cut_at(times[2][0] + 50))).events == 3
     await stream.truncate(tails[2])
     assert await stream.cut_at(times[0][0]) == await stream.head() == tails[2]
+
+
+async def test_segments_of_an_epoch_are_described_in_one_read(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/x")
+    left, right = await stream.split(0)
+    await stream.merge(left, right)
+    (first,) = await stream.segments(epoch=0)
+    assert (first.id, first.sealed_epoch) == (SegmentId(0), 1)
+    assert [each.id for each in await stream.segments(epoch=1)] == [left, right]
+    assert await stream.segments(epoch=2) == await stream.segments()
+    with pytest.raises(NotFound):
+        await stream.segments(epoch=3)
+    with pytest.raises(InvalidArgument, match="not both"):
+        await stream.segments("head", epoch=1)
+    await stream.truncate(await stream.tail())
+    with pytest.raises(HistoryCompacted):
+        await stream.segments(epoch=0)
 
 
 async def test_what_was_never_there_is_not_found(ep: Eventproc) -> None:
