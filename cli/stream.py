@@ -157,13 +157,19 @@ def describe(settings: Settings, name: str, output: str) -> None:
     """
 
     def show(found: StreamDescription) -> None:
-        show_one(row := _row(found), output)
-        if output == "table":
+        row = _row(found)
+        if output != "table":
+            show_one(row, output)
+            return
+        show_one({name: value for name, value in row.items() if name != "policy"}, output)
+        click.echo()
+        show_rows(rows_of(row, "segments"), stream_history.SEGMENT_COLUMNS[:-1], output)
+        if found.scaling is not None:
+            policy = scaling_row(found.scaling)
             click.echo()
-            show_rows(rows_of(row, "segments"), stream_history.SEGMENT_COLUMNS[:-1], output)
-        if output == "table" and found.scaling is not None:
+            show_one({name: policy[name] for name in ("waits_for", "last_action")}, output)
             click.echo()
-            show_rows(rows_of(scaling_row(found.scaling), "segments"), VERDICT_COLUMNS, output)
+            show_rows(rows_of(policy, "segments"), VERDICT_COLUMNS, output)
 
     show_found(settings, partial(_describe, name=name), show)
 

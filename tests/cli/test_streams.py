@@ -247,3 +247,13 @@ def test_change_with_a_stale_version_is_refused_and_describe_shows_the_version(s
         line = shop("stream", *command, "--if-version", version).refused(4)
         assert f"shop/orders has version {version + 1}, not {version}" in line
     shop("stream", "seal", name, "--yes", "--if-version", version + 1).ok()
+
+
+def test_people_see_in_a_table_what_a_policy_sees(shop: Cli) -> None:
+    shop("stream", "create", "shop/fleet", "--events-per-second", "100").ok()
+    shown = shop("stream", "describe", "shop/fleet").ok()
+    assert "young: left alone" in shown
+    assert "last_action" in shown
+    assert "{" not in shown
+    policy = shop("stream", "describe", "shop/fleet", "-o", "json").json()["policy"]
+    assert (policy["waits_for"], policy["segments"][0]["verdict"]) == (None, "young")
