@@ -67,7 +67,7 @@ class Conductor:
             assert worker.finish() == 0
 
 
-@pytest.mark.hunt(seeds=3)
+@pytest.mark.hunt(seeds=2)
 def test_what_was_acknowledged_is_there_exactly_once(processes: TortureProcesses, seed: int) -> None:
     with ExitStack() as cleanup:
         conductor = Conductor(processes, seed, cleanup)
