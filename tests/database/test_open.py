@@ -10,6 +10,7 @@ import pytest
 
 from eventproc.store.database import DatabaseTimeouts, Durability, Migration, Tx, instances, open_database
 from eventproc.store.database.connection import PAGE_BYTES
+from eventproc.store.database.locks import FormatLock
 from eventproc.store.database.migrate import check_numbers
 from eventproc.store.model.errors import (
     DirectoryInUse,
@@ -271,6 +272,21 @@ async def test_a_migration_is_refused_while_another_handle_is_open(directory: Pa
         with pytest.raises(DirectoryInUse):
             async with open_world("file", directory, NEWER, DatabaseTimeouts(format_wait_ms=0)):
                 pass
+        assert await world.db.read(names) == []
+
+
+async def test_opening_during_a_long_last_close_says_that_the_directory_is_in_use(directory: Path) -> None:
+    async with open_world("file", directory):
+        pass
+    closing = FormatLock(directory / "format.lock")
+    try:
+        assert closing.try_exclusive()  # as the last handle does while it copies the log into the file
+        with pytest.raises(DirectoryInUse):
+            async with open_world("file", directory, timeouts=DatabaseTimeouts(format_wait_ms=0)):
+                pass
+    finally:
+        closing.close()
+    async with open_world("file", directory) as world:
         assert await world.db.read(names) == []
 
 
