@@ -58,7 +58,7 @@ def reading_ranges(
 
     Raises NotFound, StreamReplaced, Truncated, InvalidArgument, OSError, and the errors of a write.
     """
-    layout = RowLayout(StructType(), options.columns or USUAL_COLUMNS, fail_fast=False)
+    layout = RowLayout(StructType(), options.columns or USUAL_COLUMNS)
     with directory:
         directory.keep_holds()
         try:

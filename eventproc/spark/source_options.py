@@ -33,6 +33,9 @@ ON_REQUEST: Final = ("event_time", "headers")
 USUAL_COLUMNS: Final = tuple(each for each in COLUMNS if each not in ON_REQUEST)
 """The columns without the option `columns`."""
 
+MODES: Final = ("permissive", "dropmalformed", "failfast")
+"""What becomes of a malformed payload: nulls where it does not fit, no row, or the end of the query."""
+
 PositionSpec: TypeAlias = Literal["earliest", "latest"] | int | str
 """Where to begin or end in a stream: "earliest", "latest", a time in ms, or the text of a cut."""
 
@@ -65,7 +68,7 @@ class SourceOptions:
     pattern: str | None = None
     columns: tuple[str, ...] | None = None
     schema: str | None = None
-    fail_fast: bool = False
+    mode: str = "permissive"
     starting: Positions | None = None
     ending: Positions | None = None
     events_max: int | None = None
@@ -99,7 +102,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         pattern=None if pattern is None else _pattern_of(pattern),
         columns=_columns_of(given),
         schema=given.get("schema"),
-        fail_fast=_one_of(given, "mode", ("permissive", "failfast"), "permissive") == "failfast",
+        mode=_one_of(given, "mode", MODES, "permissive"),
         starting=_positions_of(given, "startingOffsets", "startingTimestamp", streams),
         ending=_positions_of(given, "endingOffsets", "endingTimestamp", streams),
         events_max=events_max,

@@ -76,7 +76,7 @@ class RowLayout:
 
     fields: StructType
     columns: tuple[str, ...]
-    fail_fast: bool
+    mode: str = "permissive"
 
     @classmethod
     def of(cls, options: SourceOptions, schema: StructType) -> RowLayout:
@@ -90,16 +90,16 @@ class RowLayout:
                 reason = "it is also a field of the schema; remove it from columns"
                 raise invalid_argument("option columns", twice[0], reason)
             fields = StructType(schema.fields[: len(names) - len(columns)])
-            return cls(fields, columns, options.fail_fast)
+            return cls(fields, columns, options.mode)
         if schema == schema_of(options):
-            return cls(StructType(), columns, options.fail_fast)
+            return cls(StructType(), columns, options.mode)
         if all(name in COLUMNS for name in names):
             reason = "select columns with the option columns; .schema(...) describes JSON payloads"
             raise invalid_argument("schema", schema.simpleString(), reason)
         if options.columns is not None:
             reason = "give the schema of JSON payloads as the option schema when columns are selected, too"
             raise invalid_argument("schema", schema.simpleString(), reason)
-        return cls(schema, (), options.fail_fast)
+        return cls(schema, (), options.mode)
 
     def schema(self) -> StructType:
         """Return the schema of the DataFrame."""
@@ -116,10 +116,12 @@ def read_partition(layout: RowLayout, partition: ChunkPartition) -> Iterator[pa.
             parts = reader.rows(offset=piece.offset, number=piece.number, start=piece.start, end=piece.end)
             for rows in parts:
                 made = [make(piece, rows) for make in makers]
+                kept = None
                 if len(fields):
-                    payloads = rows.batch.column("payload")
-                    made = [*parse_json(payloads, fields, fail_fast=layout.fail_fast), *made]
-                yield pa.RecordBatch.from_arrays(made, schema=schema)
+                    parsed = parse_json(rows.batch.column("payload"), fields, mode=layout.mode)
+                    made, kept = [*parsed.columns, *made], parsed.kept
+                batch = pa.RecordBatch.from_arrays(made, schema=schema)
+                yield batch if kept is None else batch.take(kept)
 
 
 def _stamps(column: pa.Array) -> pa.Array:

@@ -22,8 +22,8 @@ SCHEMA = pa.schema(
 )
 
 
-def parsed(*payloads: bytes, fail_fast: bool = False) -> list[tuple[object, ...]]:
-    columns = parse_json(pa.array(payloads, pa.binary()), SCHEMA, fail_fast=fail_fast)
+def parsed(*payloads: bytes, mode: str = "permissive") -> list[tuple[object, ...]]:
+    columns = parse_json(pa.array(payloads, pa.binary()), SCHEMA, mode=mode).columns
     assert [column.type for column in columns] == list(SCHEMA.types)
     return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
@@ -43,10 +43,28 @@ def test_payload_that_is_not_an_object_is_a_row_of_nulls(odd: bytes) -> None:
     assert parsed(b'{"id": 1}', odd, b'{"id": 3}') == [(1, *nothing[1:]), nothing, (3, *nothing[1:])]
 
 
+def test_one_malformed_payload_among_thousands_takes_no_value_from_the_others() -> None:
+    good = b'{"t": "2026-01-02T03:04:05", "dec": "12.34", "n": 1}'
+    kinds = pa.schema([("t", pa.timestamp("us", tz="UTC")), ("dec", pa.decimal128(10, 2)), ("n", pa.int64())])
+    columns = parse_json(pa.array([*[good] * 700, b"oops", *[good] * 300], pa.binary()), kinds).columns
+    assert [len(column) - column.null_count for column in columns] == [1000, 1000, 1000]
+
+
+def test_malformed_payloads_are_dropped_or_kept_as_text() -> None:
+    kinds = pa.schema([("_corrupt_record", pa.string()), ("id", pa.int64())])
+    payloads = pa.array([b'{"id": 1}', b"oops", b'{"id": "x"}', b'{"id": 4}'], pa.binary())
+    kept = parse_json(payloads, kinds)
+    assert kept.columns[0].to_pylist() == [None, "oops", '{"id": "x"}', None]
+    assert (kept.columns[1].to_pylist(), kept.kept) == ([1, None, None, 4], None)
+    dropping = parse_json(payloads, kinds, mode="dropmalformed")
+    assert dropping.kept is not None
+    assert dropping.kept.to_pylist() == [0, 3]
+
+
 @pytest.mark.parametrize("odd", [b"", b"{}{}", b"null", b'{"id": "one"}'], ids=repr)
 def test_failfast_mode_fails_the_query(odd: bytes) -> None:
     with pytest.raises(CorruptRecord, match="mode is failfast"):
-        parsed(b'{"id": 1}', odd, fail_fast=True)
+        parsed(b'{"id": 1}', odd, mode="failfast")
 
 
 def test_field_that_does_not_fit_is_null_and_the_others_stay() -> None:

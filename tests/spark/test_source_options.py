@@ -62,7 +62,7 @@ def test_positions_of_several_streams_are_json_and_default_to_the_head() -> None
         ({"startingOffsets": "{"}, "startingOffsets"),
         ({"startingOffsets": "latest", "startingTimestamp": "5"}, "startingTimestamp"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss"),
-        ({"mode": "dropmalformed"}, "mode"),
+        ({"mode": "ignore"}, "mode"),
     ],
 )
 def test_wrong_option_is_refused_by_name(given: dict[str, str], named: str) -> None:
