@@ -1,7 +1,7 @@
 """JSON payloads as typed columns. The value of a row depends on its payload alone, never on the payloads beside it.
 
-A block of payloads is parsed by Arrow, which is trusted only with what both parsers read alike. A block with a payload that
-Arrow refuses is divided, and the small block with that payload is read one by one by `json_values`.
+A block of payloads is parsed by Arrow, which is trusted only with what both parsers read alike. A block with a payload
+that Arrow refuses is divided, and the small block with that payload is read one by one by `json_values`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DAY: Final = _YEAR + r"-\d\d-\d\d$"
 _MOMENT: Final = _YEAR + r"-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?$"
 _ZONED: Final = _YEAR + r"-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-](0\d|1[0-7]):[0-5]\d)?$"
 _ZONE: Final = r"(Z|[+-]\d\d:\d\d)$"
-"""Texts of dates and times, in the years 1 to 9999, that Arrow converts as `json_values` does. Others are left to it."""
+"""Texts of dates and times, in the years 1 to 9999, that Arrow converts as `json_values` does. It gets the others."""
 
 
 @attrs.frozen
@@ -210,7 +210,7 @@ def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
 def _matching(column: pa.Array, pattern: str) -> pa.Array:

@@ -159,7 +159,8 @@ def _list(read: Callable[[object], object], value: object) -> object:
     for each in value:
         item = None if each is None else read(each)
         if isinstance(item, _Partial):
-            item, why = item.value, why or item.why
+            why = why or item.why
+            item = item.value
         items.append(item)
     return _Partial(items, why) if why is not None else items
 
@@ -243,7 +244,7 @@ def _decimal(precision: int, scale: int, value: object) -> object:
             found = Decimal(text).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
     except InvalidOperation:
         raise _Misfit from None
-    if not found.is_finite() or found.adjusted() >= precision - scale and found:
+    if not found.is_finite() or (found and found.adjusted() >= precision - scale):
         raise _Misfit
     return found
 

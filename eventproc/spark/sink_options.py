@@ -8,14 +8,15 @@ from typing import Final
 
 import attrs
 
+from eventproc.spark.option_names import known_options
 from eventproc.store.model.argument_checks import INT_MAX, invalid_argument
 from eventproc.store.model.names import StreamName
 
 SINK_NAME_CHARS_MAX: Final = 200
 """Longest name of a sink, in characters: it is a key in the database."""
 
-_BATCH: Final = {"path", "stream", "key", "eventtime", "sink", "batch"}
-_STREAMING: Final = _BATCH - {"batch"} | {"checkpointlocation", "queryname"}
+_BATCH: Final = ("path", "stream", "key", "eventTime", "sink", "batch")
+_STREAMING: Final = (*_BATCH[:-1], "checkpointLocation", "queryName")
 
 
 @attrs.frozen(kw_only=True)
@@ -38,10 +39,10 @@ class SinkOptions:
 
 def parse_sink_options(options: Mapping[str, str], *, streaming: bool, overwrite: bool) -> SinkOptions:
     """Return the options of a writer. Raises InvalidArgument, naming the option."""
-    given = {name.lower(): value for name, value in options.items()}
-    if unknown := sorted(given.keys() - (_STREAMING if streaming else _BATCH)):
-        raise invalid_argument("option", unknown[0], "the sink of the format eventproc has no such option")
-    if overwrite:
+    given = known_options(options, _STREAMING if streaming else _BATCH, "the sink of the format eventproc")
+    if (
+        overwrite and not streaming
+    ):  # a streaming query in complete mode appends each result, as in Kafka's sink
         raise invalid_argument(
             "mode", "overwrite", "a stream can only be appended to; truncate it separately"
         )

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from typing import Final
 
 import attrs
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     MapType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
 )
 
+from eventproc.spark.json_rows import as_json
 from eventproc.spark.sink_options import SinkOptions
 from eventproc.spark.source_options import COLUMNS
 from eventproc.store.chunks.chunk_file import SCHEMA, STAMP
@@ -40,6 +38,15 @@ EVENTS: Final = pa.schema(
 )
 """Columns of the files of a sink's tasks: those of a chunk file without the append time, which is not known yet, and
 the position of each event in the key space."""
+
+KAFKA_COLUMNS: Final = (
+    *("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"),
+)
+"""The columns of Kafka's source and sink. A frame with `value` and only these is written as Kafka's sink does."""
+
+_KAFKA_HEADERS: Final = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
 
 _INTERVAL: Final = re.compile(r"\binterval\b(?!:)")
 """Matches an interval type, also when nested. A word that is followed by a colon is the name of a field."""
@@ -61,6 +68,8 @@ class EventColumns:
         if twice := sorted({each for each in names if names.count(each) > 1}):
             raise invalid_argument("column", twice[0], "the name occurs twice")
         as_events = "payload" in names
+        if not as_events and "value" in names and set(names) <= {*KAFKA_COLUMNS, *options.columns}:
+            return cls._of_kafka(options, schema)
         if as_events and (strange := [each for each in names if each not in (*COLUMNS, *options.columns)]):
             reason = "with a payload column only key, event_time and headers are allowed; without one, rows become JSON"
             raise invalid_argument("column", strange[0], reason)
@@ -84,13 +93,36 @@ class EventColumns:
                 )
         return found
 
+    @classmethod
+    def _of_kafka(cls, options: SinkOptions, schema: StructType) -> EventColumns:
+        """Return the columns of a frame for Kafka's sink. Its topic, partition and timestamps are ignored."""
+        names = schema.fieldNames()
+        if not isinstance(kind := schema["value"].dataType, StringType | BinaryType):
+            if options.key is not None:
+                return cls(None, options.key, options.event_time, None)
+            reason = (
+                "the frame has Kafka's columns, and their value is the payload: cast it to a string or binary;"
+                ' for rows as JSON name the key column, as in option("key", "key")'
+            )
+            raise invalid_argument("column value", kind.simpleString(), reason)
+        key = options.key or ("key" if "key" in names else None)
+        headers = "headers" if "headers" in names else None
+        _check(schema, "key", key, (StringType, BinaryType), "a string or binary")
+        _check(schema, "event time", options.event_time, (TimestampType, TimestampNTZType), "a timestamp")
+        if headers is not None:
+            shown = schema[headers].dataType.simpleString()
+            if shown not in (_KAFKA_HEADERS.simpleString(), "map<string,string>"):
+                reason = f"it must be {_KAFKA_HEADERS.simpleString()} or map<string,string>"
+                raise invalid_argument("column headers", shown, reason)
+        return cls("value", key, options.event_time, headers)
+
     def events(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Convert rows to events with the columns EVENTS. The position of an event without a key is NaN.
 
         Raises InvalidArgument for a row that cannot be an event. Cost: about 0.3 us per event, 5 us as JSON or with
         headers.
         """
-        payloads = _json(rows) if self.payload is None else rows.column(self.payload).cast(pa.binary())
+        payloads = as_json(rows) if self.payload is None else rows.column(self.payload).cast(pa.binary())
         if payloads.null_count:
             raise invalid_argument(
                 "column payload",
@@ -99,10 +131,12 @@ class EventColumns:
             )
         _check_sizes(payloads)
         count = rows.num_rows
-        keys = pa.nulls(count, pa.string()) if self.key is None else rows.column(self.key).cast(pa.string())
+        keys = pa.nulls(count, pa.string()) if self.key is None else _as_text("key", rows.column(self.key))
         times = pa.nulls(count, STAMP) if self.event_time is None else _times(rows.column(self.event_time))
         kind = EVENTS.field("headers").type
-        headers = pa.nulls(count, kind) if self.headers is None else rows.column(self.headers).cast(kind)
+        headers = pa.nulls(count, kind)
+        if self.headers is not None:
+            headers = _as_map(rows.column(self.headers)).cast(kind)
         _check_headers(headers)
         columns = [payloads, keys, times, headers, pa.array(_positions(keys))]
         return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
@@ -119,6 +153,30 @@ def _check(
         )
     if not isinstance(kind := schema[name].dataType, kinds):
         raise invalid_argument(f"column {name}", kind.simpleString(), f"it must be {wanted}")
+
+
+def _as_text(what: str, column: pa.Array) -> pa.Array:
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise InvalidArgument(
+            what=f"column {what}", value="bytes that are not UTF-8", reason="a key is a text; encode it"
+        ) from None
+
+
+def _as_map(headers: pa.Array) -> pa.Array:
+    """Return headers as a map: those of Kafka are a list of names and bytes."""
+    if pa.types.is_map(headers.type):
+        return headers
+    found = []
+    for row in headers.to_pylist():
+        names = [each["key"] for each in row or ()]
+        if len(set(names)) < len(names):
+            raise invalid_argument("column headers", names, "an event has one header of each name")
+        found.append(
+            None if row is None else [(each["key"], (each["value"] or b"").decode()) for each in row]
+        )
+    return pa.array(found, pa.map_(pa.string(), pa.string()))
 
 
 def _check_sizes(payloads: pa.Array) -> None:
@@ -153,44 +211,3 @@ def _positions(keys: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         known.indices.fill_null(len(where) - 1).to_numpy(zero_copy_only=False)
     ]
     return found
-
-
-def _json(rows: pa.RecordBatch) -> pa.Array:
-    """Return each row as a JSON object without its null fields."""
-    columns = [_plain_column(column) for column in rows.columns]
-    names = rows.schema.names
-    found = []
-    for values in zip(*columns, strict=True):
-        row = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-        found.append(json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode())
-    return pa.array(found, pa.binary())
-
-
-def _plain_column(column: pa.Array) -> Sequence[object]:
-    values: list[object] = column.to_pylist()
-    kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind):
-        return values
-    return [_plain(value, kind) for value in values]
-
-
-def _plain(value: object, kind: pa.DataType) -> object:
-    """Return a value for JSON: maps and structs as objects, times in ISO 8601, decimals and bytes as text."""
-    if pa.types.is_map(kind) and isinstance(value, list):
-        return {str(key): _plain(item, kind.item_type) for key, item in value}
-    if isinstance(value, Mapping):
-        items = {field.name: _plain(value[field.name], field.type) for field in kind}
-        return {name: item for name, item in items.items() if item is not None}
-    if isinstance(value, list):
-        return [_plain(item, kind.value_type) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(pa.scalar(value)).replace("inf", "Infinity").replace("nan", "NaN")
-    if isinstance(value, float) and pa.types.is_float32(kind):
-        return float(str(np.float32(value)))  # the digits of the float32, not those of the nearest double
-    if isinstance(value, datetime):
-        return value.isoformat() if value.tzinfo is None else f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, date | Decimal):
-        return str(value)
-    return value

@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
+from eventproc.spark.option_names import known_options
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidArgument, InvalidCut
@@ -39,11 +40,11 @@ MODES: Final = ("permissive", "dropmalformed", "failfast")
 PositionSpec: TypeAlias = Literal["earliest", "latest"] | int | str
 """Where to begin or end in a stream: "earliest", "latest", a time in ms, or the text of a cut."""
 
-_NAMES: Final = {
-    *("path", "stream", "streampattern", "columns", "includeheaders", "schema", "mode"),
-    *("startingoffsets", "startingtimestamp", "endingoffsets", "endingtimestamp"),
-    *("maxeventspertrigger", "maxbytespertrigger", "minpartitions", "failondataloss", "holdms"),
-}
+_NAMES: Final = (
+    *("path", "stream", "streamPattern", "columns", "includeHeaders", "schema", "mode"),
+    *("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp"),
+    *("maxEventsPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "holdMs"),
+)
 _CUT: Final = re.compile(r"[0-9]+:[0-9.]+=")
 
 
@@ -80,9 +81,7 @@ class SourceOptions:
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
     """Return the options of a reader. Raises InvalidArgument, naming the option."""
-    given = {name.lower(): value for name, value in options.items()}
-    if unknown := sorted(given.keys() - _NAMES):
-        raise invalid_argument("option", unknown[0], "the format eventproc has no such option")
+    given = known_options(options, _NAMES, "the format eventproc")
     if "path" not in given:
         raise invalid_argument("option path", None, "it must name the directory of the streams")
     streams = tuple(each.strip() for each in given.get("stream", "").split(",") if each.strip())

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import attrs
 
 from eventproc.store.database import SqlValue, Tx
-from eventproc.store.model.errors import CorruptRecord, WriterFenced
+from eventproc.store.model.errors import CorruptRecord, StreamReplaced, WriterFenced
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.records import RecordKind, create, delete_all, find, get, keys, replace
 from eventproc.store.segments.append import flush_appends
 from eventproc.store.segments.extents import INSERT_EXTENT
 from eventproc.store.segments.file_blobs import insert_file_blob
@@ -75,14 +77,33 @@ class SinkBatch:
     offsets: str | None = None
 
 
+@attrs.frozen
+class SinkTarget:
+    """The stream that the newest run of a sink writes to, and since when. Outlives the stream."""
+
+    run: str
+    stream_id: int
+    since_ms: int
+
+
+SINK_TARGET: Final = RecordKind(name="sink_target", value=SinkTarget)
+"""By "scope/stream sink"."""
+
+TARGET_KEPT_MS: Final = 365 * 24 * 3600 * 1000
+"""How long a sink's stream is remembered. A run that began earlier and whose stream was replaced is not refused."""
+
+
 def record_sink_batch(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> bool:
     """Record that this transaction writes the batch; return False if it or a later one was written before.
 
-    The first batch of a run fences all earlier runs. Raises WriterFenced for a fenced run. One look-up, one row.
+    The first batch of a run fences all earlier runs. Raises WriterFenced for a fenced run, and StreamReplaced for a run
+    that wrote to a deleted stream of this name: what it wrote there is lost. One look-up, one row.
     """
     rows = tx.execute(
         "SELECT run, turn, batch FROM sink WHERE stream_id = ? AND name = ?", (stream_id, batch.name)
     ).fetchall()
+    if not any(run == batch.run for run, _, _ in rows):
+        _begin_run(tx, stream, stream_id, batch)
     newest = max((turn for _, turn, _ in rows), default=0)
     own = next(((turn, number) for run, turn, number in rows if run == batch.run), None)
     turn, last = own if own is not None else (newest + 1, -1)
@@ -96,6 +117,26 @@ def record_sink_batch(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> 
         (stream_id, batch.name, batch.run, turn, batch.batch, batch.offsets),
     )
     return True
+
+
+def _begin_run(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> None:
+    """Remember the stream that the run of a query writes to. Raises StreamReplaced if it wrote to another one before."""
+    if not batch.run:
+        return  # not a query: whoever names the batch decides what to write again
+    key = f"{stream} {batch.name}"
+    before = find(tx, SINK_TARGET, key)
+    if before is None:
+        old = [
+            each
+            for each in keys(tx, SINK_TARGET)
+            if tx.now_ms - get(tx, SINK_TARGET, each).value.since_ms > TARGET_KEPT_MS
+        ]
+        delete_all(tx, SINK_TARGET, old)
+        create(tx, SINK_TARGET, key, SinkTarget(batch.run, stream_id, tx.now_ms))
+    elif before.value.run == batch.run and before.value.stream_id != stream_id:
+        raise StreamReplaced(stream=stream, stream_id=before.value.stream_id, current_id=stream_id)
+    else:
+        replace(tx, SINK_TARGET, before, SinkTarget(batch.run, stream_id, tx.now_ms))
 
 
 def find_sink_batch(tx: Tx, stream_id: int, name: str) -> SinkBatch | None:

@@ -21,7 +21,7 @@ from eventproc.spark.sink_commit import abort
 from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput
 from eventproc.store import faults
 from eventproc.store.chunks.index import ARROW_SUFFIX, drop_unused, put_aside
-from eventproc.store.model.errors import CorruptRecord, StreamSealed, WriterFenced
+from eventproc.store.model.errors import CorruptRecord, StreamReplaced, StreamSealed, WriterFenced
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.model.routing import position
 from eventproc.store.segments import InlineExtentCounter
@@ -289,12 +289,17 @@ def test_doctor_reports_missing_chunk_files(
     assert "1 files with events are missing" in capsys.readouterr().out
 
 
-def test_deleted_stream_forgets_its_sinks(
+def test_run_does_not_continue_in_another_stream_of_the_same_name(
     ep: BlockingEventproc, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     assert commit_batch(directory, [task(path, rows([1]))], 0)
     stream.seal()
     stream.delete()
     fresh = ep.create_stream(STREAM)
-    assert commit_batch(directory, [task(path, rows([1]))], 0)
-    assert numbers_of(events_of(fresh)) == [1]
+    for batch in (0, 1):
+        with pytest.raises(StreamReplaced):
+            commit_batch(directory, [task(path, rows([2]))], batch)
+    assert events_of(fresh) == []
+    assert commit_batch(directory, [task(path, rows([1]))], 0, run="new")
+    assert commit_batch(directory, [task(path, rows([2]))], 1, run="new")
+    assert sorted(numbers_of(events_of(fresh))) == [1, 2]

@@ -52,6 +52,39 @@ def test_event_columns_are_used_and_source_columns_are_ignored() -> None:
     assert second == {"payload": b"", "key": None, "event_time": None, "headers": None}
 
 
+def test_columns_of_kafka_are_understood() -> None:
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = pa.record_batch(
+        {
+            "key": pa.array([b"k", None]),
+            "value": pa.array([b"a", b""]),
+            "topic": ["t", "t"],
+            "headers": pa.array([[{"key": "h", "value": b"1"}], None], headers),
+        }
+    )
+    first, second = events_of(rows)
+    assert (first["payload"], first["key"], first["headers"]) == (b"a", "k", [("h", "1")])
+    assert (second["payload"], second["key"], second["headers"]) == (b"", None, None)
+    with pytest.raises(InvalidArgument, match="UTF-8"):
+        events_of(pa.record_batch({"key": pa.array([b"\xff"]), "value": ["x"]}))
+
+
+def test_value_that_is_no_payload_is_refused_unless_a_key_is_named() -> None:
+    rows = pa.record_batch({"key": ["k"], "value": [1.5]})
+    with pytest.raises(InvalidArgument, match=r'option\("key", "key"\)'):
+        columns_of(rows)
+    (event,) = events_of(rows, key="key")
+    assert (event["payload"], event["key"]) == (b'{"key":"k","value":1.5}', "k")
+
+
+def test_row_of_nulls_and_odd_texts_are_json() -> None:
+    texts = ['"\\\\', "a\nb\u2028", None, "{,"]
+    found = events_of(pa.record_batch({'a"b': texts, "n": pa.nulls(4, pa.int64())}))
+    assert [json.loads(bytes(each["payload"])) for each in found] == [  # type: ignore[call-overload]  # bytes
+        {} if each is None else {'a"b': each} for each in texts
+    ]
+
+
 def test_float32_keeps_its_digits_in_json() -> None:
     found = events_of(pa.record_batch({"a": pa.array([0.1, 1e20], pa.float32())}))
     assert [each["payload"] for each in found] == [b'{"a":0.1}', b'{"a":1e+20}']
@@ -83,7 +116,7 @@ def test_rows_without_a_payload_become_json_without_nulls() -> None:
         "high": "-Infinity",
         "day": "2013-01-01",
         "at": "1970-01-01T00:00:00.000000Z",
-        "local": "1970-01-01T00:00:00",
+        "local": "1970-01-01T00:00:00.000000",
         "price": "1.50",
         "raw": "/w==",
         "more": {"a": [1, None], "b": {"x": 1.0}},
@@ -142,7 +175,8 @@ def test_column_of_the_wrong_type_is_refused_by_name(
         ({"path": "/d"}, "stream"),
         ({"path": "/d", "stream": "nothing"}, "nothing"),
         ({"path": "/d", "stream": "_system/request"}, "_system"),
-        ({"path": "/d", "stream": "s/t", "keys": "k"}, "keys"),
+        ({"path": "/d", "stream": "s/t", "keys": "k"}, "did you mean 'key'"),
+        ({"path": "/d", "topic": "t"}, "did you mean 'stream'"),
         ({"path": "/d", "stream": "s/t", "sink": "x"}, "give both sink and batch"),
         ({"path": "/d", "stream": "s/t", "sink": "x", "batch": "-1"}, "whole number"),
         ({"path": "/d", "stream": "s/t", "sink": "x", "batch": str(2**63)}, "whole number"),
@@ -164,4 +198,5 @@ def test_batch_numbers_of_two_queries_do_not_collide() -> None:
     with pytest.raises(InvalidArgument, match="batch"):
         parse_sink_options({**options, "batch": "1"}, streaming=True, overwrite=False)
     with pytest.raises(InvalidArgument, match="append"):
-        parse_sink_options(options, streaming=True, overwrite=True)
+        parse_sink_options(options, streaming=False, overwrite=True)
+    assert parse_sink_options(options, streaming=True, overwrite=True).stream == "s/t"  # complete mode
