@@ -152,7 +152,11 @@ def _parse_singly(payloads: pa.Array, rows: JsonRows, mode: str) -> tuple[Sequen
         except MalformedPayload as why:
             row, misfits = [None] * len(values), [str(why)]
         if misfits and mode == "failfast":
-            raise CorruptRecord(key=f"payload {payload[:80]!r}", reason=f"{misfits[0]}; mode is failfast")
+            raise CorruptRecord(
+                key=f"payload {payload[:80]!r}",
+                reason=f"{misfits[0]}; mode is failfast",
+                remedy='for nulls instead set mode to "permissive", to leave it out "dropmalformed"',
+            )
         malformed.append(bool(misfits))
         for column, value in zip(values, row, strict=True):
             column.append(value)
@@ -216,7 +220,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def _matching(column: pa.Array, pattern: str) -> pa.Array:
     """Return the column if all its texts match. Raises ArrowInvalid."""
     found = pc.call_function("match_substring_regex", [column], pc.MatchSubstringOptions(pattern))
-    if not pc.all(found, min_count=0).as_py():
+    if not pc.call_function("all", [found], pc.ScalarAggregateOptions(min_count=0)).as_py():
         raise pa.ArrowInvalid("a text is not in the usual form")
     return column
 

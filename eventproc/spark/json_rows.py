@@ -1,4 +1,4 @@
-"""Rows as JSON objects: column by column with Arrow, which is ten times as fast as row by row with Python."""
+"""Rows as JSON objects: column by column with Arrow, which takes a fifth of the time of Python row by row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def as_json(rows: pa.RecordBatch) -> pa.Array:
     """Return each row as a JSON object without its null fields, as binary.
 
     Times are UTC in ISO 8601; decimals and bytes (base64) are texts, and so are NaN and infinities.
-    Cost: about 0.2 us per value; 5 us for nested values, bytes, and texts of a column with control characters.
+    Cost: about 0.5 us per value; 5 us for nested values, bytes, and texts of a column with control characters.
     """
     fields = [
         _join(pa.scalar(f"{json.dumps(name, ensure_ascii=False)}:"), _as_texts(column))
@@ -48,20 +48,19 @@ def _as_texts(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return column.cast(pa.string())
-    if pa.types.is_floating(kind) and pc.all(pc.call_function("is_finite", [column]), min_count=0).as_py():
+    if pa.types.is_floating(kind) and _all(pc.call_function("is_finite", [column])):
         return pc.call_function("replace_substring_regex", [column.cast(pa.string())], _WHOLE)
     if pa.types.is_timestamp(kind):
-        return _quoted(pc.strftime(column.cast(pa.timestamp("us", kind.tz and "UTC")), _format_of(kind)))
+        at = column.cast(pa.timestamp("us", kind.tz and "UTC"))
+        return _quoted(pc.call_function("strftime", [at], pc.StrftimeOptions(_format_of(kind))))
     if pa.types.is_date(kind) or pa.types.is_decimal(kind):
         return _quoted(column.cast(pa.string()))
-    if pa.types.is_string(kind):
-        odd = pc.call_function("match_substring_regex", [column], _CONTROL)
-        if not pc.any(odd, min_count=0).as_py():
-            for plain, escaped in (("\\", "\\\\"), ('"', '\\"')):
-                column = pc.call_function(
-                    "replace_substring", [column], pc.ReplaceSubstringOptions(plain, escaped)
-                )
-            return _quoted(column)
+    if pa.types.is_string(kind) and not _any(pc.call_function("match_substring_regex", [column], _CONTROL)):
+        for plain, escaped in (("\\", "\\\\"), ('"', '\\"')):
+            column = pc.call_function(
+                "replace_substring", [column], pc.ReplaceSubstringOptions(plain, escaped)
+            )
+        return _quoted(column)
     return pa.array(
         [
             None
@@ -71,6 +70,14 @@ def _as_texts(column: pa.Array) -> pa.Array:
         ],
         pa.string(),
     )
+
+
+def _any(found: pa.Array) -> bool:
+    return bool(pc.call_function("any", [found], pc.ScalarAggregateOptions(min_count=0)).as_py())
+
+
+def _all(found: pa.Array) -> bool:
+    return bool(pc.call_function("all", [found], pc.ScalarAggregateOptions(min_count=0)).as_py())
 
 
 def _format_of(kind: pa.DataType) -> str:

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final
-from urllib.parse import unquote, urlparse
 
 from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.errors import NotSupported
 
-LOCATION: Final = "location"
-"""What the catalog of Spark SQL makes of the option `path` of a table."""
+TABLE: Final = "provider"
+"""An option that Spark SQL adds for `CREATE TABLE`."""
+
+TABLES: Final = (
+    "CREATE TABLE with this format, because Spark gives none of a table's options to a source in Python"
+)
+VIEWS: Final = (
+    "CREATE TEMPORARY VIEW name USING eventproc OPTIONS (path '...', stream 'scope/stream'), which SELECT reads"
+    " and INSERT INTO appends to"
+)
 
 SIMILAR: Final = 0.6
 """Least similarity of a suggested name, as `difflib` measures it (0 to 1)."""
@@ -37,12 +45,12 @@ def known_options(options: Mapping[str, str], known: Iterable[str], what: str) -
     A misspelt limit that is silently ignored shows only in production, so an unknown name is refused.
 
     known: the names as documented. what: whose options they are, for the error.
-    Raises InvalidArgument, with the option that may be meant.
+    Raises InvalidArgument, with the option that may be meant; NotSupported for the options of a table.
     """
     names = {each.lower(): each for each in known}
     given = {name.lower(): value for name, value in options.items()}
-    if LOCATION in given:
-        given.setdefault("path", _path_of(given.pop(LOCATION)))
+    if TABLE in given or not given:
+        raise NotSupported(what=TABLES, remedy=f"use {VIEWS}")
     for name in sorted(given.keys() - names.keys()):
         meant = OF_OTHERS.get(name)
         if meant is None or meant.lower() not in names:
@@ -51,8 +59,3 @@ def known_options(options: Mapping[str, str], known: Iterable[str], what: str) -
         hint = f"did you mean {meant!r}?" if meant is not None else f"possible: {', '.join(names.values())}"
         raise invalid_argument("option", name, f"{what} has no such option; {hint}")
     return given
-
-
-def _path_of(location: str) -> str:
-    address = urlparse(location)
-    return unquote(address.path) if address.scheme == "file" else location

@@ -43,6 +43,9 @@ LOG = logging.getLogger("eventproc.spark")
 Offsets = Mapping[str, str]
 """A position as Spark's checkpoint stores it: {full stream name: text of a cut}, sorted by name."""
 
+TOLERATE: Final = 'give the query a new checkpoint, or set the option failOnDataLoss to "false"'
+"""What a user may do about lost events, for the texts of errors."""
+
 _ROUNDS_MAX: Final = 4
 """How often missing files are exported again before the plan fails."""
 
@@ -255,6 +258,10 @@ class Planner:
     def _lose(self, why: EventprocError) -> None:
         """Raise `why`, or log it if the query tolerates data loss."""
         if self._options.fail_on_data_loss:
+            if isinstance(why, Truncated):
+                why.remedy = f"{TOLERATE} to continue with the events behind them"
+            elif isinstance(why, StreamReplaced):
+                why.remedy = f"{TOLERATE} to read the stream of that name from its head"
             raise why
         LOG.warning("the query lost events: %s", why)
 

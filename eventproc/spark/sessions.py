@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from importlib import resources
 from typing import Final
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from eventproc.spark.ingestion.table_format import EventprocTable
@@ -16,6 +18,9 @@ from eventproc.spark.java import prepare
 from eventproc.spark.source import EventprocSource
 
 _QUIET: Final = "log4j2.properties"
+
+_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Print each exception that PySpark raises to stderr, as JSON with the stack of the JVM, beside raising it."""
 
 
 def session(*, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
@@ -43,6 +48,8 @@ def session(*, master: str = "local[*]", conf: Mapping[str, str] | None = None) 
         **({"spark.sql.shuffle.partitions": str(_cores(master))} if master.startswith("local") else {}),
         **(conf or {}),
     }
+    for each in _LOGGERS:
+        PySparkLogger.getLogger(each).setLevel(logging.CRITICAL)
     builder = SparkSession.Builder().master(master).config(map=settings)
     spark = builder.getOrCreate()
     register(spark)

@@ -97,7 +97,10 @@ def _check_stream(options: SinkOptions) -> None:
 
 def _folder_of(options: SinkOptions) -> Path:
     """Return the folder of the tasks' files. A link is resolved, so that remote executors find the same folder."""
-    return (options.path / CHUNKS_FOLDER).resolve()
+    folder = (options.path / CHUNKS_FOLDER).resolve()
+    if options.path.is_dir():
+        folder.mkdir(exist_ok=True)  # here, where the directory is: a task on another machine makes none
+    return folder
 
 
 def _write(iterator: Iterator[pa.RecordBatch], columns: EventColumns, folder: Path) -> WriterCommitMessage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from socket import gethostname
 from typing import Final
 
 import attrs
@@ -14,6 +15,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from eventproc.spark.sink_rows import EVENTS, POSITION, EventColumns
 from eventproc.store.chunks.chunk_file import ChunkWriter, sync_folders
 from eventproc.store.chunks.index import ARROW_SUFFIX, BATCH_EVENTS_MAX, SINK_FOLDER
+from eventproc.store.chunks.ingest import SHARED
 from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.model.limits import FRAME_BYTES
 
@@ -100,6 +102,8 @@ class _TaskFile:
         if (events := self._take()) is None:
             return
         if self._writer is None:
+            if not self._folder.is_dir():  # a folder made here would be one that the driver does not see
+                raise FileNotFoundError(f"{self._folder}: not found on {gethostname()}; {SHARED}")
             self._writer = ChunkWriter(self._folder / self._path, EVENTS)
         for batch in _batches(events):
             self._writer.write_batch(batch)

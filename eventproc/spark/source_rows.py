@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from socket import gethostname
 from typing import Final
 
 import attrs
@@ -25,6 +26,7 @@ from eventproc.spark.json_payloads import parse_json
 from eventproc.spark.partitioning import ChunkPartition, FileSlice
 from eventproc.spark.source_options import COLUMNS, ON_REQUEST, SourceOptions
 from eventproc.store.chunks.chunk_file import ChunkReader, ChunkRows
+from eventproc.store.chunks.ingest import SHARED
 from eventproc.store.model.argument_checks import invalid_argument
 
 TYPES: Final[Mapping[str, DataType]] = {
@@ -112,7 +114,7 @@ def read_partition(layout: RowLayout, partition: ChunkPartition) -> Iterator[pa.
     fields = pa.schema(list(schema)[: len(layout.fields)])
     makers = [_MAKERS[each] for each in layout.columns]
     for piece in partition.slices:
-        with ChunkReader(piece.path) as reader:
+        with _opened(piece) as reader:
             parts = reader.rows(offset=piece.offset, number=piece.number, start=piece.start, end=piece.end)
             for rows in parts:
                 made = [make(piece, rows) for make in makers]
@@ -122,6 +124,16 @@ def read_partition(layout: RowLayout, partition: ChunkPartition) -> Iterator[pa.
                     made, kept = [*parsed.columns, *made], parsed.kept
                 batch = pa.RecordBatch.from_arrays(made, schema=schema)
                 yield batch if kept is None else batch.take(kept)
+
+
+def _opened(piece: FileSlice) -> ChunkReader:
+    try:
+        return ChunkReader(piece.path)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{piece.path}: not found on {gethostname()}: its events are no longer held, or this machine does not"
+            f" see it; {SHARED}"
+        ) from None
 
 
 def _stamps(column: pa.Array) -> pa.Array:

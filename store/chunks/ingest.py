@@ -89,6 +89,8 @@ class SinkTarget:
 SINK_TARGET: Final = RecordKind(name="sink_target", value=SinkTarget)
 """By "scope/stream sink"."""
 
+_REMEDY: Final = "what the query wrote before is lost with it; start the query with a new checkpoint"
+
 TARGET_KEPT_MS: Final = 365 * 24 * 3600 * 1000
 """How long a sink's stream is remembered. A run that began earlier and whose stream was replaced is not refused."""
 
@@ -134,7 +136,7 @@ def _begin_run(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> None:
         delete_all(tx, SINK_TARGET, old)
         create(tx, SINK_TARGET, key, SinkTarget(batch.run, stream_id, tx.now_ms))
     elif before.value.run == batch.run and before.value.stream_id != stream_id:
-        raise StreamReplaced(stream=stream, stream_id=before.value.stream_id, current_id=stream_id)
+        raise StreamReplaced(stream=stream, stream_id=before.value.stream_id, current_id=stream_id, remedy=_REMEDY)
     else:
         replace(tx, SINK_TARGET, before, SinkTarget(batch.run, stream_id, tx.now_ms))
 
@@ -180,12 +182,19 @@ def append_files(tx: Tx, folder: Path, stream: str, stream_id: int, files: Seque
         tx.wake(("stream", stream_id))
 
 
+SHARED: Final = (
+    "restart the query, and if its tasks run on other machines, let the folder `chunks` of the directory be a shared"
+    " file system, mounted at the same path on all of them"
+)
+"""What to do about files that one process wrote and another one does not find, for the texts of errors."""
+
+
 def verify_file(path: Path, size_bytes: int) -> None:
     """Raise CorruptRecord unless the sink's file exists and has `size_bytes` bytes."""
     try:
         found = path.stat().st_size
     except FileNotFoundError:
         reason = "file not found: uncommitted sink files are removed after 24 h"
-        raise CorruptRecord(key=f"file {path} of a sink", reason=reason) from None
+        raise CorruptRecord(key=f"file {path} of a sink", reason=reason, remedy=SHARED) from None
     if found != size_bytes:
         raise CorruptRecord(key=f"file {path} of a sink", reason=f"it has {found} bytes, not {size_bytes}")

@@ -200,9 +200,10 @@ class CorruptRecord(Corrupt):
 
     key: str
     reason: str
+    remedy: str = "run `eventproc doctor` and restore a backup"
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.reason}; run `eventproc doctor` and restore a backup"
+        return f"{self.key}: {self.reason}; {self.remedy}"
 
 
 @error
@@ -422,10 +423,11 @@ class StreamReplaced(Rejected):
     stream: str
     stream_id: int
     current_id: int | None
+    remedy: str = "open it again by name"
 
     def __str__(self) -> str:
         now = f"is now stream {self.current_id}" if self.current_id is not None else "was deleted"
-        return f"{self.stream}: this belongs to stream {self.stream_id}, which {now}; open it again by name"
+        return f"{self.stream}: this belongs to stream {self.stream_id}, which {now}; {self.remedy}"
 
 
 @error
@@ -513,9 +515,12 @@ class Truncated(Rejected):
     offset: int
     head: int
     head_cut: str = ""
+    remedy: str = ""
 
     def __str__(self) -> str:
         gone = f"{self.stream}: offset {self.offset} of segment {self.segment} was truncated"
+        if self.remedy:
+            return f"{gone}; {self.remedy}"
         return f"{gone}; continue at the head, {self.head_cut}" if self.head_cut else gone
 
 

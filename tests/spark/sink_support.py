@@ -40,6 +40,7 @@ def rows(numbers: Iterable[int], *, keys: int = 7, size: int = 6) -> pa.RecordBa
 
 def task(path: Path, *batches: pa.RecordBatch, run: str = "run") -> TaskOutput:
     """Write what a task is given."""
+    (path / "chunks").mkdir(exist_ok=True)
     return write_task(batches, COLUMNS, path / "chunks", run)
 
 

@@ -57,7 +57,9 @@ def spark_rows(spark: SparkSession) -> dict[str, list[tuple[str | None, ...]]]:
 
 def our_rows(schema: str, payloads: Sequence[bytes]) -> list[tuple[str | None, ...]]:
     """Return what the option makes of payloads."""
-    kinds = to_arrow_schema(StructType.fromDDL(schema), timezone="UTC")
+    fields = StructType.fromDDL(schema)
+    assert isinstance(fields, StructType), "a list of fields"
+    kinds = to_arrow_schema(fields, timezone="UTC")
     return as_texts(parse_json(pa.array(payloads, pa.binary()), kinds).columns)
 
 

@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from eventproc.blocking import BlockingEventproc, BlockingStream
 from eventproc.cli.main import run
+from eventproc.spark.partitioning import ChunkPartition, FileSlice
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.sink_commit import abort
-from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput
+from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput, write_task
+from eventproc.spark.source_rows import RowLayout, read_partition
 from eventproc.store import faults
 from eventproc.store.chunks.index import ARROW_SUFFIX, drop_unused, put_aside
 from eventproc.store.model.errors import CorruptRecord, StreamReplaced, StreamSealed, WriterFenced
@@ -27,6 +30,7 @@ from eventproc.store.model.routing import position
 from eventproc.store.segments import InlineExtentCounter
 from eventproc.store.segments.extents import JOIN_EXTENTS_MAX
 from tests.spark.sink_support import (
+    COLUMNS,
     LARGE,
     check,
     commit_batch,
@@ -303,3 +307,18 @@ def test_run_does_not_continue_in_another_stream_of_the_same_name(
     assert commit_batch(directory, [task(path, rows([1]))], 0, run="new")
     assert commit_batch(directory, [task(path, rows([2]))], 1, run="new")
     assert sorted(numbers_of(events_of(fresh))) == [1, 2]
+
+
+def test_task_that_does_not_see_the_folder_says_what_to_share(
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
+) -> None:
+    with pytest.raises(FileNotFoundError, match="be a shared file system"):
+        write_task([rows(range(100), size=LARGE)], COLUMNS, path / "elsewhere", "run")
+    assert not (path / "elsewhere").exists()
+    lost = [_large(path, range(100))]
+    files(path)[0].unlink()
+    with pytest.raises(CorruptRecord, match="be a shared file system"):
+        commit_batch(directory, lost, 0)
+    here = FileSlice(path / "elsewhere" / "1.arrow", STREAM, 0, 0, 0, 0, 1)
+    with pytest.raises(FileNotFoundError, match="be a shared file system"):
+        list(read_partition(RowLayout(StructType(), ("payload",)), ChunkPartition([here])))

@@ -171,7 +171,8 @@ def test_column_of_the_wrong_type_is_refused_by_name(
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({}, "path"),
+        ({"stream": "s/t"}, "path"),
+        ({}, "CREATE TEMPORARY VIEW"),
         ({"path": "/d"}, "stream"),
         ({"path": "/d", "stream": "nothing"}, "nothing"),
         ({"path": "/d", "stream": "_system/request"}, "_system"),

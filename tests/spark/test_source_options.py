@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eventproc.spark.source_options import Positions, SourceOptions, parse_options
-from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.errors import InvalidArgument, NotSupported
 
 BASE = {"path": "/data", "stream": "s/t"}
 
@@ -51,7 +51,8 @@ def test_positions_of_several_streams_are_json_and_default_to_the_head() -> None
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"maxOffsetsPerTrigger": "5"}, "maxoffsetspertrigger"),
+        ({"maxOffsetsPerTrigger": "5"}, "did you mean 'maxEventsPerTrigger'"),
+        ({"minPartition": "5"}, "did you mean 'minPartitions'"),
         ({"maxEventsPerTrigger": "0"}, "maxEventsPerTrigger"),
         ({"maxEventsPerTrigger": "5", "maxBytesPerTrigger": "5"}, "maxBytesPerTrigger"),
         ({"streamPattern": "s/.*"}, "stream"),
@@ -70,7 +71,17 @@ def test_wrong_option_is_refused_by_name(given: dict[str, str], named: str) -> N
         options(**given)
 
 
-@pytest.mark.parametrize("given", [{}, {"path": "/data"}, {"path": "/d", "streamPattern": "("}])
+@pytest.mark.parametrize(
+    "given", [{"stream": "s/t"}, {"path": "/data"}, {"path": "/d", "streamPattern": "("}]
+)
 def test_path_and_stream_are_required(given: dict[str, str]) -> None:
     with pytest.raises(InvalidArgument):
+        parse_options(given)
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"provider": "eventproc", "option.stream": "s/t", "path": "file:/data"}]
+)
+def test_table_of_the_catalog_is_refused_with_the_view_to_create_instead(given: dict[str, str]) -> None:
+    with pytest.raises(NotSupported, match="CREATE TEMPORARY VIEW"):
         parse_options(given)
