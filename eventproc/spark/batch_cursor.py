@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.catalog import StoredHistory, StreamRecord
+from eventproc.store.catalog import StoredHistory, StreamRecord, unfinished_parts
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, segments_between
 from eventproc.store.model.frontier import Frontier
@@ -69,6 +69,10 @@ class BatchCursor:
     def cut(self) -> StreamCut:
         """Return the position of the cursor."""
         return StreamCut(self.stream.name, self.stream.stream_id, self.frontier.offsets())
+
+    def unread_events(self) -> int:
+        """Return how many events lie between the cursor and the tail. Cost: two look-ups per segment."""
+        return sum(each.events for each in unfinished_parts(self._tx, self.stream, self.cut()))
 
     def open(self, budget: BatchBudget) -> list[ReadableSegment]:
         """Return the segments that the batch can continue with. Each is returned once."""

@@ -13,7 +13,7 @@ import attrs
 from eventproc.spark.batch_cursor import BatchBudget, BatchCursor, advance, ranges_between
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner_directory import HoldKey, PlannerDirectory
-from eventproc.spark.source_options import Positions, PositionSpec, SourceOptions
+from eventproc.spark.source_options import SEGMENT_HEAD, SEGMENT_TAIL, Positions, PositionSpec, SourceOptions
 from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, get_stream, list_streams
 from eventproc.store.catalog.cuts import head_cut, tail_cut, time_cut
 from eventproc.store.chunks.export import ChunkExporter
@@ -80,6 +80,7 @@ class Planner:
         self._options = options
         self._directory = directory
         self._limits: dict[str, StreamCut] | None = None
+        self._planned_ms: int | None = None  # when the last batch was
 
     def position(self, places: Positions) -> dict[str, str]:
         """Return the position that the options name in every stream.
@@ -97,8 +98,14 @@ class Planner:
 
         A stream that is not in `start` was created since and is read from its head. Raises Truncated and
         StreamReplaced, unless `failOnDataLoss` is false: then reading continues at the head of the stream.
+
+        The end is `start` while there are fewer than `minEventsPerTrigger` events, up to `maxTriggerDelay` after the
+        last batch. The first batch and a frozen query do not wait.
         """
-        return self._directory.read(partial(self._next, start, budget))
+        end, tails = self._directory.read(partial(self._next, start, budget))
+        if end != start:
+            self._planned_ms = self._directory.db.clock.monotonic_ms()
+        return end, tails
 
     def plan(self, start: Offsets, end: Offsets, *, batch: str, glued: bool) -> list[list[FileSlice]]:
         """Return the file slices between two positions, in groups that are each read in order.
@@ -151,7 +158,10 @@ class Planner:
         return [get_stream(tx, name).value for name in sorted(self._options.streams)]
 
     def _position(self, places: Positions, tx: Tx) -> dict[str, str]:
-        return {each.name: str(_cut_of(tx, each, places.of(each.name))) for each in self._streams(tx)}
+        return {
+            each.name: str(_cut_of(tx, each, places.of(each.name), strict=places.strict))
+            for each in self._streams(tx)
+        }
 
     def _next(self, start: Offsets, budget: BatchBudget, tx: Tx) -> tuple[dict[str, str], dict[str, str]]:
         walks, tails = [], {}
@@ -163,8 +173,20 @@ class Planner:
             bounds = None if limit is None else limits_of(tx, stream.name, limit, frontier.held)
             walks.append(BatchCursor(tx, stream, frontier, bounds))
             tails[stream.name] = str(tail_cut(tx, stream))
+        if self._is_early(walks):
+            return dict(start), tails
         advance(walks, budget)
         return {walk.stream.name: str(walk.cut()) for walk in walks}, tails
+
+    def _is_early(self, walks: Sequence[BatchCursor]) -> bool:
+        """Return whether the next batch should wait for more events."""
+        least = self._options.events_min
+        if least is None or self._limits is not None or self._planned_ms is None:
+            return False
+        waited_ms = self._directory.db.clock.monotonic_ms() - self._planned_ms
+        if waited_ms >= self._options.trigger_delay_ms:
+            return False
+        return sum(walk.unread_events() for walk in walks) < least
 
     def _read_on(self, tx: Tx, start: Offsets) -> list[StreamRecord]:
         """Return the streams to continue with. A stream of `start` that no longer exists counts as data loss."""
@@ -332,16 +354,34 @@ def plan_key(start: str | None, end: str, glued: bool) -> str:
     return f"{start or 'earliest'} -> {end}{'' if glued else ' split'}"
 
 
-def _cut_of(tx: Tx, stream: StreamRecord, place: PositionSpec) -> StreamCut:
+def _cut_of(tx: Tx, stream: StreamRecord, place: PositionSpec, *, strict: bool) -> StreamCut:
     if place == "earliest":
         return head_cut(tx, stream)
     if place == "latest":
         return tail_cut(tx, stream)
     if isinstance(place, int):
-        return time_cut(tx, stream, place)
-    cut = StreamCut.parse(place, stream.name)
+        cut = time_cut(tx, stream, place)
+        if strict and cut == tail_cut(tx, stream):
+            reason = (
+                f"{stream.name} has no event at or after it, and startingOffsetsByTimestampStrategy is error"
+            )
+            raise invalid_argument("starting time in ms", place, reason)
+        return cut
+    if isinstance(place, Mapping):
+        offsets = {segment: _offset_of(tx, stream, segment, at) for segment, at in place.items()}
+        cut = StreamCut(stream.name, stream.stream_id, offsets)
+    else:
+        cut = StreamCut.parse(place, stream.name)
     frontier_at(tx, stream, cut)
     return cut
+
+
+def _offset_of(tx: Tx, stream: StreamRecord, segment: SegmentId, at: int) -> int:
+    """Return an offset of a segment, or that of its head or tail. Raises NotFound."""
+    state = segment_state(tx, stream.stream_id, segment)
+    if state is None:
+        raise NotFound(kind="segment", name=f"{format_segment(segment)} of {stream.name}")
+    return {SEGMENT_HEAD: state.head, SEGMENT_TAIL: state.tail}.get(at, at)
 
 
 def _check_range(tx: Tx, stream: StreamRecord, wanted: HeldRange) -> None:

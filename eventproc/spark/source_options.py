@@ -16,9 +16,10 @@ from typing import Final, Literal, TypeAlias
 import attrs
 
 from eventproc.spark.option_names import known_options
-from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.argument_checks import check_int, invalid_argument
 from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.errors import InvalidArgument, InvalidCut
+from eventproc.store.model.errors import EventprocError, InvalidArgument, InvalidCut
+from eventproc.store.model.ids import SegmentId, parse_segment
 from eventproc.store.model.names import StreamName
 from eventproc.store.segments.holds import HOLD_MS
 
@@ -37,12 +38,26 @@ USUAL_COLUMNS: Final = tuple(each for each in COLUMNS if each not in ON_REQUEST)
 MODES: Final = ("permissive", "dropmalformed", "failfast")
 """What becomes of a malformed payload: nulls where it does not fit, no row, or the end of the query."""
 
-PositionSpec: TypeAlias = Literal["earliest", "latest"] | int | str
-"""Where to begin or end in a stream: "earliest", "latest", a time in ms, or the text of a cut."""
+PositionSpec: TypeAlias = Literal["earliest", "latest"] | int | str | Mapping[SegmentId, int]
+"""Where to begin or end in a stream: "earliest", "latest", a time in ms, the text of a cut, or an offset for each
+segment of a cut, where SEGMENT_HEAD and SEGMENT_TAIL stand for its ends."""
+
+SEGMENT_HEAD: Final = -2
+"""In offsets by segment: its first readable event; as in Kafka's source."""
+
+SEGMENT_TAIL: Final = -1
+"""In offsets by segment: behind its last event; as in Kafka's source."""
+
+TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
+"""How long a batch waits for `minEventsPerTrigger`, unless `maxTriggerDelay` says otherwise; as in Kafka's source."""
+
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION: Final = re.compile(r"([0-9]+) *([a-z]*)", re.ASCII)
 
 _NAMES: Final = (
     *("path", "stream", "streamPattern", "columns", "includeHeaders", "schema", "mode"),
-    *("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp"),
+    *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestampStrategy"),
+    *("endingOffsets", "endingTimestamp", "minEventsPerTrigger", "maxTriggerDelay"),
     *("maxEventsPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "holdMs"),
 )
 _CUT: Final = re.compile(r"[0-9]+:[0-9.]+=")
@@ -50,10 +65,14 @@ _CUT: Final = re.compile(r"[0-9]+:[0-9.]+=")
 
 @attrs.frozen
 class Positions:
-    """Start or end positions: `own` by stream, and `default` for every other stream."""
+    """Start or end positions: `own` by stream, and `default` for every other stream.
+
+    strict: whether a time without an event at or after it is an error, and not the tail.
+    """
 
     default: PositionSpec
     own: Mapping[str, PositionSpec] = attrs.field(factory=dict)
+    strict: bool = False
 
     def of(self, stream: str) -> PositionSpec:
         """Return the position for `stream`."""
@@ -72,6 +91,8 @@ class SourceOptions:
     mode: str = "permissive"
     starting: Positions | None = None
     ending: Positions | None = None
+    events_min: int | None = None
+    trigger_delay_ms: int = TRIGGER_DELAY_MS
     events_max: int | None = None
     bytes_max: int | None = None
     partitions_min: int | None = None
@@ -102,8 +123,10 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         columns=_columns_of(given),
         schema=given.get("schema"),
         mode=_one_of(given, "mode", MODES, "permissive"),
-        starting=_positions_of(given, "startingOffsets", "startingTimestamp", streams),
+        starting=_strict(given, _positions_of(given, "startingOffsets", "startingTimestamp", streams)),
         ending=_positions_of(given, "endingOffsets", "endingTimestamp", streams),
+        events_min=_events_min_of(given, events_max),
+        trigger_delay_ms=_duration_of(given, "maxTriggerDelay", TRIGGER_DELAY_MS),
         events_max=events_max,
         bytes_max=bytes_max,
         partitions_min=_int_of(given, "minPartitions"),
@@ -122,6 +145,32 @@ def _int_of(given: Mapping[str, str], name: str) -> int | None:
     if number < 1:
         raise invalid_argument(f"option {name}", text, "it must be a whole number, at least 1")
     return number
+
+
+def _events_min_of(given: Mapping[str, str], events_max: int | None) -> int | None:
+    found = _int_of(given, "minEventsPerTrigger")
+    if found is None and "maxtriggerdelay" in given:
+        reason = "it bounds the wait for minEventsPerTrigger, which is missing"
+        raise invalid_argument("option maxTriggerDelay", given["maxtriggerdelay"], reason)
+    if found is not None and events_max is not None and found > events_max:
+        reason = f"it must be at most maxEventsPerTrigger, {events_max}"
+        raise invalid_argument("option minEventsPerTrigger", str(found), reason)
+    return found
+
+
+def _duration_of(given: Mapping[str, str], name: str, default_ms: int) -> int:
+    if (text := given.get(name.lower())) is None:
+        return default_ms
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None or (unit := found[2] or "ms") not in _UNITS_MS:
+        raise invalid_argument(f"option {name}", text, "it must be a time such as 500ms, 30s, 15m or 1h")
+    return int(found[1]) * _UNITS_MS[unit]
+
+
+def _strict(given: Mapping[str, str], positions: Positions | None) -> Positions | None:
+    name = "startingOffsetsByTimestampStrategy"
+    strict = _one_of(given, name, ("error", "latest"), "latest") == "error"
+    return attrs.evolve(positions, strict=True) if strict and positions is not None else positions
 
 
 def _one_of(given: Mapping[str, str], name: str, known: Sequence[str], default: str) -> str:
@@ -176,8 +225,24 @@ def _positions_of(
     for stream, place in found.items():
         if streams and stream not in streams:
             raise invalid_argument(f"option {offsets}", stream, "the query does not read that stream")
-        own[stream] = _place_of(offsets, str(place), stream)
+        own[stream] = (
+            _offsets_of(offsets, stream, place)
+            if isinstance(place, dict)
+            else _place_of(offsets, str(place), stream)
+        )
     return Positions("earliest" if offsets == "startingOffsets" else "latest", own)
+
+
+def _offsets_of(option: str, stream: str, given: Mapping[str, object]) -> Mapping[SegmentId, int]:
+    found = {}
+    for name, offset in given.items():
+        what = f"option {option}, segment {name} of {stream}"
+        try:
+            segment = parse_segment(name)
+        except EventprocError:
+            raise invalid_argument(what, name, "it must be a segment, such as 0.0") from None
+        found[segment] = check_int(what, offset, least=SEGMENT_HEAD)
+    return found
 
 
 def _place_of(option: str, text: str, stream: str | None) -> PositionSpec:

@@ -16,11 +16,11 @@ from eventproc.spark.batch_cursor import BatchBudget
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner import Planner
 from eventproc.spark.planner_directory import PlannerDirectory
-from eventproc.spark.source_options import Positions, parse_options
+from eventproc.spark.source_options import SEGMENT_HEAD, SEGMENT_TAIL, Positions, parse_options
 from eventproc.store.chunks.offload import OffloadLimits
 from eventproc.store.database import Tx
 from eventproc.store.faults import Died
-from eventproc.store.model.errors import EventprocError, StreamReplaced, Truncated
+from eventproc.store.model.errors import EventprocError, InvalidArgument, StreamReplaced, Truncated
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.streams.offload import offload
 from tests.spark.support import STREAM, ReadEvent, files, free, growing, read_slices, write
@@ -157,6 +157,61 @@ def test_positions_are_ends_times_and_cuts(
     assert sorted(event.payload for event in events_of(groups)) == [b"%06d" % each for each in range(5, 9)]
     assert reading.position(Positions(0)) == reading.position(EARLIEST)
     assert reading.position(Positions(2**50)) == reading.position(LATEST)
+
+
+def test_positions_by_segment_name_all_segments_of_a_cut(
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
+) -> None:
+    write(stream, range(20))
+    first, second = (each.id for each in stream.segments())
+    reading = planner(directory, path)
+    head, tail = reading.position(EARLIEST), reading.position(LATEST)
+    assert reading.position(Positions({first: SEGMENT_HEAD, second: 0})) == head
+    assert reading.position(Positions({first: SEGMENT_TAIL, second: SEGMENT_TAIL})) == tail
+    half = reading.position(Positions({first: SEGMENT_TAIL, second: SEGMENT_HEAD}))
+    groups = reading.plan(half, tail, batch="", glued=False)
+    assert {event.segment for event in events_of(groups)} == {second}
+    for wrong, named in (({first: 0}, "cover"), ({first: 1, second: 0}, "event"), ({first: 0, 77: 0}, "77")):
+        with pytest.raises(EventprocError, match=named):
+            reading.position(Positions(wrong))
+
+
+def test_time_without_later_events_is_the_tail_or_an_error(
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
+) -> None:
+    write(stream, range(3))
+    given = {"startingTimestamp": str(2**50)}
+    for strategy in ("latest", "error"):
+        options = {**given, "startingOffsetsByTimestampStrategy": strategy}
+        places = parse_options({"path": str(path), "stream": STREAM, **options}).starting
+        assert places is not None
+        reading = planner(directory, path, **options)
+        if strategy == "latest":
+            assert reading.position(places) == reading.position(LATEST)
+        else:
+            with pytest.raises(InvalidArgument, match="no event at or after it"):
+                reading.position(places)
+
+
+def test_batch_waits_for_its_least_number_of_events_up_to_the_delay(
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
+) -> None:
+    write(stream, range(3))
+    waiting = planner(directory, path, minEventsPerTrigger="10")
+    eager = planner(directory, path, minEventsPerTrigger="10", maxTriggerDelay="0s")
+    start = waiting.position(EARLIEST)
+    first, _ = waiting.next_position(start, NO_LIMIT)
+    assert first != start, "the first batch does not wait"
+    eager.next_position(start, NO_LIMIT)
+    write(stream, range(3, 9))
+    end, tails = waiting.next_position(first, NO_LIMIT)
+    assert (end, tails) == (first, waiting.position(LATEST))
+    assert eager.next_position(first, NO_LIMIT)[0] == tails
+    write(stream, range(9, 13))
+    assert waiting.next_position(first, NO_LIMIT)[0] == waiting.position(LATEST)
+    write(stream, range(13, 14))
+    waiting.freeze(waiting.position(LATEST))
+    assert waiting.next_position(tails, NO_LIMIT)[0] == waiting.position(LATEST), "it ends with what is there"
 
 
 def test_frozen_query_reads_no_later_events(
