@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups hunt-queries torture torture-ingestion mutants check fmt docs bench bench-quick clean
+.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups hunt-queries torture torture-ingestion torture-spark mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -52,6 +52,9 @@ torture: setup ## four instances on 200 streams, killed, suspended and disturbed
 
 torture-ingestion: setup ## flights through a supervisor; KILLS=20 workers are killed, and hosts; ARGS="SEED"
 	$(BIN)/python -m tests.spark.ingestion_kills $(KILLS) $(ARGS)
+
+torture-spark: setup ## flights through Spark's source and sink, batch and streaming, three drivers killed; ARGS=FLIGHTS
+	$(BIN)/python -m tests.spark.flights_kills $(ARGS)
 
 hunt-groups: setup ## a thousand lives of the members of a group; ARGS="--hunt 500" for longer
 	$(PYTEST) --hunt 50 $(ARGS) tests/groups/test_membership_simulation.py

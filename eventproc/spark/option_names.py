@@ -13,7 +13,7 @@ TABLE: Final = "provider"
 """An option that Spark SQL adds for `CREATE TABLE`."""
 
 TABLES: Final = (
-    "CREATE TABLE with this format, because Spark gives none of a table's options to a source in Python"
+    "a table of this format (CREATE TABLE), whose options Spark does not give to a source in Python"
 )
 VIEWS: Final = (
     "CREATE TEMPORARY VIEW name USING eventproc OPTIONS (path '...', stream 'scope/stream'), which SELECT reads"

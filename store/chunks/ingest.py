@@ -124,7 +124,7 @@ def record_sink_batch(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> 
 def _begin_run(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> None:
     """Remember the stream that the run of a query writes to. Raises StreamReplaced if it wrote to another one before."""
     if not batch.run:
-        return  # not a query: whoever names the batch decides what to write again
+        return  # not a query: the caller numbers its batches
     key = f"{stream} {batch.name}"
     before = find(tx, SINK_TARGET, key)
     if before is None:
@@ -136,7 +136,9 @@ def _begin_run(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> None:
         delete_all(tx, SINK_TARGET, old)
         create(tx, SINK_TARGET, key, SinkTarget(batch.run, stream_id, tx.now_ms))
     elif before.value.run == batch.run and before.value.stream_id != stream_id:
-        raise StreamReplaced(stream=stream, stream_id=before.value.stream_id, current_id=stream_id, remedy=_REMEDY)
+        raise StreamReplaced(
+            stream=stream, stream_id=before.value.stream_id, current_id=stream_id, remedy=_REMEDY
+        )
     else:
         replace(tx, SINK_TARGET, before, SinkTarget(batch.run, stream_id, tx.now_ms))
 
