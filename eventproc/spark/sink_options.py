@@ -15,8 +15,11 @@ from eventproc.store.model.names import StreamName
 SINK_NAME_CHARS_MAX: Final = 200
 """Longest name of a sink, in characters: it is a key in the database."""
 
-_BATCH: Final = ("path", "stream", "key", "eventTime", "sink", "batch")
-_STREAMING: Final = (*_BATCH[:-1], "checkpointLocation", "queryName")
+_COMMON: Final = ("path", "stream", "key", "eventTime", "sink")
+_STREAMING: Final = (*_COMMON, "checkpointLocation", "queryName")
+
+_BATCH: Final = (*_COMMON, "batch", "columns", "schema")
+"""The last two are those of the source: a view of Spark SQL has one set of options for reading and writing."""
 
 
 @attrs.frozen(kw_only=True)

@@ -122,7 +122,7 @@ def record_sink_batch(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> 
 
 
 def _begin_run(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> None:
-    """Remember the stream that the run of a query writes to. Raises StreamReplaced if it wrote to another one before."""
+    """Remember the stream that a run of a query writes to. Raises StreamReplaced if it wrote to another one before."""
     if not batch.run:
         return  # not a query: the caller numbers its batches
     key = f"{stream} {batch.name}"

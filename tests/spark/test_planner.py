@@ -21,6 +21,7 @@ from eventproc.store.chunks.offload import OffloadLimits
 from eventproc.store.database import Tx
 from eventproc.store.faults import Died
 from eventproc.store.model.errors import EventprocError, InvalidArgument, StreamReplaced, Truncated
+from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.streams.offload import offload
 from tests.spark.support import STREAM, ReadEvent, files, free, growing, read_slices, write
@@ -171,7 +172,8 @@ def test_positions_by_segment_name_all_segments_of_a_cut(
     half = reading.position(Positions({first: SEGMENT_TAIL, second: SEGMENT_HEAD}))
     groups = reading.plan(half, tail, batch="", glued=False)
     assert {event.segment for event in events_of(groups)} == {second}
-    for wrong, named in (({first: 0}, "cover"), ({first: 1, second: 0}, "event"), ({first: 0, 77: 0}, "77")):
+    inside: dict[SegmentId, int] = {first: 1, second: 0}
+    for wrong, named in (({first: 0}, "cover"), (inside, "event"), ({first: 0, SegmentId(77): 0}, "77")):
         with pytest.raises(EventprocError, match=named):
             reading.position(Positions(wrong))
 

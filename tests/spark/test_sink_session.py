@@ -85,3 +85,18 @@ def test_unwritable_stream_is_refused_before_the_job_starts(
         with pytest.raises(PySparkException, match=named):
             save(spark.range(1), path, **options)
     assert events_of(stream) == []
+
+
+def test_view_in_sql_reads_a_stream_and_appends_to_it(
+    spark: SparkSession, stream: BlockingStream, path: Path
+) -> None:
+    options = f"OPTIONS (path '{path}', stream '{STREAM}', columns 'payload,key')"
+    with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE events USING eventproc {options}")
+    spark.sql(f"CREATE TEMPORARY VIEW events USING eventproc {options}")
+    try:
+        spark.sql("INSERT INTO events VALUES (CAST('1' AS BINARY), 'a'), (CAST('2' AS BINARY), 'b')")
+        found = spark.sql("SELECT key, CAST(payload AS STRING) AS text FROM events ORDER BY key").collect()
+    finally:
+        spark.sql("DROP VIEW events")
+    assert [tuple(row) for row in found] == [("a", "1"), ("b", "2")]
