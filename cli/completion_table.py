@@ -22,6 +22,7 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             [
                 ("argument", "directory", False),
                 ("--durability", "fsync|os", False),
+                ("--chunks", "file", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),

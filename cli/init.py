@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from eventproc.cli import session
@@ -14,6 +16,7 @@ from eventproc.cli.options import (
     use_directory,
 )
 from eventproc.cli.output.tables import show_done
+from eventproc.store.segments.chunks_link import check_chunks_folder, link_chunks_folder
 
 
 @click.command(cls=Command)
@@ -23,22 +26,35 @@ from eventproc.cli.output.tables import show_done
     type=click.Choice(["fsync", "os"]),
     help="What an acknowledged write survives: power loss (fsync, the default), or the death of processes (os).",
 )
+@click.option(
+    "--chunks",
+    type=click.Path(file_okay=False),
+    help="A new or empty folder for the files of Spark and of moved events: shared by the machines of a cluster.",
+)
 @output_option()
 @pass_settings
-def init(settings: Settings, argument: str | None, durability: str | None, output: str) -> None:
+def init(
+    settings: Settings, argument: str | None, durability: str | None, chunks: str | None, output: str
+) -> None:
     """Create the directory DIR for streams; the current directory unless given.
 
     The directory may also be named by -C or EVENTPROC_DIR. An existing directory of eventproc is left as it is; it is
-    refused (exit code 4) if --durability names another durability than it has.
+    refused (exit code 4) if --durability names another durability than it has. With --chunks, its folder "chunks" is a
+    link: all machines must see that folder at the same path.
 
     Examples:
         eventproc init data
         eventproc init data --durability os
+        eventproc init data --chunks /mnt/shared/chunks
     """
     if argument is not None:
         use_directory(settings, argument)
-    made = session.create_directory(settings, durability)
     path = session.directory_of(settings)
+    folder = None if chunks is None else Path(chunks).absolute()
+    to_link = folder is not None and check_chunks_folder(path, folder)
+    made = session.create_directory(settings, durability)
+    if folder is not None and to_link:
+        link_chunks_folder(path, folder)
     row = {"done": "init", "target": str(path), "created": made}
     show_done(
         settings, row, output, f"{settings.directory or '.'} {'is ready' if made else 'exists already'}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -37,6 +37,10 @@ from eventproc.spark.source_rows import RowLayout, read_partition, schema_of
 if TYPE_CHECKING:
     from eventproc.spark.planner import Planner
     from eventproc.spark.planner_directory import PlannerDirectory
+
+CLEANED_MS: Final = 600_000
+"""How often a query deletes exported files that nobody needs. A lower value costs a read more often; a higher one keeps
+the files for longer if no host is there."""
 
 
 class EventprocSource(DataSource):
@@ -88,6 +92,7 @@ class EventprocReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read. The process ends soon after, so the hold lasts for `holdMs` and is not renewed."""
+        from eventproc.spark.chunk_cleanup import clean_chunks
         from eventproc.spark.planner import Planner
         from eventproc.spark.planner_directory import PlannerDirectory
 
@@ -96,6 +101,7 @@ class EventprocReader(DataSourceReader):
             start = planner.position(self._options.starting or Positions("earliest"))
             end = planner.position(self._options.ending or Positions("latest"))
             groups = planner.plan(start, end, batch="", glued=False)
+            clean_chunks(directory)
         return list(
             divide_into_partitions(groups, self._options.partitions_min or 0, self._cores)
             or [ChunkPartition(())]
@@ -118,6 +124,7 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._tails: dict[str, str] | None = None
         self._directory: PlannerDirectory | None = None
         self._planner: Planner | None = None
+        self._cleaned_ms: int | None = None
 
     def __reduce__(self) -> tuple[type[EventprocStreamReader], tuple[Any, ...]]:
         # Only what tasks need is pickled; the open directory stays in this process.
@@ -164,6 +171,7 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
         """Plan a batch. A second plan, after a crash, has the same events."""
         groups = self._open().plan(start, end, batch=_text(end), glued=True)
+        self._clean()
         return list(divide_into_partitions(groups, self._options.partitions_min or 0, self._cores))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -181,6 +189,16 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._directory is not None:
             self._directory.__exit__(None, None, None)
             self._directory = self._planner = None
+
+    def _clean(self) -> None:
+        """Delete exported files that nobody needs, now and then: no host may be there to do it."""
+        from eventproc.spark.chunk_cleanup import clean_chunks
+
+        assert self._directory is not None, "the planner has a directory"
+        now_ms = self._directory.db.clock.monotonic_ms()
+        if self._cleaned_ms is None or now_ms - self._cleaned_ms >= CLEANED_MS:
+            self._cleaned_ms = now_ms
+            clean_chunks(self._directory)
 
     def _open(self) -> Planner:
         from eventproc.spark.planner import Planner

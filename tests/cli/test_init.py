@@ -68,3 +68,18 @@ def test_init_refuses_an_empty_name(folder: Path, capsys: pytest.CaptureFixture[
     assert run(["init", ""]) == 2
     assert "the directory is empty" in capsys.readouterr().err
     assert made(folder) == []
+
+
+def test_init_places_the_chunk_files_in_an_empty_folder(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = folder / "shared"
+    for _ in range(2):
+        assert run(["init", "home", "--chunks", "shared"]) == 0
+    assert (folder / "home" / "chunks").readlink() == shared
+    (shared / "1").mkdir()
+    for name, said in (("home", "in use"), ("other", "new or empty")):
+        target = "elsewhere" if name == "home" else "shared"
+        assert run(["init", name, "--chunks", target]) == 2
+        assert said in capsys.readouterr().err
+    assert made(folder) == ["home"]

@@ -13,6 +13,7 @@ import pytest
 
 from eventproc.blocking import BlockingEventproc, BlockingStream
 from eventproc.spark.batch_cursor import BatchBudget
+from eventproc.spark.chunk_cleanup import clean_chunks
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner import Planner
 from eventproc.spark.planner_directory import PlannerDirectory
@@ -214,6 +215,26 @@ def test_batch_waits_for_its_least_number_of_events_up_to_the_delay(
     write(stream, range(13, 14))
     waiting.freeze(waiting.position(LATEST))
     assert waiting.next_position(tails, NO_LIMIT)[0] == waiting.position(LATEST), "it ends with what is there"
+
+
+def test_exported_files_are_deleted_without_a_host(
+    ep: BlockingEventproc, stream: BlockingStream, path: Path
+) -> None:
+    write(stream, range(50))
+    ep.close()
+    with PlannerDirectory(path, hold_ms=0) as directory:  # the hold ends with its transaction
+        reading = planner(directory, path)
+        reading.plan(reading.position(EARLIEST), reading.position(LATEST), batch="", glued=False)
+    with PlannerDirectory(path, hold_ms=60_000) as directory:
+        reading = planner(directory, path, columns="payload")
+        half = reading.position(EARLIEST)
+        assert len(files(path)) == 2
+        clean_chunks(directory)
+        assert {file.suffix for file in files(path)} == {".gone"}
+        groups = reading.plan(half, reading.position(LATEST), batch="", glued=False)
+        clean_chunks(directory, aside_ms=0)
+        assert {file.suffix for file in files(path)} == {".arrow"}
+        assert len(events_of(groups)) == 50, "what a plan holds stays"
 
 
 def test_frozen_query_reads_no_later_events(
