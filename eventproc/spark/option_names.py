@@ -25,12 +25,10 @@ SIMILAR: Final = 0.6
 
 OF_OTHERS: Final[Mapping[str, str]] = {
     "subscribe": "stream",
-    "assign": "segments",
     "topic": "stream",
     "subscribepattern": "streamPattern",
     "maxoffsetspertrigger": "maxEventsPerTrigger",
     "minoffsetspertrigger": "minEventsPerTrigger",
-    "maxrecordsperpartition": "maxEventsPerPartition",
     "startingoffsetsbytimestamp": "startingOffsets",
     "endingoffsetsbytimestamp": "endingOffsets",
     "controller": "path",
