@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.page import CHECKOUT, GUIDE, INSTALL, README, ROOT, SPARK, blocks, run_bash, run_page
+from tests.spark.conftest import CHEAP
 
 pytestmark = pytest.mark.subprocess
 
@@ -33,6 +34,12 @@ FLIGHTS = "data/flights.csv.xz"
 
 EVERY = 40
 """One in so many flights is read by the commands of a checkout, unless in a hunt: they read the file several times."""
+
+
+@pytest.fixture(autouse=True)
+def _java_for_a_short_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LAUNCHER_OPTS", CHEAP)
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", CHEAP)
 
 
 @pytest.fixture
@@ -89,11 +96,13 @@ def test_the_commands_of_a_checkout_run(checkout: Path, times: int) -> None:
 
 @pytest.mark.spark
 def test_the_commands_that_need_spark_run(checkout: Path) -> None:
-    commands = commands_of(SPARK)
-    assert len(commands) == 2, "the second command runs the pipeline of the first again, in the same folder"
-    for command in commands:
-        assert command.startswith("make example")
-        run_bash(command, checkout)
+    both, again = commands_of(SPARK)
+    assert both.split()[:2] == again.split()[:2] == ["make", "example"]
+    printed = run_bash(both, checkout)
+    for expected in ("killed worker", "2 groups, 4 tasks", "rows, equal to the direct computation"):
+        assert expected in printed
+    run_bash(again, checkout)  # runs the pipeline of the first again, in the same folder
+    assert (checkout / "delays.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_is_installed_is_installed_by_a_test_of_the_package() -> None:
