@@ -100,3 +100,20 @@ def test_view_in_sql_reads_a_stream_and_appends_to_it(
     finally:
         spark.sql("DROP VIEW events")
     assert [tuple(row) for row in found] == [("a", "1"), ("b", "2")]
+
+
+def test_query_in_complete_mode_appends_each_result(
+    spark: SparkSession, stream: BlockingStream, copy: BlockingStream, path: Path, tmp_path: Path
+) -> None:
+    for numbers in (range(3), range(3, 5)):
+        write(stream, numbers, keys=1)
+        reading = spark.readStream.format("eventproc").options(stream=STREAM, startingOffsets="earliest")
+        counts = reading.load(str(path)).groupBy("key").count()
+        writing = (
+            counts.writeStream.format("eventproc").outputMode("complete").options(stream=COPY, key="key")
+        )
+        writing = writing.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
+            availableNow=True
+        )
+        assert writing.start(str(path)).awaitTermination(120), "the query did not end"
+    assert [json.loads(each.payload)["count"] for each in events_of(copy)] == [3, 5]
