@@ -965,12 +965,91 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             [
                 ("apps", "", True),
                 ("--listen", "", False),
+                ("--advertise", "", False),
                 ("--controller-port", "", False),
                 ("--segment-store-port", "", False),
                 ("--rest", "", False),
+                ("--certificate", "file", False),
+                ("--key", "file", False),
+                ("--plain", "flag", False),
                 ("--grace", "", False),
                 ("--log-level", "debug|info|warning|error", False),
                 ("--log-format", "text|json", False),
+            ],
+        ),
+        "user": (
+            "Add users of `eventproc serve`, with their permissions, passwords and tokens.",
+            [],
+        ),
+        "user add": (
+            "Add a user, who may do nothing yet.",
+            [
+                ("name", "", False),
+                ("--no-password", "flag", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "user add-token": (
+            "Make a token for a user, and print it; it cannot be shown again.",
+            [
+                ("name", "", False),
+                ("token", "", False),
+                ("--expires-in", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "user delete": (
+            "Delete a user with its grants and tokens.",
+            [
+                ("name", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "user delete-token": (
+            "Delete a token of a user.",
+            [
+                ("name", "", False),
+                ("token", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "user describe": (
+            "Show a user with its grants, and the names of its tokens.",
+            [
+                ("name", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "user grant": (
+            "Give a user a permission on PATTERN, in place of the one that it has there.",
+            [
+                ("name", "", False),
+                ("permission", "READ|READ_UPDATE", False),
+                ("pattern", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "user list": (
+            "List the users.",
+            [
+                ("--watch", "", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "user password": (
+            "Change the password of a user, which is read as by `user add`.",
+            [
+                ("name", "", False),
+                ("--remove", "flag", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "user revoke": (
+            "Take away what `user grant` gave a user on exactly this PATTERN.",
+            [
+                ("name", "", False),
+                ("pattern", "", False),
+                ("-o --output", "table|json|jsonl", False),
             ],
         ),
         "backup": (

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,11 +21,13 @@ from eventproc.runtime import Eventproc
 from eventproc.store.tasks import first_leaf
 
 if TYPE_CHECKING:
+    from eventproc.server.access.certificates import Certificates
     from eventproc.server.endpoints import Addresses
 
 LOG = logging.getLogger("eventproc.run")
 
 PORT = click.IntRange(0, 65_535)
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class AddressParam(click.types.StringParamType):
@@ -45,7 +48,12 @@ class AddressParam(click.types.StringParamType):
     default="127.0.0.1",
     show_default=True,
     metavar="HOST",
-    help="Where to listen: an address that only programs of this machine reach.",
+    help="Where to listen. An address that other machines reach needs users and a certificate.",
+)
+@click.option(
+    "--advertise",
+    metavar="HOST",
+    help="Name or address of this machine that clients are given; that of --listen unless given.",
 )
 @click.option(
     "--controller-port",
@@ -67,7 +75,19 @@ class AddressParam(click.types.StringParamType):
     "--rest",
     type=AddressParam(),
     metavar="[HOST:]PORT",
-    help="Also serve REST there, to programs of this machine; port 0 takes a free one. Off unless given.",
+    help="Also serve REST there; port 0 takes a free one. Off unless given.",
+)
+@click.option(
+    "--certificate",
+    type=FILE,
+    metavar="FILE",
+    help="Encrypt all connections with this certificate (PEM); read again when the file changes.",
+)
+@click.option("--key", type=FILE, metavar="FILE", help="The private key of the certificate (PEM).")
+@click.option(
+    "--plain",
+    is_flag=True,
+    help="Let other machines connect without encryption, as behind a proxy that encrypts.",
 )
 @click.option(
     "--grace",
@@ -94,7 +114,11 @@ def serve(
     listen: str,
     controller_port: int,
     segment_store_port: int,
+    advertise: str | None,
     rest: tuple[str, int] | None,
+    certificate: Path | None,
+    key: Path | None,
+    plain: bool,
     grace: float,
     log_level: str | None,
     log_format: str | None,
@@ -107,22 +131,33 @@ def serve(
     With --rest, programs manage scopes, streams, groups, transactions and tasks over HTTP: on the paths of Pravega's
     REST, and on others; /openapi.json describes all of them.
 
-    Only programs of this machine can connect. After a signal the endpoints close first; clients continue at another
-    server of the directory, or when this one is back, without a loss or a duplicate. Everything else is as for `run`.
+    Without users, every program of this machine can connect, and no other one. With users (`eventproc user add`) a
+    caller needs credentials. Other machines can connect if there are users and a certificate.
+
+    After a signal the endpoints close first; clients continue at another server of the directory, or when this one is
+    back, without a loss or a duplicate. Everything else is as for `run`.
 
     Examples:
         eventproc serve
         eventproc serve shop.mail:app --controller-port 9091 --segment-store-port 0
         eventproc serve --rest 9091
+        eventproc serve --listen 0.0.0.0 --advertise db.example.com --certificate cert.pem --key key.pem
     """
     log = ServerLog(settings, LogOptions(log_level, log_format, None))
     try:
-        addresses = _addresses(listen, controller_port, segment_store_port, rest)
+        _verify_installed(has_rest=rest is not None)
+        from eventproc.server.endpoints import Addresses
+
+        addresses = Addresses(listen, controller_port, segment_store_port, rest, advertise)
+        certificates = _certificates(certificate, key)
         with log.importing():
             loaded = [load_app(name) for name in dict.fromkeys(apps)]
         log.install()
         server = DirectoryServer(
-            settings, loaded, grace_ms=round(grace * 1000), endpoints=lambda ep: _endpoints(ep, addresses)
+            settings,
+            loaded,
+            grace_ms=round(grace * 1000),
+            endpoints=lambda ep: _endpoints(ep, addresses, certificates, plain),
         )
         server.run(host=True)
     except ProcessorFailed:  # the log has the reason
@@ -139,33 +174,42 @@ def serve(
         raise click.exceptions.Exit(exit_code(error)) from None
 
 
-def _addresses(
-    host: str, controller_port: int, segment_store_port: int, rest: tuple[str, int] | None
-) -> Addresses:
+def _verify_installed(*, has_rest: bool) -> None:
+    """Raise ClickException if a package is missing: found out before the directory is opened."""
     try:
-        from eventproc.server.endpoints import Addresses, check_host
-
-        if rest is not None:
-            import_module("eventproc.server.rest.listener")  # found out before the directory is opened
+        import_module("eventproc.server.endpoints")
+        if has_rest:
+            import_module("eventproc.server.rest.listener")
     except ImportError as why:
         text = f"`eventproc serve` needs more packages ({why.name}): pip install 'eventproc[server]'"
         raise click.ClickException(text) from None
-    if rest is not None:
-        check_host(rest[0])
-    return Addresses(check_host(host), controller_port, segment_store_port, rest)
+
+
+def _certificates(certificate: Path | None, key: Path | None) -> Certificates | None:
+    from eventproc.server.access.certificates import CertificateFiles, Certificates
+
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise click.UsageError("--certificate and --key belong together")
+    return Certificates(CertificateFiles(certificate.absolute(), key.absolute()))
 
 
 @asynccontextmanager
-async def _endpoints(ep: Eventproc, addresses: Addresses) -> AsyncIterator[None]:
+async def _endpoints(
+    ep: Eventproc, addresses: Addresses, certificates: Certificates | None, allows_plain: bool
+) -> AsyncIterator[None]:
     from eventproc.server.endpoints import serve_endpoints
 
-    async with serve_endpoints(ep, addresses) as bound:
+    async with serve_endpoints(ep, addresses, certificates, allows_plain=allows_plain) as bound:
         if bound.rest is not None:
             host, port = bound.rest
-            LOG.info("REST: http://%s:%d/openapi.json", f"[{host}]" if ":" in host else host, port)
+            scheme = "http" if certificates is None else "https"
+            LOG.info("REST: %s://%s:%d/openapi.json", scheme, f"[{host}]" if ":" in host else host, port)
         LOG.info(
-            "clients of Pravega: controller tcp://%s:%d, segment store port %d",
-            bound.host,
+            "clients of Pravega: controller %s://%s:%d, segment store port %d",
+            "tcp" if certificates is None else "tls",
+            bound.advertised,
             bound.controller_port,
             bound.segment_store_port,
         )

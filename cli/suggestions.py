@@ -13,11 +13,13 @@ import attrs
 
 from eventproc.cli.help_texts import did_you_mean
 from eventproc.groups.operations import list_checkpoints
+from eventproc.server.access.users import USER
 from eventproc.store.catalog import get_stream, list_scopes, list_streams, stream_names
 from eventproc.store.database import Database, Tx
 from eventproc.store.groups import group_names, member_statuses, share_names
 from eventproc.store.model.errors import EventprocError, NotFound, TransactionNotFound
 from eventproc.store.model.ids import format_segment
+from eventproc.store.records import keys
 from eventproc.store.segments import segment_ids
 from eventproc.store.transactions import list_finished, list_open
 
@@ -97,6 +99,10 @@ def _known(tx: Tx, missing: NotFound) -> _Known | None:
         case "checkpoint":
             names = [each.name for each in list_checkpoints(tx, owner)]
             return _Known(names, f"eventproc group checkpoints {owner}")
+        case "user":
+            return _Known(keys(tx, USER), "eventproc user list")
+        case "grant" | "token" if owner == "user":
+            return _Known((), f"eventproc user describe {rest.partition(' ')[2]}")
         case "dead letter":
             return _Known((), f"eventproc dead-letter list {owner}")
         case "request":

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
+from functools import partial
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from stat import S_IROTH, S_IXOTH
 from typing import Final
 
 import anyio
 import attrs
+from anyio import to_thread
 from anyio.abc import SocketAttribute
 from anyio.streams.stapled import MultiListener
 
 from eventproc.cluster.segment_containers import serving_containers
 from eventproc.runtime import Eventproc
+from eventproc.server.access.authority import Authority
+from eventproc.server.access.certificates import Certificates
 from eventproc.server.controller.service import Controller
 from eventproc.server.controller.serving import serving_controller
+from eventproc.server.wire.greeting import greets, unverified_tls
 from eventproc.server.wire.listener import SegmentStore
 from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.errors import StoreUnusable
 from eventproc.store.tasks import BackgroundTasks
 
 LOG = logging.getLogger("eventproc.server")
@@ -33,30 +41,90 @@ SEGMENT_STORE_PORT: Final = 12345
 REST_CLOSE_WAIT_S: Final = 5
 """How long running calls of REST may take when the server ends."""
 
+OTHERS_MAY_ENTER: Final = S_IROTH | S_IXOTH
+"""Permissions of a directory for users of the machine that are neither its owner nor of its group."""
+
 
 @attrs.frozen
 class Addresses:
     """Where a server listens. Port 0: any free one.
 
     rest: host and port of REST; None: it is off.
+    advertised: host that clients connect to, as the controller names it; None: `host`, or localhost with certificates.
     """
 
     host: str = "127.0.0.1"
     controller_port: int = CONTROLLER_PORT
     segment_store_port: int = SEGMENT_STORE_PORT
     rest: tuple[str, int] | None = None
+    advertised: str | None = None
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Every host that is listened on."""
+        return (self.host,) if self.rest is None else (self.host, self.rest[0])
+
+    def advertised_host(self, *, has_tls: bool) -> str:
+        """Return the host that clients are given. Raises InvalidArgument if they could not connect to it."""
+        host = self.advertised
+        if host is None:
+            host = "localhost" if has_tls and is_local(self.host) else self.host
+        found = _address_of(host)
+        if found is not None and found.is_unspecified:
+            reason = "it stands for all addresses of this machine; name the one that clients use with --advertise HOST"
+            raise invalid_argument("host", host, reason)
+        if has_tls and found is not None:
+            reason = "Pravega's clients verify certificates by name; give a name of this machine with --advertise NAME"
+            raise invalid_argument("host", host, reason)
+        return host
 
 
-def check_host(host: str) -> str:
-    """Return a host that only programs of this machine reach. Raises InvalidArgument."""
+def _address_of(host: str) -> IPv4Address | IPv6Address | None:
     try:
-        is_local = host == "localhost" or ip_address(host).is_loopback
+        return ip_address(host)
     except ValueError:
-        is_local = False
-    if not is_local:
-        reason = "the endpoints have no users and no encryption yet; use 127.0.0.1, ::1 or localhost"
-        raise invalid_argument("host", host, reason)
-    return host
+        return None
+
+
+def is_local(host: str) -> bool:
+    """Return whether only programs of this machine reach a host."""
+    found = _address_of(host)
+    return host == "localhost" if found is None else found.is_loopback
+
+
+def verify_hosts(addresses: Addresses, *, has_users: bool, is_encrypted: bool) -> None:
+    """Raise InvalidArgument for a host that other machines reach, unless there are users and connections are encrypted.
+
+    is_encrypted: by certificates, or by something in front of the server that the caller vouches for.
+    """
+    for host in addresses.hosts:
+        if is_local(host):
+            continue
+        if not has_users:
+            reason = (
+                "other machines reach it, and the directory has no users; add one with `eventproc user add NAME`, "
+                "or use 127.0.0.1, ::1 or localhost"
+            )
+            raise invalid_argument("host", host, reason)
+        if not is_encrypted:
+            reason = (
+                "other machines reach it, and passwords would cross the network in plain; give --certificate and "
+                "--key, or --plain if a proxy encrypts the connections"
+            )
+            raise invalid_argument("host", host, reason)
+
+
+async def verify_private(ep: Eventproc) -> None:
+    """Raise StoreUnusable if other users of the machine can read the directory: they could make themselves tokens."""
+    if ep.path is None:
+        return
+    folder = await to_thread.run_sync(ep.path.stat)
+    if folder.st_mode & OTHERS_MAY_ENTER:
+        reason = (
+            "other users of this machine can read it, and with it the keys of tokens; close it with "
+            f"`chmod o= {ep.path}`"
+        )
+        raise StoreUnusable(path=str(ep.path), reason=reason)
 
 
 def _family(host: str) -> socket.AddressFamily:
@@ -64,40 +132,72 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 @asynccontextmanager
-async def serve_endpoints(ep: Eventproc, addresses: Addresses) -> AsyncIterator[Addresses]:
+async def serve_endpoints(
+    ep: Eventproc,
+    addresses: Addresses,
+    certificates: Certificates | None = None,
+    *,
+    allows_plain: bool = False,
+) -> AsyncIterator[Addresses]:
     """Listen while the block runs; yield the addresses with their actual ports.
+
+    Callers need credentials if the directory has users, or gets some. certificates: encrypt all connections.
+    allows_plain: other machines may connect without encryption.
 
     When the block ends, running calls of the controller and of REST may finish, for 5 s at most. Then all connections
     are closed; clients continue at another server, or at this one when it is back.
-    Raises InvalidArgument for a host that other machines reach, and OSError if a port is in use.
+    Raises InvalidArgument for a host that other machines reach without users or certificates, StoreUnusable if there
+    are users and others of this machine can read the directory, and OSError if a port is in use.
     """
-    host = check_host(addresses.host)
+    host, has_tls = addresses.host, certificates is not None
+    advertised = addresses.advertised_host(has_tls=has_tls)
+    authority = Authority(ep.db)
+    await authority.load()
+    verify_hosts(addresses, has_users=authority.is_required, is_encrypted=has_tls or allows_plain)
+    if authority.is_required:
+        await verify_private(ep)
     listener = await anyio.create_tcp_listener(local_host=host, local_port=addresses.segment_store_port)
     assert isinstance(listener, MultiListener)
     store_port = int(listener.extra(SocketAttribute.local_port))
     async with listener:
         with socket.create_server((host, addresses.controller_port), family=_family(host)) as listening:
-            own = (host, listening.getsockname()[1])
+            port = listening.getsockname()[1]
             async with (
                 BackgroundTasks() as tasks,
-                serving_containers(ep.db, (host, store_port), own) as owned,
+                serving_containers(ep.db, (advertised, store_port), (advertised, port)) as owned,
             ):
-                store = SegmentStore(ep.db, owned)
+                tasks.start_soon(authority.watch)
+                if certificates is not None:
+                    tasks.start_soon(certificates.watch)
+                answers = partial(greets, tls=unverified_tls()) if has_tls else greets
+                store = SegmentStore(ep.db, owned, authority, _context(certificates))
                 for each in listener.listeners:
                     tasks.start_soon(store.serve, each)
-                controller = Controller(ep.db, owned)
+                controller = Controller(ep.db, owned, authority, answers)
                 async with (
-                    serving_controller(controller, listening),
-                    _rest(ep, addresses.rest, store) as rest,
+                    serving_controller(controller, listening, _context(certificates, "h2")),
+                    _rest(ep, authority, addresses.rest, store, certificates) as rest,
                 ):
                     yield attrs.evolve(
-                        addresses, controller_port=own[1], segment_store_port=store_port, rest=rest
+                        addresses,
+                        controller_port=port,
+                        segment_store_port=store_port,
+                        rest=rest,
+                        advertised=advertised,
                     )
+
+
+def _context(certificates: Certificates | None, *protocols: str) -> ssl.SSLContext | None:
+    return None if certificates is None else certificates.context(*protocols)
 
 
 @asynccontextmanager
 async def _rest(
-    ep: Eventproc, address: tuple[str, int] | None, store: SegmentStore
+    ep: Eventproc,
+    authority: Authority,
+    address: tuple[str, int] | None,
+    store: SegmentStore,
+    certificates: Certificates | None,
 ) -> AsyncIterator[tuple[str, int] | None]:
     """Serve REST while the block runs, if there is an address; yield it with its actual port."""
     if address is None:
@@ -116,7 +216,10 @@ async def _rest(
         ]
 
     host, port = address
-    listener = socket.create_server((check_host(host), port), family=_family(host))
+    listener = socket.create_server((host, port), family=_family(host))
     bound = host, int(listener.getsockname()[1])
-    async with serve_rest(ep, listener, host, close_wait_s=REST_CLOSE_WAIT_S, gauges=gauges):
+    tls = _context(certificates, "h2", "http/1.1")
+    async with serve_rest(
+        ep, authority, listener, host, close_wait_s=REST_CLOSE_WAIT_S, gauges=gauges, tls=tls
+    ):
         yield bound

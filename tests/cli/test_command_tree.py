@@ -54,7 +54,7 @@ def test_every_example_is_accepted_by_its_command(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in re.findall(r"[\w-]+\.(?:arrow|csv|json|jsonl|parquet|txt|yaml)\b", line):
+    for name in re.findall(r"[\w-]+\.(?:arrow|csv|json|jsonl|parquet|pem|txt|yaml)\b", line):
         Path(name).touch()
     called: list[str] = []
     for name, command in LEAVES.items():
@@ -62,7 +62,7 @@ def test_every_example_is_accepted_by_its_command(
             monkeypatch.setattr(command, "callback", lambda name=name, **_: called.append(name))
     found = re.search(r"\beventproc [^()|]*", line)
     assert found, line
-    words = shlex.split(re.sub(r" > [\w.]+$", "", found[0]))[1:]
+    words = shlex.split(re.sub(r" [<>] [\w.]+$", "", found[0]))[1:]
     assert run(words) == 0
     assert called == [] if words[0] == "help" else len(called) == 1
 

@@ -69,6 +69,13 @@ def _sealed(cli: Cli) -> str:
     return "shop/orders"
 
 
+def _user(cli: Cli) -> str:
+    cli("user", "add", "ann", "--no-password").ok()
+    cli("user", "grant", "ann", "READ_UPDATE", "shop").ok()
+    cli("user", "add-token", "ann", "first").ok()
+    return "ann"
+
+
 def _flights(cli: Cli) -> str:
     path = cli.directory.parent / "rows.csv"
     path.write_text("tailnum,dep_delay\n" + "".join(f"N{number % 7},{number}\n" for number in range(40)))
@@ -216,6 +223,15 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "request show": (_request_id,),
         "request list": (),
         "request wait": (_request_id,),
+        "user list": (),
+        "user add": ("bob", "--no-password"),
+        "user describe": (_user,),
+        "user grant": (_user, "READ", "shop/*"),
+        "user revoke": (_user, "shop"),
+        "user password": (_user, "--remove"),
+        "user add-token": (_user, "second"),
+        "user delete-token": (_user, "first"),
+        "user delete": (_user,),
         "doctor": (),
         "backup": (_new_folder,),
         "restore": (_backup, "-C", _restored),

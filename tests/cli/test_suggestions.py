@@ -21,6 +21,7 @@ from tests.cli.test_transactions import begin
         ("processor describe shop/biling", "'shop/billing'", "eventproc group list shop"),
         ("stream split shop/orders 0.1", "'0.0'", "eventproc stream segments shop/orders"),
         ("read shop/orders --segment 0.1", "'0.0'", "eventproc stream segments shop/orders"),
+        ("user describe an", "'ann'", "eventproc user list"),
         (f"group reset {GROUP} --checkpoint nigthly", "'nightly'", f"eventproc group checkpoints {GROUP}"),
     ],
 )
@@ -28,6 +29,7 @@ def test_mistyped_name_is_answered_with_similar_ones_and_the_listing(
     billing: Cli, words: str, suggestion: str, listing: str
 ) -> None:
     billing("group", "checkpoint", GROUP, "nightly").ok()
+    billing("user", "add", "ann", "--no-password").ok()
     why = billing(*words.split()).refused(3)
     assert f"; did you mean {suggestion}" in why
     assert why.endswith(f"? `{listing}` lists what exists\n")

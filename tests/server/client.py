@@ -140,17 +140,26 @@ def raw_bytes(manager: Any, stream: str) -> None:
     say(refused(lambda: late.readinto(part)))
 
 
+def forbidden(manager: Any, stream: str) -> None:
+    """Try what its user may not do."""
+    say(refused(lambda: manager.create_scope("mine")))
+    say(refused(lambda: manager.create_stream("s", "mine", 1)))
+    say(refused(lambda: manager.seal_stream("s", stream)))
+
+
 def _shown(data: bytes) -> str:
     return data.decode() if len(data) < 100 else f"{len(data)} bytes"
 
 
-SCENARIOS = {each.__name__: each for each in (manage, write, large, transactions, read, raw_bytes)}
+SCENARIOS = {each.__name__: each for each in (manage, write, large, transactions, read, raw_bytes, forbidden)}
 
 if __name__ == "__main__":
     scenario, port, *rest = sys.argv[1:]
     faulthandler.dump_traceback_later(
         PATIENCE_S, exit=True
     )  # nothing else ends a call that waits without end
-    SCENARIOS[scenario](pravega_client.StreamManager(f"tcp://127.0.0.1:{port}"), *rest)
+    has_tls, has_users = (f"pravega_client_{name}" in os.environ for name in ("tls_cert_path", "auth_method"))
+    uri = f"tls://localhost:{port}" if has_tls else f"tcp://127.0.0.1:{port}"
+    SCENARIOS[scenario](pravega_client.StreamManager(uri, has_users, has_tls), *rest)
     sys.stdout.flush()
     os._exit(0)

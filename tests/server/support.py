@@ -7,18 +7,24 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from eventproc.testing.crash import PATIENCE_S, environment
 from tests.support.child_process import REPOSITORY
 
-_PORTS = re.compile(r"controller tcp://[^:]*:(\d+), segment store port (\d+)")
-_REST = re.compile(r"REST: (http://[^/]*)/openapi.json")
+_PORTS = re.compile(r"controller (?:tcp|tls)://[^:]*:(\d+), segment store port (\d+)")
+_REST = re.compile(r"REST: (https?://[^/]*)/openapi.json")
 
 _SAID = "> "
+
+PREFIX = "pravega_client_"
+"""Begins the variables of the environment that the client reads."""
+
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 class ServerProcess:
@@ -27,8 +33,10 @@ class ServerProcess:
     port: of its controller. rest: address of REST, if it was asked for.
     """
 
-    def __init__(self, directory: Path, *, ports: tuple[int, int] = (0, 0), rest: bool = False) -> None:
-        options = ["--controller-port", str(ports[0]), "--segment-store-port", str(ports[1])]
+    def __init__(
+        self, directory: Path, *more: str, ports: tuple[int, int] = (0, 0), rest: bool = False
+    ) -> None:
+        options = ["--controller-port", str(ports[0]), "--segment-store-port", str(ports[1]), *more]
         options += ["--rest", "0"] if rest else []
         self.rest = ""
         self._process = subprocess.Popen(
@@ -67,15 +75,17 @@ class ServerProcess:
 
 
 class ClientProcess:
-    """A scenario of `tests.server.client`; killed at the end of its block."""
+    """A scenario of `tests.server.client`; killed at the end of its block. settings: of the client, by name."""
 
-    def __init__(self, port: int, scenario: str, *arguments: object) -> None:
+    def __init__(
+        self, port: int, scenario: str, *arguments: object, settings: Mapping[str, str] = NO_SETTINGS
+    ) -> None:
         command = [sys.executable, "-m", "tests.server.client", scenario, str(port), *map(str, arguments)]
         self._errors = TemporaryFile()  # noqa: SIM115  # closed at the end of the block
         self._process = subprocess.Popen(
             command,
             cwd=REPOSITORY,
-            env=environment(),
+            env={**environment(), **{f"{PREFIX}{name}": value for name, value in settings.items()}},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -112,7 +122,9 @@ class ClientProcess:
         self._process.stdin.flush()
 
 
-def run_client(port: int, scenario: str, *arguments: object, lines: int) -> list[Any]:
+def run_client(
+    port: int, scenario: str, *arguments: object, lines: int, settings: Mapping[str, str] = NO_SETTINGS
+) -> list[Any]:
     """Run a scenario to its end, and return what it says."""
-    with ClientProcess(port, scenario, *arguments) as client:
+    with ClientProcess(port, scenario, *arguments, settings=settings) as client:
         return [client.hear() for _ in range(lines)]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import eventproc
 from eventproc.cluster.segment_containers import ContainerServer, SegmentContainers
 from eventproc.runtime import Eventproc
+from eventproc.server.access.authority import TRUSTED, Authority
 from eventproc.server.controller import catalog_calls
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.conversions import (
@@ -27,7 +28,6 @@ from eventproc.server.controller.conversions import (
     txn_message,
 )
 from eventproc.server.controller.service import SERVICE, Controller, status_of
-from eventproc.server.endpoints import check_host
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database
 from eventproc.store.model.errors import InvalidArgument, InvalidCut, LockHeld, NotFound, StreamSealed
@@ -85,10 +85,10 @@ MESSAGES = st.builds(
 
 def controller_of(ep: Eventproc) -> Controller:
     server = ContainerServer(ep.db.instance_id, ("127.0.0.1", 1), ("127.0.0.1", 2))
-    return Controller(ep.db, SegmentContainers(ep.db, server))
+    return Controller(ep.db, SegmentContainers(ep.db, server), Authority(ep.db))
 
 
-def call(ep: Eventproc, name: str) -> Callable[[Any], Awaitable[Any]]:
+def call(ep: Eventproc, name: str) -> Callable[..., Awaitable[Any]]:
     found = controller_of(ep).rules[name].call
     assert found is not None, f"{name} is not served"
     return found
@@ -265,9 +265,11 @@ async def test_listings_end_with_an_empty_page() -> None:
     async with eventproc.open_memory() as ep:
         for name in ("a", "b"):
             await ep.create_scope(name)
-        first = await call(ep, "listScopes")(pb.ScopesRequest())
+        first = await call(ep, "listScopes")(pb.ScopesRequest(), TRUSTED)
         assert list(first.scopes) == ["a", "b"]
-        last = await call(ep, "listScopes")(pb.ScopesRequest(continuationToken=first.continuationToken))
+        last = await call(ep, "listScopes")(
+            pb.ScopesRequest(continuationToken=first.continuationToken), TRUSTED
+        )
         assert not last.scopes
         assert last.HasField("continuationToken")
 
@@ -291,12 +293,6 @@ def test_errors_have_the_codes_that_make_clients_stop_or_repeat() -> None:
     assert status_of(NotFound(kind="stream", name="s/t")) is Status.NOT_FOUND
     assert status_of(StreamSealed(stream="s/t")) is Status.INVALID_ARGUMENT
     assert issubclass(LockHeld, Exception)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.1", "example.org", "::"])
-def test_only_hosts_of_this_machine_are_listened_on(host: str) -> None:
-    with pytest.raises(InvalidArgument, match="host"):
-        check_host(host)
 
 
 @pytest.mark.subprocess

@@ -19,6 +19,7 @@ from eventproc.cluster.segment_containers import (
     read_containers,
     serving_containers,
 )
+from eventproc.server.access.authority import Authority
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.service import Controller
 from eventproc.server.wire import commands as c
@@ -183,7 +184,7 @@ def test_the_controller_leads_to_the_owner_that_lives_and_to_itself_for_tables(
         async with SimulatedWorld(seed=runtime.seed) as world:
             serving = Serving(world)
             first, second = await serving.start(), await serving.start()
-            controller = Controller(first.ep.db, serving.known["i1"], serving.answers)
+            controller = Controller(first.ep.db, serving.known["i1"], Authority(first.ep.db), serving.answers)
             ask = partial(stores_of, controller, "t")
             assert await ask() == {1, 2}
             assert await stores_of(controller, "g_kvtable") == {1}

@@ -14,6 +14,7 @@ import pytest
 
 import eventproc
 from eventproc.runtime import Eventproc
+from eventproc.server.access.authority import Authority
 from eventproc.server.rest.listener import serve_rest
 from eventproc.store.clock import SystemClock, new_id
 from eventproc.testing.crash import PATIENCE_S
@@ -355,7 +356,7 @@ async def test_calls_that_run_too_long_are_refused_when_the_server_ends(tmp_path
         async with (
             httpx.AsyncClient(base_url=base, timeout=PATIENCE_S, trust_env=False) as http,
             anyio.create_task_group() as tasks,
-            serve_rest(ep, listener, "127.0.0.1", close_wait_s=0.05),
+            serve_rest(ep, Authority(ep.db), listener, "127.0.0.1", close_wait_s=0.05),
         ):
             tasks.start_soon(wait_long, http)
             await eventually(ep, is_recorded)

@@ -12,6 +12,7 @@ from anyio.streams.stapled import StapledObjectStream
 
 from eventproc.cluster.segment_containers import SegmentContainers, serving_containers
 from eventproc.runtime import Eventproc
+from eventproc.server.access.authority import Authority
 from eventproc.server.wire import commands as c
 from eventproc.server.wire.channel import Channel, MemoryBudget
 from eventproc.server.wire.codec import FRAME_HEAD, MESSAGES, Message
@@ -78,11 +79,15 @@ class WirePeer:
 
 @asynccontextmanager
 async def connected(
-    ep: Eventproc, budget: MemoryBudget | None = None, *, containers: SegmentContainers | None = None
+    ep: Eventproc,
+    budget: MemoryBudget | None = None,
+    *,
+    containers: SegmentContainers | None = None,
+    authority: Authority | None = None,
 ) -> AsyncIterator[WirePeer]:
     """Yield a peer that has said hello to a connection of its own.
 
-    containers: what the server knows of them; None: it owns all.
+    containers: what the server knows of them; None: it owns all. authority: None: it asks for no tokens.
     """
     to_server, from_peer = anyio.create_memory_object_stream[bytes](100)
     to_peer, from_server = anyio.create_memory_object_stream[bytes](0)
@@ -93,7 +98,7 @@ async def connected(
     async def serve(known: SegmentContainers) -> None:
         async with theirs:
             try:
-                await WireConnection(ep.db, channel, known).serve()
+                await WireConnection(ep.db, channel, known, authority or Authority(ep.db)).serve()
             except Exception as why:
                 peer.ended = first_leaf(why)
             finally:

@@ -300,6 +300,22 @@ REQUIRED: Final = {
         "testMaxConcurrentJobs, testFailover, testSplitBrainScenario",
         "Each bucket has one owner, and another instance takes it over at a death; a former owner changes nothing.",
     ),
+    "G1": (
+        "createScopeSucceedsForPrivilegedUser, createScopeFailsForUnauthorizedUser, createScopeFailsForNonExistentUser",
+        "Each method of the controller answers users with the permission on its resource, and refuses the others.",
+    ),
+    "G2": (
+        "testTokenVerificationSucceedsWhenAuthIsDisabled",
+        "Without users, every delegation token is accepted.",
+    ),
+    "G3": (
+        "testTokenVerificationFailsWhenTokenIsNull, testTokenVerificationFailsWhenTokenIsExpired",
+        "A command without a token, or with one that has expired or is for something else, is refused.",
+    ),
+    "G4": (
+        "testDelegationTokenGetsRenewedAfterExpiry",
+        "A client goes on with another token when its own has expired.",
+    ),
     "K1": (
         "",
         "One consumer of a topic of 6 partitions gets all of them, and the group is Stable.",
@@ -617,6 +633,7 @@ AREAS: Final = {
     "D": "Event processors",
     "E": "Reader groups",
     "F": "Policies",
+    "G": "Users and tokens",
     "K": "Consumer groups: what users of Kafka expect",
     "S": "Ingestion supervisors: what users of Druid expect",
 }

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from eventproc.server.access.authority import Caller
+from eventproc.server.access.permissions import Permission
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.conversions import (
     config_message,
@@ -108,10 +110,14 @@ class CatalogCalls:
             return pb.DeleteScopeStatus(status=pb.DeleteScopeStatus.SCOPE_NOT_FOUND)
         return pb.DeleteScopeStatus()
 
-    async def list_scopes(self, request: pb.ScopesRequest) -> pb.ScopesResponse:
-        """Return a page of scopes. The client asks until a page is empty."""
+    async def list_scopes(self, request: pb.ScopesRequest, caller: Caller) -> pb.ScopesResponse:
+        """Return a page of the scopes that the caller may read. The client asks until a page is empty."""
         scopes = await self.db.read(list_scopes)
-        names = [scope.name for scope in scopes if scope.name != SYSTEM_SCOPE]
+        names = [
+            scope.name
+            for scope in scopes
+            if scope.name != SYSTEM_SCOPE and caller.may(Permission.READ, scope.name)
+        ]
         after = request.continuationToken.token
         page = [name for name in sorted(names) if name > after][:PAGE_LENGTH]
         token = pb.ContinuationToken(token=page[-1] if page else after)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -28,12 +28,29 @@ from eventproc.store.model.transactions import PingResult, TxnState
 LEASE_SLACK_MS: Final = 10_000
 """Added to twice the lease that a client asks for: the Rust client sends a ping once in a full lease, and late."""
 
+_HOLDERS: Final = ("streamInfo", "stream", "scope", "position", "streamCut")
+"""Fields of requests that are messages with the names of a scope and a stream."""
+
+_LOCAL_NAMES: Final = ("stream", "kvtName", "readerGroupName", "readerGroup")
+"""Fields of messages with a name in a scope."""
+
 _KIB: Final = 1024
 _UINT64: Final = 1 << 64
 _INT32_MAX: Final = (1 << 31) - 1
 _INT64_MAX: Final = (1 << 63) - 1
 _FOREVER: Final = (0, _INT64_MAX)
 """Limits of a retention that clients send when they mean none."""
+
+
+def target_of(request: Any) -> tuple[str, str]:
+    """Return the scope, and the stream, table or reader group in it, that a request names; "" for what it does not."""
+    fields = request.DESCRIPTOR.fields_by_name
+    for each in _HOLDERS:
+        if each in fields and fields[each].message_type is not None:
+            return target_of(getattr(request, each))
+    local = next((each for each in _LOCAL_NAMES if each in fields), None)
+    scope = request.scope if "scope" in fields else ""
+    return scope, "" if local is None else getattr(request, local)
 
 
 def name_of(info: pb.StreamInfo) -> str:

@@ -1,27 +1,47 @@
 """The controller: one table of all methods, and the errors of ours as gRPC codes.
 
-The table says who may call a method later: the level of permission on its scope or stream. The types of requests and
-replies come from the definition, so that a method that the table leaves out is found when the server starts.
+The table says what a caller needs: a permission on the server, or on the scope or stream of the request, as in Pravega.
+The types of requests and replies come from the definition, so that a method that the table leaves out is found when the
+server starts.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from enum import StrEnum
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import anyio
 from google.protobuf.message_factory import GetMessageClass
 from grpclib.const import Cardinality, Handler, Status
-from grpclib.exceptions import GRPCError
+from grpclib.exceptions import GRPCError, StreamTerminatedError
 from grpclib.server import Stream
 
 from eventproc.cluster.segment_containers import Answers, SegmentContainers, container_of
+from eventproc.server.access.authority import (
+    TRUSTED,
+    Authority,
+    Caller,
+    NotAuthenticated,
+    NotPermitted,
+    TooManyPasswords,
+)
+from eventproc.server.access.needs import (
+    ANYONE,
+    READ_NAME,
+    READ_SCOPE,
+    READ_SERVER,
+    UPDATE_NAME,
+    UPDATE_SCOPE,
+    UPDATE_SERVER,
+    USER,
+    Need,
+    Place,
+)
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.catalog_calls import CatalogCalls
-from eventproc.server.controller.conversions import name_of
+from eventproc.server.controller.conversions import name_of, target_of
 from eventproc.server.controller.segment_queries import SegmentQueries
 from eventproc.server.controller.transaction_calls import TransactionCalls
 from eventproc.server.wire.greeting import greets
@@ -55,87 +75,81 @@ STATUS_OF: Final[tuple[tuple[type[EventprocError], Status], ...]] = (
 """The code of each error; the first class that fits decides. All others are INTERNAL."""
 
 
-class Access(StrEnum):
-    """What a caller must be allowed to do."""
-
-    NONE = "none"
-    READ = "read"
-    WRITE = "write"
-    MANAGE = "manage"
-
-
-Call: TypeAlias = Callable[[Any], Awaitable[Any]]
+Call: TypeAlias = Callable[..., Awaitable[Any]]
+"""From the request to the reply. One that any user may call gets the caller too, and shows what that one may read."""
 
 
 class Rule(NamedTuple):
-    """A method: what its caller must be allowed to do, and the function; None for one that is not implemented."""
+    """A method: what its caller needs, and the function; None for one that is not implemented."""
 
-    access: Access
+    need: Need
     call: Call | None
 
 
 class Controller:
     """Answers all methods for one database.
 
-    containers: which process serves which segment, and where. answers: replaced by tests.
+    containers: which process serves which segment, and where. authority: who may call. answers: replaced by tests.
     """
 
-    def __init__(self, db: Database, containers: SegmentContainers, answers: Answers = greets) -> None:
+    def __init__(
+        self, db: Database, containers: SegmentContainers, authority: Authority, answers: Answers = greets
+    ) -> None:
         self._containers = containers
+        self._authority = authority
         self._answers = answers
         self._running = 0
         self._is_closing = False
         self._all_ended = anyio.Event()
         catalog, segments, txns = CatalogCalls(db), SegmentQueries(db), TransactionCalls(db)
-        none, read, write, manage = Access.NONE, Access.READ, Access.WRITE, Access.MANAGE
         self.rules: Mapping[str, Rule] = {
-            "getControllerServerList": Rule(none, self._servers),
-            "createStream": Rule(manage, catalog.create_stream),
-            "updateStream": Rule(manage, catalog.update_stream),
-            "truncateStream": Rule(manage, catalog.truncate_stream),
-            "sealStream": Rule(manage, catalog.seal_stream),
-            "deleteStream": Rule(manage, catalog.delete_stream),
-            "getCurrentSegments": Rule(read, segments.current),
-            "getEpochSegments": Rule(read, segments.of_epoch),
-            "getSegments": Rule(read, segments.at_time),
-            "getSegmentsImmediatlyFollowing": Rule(read, segments.following),  # its name is misspelled
-            "getSegmentsImmediatelyFollowing": Rule(read, segments.following),
-            "getSegmentsBetween": Rule(read, segments.between),
-            "scale": Rule(manage, catalog.scale),
-            "checkScale": Rule(read, catalog.check_scale),
-            "getURI": Rule(none, self._locate),
-            "isSegmentValid": Rule(read, segments.is_active),
-            "isStreamCutValid": Rule(read, segments.is_cut),
-            "createTransaction": Rule(write, txns.begin),
-            "commitTransaction": Rule(write, txns.commit),
-            "abortTransaction": Rule(write, txns.abort),
-            "pingTransaction": Rule(write, txns.ping),
-            "checkTransactionState": Rule(read, txns.state),
-            "listCompletedTransactions": Rule(read, txns.completed),
-            "createScope": Rule(manage, catalog.create_scope),
-            "listScopes": Rule(read, catalog.list_scopes),
-            "checkScopeExists": Rule(read, catalog.scope_exists),
-            "checkStreamExists": Rule(read, catalog.stream_exists),
-            "listStreamsInScope": Rule(read, catalog.list_streams),
-            "deleteScope": Rule(manage, catalog.delete_scope),
-            "deleteScopeRecursive": Rule(manage, catalog.delete_scope_recursive),
-            "getDelegationToken": Rule(read, self._token),
-            "removeWriter": Rule(write, self._forget_writer),
-            "noteTimestampFromWriter": Rule(write, None),
-            "createKeyValueTable": Rule(manage, None),
-            "getCurrentSegmentsKeyValueTable": Rule(read, None),
-            "listKeyValueTablesInScope": Rule(read, None),
-            "getKeyValueTableConfiguration": Rule(read, None),
-            "deleteKeyValueTable": Rule(manage, None),
-            "listSubscribers": Rule(read, None),
-            "updateSubscriberStreamCut": Rule(write, None),
-            "createReaderGroup": Rule(manage, None),
-            "getReaderGroupConfig": Rule(read, None),
-            "deleteReaderGroup": Rule(manage, None),
-            "updateReaderGroup": Rule(manage, None),
-            "getStreamConfiguration": Rule(read, catalog.configuration),
-            "listStreamsInScopeForTag": Rule(read, catalog.list_tagged),
-            "getControllerToBucketMapping": Rule(none, None),
+            "getControllerServerList": Rule(ANYONE, self._servers),
+            "createStream": Rule(UPDATE_SCOPE, catalog.create_stream),
+            "updateStream": Rule(UPDATE_NAME, catalog.update_stream),
+            "truncateStream": Rule(UPDATE_NAME, catalog.truncate_stream),
+            "sealStream": Rule(UPDATE_NAME, catalog.seal_stream),
+            "deleteStream": Rule(UPDATE_SCOPE, catalog.delete_stream),
+            "getCurrentSegments": Rule(READ_NAME, segments.current),
+            "getEpochSegments": Rule(READ_NAME, segments.of_epoch),
+            "getSegments": Rule(READ_NAME, segments.at_time),
+            "getSegmentsImmediatlyFollowing": Rule(READ_NAME, segments.following),  # its name is misspelled
+            "getSegmentsImmediatelyFollowing": Rule(READ_NAME, segments.following),
+            "getSegmentsBetween": Rule(READ_NAME, segments.between),
+            "scale": Rule(UPDATE_NAME, catalog.scale),
+            "checkScale": Rule(READ_NAME, catalog.check_scale),
+            "getURI": Rule(READ_NAME, self._locate),
+            "isSegmentValid": Rule(READ_NAME, segments.is_active),
+            "isStreamCutValid": Rule(READ_NAME, segments.is_cut),
+            "createTransaction": Rule(UPDATE_NAME, txns.begin),
+            "commitTransaction": Rule(UPDATE_NAME, txns.commit),
+            "abortTransaction": Rule(UPDATE_NAME, txns.abort),
+            "pingTransaction": Rule(UPDATE_NAME, txns.ping),
+            "checkTransactionState": Rule(READ_NAME, txns.state),
+            "listCompletedTransactions": Rule(READ_NAME, txns.completed),
+            "createScope": Rule(UPDATE_SERVER, catalog.create_scope),
+            "listScopes": Rule(USER, catalog.list_scopes),
+            "checkScopeExists": Rule(READ_SCOPE, catalog.scope_exists),
+            "checkStreamExists": Rule(READ_NAME, catalog.stream_exists),
+            "listStreamsInScope": Rule(READ_SCOPE, catalog.list_streams),
+            "deleteScope": Rule(UPDATE_SERVER, catalog.delete_scope),
+            "deleteScopeRecursive": Rule(UPDATE_SERVER, catalog.delete_scope_recursive),
+            "getDelegationToken": Rule(READ_NAME, self._token),
+            "removeWriter": Rule(UPDATE_NAME, self._forget_writer),
+            "noteTimestampFromWriter": Rule(UPDATE_NAME, None),
+            "createKeyValueTable": Rule(UPDATE_SCOPE, None),
+            "getCurrentSegmentsKeyValueTable": Rule(READ_NAME, None),
+            "listKeyValueTablesInScope": Rule(READ_SCOPE, None),
+            "getKeyValueTableConfiguration": Rule(READ_NAME, None),
+            "deleteKeyValueTable": Rule(UPDATE_SCOPE, None),
+            "listSubscribers": Rule(READ_NAME, None),
+            "updateSubscriberStreamCut": Rule(UPDATE_NAME, None),
+            "createReaderGroup": Rule(UPDATE_SCOPE, None),
+            "getReaderGroupConfig": Rule(READ_NAME, None),
+            "deleteReaderGroup": Rule(UPDATE_SCOPE, None),
+            "updateReaderGroup": Rule(UPDATE_NAME, None),
+            "getStreamConfiguration": Rule(READ_NAME, catalog.configuration),
+            "listStreamsInScopeForTag": Rule(READ_SCOPE, catalog.list_tagged),
+            "getControllerToBucketMapping": Rule(READ_SERVER, None),
         }
 
     def __mapping__(self) -> dict[str, Handler]:
@@ -162,7 +176,7 @@ class Controller:
             raise GRPCError(Status.UNAVAILABLE, "the server is closing")
         self._running += 1
         try:
-            await stream.send_message(await _call(name, rule, stream))
+            await stream.send_message(await self._call(name, rule, stream))
         finally:
             self._end_call()
 
@@ -170,6 +184,42 @@ class Controller:
         self._running -= 1
         if self._is_closing and not self._running:
             self._all_ended.set()
+
+    async def _call(self, name: str, rule: Rule, stream: Stream[Any, Any]) -> Any:
+        """Return the reply. The credentials are verified before the request is read."""
+        try:
+            caller = await self._caller(rule, stream)
+            request = await stream.recv_message()
+            if request is None:
+                raise GRPCError(Status.INVALID_ARGUMENT, f"{name}: the request is missing")
+            scope, local = target_of(request)
+            rule.need.verify(caller, scope, local)
+            if rule.call is None:
+                raise GRPCError(Status.UNIMPLEMENTED, f"{name} is not served; see docs/guide/serving.md")
+            who = [caller] if rule.need.place is Place.USER else []
+            reply = await rule.call(request, *who)
+            if "delegationToken" in reply.DESCRIPTOR.fields_by_name:
+                reply.delegationToken = self._authority.delegation_token(caller, f"{scope}/{local}")
+            return reply
+        except NotAuthenticated as why:
+            raise GRPCError(Status.UNAUTHENTICATED, str(why)) from None
+        except NotPermitted as why:
+            raise GRPCError(Status.PERMISSION_DENIED, str(why)) from None
+        except TooManyPasswords as why:
+            raise GRPCError(Status.UNAVAILABLE, str(why)) from None
+        except EventprocError as why:
+            raise GRPCError(status_of(why), str(why)) from why
+        except (GRPCError, StreamTerminatedError):
+            raise
+        except Exception as why:
+            LOG.exception("%s failed", name)
+            raise GRPCError(Status.INTERNAL, f"{name}: {type(why).__name__}") from why
+
+    async def _caller(self, rule: Rule, stream: Stream[Any, Any]) -> Caller:
+        if rule.need.is_for_anyone:
+            return TRUSTED
+        header = None if stream.metadata is None else stream.metadata.get("authorization")
+        return await self._authority.authenticate(None if header is None else str(header))
 
     async def _servers(self, _: pb.ServerRequest) -> pb.ServerResponse:
         """Return the controllers of all serving processes."""
@@ -186,26 +236,12 @@ class Controller:
         return pb.NodeUri(endpoint=host, port=port)
 
     async def _token(self, _: pb.StreamInfo) -> pb.DelegationToken:
+        """Return an empty reply, which gets its token as others do."""
         return pb.DelegationToken()
 
     async def _forget_writer(self, _: pb.RemoveWriterRequest) -> pb.RemoveWriterResponse:
         """Do nothing: the numbers of silent writers are dropped in the background."""
         return pb.RemoveWriterResponse()
-
-
-async def _call(name: str, rule: Rule, stream: Stream[Any, Any]) -> Any:
-    request = await stream.recv_message()
-    if request is None:
-        raise GRPCError(Status.INVALID_ARGUMENT, f"{name}: the request is missing")
-    if rule.call is None:
-        raise GRPCError(Status.UNIMPLEMENTED, f"{name} is not served; see docs/guide/serving.md")
-    try:
-        return await rule.call(request)
-    except EventprocError as why:
-        raise GRPCError(status_of(why), str(why)) from why
-    except Exception as why:
-        LOG.exception("%s failed", name)
-        raise GRPCError(Status.INTERNAL, f"{name}: {type(why).__name__}") from why
 
 
 def status_of(why: EventprocError) -> Status:

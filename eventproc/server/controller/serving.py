@@ -6,6 +6,7 @@ grpclib does neither: its `close` cancels running calls and leaves connections o
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -58,10 +59,15 @@ class _BoundedCalls(AbstractHandler):
 
 
 @asynccontextmanager
-async def serving_controller(controller: Controller, listening: socket.socket) -> AsyncIterator[None]:
-    """Answer calls while the block runs. At its end running calls may finish, and all connections are closed."""
+async def serving_controller(
+    controller: Controller, listening: socket.socket, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[None]:
+    """Answer calls while the block runs. At its end running calls may finish, and all connections are closed.
+
+    tls: encrypts connections; None: they are plain.
+    """
     server = _ControllerServer(controller)
-    await server.start(sock=listening)
+    await server.start(sock=listening, ssl=tls)
     try:
         yield
     finally:

@@ -1,7 +1,9 @@
 """The application: finds the route of a call, reads its parameters and body, and answers in JSON.
 
 Without users, a caller is trusted because it runs on this machine. A page in a browser is not trusted: a call with a
-foreign `Host` or `Origin` is refused, and a body must be JSON by its media type, which a foreign page cannot send.
+foreign `Host` or `Origin` is refused, and a body must be JSON by its media type, which a foreign page cannot send. With
+users, a call has credentials, which are verified before its parameters and body are read. A server then has more names
+than it knows, so that any `Host` is accepted.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -25,13 +28,22 @@ from starlette.responses import Response
 from starlette.routing import Route as HttpRoute
 
 from eventproc.runtime import Eventproc
+from eventproc.server.access.authority import (
+    TRUSTED,
+    Authority,
+    Caller,
+    NotAuthenticated,
+    NotPermitted,
+    TooManyPasswords,
+)
+from eventproc.server.access.needs import READ_SERVER
 from eventproc.server.rest.json_values import BODY, read_text, read_value, refuse_unknown, to_plain
 from eventproc.server.rest.metrics import Gauge, render_metrics
 from eventproc.server.rest.openapi import document
 from eventproc.server.rest.operator_calls import RequestReport
 from eventproc.server.rest.problems import PROBLEM_TYPE, HttpProblem, problem_of
 from eventproc.server.rest.route_table import OWN, ROUTES
-from eventproc.server.rest.routes import RestCall, RestRoute
+from eventproc.server.rest.routes import RestCall, RestRoute, names_of
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, StillPending
 
@@ -46,6 +58,11 @@ WAIT_S: Final = 30
 WAIT_S_MAX: Final = 600
 """Longest such wait. Higher: connections that are lost meanwhile are noticed later."""
 
+CHALLENGE: Final = MappingProxyType(
+    {"WWW-Authenticate": 'Basic realm="eventproc", charset="UTF-8", Bearer realm="eventproc"'}
+)
+"""What a response without valid credentials asks for."""
+
 DOCUMENT_PATH: Final = "/openapi.json"
 METRICS_PATH: Final = "/metrics"
 
@@ -57,11 +74,15 @@ _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).enc
 class RestAnswers:
     """Answers calls for an open directory.
 
-    host: where it listens, which callers may name. gauges: what the process knows of itself, for `/metrics`.
+    authority: who may call. host: where it listens, which callers may name. gauges: what the process knows of itself,
+    for `/metrics`.
     """
 
-    def __init__(self, ep: Eventproc, host: str, gauges: Callable[[], Iterable[Gauge]]) -> None:
+    def __init__(
+        self, ep: Eventproc, authority: Authority, host: str, gauges: Callable[[], Iterable[Gauge]] = tuple
+    ) -> None:
         self._ep = ep
+        self._authority = authority
         self._gauges = gauges
         self._hosts = frozenset((*_LOCAL, host))
         self._running: set[anyio.CancelScope] = set()
@@ -81,7 +102,8 @@ class RestAnswers:
         return await self._guard(request, partial(self._metrics, request))
 
     async def _metrics(self, request: HttpRequest) -> Response:
-        _verify_caller(request, self._hosts)
+        caller = await self._caller(request)
+        READ_SERVER.verify(caller)
         accept = request.headers.get("accept", "")
         body, media_type = await render_metrics(self._ep, self._gauges(), accept)
         return Response(body, headers={"content-type": media_type})
@@ -96,6 +118,12 @@ class RestAnswers:
             raise Closed(what="the server")
         except (EventprocError, HttpProblem) as why:
             return _problem(why)
+        except NotAuthenticated as why:
+            return _problem(HttpProblem(HTTPStatus.UNAUTHORIZED, str(why), CHALLENGE))
+        except NotPermitted as why:
+            return _problem(HttpProblem(HTTPStatus.FORBIDDEN, str(why)))
+        except TooManyPasswords as why:
+            return _problem(HttpProblem(HTTPStatus.SERVICE_UNAVAILABLE, str(why), {"Retry-After": "1"}))
         except ClientDisconnect:  # nobody reads the answer
             return Response(status_code=HTTPStatus.BAD_REQUEST)
         except Exception as why:
@@ -104,13 +132,21 @@ class RestAnswers:
         finally:
             self._running.discard(scope)
 
+    async def _caller(self, request: HttpRequest, *, is_for_anyone: bool = False) -> Caller:
+        """Return who calls. Raises HttpProblem for a call of a foreign page, NotAuthenticated, TooManyPasswords."""
+        _verify_origin(request, None if self._authority.is_required else self._hosts)
+        if is_for_anyone:
+            return TRUSTED
+        return await self._authority.authenticate(request.headers.get("authorization"))
+
     async def _answer(self, route: RestRoute, request: HttpRequest) -> Response:
-        _verify_caller(request, self._hosts)
+        caller = await self._caller(request, is_for_anyone=route.need.is_for_anyone)
+        _verify_permission(route, request, caller)
         arguments = _arguments(route, request)
         if route.body is not None:
             arguments["body"] = read_value(route.body, await _body(request), BODY)
         try:
-            result = await route.answer(_call(self._ep, route, request), **arguments)
+            result = await route.answer(_call(self._ep, route, request, caller), **arguments)
         except StillPending as why:
             if not route.submits:
                 raise
@@ -152,10 +188,16 @@ async def _refuse(_: HttpRequest, why: Exception) -> Response:
     return _problem(HttpProblem(status, detail.get(status, why.detail), why.headers))
 
 
-def _verify_caller(request: HttpRequest, hosts: Collection[str]) -> None:
-    """Raise HttpProblem for a call that a page of another site may have caused."""
+def _verify_permission(route: RestRoute, request: HttpRequest, caller: Caller) -> None:
+    """Raise NotPermitted, before anything of the call is looked up."""
+    scope, name = names_of({**request.query_params, **request.path_params})
+    route.need.verify(caller, scope, name)
+
+
+def _verify_origin(request: HttpRequest, hosts: Collection[str] | None) -> None:
+    """Raise HttpProblem for a call that a page of another site may have caused. hosts: of this server; None: any."""
     host = request.headers.get("host", "")
-    if _host_of(f"//{host}") not in hosts:
+    if hosts is not None and _host_of(f"//{host}") not in hosts:
         raise HttpProblem(HTTPStatus.MISDIRECTED_REQUEST, f"this server is not {host!r}; use its own address")
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != host:
@@ -208,12 +250,12 @@ def _refuse_constant(text: str) -> object:
     raise ValueError(f"{text} is no number")
 
 
-def _call(ep: Eventproc, route: RestRoute, request: HttpRequest) -> RestCall:
+def _call(ep: Eventproc, route: RestRoute, request: HttpRequest, caller: Caller) -> RestCall:
     if not route.submits:
-        return RestCall(ep, WAIT_S * 1000)
+        return RestCall(ep, WAIT_S * 1000, caller=caller)
     match = _WAIT.search(request.headers.get("prefer", ""))
     seconds = WAIT_S if match is None else min(int(match[1]), WAIT_S_MAX)
-    return RestCall(ep, seconds * 1000, request.headers.get("idempotency-key"))
+    return RestCall(ep, seconds * 1000, request.headers.get("idempotency-key"), caller)
 
 
 async def _pending(ep: Eventproc, why: StillPending) -> Response:

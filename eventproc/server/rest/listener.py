@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -13,6 +14,7 @@ from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
 from eventproc.runtime import Eventproc
+from eventproc.server.access.authority import Authority
 from eventproc.server.rest.application import RestAnswers, rest_application
 from eventproc.server.rest.metrics import Gauge
 
@@ -24,14 +26,33 @@ END_WAIT_S: Final = 1
 """How long connections may take to end after their calls were answered, in s."""
 
 
+class _Config(Config):
+    """A configuration whose certificates may change."""
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        super().__init__()
+        self._tls = tls
+
+    @property
+    def ssl_enabled(self) -> bool:
+        """Whether connections are encrypted."""
+        return self._tls is not None
+
+    def create_ssl_context(self) -> ssl.SSLContext | None:
+        """Return the context that was given."""
+        return self._tls
+
+
 @asynccontextmanager
 async def serve_rest(
     ep: Eventproc,
+    authority: Authority,
     listener: socket.socket,
     host: str,
     *,
     close_wait_s: float,
     gauges: Callable[[], Iterable[Gauge]] = tuple,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[None]:
     """Answer calls on a listening socket while the block runs; then close it.
 
@@ -39,19 +60,21 @@ async def serve_rest(
 
     Args:
         ep: the open directory.
+        authority: who may call.
         listener: the socket.
         host: its host, which callers may name.
         close_wait_s: how long running calls may take when the block ends, in s. Then they are refused with 503; a
             request that one waits for goes on.
         gauges: what the process knows of itself, for `/metrics`.
+        tls: encrypts connections; None: they are plain.
     """
     HTTP_LOG.setLevel(logging.WARNING)
-    config = Config()
+    config = _Config(tls)
     config.bind = [f"fd://{listener.detach()}"]
     config.errorlog = HTTP_LOG
     config.include_server_header = False
     config.graceful_timeout = close_wait_s + 2 * END_WAIT_S
-    answers = RestAnswers(ep, host, gauges)
+    answers = RestAnswers(ep, authority, host, gauges)
     application = rest_application(answers)
     ending, ended = anyio.Event(), anyio.Event()
 

@@ -18,6 +18,7 @@ from eventproc.groups import (
     preview_reset,
 )
 from eventproc.groups.position_texts import cut_at_position, parse_group_start, parse_position, parse_time
+from eventproc.server.access.permissions import EVERYTHING, Permission
 from eventproc.server.rest.json_values import Limits, Page, PageOf
 from eventproc.server.rest.routes import (
     After,
@@ -33,6 +34,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.epochs import Epoch, Segment, merge_ranges, split_ranges
+from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import SEGMENTS_MAX
 from eventproc.store.model.ranges import KeyRange
@@ -377,8 +379,14 @@ async def list_requests(
 
 
 async def describe_request(call: RestCall, request: RequestId) -> RequestReport:
-    """Show a request and its outcome."""
-    return RequestReport.of(await call.ep.requests.get(request))
+    """Show a request and its outcome, to a caller that may read its target."""
+    try:
+        found = await call.ep.requests.get(request)
+    except NotFound:
+        call.caller.verify(Permission.READ, EVERYTHING)  # whether it exists is for those who may list all
+        raise
+    call.caller.verify(Permission.READ, found.target)
+    return RequestReport.of(found)
 
 
 async def describe_cluster(call: RestCall) -> ClusterDescription:

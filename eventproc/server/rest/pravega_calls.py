@@ -6,6 +6,7 @@ from typing import Annotated
 
 import attrs
 
+from eventproc.server.access.permissions import Permission
 from eventproc.server.rest.json_values import Limits
 from eventproc.server.rest.pravega_values import (
     CreateStreamRequest,
@@ -57,8 +58,9 @@ TimeMs = Annotated[int, Limits(0, about="Wall time, in ms since 1970.")]
 
 
 async def list_scopes(call: RestCall) -> ScopesList:
-    """List the scopes."""
-    names = [each.name for each in await call.ep.scopes() if each.name != SYSTEM_SCOPE]
+    """List the scopes that the caller may read."""
+    found = [each.name for each in await call.ep.scopes() if each.name != SYSTEM_SCOPE]
+    names = [each for each in found if call.caller.may(Permission.READ, each)]
     return ScopesList(tuple(map(ScopeProperty, names)))
 
 

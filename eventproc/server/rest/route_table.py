@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from eventproc.server.access.needs import ANYONE, UPDATE_SCOPE, UPDATE_SERVER, USER
 from eventproc.server.rest import health_calls as health
 from eventproc.server.rest import operator_calls as operator
 from eventproc.server.rest import pravega_calls as pravega
@@ -22,34 +23,42 @@ _OWN_GROUP: Final = f"{OWN}/groups/{{scope}}/{{group}}"
 _scopes = partial(route, tag="scopes")
 _streams = partial(route, tag="streams")
 _groups = partial(route, tag="reader groups")
-_health = partial(route, tag="health")
+_health = partial(route, tag="health", need=ANYONE)
 _operation = partial(route, tag="operation")
 
 ROUTES: Final[tuple[RestRoute, ...]] = (
-    _scopes("GET", "/v1/scopes", pravega.list_scopes),
+    _scopes("GET", "/v1/scopes", pravega.list_scopes, need=USER),
     _scopes("POST", "/v1/scopes", pravega.create_scope, status=201, errors=(409,)),
     _scopes("GET", _SCOPE, pravega.get_scope_of, errors=(404,)),
-    _scopes("DELETE", _SCOPE, pravega.delete_scope, status=204, errors=(404, 412)),
+    _scopes("DELETE", _SCOPE, pravega.delete_scope, status=204, errors=(404, 412), need=UPDATE_SERVER),
     _streams("GET", f"{_SCOPE}/streams", pravega.list_streams, errors=(404,)),
     _streams("POST", f"{_SCOPE}/streams", pravega.create_stream, status=201, errors=(404, 409), submits=True),
     _streams("GET", _STREAM, pravega.get_stream_of, errors=(404,)),
     _streams("PUT", _STREAM, pravega.update_stream, errors=(404, 409), submits=True),
-    _streams("DELETE", _STREAM, pravega.delete_stream, status=204, errors=(404, 412), submits=True),
+    _streams(
+        "DELETE",
+        _STREAM,
+        pravega.delete_stream,
+        status=204,
+        errors=(404, 412),
+        submits=True,
+        need=UPDATE_SCOPE,
+    ),
     _streams("PUT", f"{_STREAM}/state", pravega.update_stream_state, errors=(404,), submits=True),
     _streams("GET", f"{_STREAM}/scaling-events", pravega.get_scaling_events, errors=(404,)),
     _groups("GET", f"{_SCOPE}/readergroups", pravega.list_reader_groups, errors=(404,)),
     _groups("GET", _GROUP, pravega.get_reader_group, errors=(404,)),
     _groups("DELETE", _GROUP, pravega.delete_reader_group, status=204, errors=(404,)),
-    _health("GET", "/v1/health", health.get_health),
+    _health("GET", "/v1/health", health.get_health, need=USER),
     _health("GET", "/v1/health/status", health.get_status),
     _health("GET", "/v1/health/readiness", health.get_readiness),
     _health("GET", "/v1/health/liveness", health.get_liveness),
-    _health("GET", "/v1/health/details", health.get_details),
+    _health("GET", "/v1/health/details", health.get_details, need=USER),
     _health("GET", "/v1/health/status/{part}", health.get_part_status, errors=(404,)),
     _health("GET", "/v1/health/readiness/{part}", health.get_part_readiness, errors=(404,)),
     _health("GET", "/v1/health/liveness/{part}", health.get_part_liveness, errors=(404,)),
-    _health("GET", "/v1/health/details/{part}", health.get_part_details, errors=(404,)),
-    _health("GET", "/v1/health/{part}", health.get_part_health, errors=(404,)),
+    _health("GET", "/v1/health/details/{part}", health.get_part_details, errors=(404,), need=USER),
+    _health("GET", "/v1/health/{part}", health.get_part_health, errors=(404,), need=USER),
     _streams("GET", f"{OWN}/streams", operator.list_all_streams, errors=(404,)),
     _streams("GET", _OWN_STREAM, operator.describe_stream, errors=(404,)),
     _streams("GET", f"{_OWN_STREAM}/segments", operator.list_segments, errors=(404,)),
@@ -73,7 +82,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _operation("GET", f"{OWN}/tasks/{{task}}", operator.describe_task, errors=(404,)),
     _operation("POST", f"{OWN}/tasks/{{task}}/cancel", operator.cancel_task, errors=(404,)),
     _operation("GET", f"{OWN}/requests", operator.list_requests),
-    _operation("GET", f"{OWN}/requests/{{request}}", operator.describe_request, errors=(404,)),
+    _operation("GET", f"{OWN}/requests/{{request}}", operator.describe_request, errors=(404,), need=USER),
     _operation("GET", f"{OWN}/cluster", operator.describe_cluster),
 )
 """Every route, and nothing else, is in the document. Of two that fit a path, the first one answers."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_type_hints
 
 import attrs
 
 from eventproc.runtime import Eventproc
+from eventproc.server.access.authority import TRUSTED, Caller
+from eventproc.server.access.needs import Need, Place
+from eventproc.server.access.permissions import Permission
 from eventproc.server.rest.json_values import Limits, Page
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotFound
@@ -27,6 +30,9 @@ After: TypeAlias = Annotated[str | None, Limits(about="`next` of the previous pa
 ScopeName: TypeAlias = Annotated[str, Limits(about="Name of the scope.")]
 LocalName: TypeAlias = Annotated[str, Limits(about="Name of the stream or group, without its scope.")]
 
+_NAMES: Final = ("stream", "group")
+"""Parameters with a name in a scope."""
+
 Answer: TypeAlias = Callable[..., Awaitable[object]]
 """A function that answers: it takes a RestCall, then parameters of the path and the query, and a `body` if any."""
 
@@ -37,11 +43,13 @@ class RestCall:
 
     wait_ms: how long to wait for the outcome of a request, in ms.
     request_id: from `Idempotency-Key`: that of the request; None: a new one.
+    caller: who calls.
     """
 
     ep: Eventproc
     wait_ms: int
     request_id: str | None = None
+    caller: Caller = TRUSTED
 
     async def run(
         self, kind: type[AnyRequest], target: str, make: Callable[[], Awaitable[AnyRequest]]
@@ -89,6 +97,7 @@ class RestRoute:
     status: of a response without an error. errors: the statuses of Pravega's documents, beside the general ones.
     tag: groups it in the document. submits: whether it runs a request, so that a caller may limit the wait for it.
     body: its type; None without one. result: its type; None for a response without a body.
+    need: what its caller needs.
     """
 
     method: str
@@ -101,6 +110,7 @@ class RestRoute:
     parameters: tuple[Parameter, ...]
     body: Any
     result: Any
+    need: Need
 
     @property
     def name(self) -> str:
@@ -122,8 +132,12 @@ def route(
     status: int = 200,
     errors: tuple[int, ...] = (),
     submits: bool = False,
+    need: Need | None = None,
 ) -> RestRoute:
-    """Return a route whose parameters, body and result are those of the function's signature."""
+    """Return a route whose parameters, body and result are those of the function's signature.
+
+    need: what its caller needs; None: READ for a GET, else READ_UPDATE, on what the path names.
+    """
     hints = get_type_hints(answer, include_extras=True)
     in_path = re.findall(r"{(\w+)}", path)
     parameters: list[Parameter] = []
@@ -148,7 +162,21 @@ def route(
         parameters=tuple(parameters),
         body=hints.get("body"),
         result=result,
+        need=_need_of(method, [each.name for each in parameters]) if need is None else need,
     )
+
+
+def names_of(arguments: Mapping[str, object]) -> tuple[str, str]:
+    """Return the scope, and the stream or group in it, that a call names; "" for what it does not name."""
+    scope, name = arguments.get("scope"), next((arguments[each] for each in _NAMES if each in arguments), "")
+    return str(scope or ""), str(name)
+
+
+def _need_of(method: str, parameters: Sequence[str]) -> Need:
+    permission = Permission.READ if method == "GET" else Permission.READ_UPDATE
+    if any(each in parameters for each in _NAMES):
+        return Need(permission, Place.NAME)
+    return Need(permission, Place.SCOPE if "scope" in parameters else Place.SERVER)
 
 
 def page_of(found: Sequence[T], limit: int, key: Callable[[T], str]) -> Page:

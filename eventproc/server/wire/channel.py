@@ -116,6 +116,7 @@ class Channel:
     def __init__(self, stream: AnyByteStream, budget: MemoryBudget) -> None:
         self._stream = stream
         self._is_broken = False
+        self._payload_bytes_max = PAYLOAD_BYTES_MAX
         self.memory = MemoryShare(budget)
         """Its bytes of large frames, while they are handled and kept."""
         self._received = BufferedByteReceiveStream(stream)
@@ -131,6 +132,14 @@ class Channel:
             theirs = Hello.decode(await self._received.receive_exactly(length))
         await self.send(ours)
         return theirs
+
+    def limit_frames(self) -> None:
+        """Take only frames that need no share of the memory, until `accept_frames`: the peer is not known yet."""
+        self._payload_bytes_max = FREE_FRAME_BYTES
+
+    def accept_frames(self) -> None:
+        """Take frames of every size that the protocol has."""
+        self._payload_bytes_max = PAYLOAD_BYTES_MAX
 
     @asynccontextmanager
     async def receiving(self) -> AsyncIterator[Frame]:
@@ -152,7 +161,7 @@ class Channel:
     async def _read_head(self) -> tuple[int, int]:
         with anyio.fail_after(STALLED_S if self.memory.is_held else None):
             kind, length = FRAME_HEAD.unpack(await self._received.receive_exactly(FRAME_HEAD.size))
-        if not 0 <= length <= PAYLOAD_BYTES_MAX:
+        if not 0 <= length <= self._payload_bytes_max:
             raise MalformedFrame(f"a frame of type {kind} has length {length}")
         return kind, length
 

@@ -36,6 +36,12 @@ REPLACE_IF_EQUALS: Final = 4
 ILLEGAL_ARGUMENT: Final = 0
 """Code of an `ErrorMessage` about a command that cannot succeed."""
 
+TOKEN_REFUSED: Final = 0
+"""Code of an `AuthTokenCheckFailed` that no other token of the same user changes."""
+
+TOKEN_EXPIRED: Final = 1
+"""Code of an `AuthTokenCheckFailed` after which the client asks for another token."""
+
 
 @message(-127)
 class Hello(Message):
@@ -357,6 +363,15 @@ class SegmentsMerged(Message):
     target: Text
     source: Text
     offset: I64
+
+
+@message(60)
+class AuthTokenCheckFailed(Message):
+    """The token of a command does not allow it."""
+
+    request_id: I64
+    trace: Text
+    code: I32
 
 
 @message(61)

@@ -6,6 +6,7 @@ the order of its acknowledgements that of its appends. A read at the tail waits 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
@@ -14,11 +15,14 @@ import anyio
 from anyio.abc import TaskGroup
 
 from eventproc.cluster.segment_containers import SegmentContainers
+from eventproc.server.access.authority import Authority
+from eventproc.server.access.delegation import Delegation, TokenExpired, TokenRefused
 from eventproc.server.wire import commands as c
 from eventproc.server.wire import segment_calls as calls
 from eventproc.server.wire import table_commands
 from eventproc.server.wire.channel import Channel, ConnectionOver, Frame, parse
 from eventproc.server.wire.codec import FRAME_HEAD, MalformedFrame, Message
+from eventproc.server.wire.command_needs import need_of
 from eventproc.server.wire.ownership import MovedSegment, WireOwnership
 from eventproc.server.wire.segment_names import (
     WireSegment,
@@ -42,6 +46,8 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.segments import EncodedBlock, from_frames
 from eventproc.streams.fetch import watch_stream
+
+LOG = logging.getLogger("eventproc.server.access")
 
 OURS: Final = c.Hello(17, 5)
 """The versions that Pravega's own server announces."""
@@ -71,11 +77,18 @@ TRANSIENTS_MAX: Final = 16
 class WireConnection:
     """Serves one connection."""
 
-    def __init__(self, db: Database, channel: Channel, containers: SegmentContainers) -> None:
+    def __init__(
+        self, db: Database, channel: Channel, containers: SegmentContainers, authority: Authority
+    ) -> None:
         self._db = db
         self._ownership = WireOwnership(db, containers)
         self._channel = channel
+        self._authority = authority
         self._writers: dict[bytes, calls.WireWriter | bytearray] = {}
+        self._delegations: dict[bytes, Delegation | None] = {}
+        """What allows each writer to append."""
+        self._delegated: Delegation | None = None
+        """What allows the `SetupAppend` that is being handled."""
         self._transients: dict[str, bytearray] = {}
         self._polls = anyio.Semaphore(POLLS_MAX)
         self._handlers: dict[type[Message], Callable[..., Awaitable[Message | None]]] = {
@@ -99,6 +112,8 @@ class WireConnection:
         An error of any command ends the connection, so that its client asks for the state again.
         """
         await self._channel.greet(OURS)
+        if self._authority.is_required:
+            self._channel.limit_frames()
         try:
             async with anyio.create_task_group() as tasks:
                 while True:
@@ -110,6 +125,9 @@ class WireConnection:
     async def _handle(self, frame: Frame, tasks: TaskGroup) -> None:
         command = parse(frame)
         if isinstance(command, c.KeepAlive | c.Hello):
+            return
+        if command is not None and (refusal := self._verify(command)) is not None:
+            await self._refuse(refusal)
             return
         if isinstance(command, c.ReadSegment):
             await self._polls.acquire()
@@ -129,6 +147,36 @@ class WireConnection:
     def _wrong_host(self, request_id: int, target: WireSegment) -> Message:
         return self._ownership.wrong_host(request_id, _name_of(target), target)
 
+    def _verify(self, command: Message) -> Message | None:
+        """Return a refusal of a command whose token does not allow it.
+
+        A command of a writer carries no token: it is allowed while that of the writer's `SetupAppend` is. Otherwise
+        this raises ConnectionOver, because the client then sets up its writer with another token.
+        """
+        need = need_of(command)
+        if need is None:
+            return None
+        if need.writer is not None:
+            if need.writer in self._writers and not self._authority.still_allows(
+                self._delegations[need.writer]
+            ):
+                raise ConnectionOver("the token of a writer has expired, or does not hold any more")
+            return None
+        try:
+            found = self._authority.verify_token(need.token, need.permission, need.resource)
+        except TokenRefused as why:
+            LOG.log(
+                logging.INFO if isinstance(why, TokenExpired) else logging.WARNING,
+                "a command was refused: %s",
+                why,
+            )
+            code = c.TOKEN_EXPIRED if isinstance(why, TokenExpired) else c.TOKEN_REFUSED
+            return c.AuthTokenCheckFailed(need.request_id, "", code)
+        self._channel.accept_frames()
+        if isinstance(command, c.SetupAppend):
+            self._delegated = found
+        return None
+
     async def _refuse(self, reply: Message) -> Message | None:
         await anyio.sleep(REFUSAL_PAUSE_S)
         await self._channel.send(reply)
@@ -142,6 +190,7 @@ class WireConnection:
             raise ConnectionOver(f"it has set up {WRITERS_MAX:,} writers")
         if (transient := self._transients.get(name)) is not None:
             self._writers[command.writer] = transient
+            self._delegations[command.writer] = self._delegated
             return c.AppendSetup(command.request_id, name, command.writer, c.NO_EVENT_NUMBER)
         if (target := parse_segment_name(name)) is None:
             return await self._refuse(_missing(command.request_id, name))
@@ -154,6 +203,7 @@ class WireConnection:
         except InvalidArgument as why:
             return await self._refuse(_invalid(command.request_id, name, why))
         self._writers[command.writer] = writer
+        self._delegations[command.writer] = self._delegated
         last = writer.last - 1 if writer.last else c.NO_EVENT_NUMBER
         return c.AppendSetup(command.request_id, name, command.writer, last)
 
@@ -295,6 +345,9 @@ class WireConnection:
     async def _drop_transient(self, name: str) -> None:
         if (dropped := self._transients.pop(name, None)) is not None:
             self._writers = {who: writer for who, writer in self._writers.items() if writer is not dropped}
+            self._delegations = {
+                who: found for who, found in self._delegations.items() if who in self._writers
+            }
             await self._channel.memory.give_back(len(dropped))
 
     # Looking and reading.

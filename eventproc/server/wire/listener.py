@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from typing import Final
 
 import anyio
-from anyio.abc import Listener, SocketAttribute, SocketStream
+from anyio.abc import AnyByteStream, Listener, SocketAttribute, SocketStream
+from anyio.streams.tls import TLSStream
 
 from eventproc.cluster.segment_containers import SegmentContainers
-from eventproc.server.wire.channel import Channel, ConnectionOver, MemoryBudget
+from eventproc.server.access.authority import Authority
+from eventproc.server.wire.channel import HELLO_WAIT_S, Channel, ConnectionOver, MemoryBudget
 from eventproc.server.wire.codec import MalformedFrame
 from eventproc.server.wire.connection import WireConnection
 from eventproc.store.database import Database
@@ -30,9 +33,17 @@ not fit waits. Higher: more memory; lower: fewer large events simultaneously."""
 class SegmentStore:
     """Serves the segments of one database on a listener: those whose containers this process owns."""
 
-    def __init__(self, db: Database, containers: SegmentContainers) -> None:
+    def __init__(
+        self,
+        db: Database,
+        containers: SegmentContainers,
+        authority: Authority,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._db = db
         self.containers = containers
+        self._authority = authority
+        self._tls = tls
         self._budget = MemoryBudget(FRAMES_BYTES_MAX)
         self._connections = 0
 
@@ -58,11 +69,22 @@ class SegmentStore:
                 return
             self._connections += 1
             try:
-                await WireConnection(self._db, Channel(stream, self._budget), self.containers).serve()
+                channel = Channel(await self._encrypted(stream), self._budget)
+                await WireConnection(self._db, channel, self.containers, self._authority).serve()
             except Exception as why:
                 _report(stream, first_leaf(why))
             finally:
                 self._connections -= 1
+
+    async def _encrypted(self, stream: SocketStream) -> AnyByteStream:
+        """Return the stream after its handshake, if there are certificates."""
+        if self._tls is None:
+            return stream
+        with anyio.fail_after(HELLO_WAIT_S):
+            # Frames have lengths, so that a connection may end without a farewell of TLS.
+            return await TLSStream.wrap(
+                stream, server_side=True, ssl_context=self._tls, standard_compatible=False
+            )
 
 
 def _report(stream: SocketStream, why: BaseException) -> None:
@@ -75,7 +97,7 @@ def _report(stream: SocketStream, why: BaseException) -> None:
         LOG.info("%s: closing the connection, so that the client asks again: %s", peer, why)
     elif isinstance(why, TimeoutError):
         LOG.warning("%s: closing the connection: the peer is too slow", peer)
-    elif isinstance(why, (MalformedFrame, EventprocError)):
+    elif isinstance(why, (MalformedFrame, EventprocError, ssl.SSLError)):
         LOG.warning("%s: closing the connection: %s", peer, why)
     else:
         LOG.error("%s: closing the connection after an error", peer, exc_info=why)

@@ -1,0 +1,1 @@
+"""Who may do what through the endpoints: users, passwords, tokens, permissions and certificates."""

@@ -1,0 +1,303 @@
+"""The authority of one serving process: who calls, what a caller may do, and delegation tokens.
+
+It holds all users in memory and reads them again when they change, in this process or in another one. Authentication is
+required from the moment a directory has its first user until the process ends, also if all users are deleted meanwhile.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import logging
+from collections.abc import Iterable, Mapping
+from functools import partial
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Final
+
+import anyio
+import attrs
+from anyio import to_thread
+
+from eventproc.server.access.delegation import (
+    CLOCK_SKEW_MS,
+    TOKEN_LIFE_MS,
+    Delegation,
+    TokenExpired,
+    TokenKeys,
+    TokenRefused,
+    TokenSigner,
+    current_keys,
+    renew_keys,
+)
+from eventproc.server.access.passwords import PASSWORD_BYTES_MAX, hash_of_nobody, is_password
+from eventproc.server.access.permissions import Permission
+from eventproc.server.access.users import TOKEN_PREFIX, WATCH, ApiToken, User, digest_of, list_users
+from eventproc.store.clock import Clock
+from eventproc.store.database import Database, Tx
+from eventproc.store.model.errors import Retryable
+
+LOG = logging.getLogger("eventproc.server.access")
+
+REMEMBER_MS: Final = 300_000
+"""How long a password that was right is not hashed again. Higher: fewer hashes; a changed password ends it at once."""
+
+PASSWORDS_WAITING_MAX: Final = 64
+"""Passwords that wait for their hash; further ones are refused for the moment. Each takes some 0.2 s, one at a time."""
+
+DECODED_MAX: Final = 4_096
+"""Delegation tokens whose signature is known to be right, of about 1 kB each. Higher: more memory;
+lower: more checks."""
+
+LOOK_AGAIN_MS: Final = 3_600_000
+"""How often the age of the key is looked at."""
+
+RETRY_MS: Final = 1_000
+"""How long to wait before users are read again after an error that is transient."""
+
+WRONG: Final = "the credentials are wrong or have expired"
+"""The same for an unknown user, a wrong password, and a token that is unknown or expired."""
+
+MISSING: Final = "credentials are required: Basic with a user and a password, or Bearer with a token"
+
+
+class NotAuthenticated(Exception):
+    """The caller has no credentials, or wrong ones."""
+
+
+class NotPermitted(Exception):
+    """The caller is known, and may not do that."""
+
+
+class TooManyPasswords(Exception):
+    """Too many passwords wait for their hash; the caller may try again."""
+
+
+@attrs.frozen
+class Caller:
+    """Who calls. user: None for a caller that is trusted because the directory has no users."""
+
+    user: User | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the user."""
+        return "" if self.user is None else self.user.name
+
+    def may(self, permission: Permission, resource: str) -> bool:
+        """Return whether the caller has this permission on a resource."""
+        return self.user is None or self.user.may(permission, resource)
+
+    def verify(self, permission: Permission, resource: str) -> None:
+        """Raise NotPermitted if the caller does not have this permission. Whether the resource exists is not said."""
+        if not self.may(permission, resource):
+            LOG.warning("user %s was refused: no %s on %s", self.name, permission, _shown(resource))
+            raise NotPermitted(
+                f"user {self.name} needs {permission} on {_shown(resource)}; "
+                f"an administrator gives it with `eventproc user grant`"
+            )
+
+
+TRUSTED: Final = Caller()
+"""Any caller of a directory without users."""
+
+
+@attrs.frozen
+class _Table:
+    """All users of one moment, and the signer of delegation tokens; None without users."""
+
+    users: Mapping[str, User] = MappingProxyType({})
+    tokens: Mapping[str, tuple[User, ApiToken]] = MappingProxyType({})
+    keys: TokenKeys | None = None
+    signer: TokenSigner | None = None
+
+    @classmethod
+    def of(cls, users: Iterable[User], keys: TokenKeys | None) -> _Table:
+        by_name = {each.name: each for each in users}
+        tokens = {token.id: (user, token) for user in by_name.values() for token in user.tokens}
+        return cls(by_name, tokens, keys, None if keys is None else TokenSigner(keys))
+
+
+class Authority:
+    """Decides for one open database. Call `load` first, and run `watch` as long as it is used."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._clock: Clock = db.clock
+        self._table = _Table()
+        self._is_required = False
+        self._hashing = anyio.CapacityLimiter(1)
+        self._waiting = 0
+        self._secret = db.clock.random_bytes(32)
+        self._right: dict[bytes, int] = {}
+        self._decoded: dict[str, Delegation] = {}
+
+    @property
+    def is_required(self) -> bool:
+        """Whether callers need credentials: the directory has users, or had some since this server began."""
+        return self._is_required
+
+    async def load(self) -> None:
+        """Read all users, and renew the key of delegation tokens if that is due."""
+        users, keys = await self._db.read(_read)
+        if users and keys is None:
+            keys = await self._db.write(renew_keys)
+        if users and not self._is_required:
+            await to_thread.run_sync(hash_of_nobody)
+            self._is_required = True
+        self._table = _Table.of(users, keys)
+        self._decoded.clear()
+
+    async def watch(self) -> None:
+        """Follow the changes of users until cancelled."""
+        with self._db.subscribe([WATCH]) as changes:
+            wait_ms = 0
+            while True:
+                await changes.wait(wait_ms)
+                try:
+                    await self.load()
+                    wait_ms = LOOK_AGAIN_MS
+                except Retryable as why:
+                    LOG.warning("cannot read the users; trying again: %s", why)
+                    wait_ms = RETRY_MS
+
+    async def authenticate(self, header: str | None) -> Caller:
+        """Return who sends this `Authorization`. Raises NotAuthenticated, TooManyPasswords.
+
+        Cost: 0.2 s of a thread for a password that was not seen within five minutes; else some microseconds.
+        """
+        if not self._is_required:
+            return TRUSTED
+        if not header:
+            raise NotAuthenticated(MISSING)
+        scheme, _, given = header.partition(" ")
+        match scheme.lower():
+            case "basic":
+                found = await self._by_password(given.strip())
+            case "bearer":
+                found = self._by_token(given.strip())
+            case _:
+                raise NotAuthenticated(MISSING)
+        if found is None:
+            LOG.warning("credentials were refused: %s", _about(scheme, given))
+            raise NotAuthenticated(WRONG)
+        return Caller(found)
+
+    async def _by_password(self, given: str) -> User | None:
+        try:
+            name, colon, password = base64.b64decode(given, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return None
+        if not colon or len(password.encode()) > PASSWORD_BYTES_MAX:
+            return None
+        if password.startswith(f"{TOKEN_PREFIX}_"):  # for clients that know only users and passwords
+            found = self._by_token(password)
+            return found if found is not None and found.name == name else None
+        user = self._table.users.get(name)
+        stored = None if user is None else user.password
+        key = blake2b(f"{name}\0{password}\0{stored}".encode(), key=self._secret).digest()
+        if self._right.get(key, 0) > self._clock.monotonic_ms():
+            return user
+        if self._waiting >= PASSWORDS_WAITING_MAX:
+            raise TooManyPasswords("too many passwords are being checked; try again")
+        check = partial(is_password, stored or hash_of_nobody(), password)
+        self._waiting += 1
+        try:
+            is_right = await to_thread.run_sync(check, limiter=self._hashing)
+        finally:
+            self._waiting -= 1
+        if not is_right or stored is None:
+            return None
+        self._remember(key)
+        user = self._table.users.get(name)  # it may have changed meanwhile
+        return user if user is not None and user.password == stored else None
+
+    def _remember(self, key: bytes) -> None:
+        now_ms = self._clock.monotonic_ms()
+        self._right = {each: until_ms for each, until_ms in self._right.items() if until_ms > now_ms}
+        self._right[key] = now_ms + REMEMBER_MS
+
+    def _by_token(self, given: str) -> User | None:
+        prefix, _, rest = given.partition("_")
+        identifier, _, secret = rest.partition("_")
+        user, token = self._table.tokens.get(identifier, (None, None))
+        digest = digest_of(secret)
+        is_right = hmac.compare_digest(digest, digest_of("nothing") if token is None else token.digest)
+        if prefix != TOKEN_PREFIX or token is None or not is_right:
+            return None
+        expires_ms = token.expires_ms
+        return None if expires_ms is not None and self._clock.wall_ms() >= expires_ms else user
+
+    # Delegation tokens.
+
+    def delegation_token(self, caller: Caller, resource: str) -> str:
+        """Return a token for what the caller may do with a resource; "" if no authentication is required.
+
+        Raises NotPermitted if that is nothing.
+        """
+        signer = self._table.signer
+        if caller.user is None or signer is None:
+            return ""
+        caller.verify(Permission.READ, resource)
+        can_update = caller.may(Permission.READ_UPDATE, resource)
+        permission = Permission.READ_UPDATE if can_update else Permission.READ
+        expires_ms = self._clock.wall_ms() + TOKEN_LIFE_MS
+        return signer.sign(Delegation(caller.name, resource, permission, expires_ms))
+
+    def verify_token(self, token: str, permission: Permission, resource: str) -> Delegation | None:
+        """Return what allows a command of the segment store; None if no authentication is required.
+
+        Raises TokenRefused; TokenExpired if another token helps.
+        """
+        if not self._is_required:
+            return None
+        found = self._decoded.get(token)
+        if found is None:
+            signer = self._table.signer
+            if signer is None:  # all users were deleted
+                raise TokenRefused("the directory has no users any more")
+            found = signer.verify(token)
+            if len(self._decoded) >= DECODED_MAX:
+                self._decoded.clear()
+            self._decoded[token] = found
+        if found.resource != resource or not found.permission.includes(permission):
+            raise TokenRefused(f"the token of user {_shown(found.user)} does not give {permission} on this")
+        if not self._has_time(found):
+            raise TokenExpired(f"the token of user {found.user} has expired")
+        if not self._is_permitted(found, permission):
+            raise TokenRefused(f"user {found.user} has no {permission} on this any more")
+        return found
+
+    def still_allows(self, found: Delegation | None) -> bool:
+        """Return whether what `verify_token` returned still holds: the time, the user, and the grant."""
+        if found is None:
+            return not self._is_required
+        return self._has_time(found) and self._is_permitted(found, found.permission)
+
+    def _has_time(self, found: Delegation) -> bool:
+        return self._clock.wall_ms() < found.expires_ms + CLOCK_SKEW_MS
+
+    def _is_permitted(self, found: Delegation, permission: Permission) -> bool:
+        user = self._table.users.get(found.user)
+        return user is not None and user.may(permission, found.resource)
+
+
+def _read(tx: Tx) -> tuple[list[User], TokenKeys | None]:
+    return list_users(tx), current_keys(tx)
+
+
+def _about(scheme: str, given: str) -> str:
+    """Return what the log may say of refused credentials: the name of the user, never a secret."""
+    if scheme.lower() != "basic":
+        return "a token"
+    try:
+        name = base64.b64decode(given.strip(), validate=True).decode().partition(":")[0]
+    except (binascii.Error, UnicodeDecodeError):
+        return "Basic credentials that are not base64"
+    return f"user {_shown(name)}"
+
+
+def _shown(text: str) -> str:
+    """Return a text of a caller for one line of a log or an error."""
+    return repr(text[:100])[1:-1]

@@ -1,0 +1,62 @@
+"""What a call needs: a permission, and the resource that it is needed on, which follows from the call's names."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import attrs
+
+from eventproc.server.access.authority import Caller
+from eventproc.server.access.permissions import EVERYTHING, Permission
+
+
+class Place(StrEnum):
+    """Which resource a call needs its permission on."""
+
+    ANYONE = "anyone"
+    """None: the call needs no credentials."""
+    USER = "user"
+    """None: the call needs a user, and shows what that user may read."""
+    SERVER = "server"
+    SCOPE = "scope"
+    """The scope that the call names; the server if it names none."""
+    NAME = "name"
+    """The stream, the reader group or the table that the call names."""
+
+
+@attrs.frozen
+class Need:
+    """A permission on a place. It has no meaning for ANYONE and USER."""
+
+    permission: Permission
+    place: Place
+
+    @property
+    def is_for_anyone(self) -> bool:
+        """Whether the call needs no credentials."""
+        return self.place is Place.ANYONE
+
+    def verify(self, caller: Caller, scope: str = "", name: str = "") -> None:
+        """Raise NotPermitted unless the caller may do this with what the call names."""
+        if "/" in scope or "/" in name:  # no such name exists; it must not look like another one
+            scope = name = EVERYTHING
+        match self.place:
+            case Place.ANYONE | Place.USER:
+                pass
+            case Place.SERVER:
+                caller.verify(self.permission, EVERYTHING)
+            case Place.SCOPE:
+                caller.verify(self.permission, scope or EVERYTHING)
+            case Place.NAME:
+                caller.verify(self.permission, f"{scope}/{name}")
+
+
+ANYONE: Final = Need(Permission.READ, Place.ANYONE)
+USER: Final = Need(Permission.READ, Place.USER)
+READ_SERVER: Final = Need(Permission.READ, Place.SERVER)
+UPDATE_SERVER: Final = Need(Permission.READ_UPDATE, Place.SERVER)
+READ_SCOPE: Final = Need(Permission.READ, Place.SCOPE)
+UPDATE_SCOPE: Final = Need(Permission.READ_UPDATE, Place.SCOPE)
+READ_NAME: Final = Need(Permission.READ, Place.NAME)
+UPDATE_NAME: Final = Need(Permission.READ_UPDATE, Place.NAME)

@@ -1,0 +1,227 @@
+"""Users in the directory's store: their grants, the hash of their password, and those of their tokens.
+
+A user is a record, and every change of one counts up a number, which servers watch. Nothing here can be turned back
+into a password or a token.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Hashable, Iterable
+from hashlib import sha256
+from typing import Final
+
+import attrs
+
+from eventproc.server.access.permissions import Grant, Permission, check_pattern
+from eventproc.store.database import Tx, Watch
+from eventproc.store.model.argument_checks import check_str, invalid_argument
+from eventproc.store.model.errors import NotFound
+from eventproc.store.records import RecordKind, create, delete, get, keys, replace
+
+NAME_CHARS_MAX: Final = 255
+"""Longest name of a user, or of a token."""
+
+USERS_MAX: Final = 1_000
+"""Users of a directory. Higher: servers read more when one of them changes, and hold more in memory."""
+
+GRANTS_MAX: Final = 1_000
+"""Grants of a user. Higher: each call compares its resource with more patterns."""
+
+TOKENS_MAX: Final = 100
+"""Tokens of a user. Higher: servers hold more in memory."""
+
+TOKEN_PREFIX: Final = "ep1"
+"""Begins every token, so that scanners for secrets can recognise one. The version of its form."""
+
+TOKEN_ID_BYTES: Final = 8
+"""Random bytes by which a server finds a token."""
+
+TOKEN_SECRET_BYTES: Final = 32
+"""Random bytes of a token that nobody can guess."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]*", re.ASCII)
+_COUNTER: Final = "access"
+
+
+@attrs.frozen(kw_only=True)
+class ApiToken:
+    """A token of a user. digest: SHA-256 of its secret, in hex. expires_ms: in ms since 1970; None: never."""
+
+    id: str
+    name: str
+    digest: str
+    created_ms: int
+    expires_ms: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class User:
+    """A user. password: its hash by Argon2; None: the user has tokens only."""
+
+    name: str
+    created_ms: int
+    password: str | None = None
+    grants: tuple[Grant, ...] = ()
+    tokens: tuple[ApiToken, ...] = ()
+
+    def may(self, permission: Permission, resource: str) -> bool:
+        """Return whether a grant gives this permission on a resource."""
+        return any(each.allows(permission, resource) for each in self.grants)
+
+
+USER: Final = RecordKind(name="user", value=User)
+
+
+def check_user_name(text: str) -> str:
+    """Return `text` if it may name a user. Raises InvalidArgument."""
+    return _check_name("user name", text)
+
+
+def add_user(tx: Tx, name: str, password: str | None, grants: Iterable[Grant] = ()) -> User:
+    """Create a user. password: its hash. Raises AlreadyExists, InvalidArgument."""
+    check_user_name(name)
+    if len(keys(tx, USER)) >= USERS_MAX:
+        raise invalid_argument(
+            "user name", name, f"the directory has {USERS_MAX:,} users, which is the limit"
+        )
+    made = User(name=name, created_ms=tx.now_ms, password=password, grants=tuple(grants))
+    create(tx, USER, name, made)
+    note_change(tx)
+    return made
+
+
+def list_users(tx: Tx) -> list[User]:
+    """Return all users by name."""
+    return [get(tx, USER, name).value for name in keys(tx, USER)]
+
+
+def get_user(tx: Tx, name: str) -> User:
+    """Return a user. Raises NotFound, InvalidArgument."""
+    return get(tx, USER, check_user_name(name)).value
+
+
+def delete_user(tx: Tx, name: str) -> None:
+    """Delete a user with its grants and tokens. Raises NotFound, InvalidArgument."""
+    delete(tx, USER, get(tx, USER, check_user_name(name)))
+    note_change(tx)
+
+
+def set_password(tx: Tx, name: str, password: str | None) -> None:
+    """Replace the hash of a user's password; None removes it. Raises NotFound, InvalidArgument."""
+    _change(tx, name, lambda user: attrs.evolve(user, password=password))
+
+
+def grant(tx: Tx, name: str, given: Grant) -> bool:
+    """Give a user a permission on a pattern, in place of the one that it has there; return whether that is a change.
+
+    Raises NotFound, InvalidArgument.
+    """
+    check_pattern(given.pattern)
+
+    def give(user: User) -> User:
+        if given in user.grants:
+            return user
+        others = [each for each in user.grants if each.pattern != given.pattern]
+        if len(others) >= GRANTS_MAX:
+            raise invalid_argument("pattern", given.pattern, f"a user has at most {GRANTS_MAX:,} grants")
+        return attrs.evolve(user, grants=tuple(sorted([*others, given], key=lambda each: each.pattern)))
+
+    return _change(tx, name, give)
+
+
+def revoke(tx: Tx, name: str, pattern: str) -> None:
+    """Take a user's grant on exactly this pattern away. Raises NotFound, InvalidArgument."""
+
+    def take(user: User) -> User:
+        left = tuple([each for each in user.grants if each.pattern != pattern])
+        if len(left) == len(user.grants):
+            raise NotFound(kind=f"grant of user {name}", name=pattern)
+        return attrs.evolve(user, grants=left)
+
+    _change(tx, name, take)
+
+
+def add_token(tx: Tx, name: str, token: ApiToken) -> None:
+    """Give a user a token. Raises NotFound, InvalidArgument if the user has one of that name."""
+    _check_name("token name", token.name)
+
+    def add(user: User) -> User:
+        if token.name in [each.name for each in user.tokens]:
+            raise invalid_argument(
+                "token name", token.name, f"user {name} has a token of that name; delete it first"
+            )
+        if len(user.tokens) >= TOKENS_MAX:
+            raise invalid_argument("token name", token.name, f"a user has at most {TOKENS_MAX} tokens")
+        return attrs.evolve(user, tokens=(*user.tokens, token))
+
+    _change(tx, name, add)
+
+
+def delete_token(tx: Tx, name: str, token: str) -> None:
+    """Delete a user's token of this name. Raises NotFound, InvalidArgument."""
+
+    def take(user: User) -> User:
+        left = tuple([each for each in user.tokens if each.name != token])
+        if len(left) == len(user.tokens):
+            raise NotFound(kind=f"token of user {name}", name=token)
+        return attrs.evolve(user, tokens=left)
+
+    _change(tx, name, take)
+
+
+def new_token(tx: Tx, name: str, life_ms: int | None) -> tuple[str, ApiToken]:
+    """Return the text of a new token, which nobody can find again, and what is stored of it.
+
+    life_ms: how long it is valid; None: until it is deleted.
+    """
+    identifier = tx.clock.random_bytes(TOKEN_ID_BYTES).hex()
+    secret = base64.urlsafe_b64encode(tx.clock.random_bytes(TOKEN_SECRET_BYTES)).decode().rstrip("=")
+    expires_ms = None if life_ms is None else tx.now_ms + life_ms
+    stored = ApiToken(
+        id=identifier, name=name, digest=digest_of(secret), created_ms=tx.now_ms, expires_ms=expires_ms
+    )
+    return f"{TOKEN_PREFIX}_{identifier}_{secret}", stored
+
+
+def digest_of(secret: str) -> str:
+    """Return what is stored of the secret of a token. It is random, so that a fast hash suffices."""
+    return sha256(secret.encode()).hexdigest()
+
+
+def note_change(tx: Tx) -> None:
+    """Wake the servers of the directory, which read all users again."""
+    tx.execute(
+        "INSERT INTO counter (name, value) VALUES (?, 1) ON CONFLICT DO UPDATE SET value = value + 1",
+        (_COUNTER,),
+    )
+    tx.wake(WATCH.topic)
+
+
+def _probe(tx: Tx) -> Hashable:
+    row = tx.execute("SELECT value FROM counter WHERE name = ?", (_COUNTER,)).fetchone()
+    return None if row is None else row[0]
+
+
+WATCH: Final = Watch(("users",), _probe)
+"""What to subscribe to in order to learn of changes."""
+
+
+def _change(tx: Tx, name: str, change: Callable[[User], User]) -> bool:
+    before = get(tx, USER, check_user_name(name))
+    after = change(before.value)
+    if after == before.value:
+        return False
+    replace(tx, USER, before, after)
+    note_change(tx)
+    return True
+
+
+def _check_name(what: str, text: str) -> str:
+    if len(check_str(what, text)) <= NAME_CHARS_MAX and _NAME.fullmatch(text):
+        return text
+    reason = (
+        f"it must have 1 to {NAME_CHARS_MAX} letters, digits, or . _ @ -, and begin with a letter or digit"
+    )
+    raise invalid_argument(what, text, reason)

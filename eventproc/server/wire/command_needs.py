@@ -1,0 +1,77 @@
+"""What a command of the segment store needs: a permission on the stream or table of the segment that it names.
+
+A command with a token needs READ_UPDATE unless it is among READS, so that a new one is never allowed by mistake.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+import attrs
+
+from eventproc.server.access.permissions import EVERYTHING, Permission
+from eventproc.server.wire import commands as c
+from eventproc.server.wire.codec import Message
+
+READS: Final[frozenset[type[Message]]] = frozenset(
+    {
+        c.ReadSegment,
+        c.GetStreamSegmentInfo,
+        c.GetSegmentAttribute,
+        c.GetTableSegmentInfo,
+        c.ReadTable,
+        c.ReadTableKeys,
+        c.ReadTableEntries,
+        c.ReadTableEntriesDelta,
+    }
+)
+"""Commands that change nothing."""
+
+OF_WRITERS: Final[frozenset[type[Message]]] = frozenset(
+    {c.AppendBlock, c.AppendBlockEnd, c.ConditionalAppend, c.ConditionalBlockEnd}
+)
+"""Commands without a token, which name a writer that a `SetupAppend` has set up on the same connection."""
+
+WITHOUT_NEED: Final[frozenset[type[Message]]] = frozenset({c.Hello, c.KeepAlive, c.Padding, c.PartialEvent})
+"""Commands that neither change nor show anything."""
+
+_SEGMENT_FIELDS: Final = ("segment", "parent", "target")
+
+
+@attrs.frozen
+class CommandNeed:
+    """What allows a command: the token of this writer, or its own token with a permission on a resource."""
+
+    request_id: int
+    permission: Permission
+    resource: str
+    token: str
+    writer: bytes | None = None
+
+
+def need_of(command: Message) -> CommandNeed | None:
+    """Return what a command needs; None for one that needs nothing.
+
+    A command that has neither a token nor a writer needs a token that no client can have.
+    """
+    kind = type(command)
+    if kind in WITHOUT_NEED:
+        return None
+    fields = cast("Any", command)
+    request_id = getattr(command, "request_id", 0)
+    if kind in OF_WRITERS:
+        return CommandNeed(request_id, Permission.READ_UPDATE, "", "", fields.writer)
+    permission = Permission.READ if kind in READS else Permission.READ_UPDATE
+    named = next((each for each in _SEGMENT_FIELDS if hasattr(command, each)), None)
+    resource = EVERYTHING if named is None else resource_of(getattr(command, named))
+    return CommandNeed(request_id, permission, resource, getattr(command, "token", ""))
+
+
+def resource_of(segment: str) -> str:
+    """Return the stream or table of a segment's name, "scope/name/number.#epoch.epoch".
+
+    A name without a scope is that of a table that only a token for everything could allow; there is none.
+    """
+    scope, _, rest = segment.partition("/")
+    name, slash, _ = rest.partition("/")
+    return f"{scope}/{name}" if slash else EVERYTHING

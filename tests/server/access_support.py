@@ -1,0 +1,58 @@
+"""Users for tests: each has a token, because passwords take time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eventproc.runtime import Eventproc
+from eventproc.server.access import users
+from eventproc.server.access.authority import Authority
+from eventproc.server.access.permissions import Grant, Permission
+from eventproc.store.database import Tx
+
+READ, UPDATE = Permission.READ, Permission.READ_UPDATE
+
+GRANTS: Mapping[str, tuple[Permission, str] | None] = {
+    "nobody": None,
+    "stream-reader": (READ, "s/t"),
+    "stream-writer": (UPDATE, "s/t"),
+    "scope-reader": (READ, "s"),
+    "scope-writer": (UPDATE, "s"),
+    "reader-of-others": (READ, "other/*"),
+    "writer-of-others": (UPDATE, "other*"),
+    "server-reader": (READ, "*"),
+    "administrator": (UPDATE, "*"),
+}
+"""One user for each way to be permitted, and for each way not to be."""
+
+
+def may(user: str, permission: Permission, resource: str) -> bool:
+    """Return what a user of GRANTS should be able to do with `s/t`, `s` or `*`."""
+    given = GRANTS[user]
+    if given is None or (permission is UPDATE and given[0] is READ):
+        return False
+    return given[1] in ("*", resource)
+
+
+async def add_users(ep: Eventproc) -> dict[str, str]:
+    """Add the users of GRANTS; return the token of each."""
+
+    def add(tx: Tx) -> dict[str, str]:
+        return {name: add_user(tx, name, given) for name, given in GRANTS.items()}
+
+    return await ep.db.write(add)
+
+
+def add_user(tx: Tx, name: str, *given: tuple[Permission, str] | None) -> str:
+    """Add a user with a token, and return that."""
+    users.add_user(tx, name, None, [Grant(each[1], each[0]) for each in given if each is not None])
+    text, token = users.new_token(tx, "only", None)
+    users.add_token(tx, name, token)
+    return text
+
+
+async def loaded(ep: Eventproc) -> Authority:
+    """Return an authority that knows the users of this moment."""
+    authority = Authority(ep.db)
+    await authority.load()
+    return authority

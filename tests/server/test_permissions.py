@@ -1,0 +1,65 @@
+"""Patterns of names, and what a grant on one allows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventproc.server.access.permissions import Grant, Permission, check_pattern, covers
+from eventproc.store.model.errors import InvalidArgument
+
+READ, READ_UPDATE = Permission.READ, Permission.READ_UPDATE
+NAMES = st.text("ab.-_*", min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "covered", "not_covered"),
+    [
+        ("*", ["*", "s", "s/t", "_system", "_system/t"], []),
+        ("s", ["s"], ["*", "s/t", "st", "_s"]),
+        ("s/t", ["s/t"], ["s", "s/tt", "ss/t", "s/t/x", "*"]),
+        ("s/*", ["s/t", "s/u", "s/_RGx"], ["s", "ss/t", "s/t/x", "*"]),
+        ("s*/t", ["s/t", "ss/t"], ["a/t", "s/u", "*"]),
+        ("*/*", ["s/t", "a/b"], ["s", "_system/t", "*"]),
+        ("s*", ["s", "shop"], ["s/t", "a", "*"]),
+        ("a.c", ["a.c"], ["abc"]),
+        ("s/a*b*c", ["s/abc", "s/a1b2c"], ["s/ac", "s/abcd"]),
+    ],
+)
+def test_a_pattern_covers_names_and_a_wildcard_stays_within_its_name(
+    pattern: str, covered: list[str], not_covered: list[str]
+) -> None:
+    assert check_pattern(pattern) == pattern
+    assert {each: covers(pattern, each) for each in [*covered, *not_covered]} == {
+        **dict.fromkeys(covered, True),
+        **dict.fromkeys(not_covered, False),
+    }
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", "/", "s/", "/t", "s/t/u", "_system", "_system/*", "s t", "ä", "s/[t]", "a" * 600]
+)
+def test_what_is_no_pattern_is_refused_with_the_forms_that_are(pattern: str) -> None:
+    with pytest.raises(InvalidArgument, match="SCOPE/NAME"):
+        check_pattern(pattern)
+
+
+@given(NAMES, NAMES)
+def test_only_everything_covers_the_scopes_of_the_system(scope: str, name: str) -> None:
+    assert covers(f"{scope}/{name}", "_system/t") is False
+    assert covers(scope, "_system") is (scope == "*")
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "is_allowed"),
+    [
+        (READ, READ, True),
+        (READ, READ_UPDATE, False),
+        (READ_UPDATE, READ, True),
+        (READ_UPDATE, READ_UPDATE, True),
+    ],
+)
+def test_read_update_includes_read(held: Permission, asked: Permission, is_allowed: bool) -> None:
+    assert Grant("s/*", held).allows(asked, "s/t") is is_allowed
+    assert not Grant("s/*", held).allows(asked, "a/t")

@@ -1,0 +1,169 @@
+"""Delegation tokens on the connections of the segment store: commands without one are refused, also after it ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio.testing
+
+import eventproc
+from eventproc.runtime import Eventproc
+from eventproc.server.access import users
+from eventproc.server.access.authority import Authority, Caller
+from eventproc.server.access.delegation import CLOCK_SKEW_MS, TOKEN_LIFE_MS
+from eventproc.server.access.permissions import Grant
+from eventproc.server.wire import commands as c
+from eventproc.server.wire.channel import FREE_FRAME_BYTES, ConnectionOver
+from eventproc.server.wire.codec import MalformedFrame
+from eventproc.testing import VirtualClock
+from tests.server.access_support import READ, UPDATE, add_user, loaded
+from tests.server.wire_peer import WRITER, block, connected
+
+SEGMENT, OTHER = "s/t/0.#epoch.0", "s/u/0.#epoch.0"
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    """Virtual time: refusals pause, and tokens live for minutes."""
+    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+
+
+@pytest.fixture
+async def ep() -> AsyncIterator[Eventproc]:
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        for name in ("s/t", "s/u"):
+            await ep.create_stream(name)
+        await ep.db.write(lambda tx: add_user(tx, "ann", (UPDATE, "s/t"), (READ, "s/u")))
+        yield ep
+
+
+async def token_for(ep: Eventproc, authority: Authority, resource: str = "s/t") -> str:
+    user = await ep.db.read(lambda tx: users.get_user(tx, "ann"))
+    return authority.delegation_token(Caller(user), resource)
+
+
+def set_up(token: str, segment: str = SEGMENT, writer: bytes = WRITER) -> c.SetupAppend:
+    return c.SetupAppend(1, writer, segment, token)
+
+
+@pytest.mark.acceptance("G3")
+async def test_a_writer_needs_a_token_that_allows_to_write_and_a_reader_one_that_allows_to_read(
+    ep: Eventproc,
+) -> None:
+    authority = await loaded(ep)
+    writes, reads_other = await token_for(ep, authority), await token_for(ep, authority, "s/u")
+    async with connected(ep, authority=authority) as peer:
+        for token, segment in (
+            ("", SEGMENT),
+            ("x.y.z", SEGMENT),
+            (reads_other, SEGMENT),
+            (reads_other, OTHER),
+        ):
+            refused = await peer.ask(set_up(token, segment), c.AuthTokenCheckFailed)
+            assert (refused.request_id, refused.code) == (1, c.TOKEN_REFUSED)
+        await peer.ask(set_up(writes), c.AppendSetup)
+        await peer.ask(block(b"x", last=0), c.DataAppended)
+        for command in (
+            c.ReadSegment(SEGMENT, 0, 100, "", 7),
+            c.GetStreamSegmentInfo(7, SEGMENT, reads_other),
+        ):
+            assert (await peer.ask(command, c.AuthTokenCheckFailed)).request_id == 7
+        assert (await peer.ask(c.ReadSegment(SEGMENT, 0, 100, writes, 8), c.SegmentRead)).data
+        await peer.ask(c.GetStreamSegmentInfo(9, OTHER, reads_other), c.StreamSegmentInfo)
+
+
+@pytest.mark.acceptance("G3", differs="a token is accepted for a minute after its end, because clocks differ")
+async def test_an_expired_token_is_refused_with_the_code_after_which_clients_renew_it(ep: Eventproc) -> None:
+    authority = await loaded(ep)
+    token = await token_for(ep, authority)
+    clock = ep.db.clock
+    assert isinstance(clock, VirtualClock)
+    clock.advance(TOKEN_LIFE_MS + CLOCK_SKEW_MS)
+    async with connected(ep, authority=authority) as peer:
+        assert (await peer.ask(set_up(token), c.AuthTokenCheckFailed)).code == c.TOKEN_EXPIRED
+        await peer.ask(set_up(await token_for(ep, authority)), c.AppendSetup)
+
+
+async def test_a_writer_whose_token_expires_is_closed_and_stores_nothing_more_until_it_is_renewed(
+    ep: Eventproc,
+) -> None:
+    authority = await loaded(ep)
+    clock = ep.db.clock
+    assert isinstance(clock, VirtualClock)
+    async with connected(ep, authority=authority) as peer:
+        await peer.ask(set_up(await token_for(ep, authority)), c.AppendSetup)
+        await peer.ask(block(b"first", last=0), c.DataAppended)
+        clock.advance(TOKEN_LIFE_MS + CLOCK_SKEW_MS)
+        await peer.send(block(b"late", last=1))
+        assert isinstance(await peer.wait_ended(), ConnectionOver)
+    async with connected(ep, authority=authority) as peer:
+        renewed = await peer.ask(set_up(await token_for(ep, authority)), c.AppendSetup)
+        assert renewed.last_event_number == 0
+        await peer.ask(block(b"again", last=1), c.DataAppended)
+
+
+async def test_a_grant_that_is_revoked_ends_the_writers_that_use_it(ep: Eventproc) -> None:
+    authority = await loaded(ep)
+    async with connected(ep, authority=authority) as peer:
+        await peer.ask(set_up(await token_for(ep, authority)), c.AppendSetup)
+        await ep.db.write(lambda tx: users.grant(tx, "ann", Grant("s/t", READ)))
+        await authority.load()
+        await peer.send(block(b"x", last=0))
+        assert isinstance(await peer.wait_ended(), ConnectionOver)
+    stream = await ep.stream("s/t")
+    assert (await stream.describe()).events == 0
+
+
+async def test_a_writer_that_was_set_up_without_users_needs_a_token_when_there_are_some() -> None:
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        await ep.create_stream("s/t")
+        authority = await loaded(ep)
+        async with connected(ep, authority=authority) as peer:
+            await peer.ask(set_up(""), c.AppendSetup)
+            await peer.ask(block(b"x", last=0), c.DataAppended)
+            await ep.db.write(lambda tx: add_user(tx, "ann", (UPDATE, "*")))
+            await authority.load()
+            await peer.send(block(b"y", last=1))
+            assert isinstance(await peer.wait_ended(), ConnectionOver)
+
+
+async def test_a_refused_set_up_leaves_the_token_of_the_writer_as_it_was(ep: Eventproc) -> None:
+    authority = await loaded(ep)
+    clock = ep.db.clock
+    assert isinstance(clock, VirtualClock)
+    async with connected(ep, authority=authority) as peer:
+        await peer.ask(set_up(await token_for(ep, authority)), c.AppendSetup)
+        clock.advance(TOKEN_LIFE_MS)
+        newer = await token_for(ep, authority)
+        await peer.ask(set_up(newer, "s/t/9.#epoch.9"), c.NoSuchSegment)
+        clock.advance(CLOCK_SKEW_MS)
+        await peer.send(block(b"x", last=0))
+        assert isinstance(await peer.wait_ended(), ConnectionOver)
+
+
+async def test_a_large_frame_is_taken_only_after_a_token_that_is_right(ep: Eventproc) -> None:
+    authority = await loaded(ep)
+    large = b"x" * (FREE_FRAME_BYTES + 1)
+    async with connected(ep, authority=authority) as peer:
+        await peer.ask(set_up("x.y.z"), c.AuthTokenCheckFailed)
+        await peer.send(block(large, last=0))
+        assert isinstance(await peer.wait_ended(), MalformedFrame)
+    async with connected(ep, authority=authority) as peer:
+        await peer.ask(set_up(await token_for(ep, authority)), c.AppendSetup)
+        await peer.ask(block(large, last=0), c.DataAppended)
+
+
+async def test_large_events_and_tables_need_tokens_too(ep: Eventproc) -> None:
+    authority = await loaded(ep)
+    token, table = await token_for(ep, authority), "s/t/0.#epoch.0"
+    async with connected(ep, authority=authority) as peer:
+        await peer.ask(c.CreateTransientSegment(1, WRITER, SEGMENT, ""), c.AuthTokenCheckFailed)
+        made = await peer.ask(c.CreateTransientSegment(1, WRITER, SEGMENT, token), c.SegmentCreated)
+        await peer.ask(c.MergeSegments(2, SEGMENT, made.segment, ""), c.AuthTokenCheckFailed)
+        await peer.ask(c.MergeSegments(2, OTHER, made.segment, token), c.AuthTokenCheckFailed)
+        await peer.ask(c.CreateTableSegment(3, table, ""), c.AuthTokenCheckFailed)
+        await peer.ask(c.CreateTableSegment(3, table, token), c.SegmentCreated)
+        await peer.ask(c.ReadTable(4, "readers_kvtable", token, ()), c.AuthTokenCheckFailed)
