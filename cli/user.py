@@ -9,6 +9,7 @@ import click
 
 from eventproc.cli import session
 from eventproc.cli.options import (
+    TABLE,
     CommandGroup,
     DurationParam,
     Settings,
@@ -17,7 +18,7 @@ from eventproc.cli.options import (
     pass_settings,
     watch_option,
 )
-from eventproc.cli.output.tables import TABLE, Row, show_done, show_one, show_rows, show_with_tables
+from eventproc.cli.output.tables import Row, show_done, show_one, show_rows, show_with_tables
 from eventproc.cli.watch import show_found
 from eventproc.runtime import Eventproc
 from eventproc.server.access import users

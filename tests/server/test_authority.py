@@ -405,7 +405,7 @@ async def test_a_token_of_another_key_or_algorithm_or_content_is_refused(ep: Eve
     claims = jwt.decode(token, options={"verify_signature": False})
     forged = [
         jwt.encode(claims, "k" * 32, algorithm="HS256", headers=head),
-        jwt.encode(claims, None, algorithm="none", headers={"kid": head["kid"]}),
+        jwt.encode(claims, "", algorithm="none", headers={"kid": head["kid"]}),
         jwt.encode({**claims, "aud": "other"}, "k" * 32, algorithm="HS256", headers=head),
         token[:-2],
         token.replace(".", ".x", 1),

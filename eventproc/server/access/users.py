@@ -18,7 +18,7 @@ from eventproc.server.access.permissions import Grant, Permission, check_pattern
 from eventproc.store.database import Tx, Watch
 from eventproc.store.model.argument_checks import check_str, invalid_argument
 from eventproc.store.model.errors import NotFound
-from eventproc.store.records import RecordKind, create, delete, get, keys, replace
+from eventproc.store.records import RecordKind, create, delete, find, get, keys, replace
 
 NAME_CHARS_MAX: Final = 255
 """Longest name of a user, or of a token."""
@@ -42,7 +42,7 @@ TOKEN_SECRET_BYTES: Final = 32
 """Random bytes of a token that nobody can guess."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]*", re.ASCII)
-_COUNTER: Final = "access"
+_ONLY: Final = "only"
 
 
 @attrs.frozen(kw_only=True)
@@ -71,6 +71,14 @@ class User:
         return any(each.allows(permission, resource) for each in self.grants)
 
 
+@attrs.frozen
+class Changes:
+    """How often users, or the keys of delegation tokens, have changed."""
+
+    count: int
+
+
+CHANGES: Final = RecordKind(name="access changes", value=Changes)
 USER: Final = RecordKind(name="user", value=User)
 
 
@@ -192,16 +200,16 @@ def digest_of(secret: str) -> str:
 
 def note_change(tx: Tx) -> None:
     """Wake the servers of the directory, which read all users again."""
-    tx.execute(
-        "INSERT INTO counter (name, value) VALUES (?, 1) ON CONFLICT DO UPDATE SET value = value + 1",
-        (_COUNTER,),
-    )
+    if (before := find(tx, CHANGES, _ONLY)) is None:
+        create(tx, CHANGES, _ONLY, Changes(1))
+    else:
+        replace(tx, CHANGES, before, Changes(before.value.count + 1))
     tx.wake(WATCH.topic)
 
 
 def _probe(tx: Tx) -> Hashable:
-    row = tx.execute("SELECT value FROM counter WHERE name = ?", (_COUNTER,)).fetchone()
-    return None if row is None else row[0]
+    found = find(tx, CHANGES, _ONLY)
+    return 0 if found is None else found.value.count
 
 
 WATCH: Final = Watch(("users",), _probe)
