@@ -19,7 +19,6 @@ import trustme
 from anyio import to_thread
 
 import eventproc
-from eventproc.cli.main import run
 from eventproc.runtime import Eventproc
 from eventproc.server.access import authority, users
 from eventproc.server.access.delegation import CLOCK_SKEW_MS
@@ -209,20 +208,13 @@ def test_a_directory_that_others_can_read_is_not_served_to_users(site: Site) -> 
         site.directory.chmod(0o700)
 
 
-@pytest.fixture
-def new_directory(tmp_path: Path) -> Path:
+async def test_servers_of_a_directory_ask_for_credentials_as_soon_as_it_has_a_user(tmp_path: Path) -> None:
     directory = tmp_path / "served"
-    assert run(["-C", str(directory), "init", "--durability", "os"]) == 0
-    directory.chmod(0o700)
-    return directory
-
-
-async def test_servers_of_a_directory_ask_for_credentials_as_soon_as_it_has_a_user(
-    new_directory: Path,
-) -> None:
-    with ServerProcess(new_directory, rest=True) as server:
+    async with eventproc.open(directory, durability="os"):
+        directory.chmod(0o700)
+    with ServerProcess(directory, rest=True) as server:
         async with (
-            eventproc.open(new_directory, host=False) as ep,
+            eventproc.open(directory, host=False) as ep,
             httpx.AsyncClient(base_url=server.rest, trust_env=False, timeout=PATIENCE_S) as http,
         ):
             assert (await http.get("/v1/scopes")).status_code == 200

@@ -94,7 +94,8 @@ class _ControllerServer(Server):
     def close_connections(self) -> None:
         """Close every connection that is open."""
         for connection in list(self._connections):
-            if not connection.connection.is_closing():
+            # One whose handshake has failed was never made, and has no such attribute.
+            if hasattr(connection, "connection") and not connection.connection.is_closing():
                 connection.processor.close("the server has closed")
 
     def _protocol_factory(self) -> H2Protocol:
