@@ -17,6 +17,7 @@ from anyio.streams.stapled import MultiListener
 import eventproc
 from eventproc.cluster.segment_containers import serving_containers
 from eventproc.runtime import Eventproc
+from eventproc.server.access.authority import Authority
 from eventproc.server.wire import commands as c
 from eventproc.server.wire.channel import FREE_FRAME_BYTES
 from eventproc.server.wire.codec import FRAME_HEAD
@@ -48,7 +49,7 @@ async def test_idle_and_slow_connections_hold_little_and_leave_nothing_behind(ep
         anyio.create_task_group() as tasks,
     ):
         assert isinstance(listener, MultiListener)
-        store = SegmentStore(ep.db, containers)
+        store = SegmentStore(ep.db, containers, Authority(ep.db))
         tasks.start_soon(store.serve, listener.listeners[0])
         port = int(listener.extra(SocketAttribute.local_port))
         tracemalloc.start()
