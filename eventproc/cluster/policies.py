@@ -19,7 +19,7 @@ from typing import Final
 import anyio
 
 from eventproc.cluster.buckets import OWNED_BUCKETS
-from eventproc.store.catalog import watch_catalog
+from eventproc.store.catalog import streams_with_policies, watch_catalog
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
@@ -34,10 +34,9 @@ from eventproc.store.model.errors import (
 from eventproc.store.ownership import Owner
 from eventproc.store.requests import RequestOrigin
 from eventproc.workflows.policies import (
+    STREAMS_A_STEP,
     PolicyLook,
     look_at_stream,
-    streams_after,
-    streams_with_policies,
     wanted_request,
 )
 from eventproc.workflows.request_runner import submit
@@ -108,13 +107,13 @@ class _PolicyLoop:
 
     async def _walk(self) -> None:
         """Give every owned stream with a policy a timer."""
-        name, owner_of = "", self._db.shared[OWNED_BUCKETS].owner_of
-        while names := await self._db.read(partial(streams_after, name=name)):
-            owned = [each for each in names if owner_of(each) is not None]
-            if owned:
-                found = await self._db.read(partial(streams_with_policies, names=owned))
-                self._timers.add(found, self._db.clock.monotonic_ms())
-            name = names[-1]
+        owner_of = self._db.shared[OWNED_BUCKETS].owner_of
+        last: str | None = ""
+        while last is not None:
+            step = partial(streams_with_policies, after=last, limit=STREAMS_A_STEP)
+            found, last = await self._db.read(step)
+            owned = [each for each in found if owner_of(each) is not None]
+            self._timers.add(owned, self._db.clock.monotonic_ms())
 
     async def _look_at(self, names: list[str]) -> None:
         """Look at streams and submit what they ask for. A stream of another owner loses its timer.

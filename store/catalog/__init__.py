@@ -22,6 +22,7 @@ from eventproc.store.catalog.queries import (
     list_scopes,
     list_streams,
     stream_names,
+    streams_with_policies,
     tail_offsets,
     verify_active,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "size_before",
     "size_between",
     "stream_names",
+    "streams_with_policies",
     "tail_offsets",
     "unfinished_part",
     "unfinished_parts",

@@ -9,13 +9,21 @@ import pytest
 
 import eventproc
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import STREAM, insert_stream
+from eventproc.store.catalog import STREAM, insert_stream, streams_with_policies
 from eventproc.store.catalog.tags import tagged_streams
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import InvalidArgument, NotFound
-from eventproc.store.model.policies import TAG_CHARACTERS_MAX, TAGS_MAX, ScalingPolicy, StreamConfig
+from eventproc.store.model.policies import (
+    KEEP_ALL,
+    TAG_CHARACTERS_MAX,
+    TAGS_MAX,
+    RetentionPolicy,
+    ScalingPolicy,
+    StreamConfig,
+)
 from eventproc.store.records import keys
 from eventproc.testing import check
+from eventproc.workflows.policies import has_policy
 
 
 @pytest.fixture
@@ -148,3 +156,30 @@ async def test_pages_list_every_transaction_once(ep: Eventproc) -> None:
         assert listed == (begun[::-1] if finished else begun)
         for each in begun:
             await stream.transaction_of(each).commit()
+
+
+async def test_a_walk_finds_exactly_the_streams_with_policies(ep: Eventproc) -> None:
+    await ep.create_scope("c")
+    scalings = [
+        ScalingPolicy.fixed(1),
+        ScalingPolicy.fixed(3),
+        ScalingPolicy.partitions(2),
+        ScalingPolicy.by_event_rate(10),
+        ScalingPolicy.by_byte_rate(1_000, segments_max=4),
+    ]
+    retentions = [KEEP_ALL, RetentionPolicy(), RetentionPolicy(age_ms=60_000), RetentionPolicy(consumed=True)]
+    configs = [StreamConfig(each, retention=kept) for each in scalings for kept in retentions]
+
+    def insert(tx: Tx) -> list[str]:
+        made = [insert_stream(tx, f"c/x{number:02}", config) for number, config in enumerate(configs)]
+        return [each.name for each in made if has_policy(each)]
+
+    expected = await ep.db.write(insert)
+    assert len(expected) == 14
+    for limit in (1, 2, 7, 100):
+        found: list[str] = []
+        last: str | None = ""
+        while last is not None:
+            names, last = await ep.db.read(partial(streams_with_policies, after=last, limit=limit))
+            found += names
+        assert found == expected

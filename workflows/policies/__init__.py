@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from eventproc.workflows.policies.look import (
+    STREAMS_A_STEP,
     PolicyLook,
     has_policy,
     look_at_stream,
-    streams_after,
-    streams_with_policies,
     wanted_request,
 )
 from eventproc.workflows.policies.retention import wanted_truncation
 from eventproc.workflows.policies.scaling import ScalingDescription, describe_scaling, wanted_scale
 
 __all__ = [
+    "STREAMS_A_STEP",
     "PolicyLook",
     "ScalingDescription",
     "describe_scaling",
     "has_policy",
     "look_at_stream",
-    "streams_after",
-    "streams_with_policies",
     "wanted_request",
     "wanted_scale",
     "wanted_truncation",

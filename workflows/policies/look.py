@@ -8,17 +8,16 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.catalog import STREAM, StreamRecord, find_stream
+from eventproc.store.catalog import StreamRecord, find_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.policies import KEEP_ALL
 from eventproc.store.model.scaling import windows_ms
-from eventproc.store.records import keys
 from eventproc.workflows.policies.retention import wanted_truncation
 from eventproc.workflows.policies.scaling import wanted_scale
 from eventproc.workflows.requests import ScaleStream, TruncateStream
 
-STREAMS_A_STEP: Final = 256
-"""Streams that one step of a walk over all names reads. Higher: longer reads; lower: more of them."""
+STREAMS_A_STEP: Final = 1_024
+"""Streams that one step of a walk over all streams reads. Higher: longer reads than 2 ms; lower: more of them."""
 
 RETENTION_MS: Final = 60_000
 """Pause between two looks at a stream with a policy of retention: how long events stay beyond it. Lower: more reads,
@@ -46,17 +45,6 @@ class PolicyLook:
     stream: str
     requests: tuple[ScaleStream | TruncateStream, ...]
     next_ms: int
-
-
-def streams_after(tx: Tx, name: str) -> list[str]:
-    """Return the names of the next streams after `name`, at most STREAMS_A_STEP; empty behind the last one."""
-    return keys(tx, STREAM, after=name, limit=STREAMS_A_STEP)
-
-
-def streams_with_policies(tx: Tx, names: list[str]) -> list[str]:
-    """Return those of the streams that have a policy to keep. One look-up each."""
-    found = [(name, find_stream(tx, name)) for name in names]
-    return [name for name, each in found if each is not None and has_policy(each.value)]
 
 
 def has_policy(stream: StreamRecord) -> bool:
