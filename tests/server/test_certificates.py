@@ -19,6 +19,7 @@ from eventproc.runtime import Eventproc
 from eventproc.server.access import certificates as certificates_module
 from eventproc.server.access.certificates import CertificateFiles, Certificates
 from eventproc.server.endpoints import Addresses, serve_endpoints
+from eventproc.server.wire.greeting import greets, unverified_tls
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.testing.crash import PATIENCE_S
 
@@ -114,6 +115,15 @@ async def test_a_connection_without_encryption_or_with_another_authority_is_clos
             with pytest.raises(ssl.SSLError):
                 await to_thread.run_sync(lambda at: serial_at(at, trustme.CA()), port)
             await to_thread.run_sync(lambda at: serial_at(at, authority), port)
+
+
+async def test_a_server_that_encrypts_is_seen_to_answer_by_the_other_servers(
+    ep: Eventproc, files: CertificateFiles
+) -> None:
+    async with serve_endpoints(ep, ADDRESSES, Certificates(files)) as bound:
+        address = ("127.0.0.1", bound.segment_store_port)
+        assert await greets(address, unverified_tls())
+    assert not await greets(address, unverified_tls())
 
 
 def damaged(files: CertificateFiles, authority: trustme.CA) -> None:
