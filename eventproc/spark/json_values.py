@@ -203,8 +203,8 @@ def _boolean(value: object) -> object:
 
 def _string(value: object) -> object:
     if isinstance(value, str):
-        return _encodable(value)
-    return _encodable(_as_json(value))
+        return encodable(value)
+    return encodable(_as_json(value))
 
 
 def _as_json(value: object) -> str:
@@ -219,7 +219,7 @@ def _as_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """Return a text with a question mark for each lone surrogate, as Java writes it."""
     return text[:] if text.isascii() else text.encode(errors="replace").decode()
 

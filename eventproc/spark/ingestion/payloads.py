@@ -1,8 +1,9 @@
 """The JSON payloads of chunk files as columns, in a task of Spark. A payload that is no JSON object is kept and marked.
 
 A block of payloads is parsed by Arrow, with the types that its first payloads suggest: a number that is written as a
-text, as in events made from CSV files, is read as a text and converted. Only a block that mixes both is parsed payload
-by payload.
+text, as in events made from CSV files, is read as a text and converted. A block that mixes both is parsed payload by
+payload, and so is one whose conversion would differ from that: replicas divide the same events differently, and must
+find the same values.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventproc.spark.json_payloads import _parse_block
+from eventproc.spark.json_payloads import parse_block
+from eventproc.spark.json_values import encodable
 from eventproc.spark.partitioning import FileSlice
 from eventproc.store.chunks.chunk_file import ChunkReader, ChunkRows
 
@@ -78,7 +80,7 @@ def parse_payloads(payloads: pa.Array, fields: pa.Schema) -> tuple[list[pa.Array
         return [pa.nulls(len(payloads), field.type) for field in fields], nothing
     suggested = _suggested(payloads, fields)
     try:
-        found = None if suggested is None else _parse_block(payloads, suggested)
+        found = None if suggested is None else parse_block(payloads, suggested)
     except pa.ArrowInvalid:
         found = None
     if found is None:
@@ -105,7 +107,23 @@ def _suggested(payloads: pa.Array, fields: pa.Schema) -> pa.Schema | None:
         for name, value in row.items():
             if value is not None:
                 found.setdefault(name, _type_of(value))
+    if not all(_is_faithful(found.get(each.name, each.type), each.type) for each in fields):
+        return None
     return pa.schema([pa.field(each.name, found.get(each.name, each.type)) for each in fields])
+
+
+def _is_faithful(read: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether values read as `read` and converted are those that `_fitting` makes of the values themselves.
+
+    Not so: 1 read as 1.0 is another text, 2**53 + 1 read as a float is another integer, 5 is no truth value.
+    """
+    if read == kind or pa.types.is_string(read):
+        return True
+    if pa.types.is_string(kind):
+        return not pa.types.is_floating(read)
+    if pa.types.is_integer(kind):
+        return pa.types.is_boolean(read)
+    return pa.types.is_floating(kind)
 
 
 def _type_of(value: object) -> pa.DataType:
@@ -155,7 +173,7 @@ def _fitting(value: object, kind: pa.DataType) -> object:
     if value is None:
         return None
     if pa.types.is_string(kind):
-        return value if isinstance(value, str) else json.dumps(value)
+        return encodable(value) if isinstance(value, str) else json.dumps(value)
     try:
         if pa.types.is_boolean(kind):
             return (

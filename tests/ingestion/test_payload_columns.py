@@ -1,0 +1,84 @@
+"""What ingestion reads in a payload depends on that payload alone, however the events are divided into blocks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pa = pytest.importorskip("pyarrow")
+
+from eventproc.spark.ingestion.payloads import parse_payloads  # noqa: E402  # pyarrow is optional
+
+FIELDS = pa.schema(
+    [
+        pa.field("text", pa.string()),
+        pa.field("whole", pa.int64()),
+        pa.field("real", pa.float64()),
+        pa.field("truth", pa.bool_()),
+    ]
+)
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.integers(-2, 2),
+    st.floats(),
+    st.sampled_from([0.5, -0.0, 1e300, 2.0**53]),
+    st.sampled_from(
+        ["", "x", "1", "1.50", " 2", "1_0", "true", "nan", "Infinity", "1e400", "ü", "\ud800", "\0"]
+    ),
+    st.lists(st.integers(0, 3), max_size=2),
+)
+
+OBJECTS = st.dictionaries(st.sampled_from([*FIELDS.names, "other"]), VALUES).map(
+    lambda row: json.dumps(row).encode()
+)
+
+ODD = st.sampled_from(
+    [
+        b"",
+        b"null",
+        b"1",
+        b"[]",
+        b"{",
+        b"{} {}",
+        b'{"whole":1}\n{"whole":2}',
+        b'{"whole":1,"whole":2}',
+        b'{"real":Inf}',
+        b'{"real":1.}',
+        b'{"whole":01}',
+        b'{"text":"\xff"}',
+        b'{"text":"a\tb"}',
+    ]
+)
+
+
+def _rows(payloads: list[bytes]) -> list[tuple[object, ...]]:
+    columns, wrong = parse_payloads(pa.array(payloads, pa.binary()), FIELDS)
+    texts = [[str(value) for value in column.to_pylist()] for column in columns]  # NaN differs from itself
+    return list(zip(*texts, wrong.is_valid().to_pylist(), strict=True))
+
+
+@given(kinds=st.lists(st.sampled_from([OBJECTS, OBJECTS, ODD]), min_size=1, max_size=4), data=st.data())
+def test_a_row_depends_on_its_payload_alone(
+    kinds: list[st.SearchStrategy[bytes]], data: st.DataObject
+) -> None:
+    payloads = [data.draw(kind) for kind in kinds]
+    assert _rows(payloads) == [_rows([payload])[0] for payload in payloads]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ('{"text":1.5}', '{"text":1}'),
+        ('{"whole":1.0}', '{"whole":9007199254740993}'),
+        ('{"truth":1}', '{"truth":5}'),
+    ],
+)
+def test_neighbours_of_another_type_change_nothing(first: str, second: str) -> None:
+    alone = _rows([second.encode()])[0]
+    assert _rows([first.encode(), second.encode()])[1] == alone
