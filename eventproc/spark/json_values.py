@@ -171,9 +171,9 @@ def _map(read: Callable[[object], object], value: object) -> object:
     found = _list(read, list(value.values()))
     if isinstance(found, _Partial):
         assert isinstance(found.value, list), "the values of a map are a list"
-        return _Partial(list(zip(map(_encodable, value), found.value, strict=True)), found.why)
+        return _Partial(list(zip(map(encodable, value), found.value, strict=True)), found.why)
     assert isinstance(found, list), "the values of a map are a list"
-    return list(zip(map(_encodable, value), found, strict=True))
+    return list(zip(map(encodable, value), found, strict=True))
 
 
 def _integer(bound: int, value: object) -> object:

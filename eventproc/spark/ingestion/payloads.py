@@ -120,10 +120,8 @@ def _is_faithful(read: pa.DataType, kind: pa.DataType) -> bool:
     if read == kind or pa.types.is_string(read):
         return True
     if pa.types.is_string(kind):
-        return not pa.types.is_floating(read)
-    if pa.types.is_integer(kind):
-        return pa.types.is_boolean(read)
-    return pa.types.is_floating(kind)
+        return not bool(pa.types.is_floating(read))
+    return bool(pa.types.is_boolean(read) if pa.types.is_integer(kind) else pa.types.is_floating(kind))
 
 
 def _type_of(value: object) -> pa.DataType:
