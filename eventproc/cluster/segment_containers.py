@@ -38,7 +38,8 @@ POLL_MS: Final = 200
 """Pause between two looks at the other serving processes: how long the segments of a dead one wait."""
 
 DYING_MS_MAX: Final = 1_000
-"""How long a process that answers no more may hold its lock until it counts as suspended; its clients wait."""
+"""How long a process that answers no more may hold its lock until it counts as suspended; its clients wait. One
+question to it (`Answers`) may take longer, and is awaited."""
 
 DYING_POLL_MS: Final = 20
 """Pause between two looks at such a process."""
@@ -105,8 +106,12 @@ NAMES: Final = tuple(map(container_owner_name, range(CONTAINER_COUNT)))
 
 @attrs.frozen
 class ContainerMap:
-    """What the directory says: the serving processes, and the owner of each container; None if it never had one."""
+    """What the directory says: the serving processes, and the owner of each container; None if it never had one.
 
+    version: that of the record SERVERS; 0 if nobody ever served.
+    """
+
+    version: int = 0
     servers: tuple[ContainerServer, ...] = ()
     owners: tuple[Owner | None, ...] = (None,) * CONTAINER_COUNT
 
@@ -114,8 +119,9 @@ class ContainerMap:
 def read_containers(tx: Tx) -> ContainerMap:
     """Return the serving processes and the owners. One look-up for each container."""
     found = find(tx, SERVERS, ALL)
-    servers = () if found is None else found.value.servers
-    return ContainerMap(servers, tuple(find_owner(tx, each) for each in NAMES))
+    if found is None:
+        return ContainerMap()
+    return ContainerMap(found.version, found.value.servers, tuple(find_owner(tx, each) for each in NAMES))
 
 
 class SegmentContainers:
@@ -169,7 +175,7 @@ class SegmentContainers:
         Raises:
             Retryable: a dead owner cannot be replaced now.
         """
-        waited_ms = 0
+        suspended_ms = self._db.clock.monotonic_ms() + DYING_MS_MAX
         while container is not None:
             self.replace(await self._db.read(read_containers))
             server = self.server_of(container)
@@ -177,9 +183,8 @@ class SegmentContainers:
                 return server
             if not self._db.peers.is_alive(server.instance):
                 await self.replace_dead()
-            elif waited_ms < DYING_MS_MAX:
+            elif self._db.clock.monotonic_ms() < suspended_ms:
                 await anyio.sleep(DYING_POLL_MS / 1000)
-                waited_ms += DYING_POLL_MS
             else:  # suspended
                 return server
         return self._own_server
@@ -200,8 +205,8 @@ class SegmentContainers:
             del self._listeners[changes]
 
     def replace(self, found: ContainerMap) -> None:
-        """Note what the directory says now."""
-        if found == self._map:
+        """Note what the directory said. Does nothing with what is known, or older: reads may end in another order."""
+        if found.version <= self._map.version:
             return
         self._map = found
         self._by_instance = MappingProxyType({each.instance: each for each in found.servers})
@@ -253,8 +258,9 @@ async def serving_containers(
     server = ContainerServer(db.instance_id, segment_store, controller)
     containers = SegmentContainers(db, server)
     is_alive = db.peers.is_alive
-    await db.write(partial(share_containers, is_alive=is_alive, joining=server), step=Step.CONTAINER_SHARE)
     try:
+        join = partial(share_containers, is_alive=is_alive, joining=server)
+        await db.write(join, step=Step.CONTAINER_SHARE)  # it may have joined also if this is cancelled
         containers.replace(await db.read(read_containers))
         async with BackgroundTasks() as tasks:
             tasks.start_soon(_keep, db, containers)

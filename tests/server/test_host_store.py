@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -13,6 +14,7 @@ import pytest
 import eventproc
 from eventproc.cluster.segment_containers import (
     CONTAINER_COUNT,
+    DYING_MS_MAX,
     POLL_MS,
     SegmentContainers,
     container_of,
@@ -23,8 +25,9 @@ from eventproc.server.access.authority import Authority
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.service import Controller
 from eventproc.server.wire import commands as c
+from eventproc.server.wire.greeting import GREETING_WAIT_S
 from eventproc.store.model.errors import OwnerFenced
-from eventproc.testing import SimulatedInstance, SimulatedWorld, VirtualRuntime
+from eventproc.testing import Fault, FaultPlan, SimulatedInstance, SimulatedWorld, VirtualRuntime
 from eventproc.testing.virtual_runtime import BACKENDS
 from tests.server.wire_peer import block, connected
 
@@ -197,6 +200,61 @@ def test_the_controller_leads_to_the_owner_that_lives_and_to_itself_for_tables(
             assert await ask() == {1}, "before anybody has looked for the dead"
 
     runtime.run(main)
+
+
+def test_a_process_that_says_nothing_counts_as_suspended_after_a_second_and_a_greeting(
+    runtime: VirtualRuntime,
+) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            serving = Serving(world)
+            first, second = await serving.start(), await serving.start()
+            second.suspend()
+            segment = min(serving.owned(second))
+
+            async def says_nothing(_: tuple[str, int]) -> bool:
+                await anyio.sleep(GREETING_WAIT_S)
+                return False
+
+            begun = anyio.current_time()
+            found = await serving.known[first.name].locate(segment, says_nothing)
+            assert found.segment_store[1] == 2
+            assert anyio.current_time() - begun <= GREETING_WAIT_S + DYING_MS_MAX / 1000
+
+    runtime.run(main)
+
+
+def test_a_read_that_ends_late_does_not_bring_former_owners_back(runtime: VirtualRuntime) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            serving = Serving(world)
+            first = await serving.start()
+            second = await serving.start()
+            late = await first.ep.db.read(read_containers)
+            second.kill()
+            await anyio.sleep(MOVED_S)
+            serving.known["i1"].replace(late)
+            assert serving.owned(first) == set(range(CONTAINER_COUNT))
+
+    runtime.run(main)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_task_that_is_cancelled_while_it_joins_serves_nothing() -> None:
+    faults = FaultPlan([Fault("container.share.committed", "delay", ms=60_000)])
+    async with eventproc.open_memory(faults=faults) as ep:
+
+        async def serve() -> None:
+            async with serving_containers(ep.db, ("127.0.0.1", 1), ("127.0.0.1", 1)):
+                raise AssertionError("it was cancelled before")
+
+        task = asyncio.create_task(serve())
+        while not (await ep.db.read(read_containers)).servers:
+            await anyio.lowlevel.checkpoint()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await ep.db.read(read_containers)).servers == ()
 
 
 async def stores_of(controller: Controller, stream: str) -> set[int]:
