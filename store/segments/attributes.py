@@ -8,8 +8,11 @@ from eventproc.store.database import Tx
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.ids import SegmentId
 
+CLIENT_ID_BYTES: Final = 16
+"""Length of the ids of clients. Ids of the server have other lengths."""
+
 ATTRIBUTES_MAX: Final = 1_000
-"""Attributes of one segment. Clients use a few. Higher: more rows that no truncation frees."""
+"""Attributes that clients may set on one segment. Clients use a few. Higher: more rows that no truncation frees."""
 
 
 def find_attribute(tx: Tx, stream_id: int, segment: SegmentId, attribute: bytes) -> int | None:
@@ -22,12 +25,12 @@ def find_attribute(tx: Tx, stream_id: int, segment: SegmentId, attribute: bytes)
 
 
 def set_attribute(tx: Tx, stream_id: int, segment: SegmentId, attribute: bytes, value: int) -> None:
-    """Set an attribute of a segment, which must exist. Raises InvalidArgument if it has too many."""
+    """Set an attribute of a segment, which must exist. Raises InvalidArgument if clients set too many."""
     (count,) = tx.execute(
-        "SELECT count(*) FROM attribute WHERE stream_id = ? AND segment = ? AND id <> ?",
-        (stream_id, segment, attribute),
+        "SELECT count(*) FROM attribute WHERE stream_id = ? AND segment = ? AND id <> ? AND length(id) = ?",
+        (stream_id, segment, attribute, CLIENT_ID_BYTES),
     ).fetchone()
-    if count >= ATTRIBUTES_MAX:
+    if count >= ATTRIBUTES_MAX and len(attribute) == CLIENT_ID_BYTES:
         raise invalid_argument("attribute", attribute.hex(), f"a segment has at most {ATTRIBUTES_MAX:,}")
     tx.execute(
         "INSERT INTO attribute (stream_id, segment, id, value) VALUES (?, ?, ?, ?)"

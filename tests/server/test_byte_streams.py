@@ -73,6 +73,46 @@ async def test_bytes_are_read_from_any_offset_as_they_were_written(ep: Eventproc
     assert len(left) >= len(written) - head
 
 
+async def test_a_truncation_that_is_refused_changes_nothing_for_clients(ep: Eventproc) -> None:
+    async with connected(ep) as peer:
+        await peer.set_up(SEGMENT)
+        await write(peer, 1, 0, b"abcdef")
+        await (await ep.stream("s/t")).seal()
+        await peer.ask(c.TruncateSegment(1, SEGMENT, 3), c.ErrorMessage)
+        assert await ends_of(peer) == (0, 6)
+        assert await read(peer, 0, 8) == b"abcdef"
+
+
+async def test_a_truncation_whose_process_died_is_completed_by_its_repetition(ep: Eventproc) -> None:
+    async with connected(ep) as peer:
+        await peer.set_up(SEGMENT)
+        stream = await ep.stream("s/t")
+        await write(peer, 1, 0, b"abc")
+        block_end = await stream.tail()
+        await write(peer, 2, 3, b"def")
+        await stream.truncate(block_end)
+        assert await ends_of(peer) == (3, 6), "the death was before the head within the block was noted"
+        await peer.ask(c.TruncateSegment(1, SEGMENT, 4), c.SegmentTruncated)
+        assert await ends_of(peer) == (4, 6)
+
+
+async def test_attributes_of_clients_leave_room_for_those_of_the_server(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventproc.store.segments.attributes.ATTRIBUTES_MAX", 1)
+    async with connected(ep) as peer:
+        set_first = c.UpdateSegmentAttribute(1, SEGMENT, ATTRIBUTE, 5, c.NO_VALUE)
+        assert (await peer.ask(set_first, c.SegmentAttributeUpdated)).is_updated
+        refusal = await peer.ask(
+            c.UpdateSegmentAttribute(1, SEGMENT, b"b" * 16, 5, c.NO_VALUE), c.ErrorMessage
+        )
+        assert "at most 1" in refusal.text
+        await peer.set_up(SEGMENT)
+        await write(peer, 1, 0, b"abcdef")
+        await peer.ask(c.TruncateSegment(1, SEGMENT, 3), c.SegmentTruncated)
+        assert await ends_of(peer) == (3, 6)
+
+
 async def test_a_block_goes_where_its_client_expects_it_and_is_stored_once(ep: Eventproc) -> None:
     async with connected(ep) as peer, connected(ep) as other:
         await peer.set_up(SEGMENT)

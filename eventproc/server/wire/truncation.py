@@ -19,8 +19,12 @@ async def truncate_segment(db: Database, target: WireSegment, offset: int) -> No
     A byte stream begins at the offset for clients, and its block is freed when it has passed the whole of it. An offset
     before the head changes nothing. Raises NotFound, and the refusals of `Stream.truncate`.
     """
-    if (request := await db.write(partial(_request, target=target, offset=offset))) is not None:
-        await run_request(db, request)
+    if (request := await db.read(partial(_request, target=target, offset=offset))) is None:
+        return
+    await run_request(db, request)
+    # The head for clients moves last: after a refusal, or a death before this, the client finds it where it was.
+    if (await db.read(partial(look_at_segment, target=target))).is_bytes:
+        await db.write(partial(note_head, target=target, stream_id=request.stream_id, offset=offset))
 
 
 def _request(tx: Tx, target: WireSegment, offset: int) -> TruncateStream | None:
@@ -29,6 +33,5 @@ def _request(tx: Tx, target: WireSegment, offset: int) -> TruncateStream | None:
         return None
     stream = get_stream(tx, target.stream).value
     boundary = event_of_offset(tx, target, stream.stream_id, offset)
-    note_head(tx, target, stream.stream_id, offset)
     offsets = head_offsets(tx, stream) | {target.segment: boundary}
     return TruncateStream(stream.name, stream.stream_id, offsets)
