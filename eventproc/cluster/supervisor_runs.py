@@ -40,9 +40,10 @@ async def keep_supervisors(db: Database) -> None:
     with db.subscribe([watch_ingestion()]) as changes, buckets.notifying(changes):
         while True:
             try:
-                for supervisor in await db.read(partial(_due, db=db)):
-                    await _run(db, buckets.owner_of, supervisor)
+                ran = [await _run(db, buckets.owner_of, each) for each in await db.read(partial(_due, db=db))]
                 pause_ms = await db.read(partial(_pause_ms, owner_of=buckets.owner_of))
+                if not all(ran):
+                    pause_ms = FAILED_MS if pause_ms is None else max(pause_ms, FAILED_MS)
             except (DatabaseStopped, Closed, ForkedError):
                 return  # the next call on this handle raises the same error to its user
             except (Retryable, OSError) as why:
@@ -57,8 +58,11 @@ async def keep_supervisors(db: Database) -> None:
                 await changes.wait(pause_ms)
 
 
-async def _run(db: Database, owner_of: Callable[[str], Owner | None], supervisor: str) -> None:
-    """Run a supervisor, unless its bucket has moved."""
+async def _run(db: Database, owner_of: Callable[[str], Owner | None], supervisor: str) -> bool:
+    """Run a supervisor, unless its bucket has moved; return whether it may run again immediately.
+
+    A supervisor that fails stops no other one.
+    """
     from eventproc.ingestion.loop import handle_next
 
     if (owner := owner_of(bucket_name(supervisor))) is not None:
@@ -66,7 +70,13 @@ async def _run(db: Database, owner_of: Callable[[str], Owner | None], supervisor
             await handle_next(db, owner, supervisor, db.peers.is_alive)
         except OwnerFenced:
             LOG.info("supervisor %s: another instance runs it", supervisor)
-            await anyio.sleep(FAILED_MS / 1000)
+            return False
+        except (DatabaseStopped, Closed, ForkedError, Retryable, OSError):
+            raise
+        except Exception:
+            LOG.exception("supervisor %s runs again later", supervisor)
+            return False
+    return True
 
 
 def bucket_name(supervisor: str) -> str:

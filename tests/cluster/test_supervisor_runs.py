@@ -8,7 +8,7 @@ import pytest
 from eventproc.cluster.buckets import JOIN_MS, OWNED_BUCKETS
 from eventproc.cluster.supervisor_runs import bucket_name
 from eventproc.ingestion import DataSchema, IoConfig, SupervisorSpec, SupervisorState
-from eventproc.store.ingestion.supervisors import next_runs
+from eventproc.store.ingestion.supervisors import next_runs, write_memory
 from eventproc.testing import SimulatedInstance, SimulatedWorld, VirtualRuntime
 from eventproc.testing.virtual_runtime import BACKENDS
 
@@ -24,6 +24,27 @@ def run_by(instance: SimulatedInstance) -> list[str]:
     """Return the supervisors whose buckets the instance owns."""
     owner_of = instance.ep.db.shared[OWNED_BUCKETS].owner_of
     return [each for each in IDS if owner_of(bucket_name(each)) is not None]
+
+
+def test_a_supervisor_whose_memory_is_unreadable_stops_no_other_one(runtime: VirtualRuntime) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            await world.start()
+            await world.ep.create_scope("s")
+            await world.ep.create_stream("s/t")
+            io = IoConfig(streams=("s/t",), start_delay_ms=0, period_ms=1_000)
+            for each in IDS[:3]:
+                schema = DataSchema(datasource="clicks")
+                await world.ep.submit_supervisor(SupervisorSpec(id=each, io=io, schema=schema))
+            await anyio.sleep(1)
+            await world.ep.db.write(lambda tx: write_memory(tx, IDS[0], "no JSON", 0))
+            before = await world.ep.db.read(next_runs)
+            await anyio.sleep(3)
+            after = await world.ep.db.read(next_runs)
+            assert all(after[each] > before[each] for each in IDS[1:3])
+            assert after[IDS[0]] == 0
+
+    runtime.run(main)
 
 
 def test_a_death_moves_the_supervisors_of_an_instance_to_the_others(runtime: VirtualRuntime) -> None:
