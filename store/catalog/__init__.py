@@ -11,6 +11,7 @@ from eventproc.store.catalog.lag import (
     unfinished_segments,
 )
 from eventproc.store.catalog.queries import (
+    count_streams,
     current_epoch,
     current_router,
     find_stream,
@@ -64,6 +65,7 @@ __all__ = [
     "UnfinishedPart",
     "catalog_version",
     "change_tags",
+    "count_streams",
     "current_epoch",
     "current_router",
     "find_stream",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 import eventproc
-from eventproc.server.rest.metrics import Gauge, render_metrics
+from eventproc.server.rest.metrics import Gauge, measure_directory, render_metrics
 
 GAUGES = (Gauge("connections", "Connections.", 3),)
 
@@ -41,6 +42,20 @@ async def test_counters_are_what_was_written_and_gauges_what_is_left() -> None:
         assert found["eventproc_instances",] == 1
         assert found["eventproc_connections",] == 3
         assert found["process_resident_memory_bytes",] > 0
+
+
+async def test_all_streams_are_counted_and_only_the_first_ones_have_metrics_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eventproc.server.rest.metrics.STREAMS_MAX", 2)
+    async with eventproc.open_memory() as ep:
+        for scope in ("a", "b"):
+            await ep.create_scope(scope)
+            for name in ("t", "u"):
+                await ep.create_stream(f"{scope}/{name}")
+        found = await ep.db.read(measure_directory)
+        assert found.streams_count == 4
+        assert [each.name for each in found.streams] == ["a/t", "a/u"]
 
 
 async def test_a_scraper_that_asks_for_openmetrics_gets_it() -> None:

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from eventproc.groups import GroupDescription
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import current_epoch, list_streams
+from eventproc.store.catalog import count_streams, current_epoch, list_streams
 from eventproc.store.catalog.cuts import head_cut, tail_cut
 from eventproc.store.catalog.sizes import StreamSize, size_before
 from eventproc.store.database import Tx
@@ -53,14 +53,13 @@ class DirectoryMeasure:
 
 def measure_directory(tx: Tx) -> DirectoryMeasure:
     """Return the measures of a directory. Cost: a few look-ups for each active segment of the measured streams."""
-    streams = list_streams(tx)
     found: list[StreamMeasure] = []
-    for stream in streams[:STREAMS_MAX]:
+    for stream in list_streams(tx, limit=STREAMS_MAX):
         written = size_before(tx, stream, tail_cut(tx, stream))
         dropped = size_before(tx, stream, head_cut(tx, stream))
         readable = StreamSize(written.bytes - dropped.bytes, written.events - dropped.events)
         found.append(StreamMeasure(stream.name, written, readable, len(current_epoch(tx, stream).segments)))
-    return DirectoryMeasure(len(streams), tuple(found), pending_requests(tx))
+    return DirectoryMeasure(count_streams(tx), tuple(found), pending_requests(tx))
 
 
 class Gauge(NamedTuple):
