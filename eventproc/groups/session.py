@@ -117,8 +117,8 @@ class ReaderSession:
         self._stack = stack
         self._fetchers: dict[int, StreamFetcher] = {}
         self._has_skipped = False  # all that was taken last had expired: there may be more
-        # Without a scheduling point for each: what is done under them waits for the database.
-        self.turn, self._saving = anyio.Lock(fast_acquire=True), anyio.Lock(fast_acquire=True)
+        self.turn = anyio.Lock()
+        self._saving = anyio.Lock()
         self._finished = anyio.Event()
         self._caught_up = anyio.Event()  # replaced each time that the group was followed
         self._options_changed = anyio.Event()  # replaced each time
