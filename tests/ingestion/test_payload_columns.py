@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pa = pytest.importorskip("pyarrow")
-
-from eventproc.spark.ingestion.payloads import parse_payloads  # noqa: E402  # pyarrow is optional
+from eventproc.spark.ingestion.payloads import parse_payloads
 
 FIELDS = pa.schema(
     [
