@@ -21,7 +21,7 @@ from eventproc.runtime import Eventproc
 from eventproc.spark.java import describe as describe_spark
 from eventproc.spark.queries import was_used_by_spark
 from eventproc.store.backup.contents import find_orphans
-from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.chunks.index import file_size
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Tx, instances
@@ -180,7 +180,7 @@ def _check_versions(tx: Tx, report: DoctorReport) -> None:
     facts["driver"] = f"aiosqlite {metadata.version('aiosqlite')}"
     facts["identity"] = directory_identity(tx)
     facts["schema"] = versions.schema
-    facts["schema_known"] = SYSTEM_MIGRATION.number
+    facts["schema_known"] = len(SYSTEM_MIGRATIONS)
     facts["journal_mode"] = versions.journal_mode
     if versions.journal_mode != "wal":
         report.problem(f"the database's journal mode is {versions.journal_mode}, it must be wal")

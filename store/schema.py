@@ -1,6 +1,6 @@
 """The schema of the database: every table, and the reason for its shape.
 
-Until the first release there is one schema, edited in place (architecture.md section 1). A table is an index-organised
+What exists is changed by numbered migrations only (architecture.md section 1). A table is an index-organised
 b-tree (WITHOUT ROWID) wherever rows are found by a natural key, because the cost of a small commit is the number of
 b-trees that it touches.
 """
@@ -144,15 +144,6 @@ CREATE TABLE sink (
     PRIMARY KEY (stream_id, name, run)
 ) WITHOUT ROWID;
 
--- Attributes of segments: numbers that Pravega's clients set under 16-byte ids.
-CREATE TABLE attribute (
-    stream_id INTEGER NOT NULL,
-    segment INTEGER NOT NULL,
-    id BLOB NOT NULL,
-    value INTEGER NOT NULL,
-    PRIMARY KEY (stream_id, segment, id)
-) WITHOUT ROWID;
-
 -- The last sequence of a named writer on a stream, and its time.
 CREATE TABLE writer (
     stream_id INTEGER NOT NULL,
@@ -250,8 +241,6 @@ CREATE TABLE request (
 ) WITHOUT ROWID;
 -- At most one intent per (target, kind).
 CREATE UNIQUE INDEX request_intent ON request (target, kind) WHERE status = 'pending';
--- Outcomes of a policy that repeats its request each minute; of each stream and kind only the newest is kept.
-CREATE INDEX request_repeated ON request (target) WHERE origin = 'policy' AND kind = 'truncate' AND status != 'pending';
 
 -- The id of a request that joined an equal pending one. It finds that one as long as that one is kept.
 CREATE TABLE joined (
@@ -485,9 +474,34 @@ CREATE TABLE published (
 CREATE INDEX published_interval ON published (datasource, start_ms);
 """
 
+ADDED_2 = """
+-- Attributes of segments: numbers that Pravega's clients set under 16-byte ids.
+CREATE TABLE IF NOT EXISTS attribute (
+    stream_id INTEGER NOT NULL,
+    segment INTEGER NOT NULL,
+    id BLOB NOT NULL,
+    value INTEGER NOT NULL,
+    PRIMARY KEY (stream_id, segment, id)
+) WITHOUT ROWID;
+
+-- Outcomes of a policy that repeats its request each minute; of each stream and kind only the newest is kept.
+CREATE INDEX IF NOT EXISTS request_repeated
+ON request (target) WHERE origin = 'policy' AND kind = 'truncate' AND status != 'pending';
+"""
+"""What the second migration adds. A directory that was made while these were part of the first one has them already."""
+
 
 def create_tables(tx: Tx) -> None:
-    """Create every table in the transaction `tx`; the database must have none of them."""
-    code = "\n".join(line for line in TABLES.splitlines() if not line.startswith("--"))
+    """Create every table of the first schema in the transaction `tx`; the database must have none of them."""
+    _run(tx, TABLES)
+
+
+def add_attributes(tx: Tx) -> None:
+    """Add what the second schema has and the first one has not."""
+    _run(tx, ADDED_2)
+
+
+def _run(tx: Tx, script: str) -> None:
+    code = "\n".join(line for line in script.splitlines() if not line.startswith("--"))
     for statement in filter(str.strip, code.split(";")):
         tx.execute(statement)

@@ -9,7 +9,7 @@ from typing import cast
 import anyio
 
 from eventproc.runtime.system import Eventproc, begin_system
-from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.clock import Clock
 from eventproc.store.database import Durability, MemoryStore, start_database, start_memory_database
 from eventproc.store.faults import NO_FAULTS, Faults
@@ -59,7 +59,7 @@ def open(
     async def start() -> Eventproc:
         db = await start_database(
             Path(path),
-            migrations=[SYSTEM_MIGRATION],
+            migrations=SYSTEM_MIGRATIONS,
             durability=chosen,
             create=create,
             clock=clock,
@@ -88,7 +88,7 @@ def open_memory(
     _verify_given(clock, faults)
 
     async def start() -> Eventproc:
-        db = start_memory_database(migrations=[SYSTEM_MIGRATION], clock=clock, faults=faults)
+        db = start_memory_database(migrations=SYSTEM_MIGRATIONS, clock=clock, faults=faults)
         await anyio.lowlevel.cancel_shielded_checkpoint()
         return await begin_system(db, host=host)
 

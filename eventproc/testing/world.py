@@ -21,7 +21,7 @@ import anyio
 from eventproc.cluster.host import CONTROLLER
 from eventproc.processors import App, Running
 from eventproc.runtime import Eventproc, open_in_store
-from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.database import MemoryDatabase, MemoryStore
 from eventproc.store.faults import NO_FAULTS, Died, Faults
 from eventproc.store.model.argument_checks import invalid_argument
@@ -206,7 +206,7 @@ class SimulatedWorld(SystemInTest):
         random = Random(self.seed)
         self.clock = VirtualClock(self.seed)
         self._store = MemoryStore(
-            migrations=[SYSTEM_MIGRATION],
+            migrations=SYSTEM_MIGRATIONS,
             clock=self.clock,
             extra_turns=lambda: random.randint(0, EXTRA_TURNS_MAX),
             on_commit=self._note_commit,

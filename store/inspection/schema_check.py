@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.database import Tx, open_memory_database
 from eventproc.store.inspection.database_file import TableColumns, table_columns
 
@@ -18,7 +18,7 @@ USERS_PREFIX: Final = "app_"
 
 async def expected_tables() -> TableColumns:
     """Return the tables of a directory that this version makes."""
-    async with open_memory_database(migrations=[SYSTEM_MIGRATION]) as fresh:
+    async with open_memory_database(migrations=SYSTEM_MIGRATIONS) as fresh:
         return await fresh.read(found_tables)
 
 

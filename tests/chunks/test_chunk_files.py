@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.chunks.chunk_file import ChunkReader
 from eventproc.store.chunks.export import ChunkExporter
 from eventproc.store.chunks.index import (
@@ -138,7 +138,7 @@ async def _compare(
     bounds: tuple[float, float],
     joined: bool,
 ) -> None:
-    async with open_memory_database(migrations=[SYSTEM_MIGRATION]) as db:
+    async with open_memory_database(migrations=SYSTEM_MIGRATIONS) as db:
         await make_segments(db)
         for one, two in appends:
             await db.write(appending(*[part(*each) for each in ((ONE, one), (TWO, two)) if each[1]]))

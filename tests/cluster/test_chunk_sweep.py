@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from eventproc.cluster.chunk_sweep import ABANDONED_MS, ASIDE_MS, sweep_chunks, walk_chunks
-from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.chunks.index import ChunkFile, chunk_path, drop_unused, register_chunks
 from eventproc.store.database import Database, Tx, open_database
 from eventproc.store.model.ids import SegmentId
@@ -34,7 +34,7 @@ async def clock() -> VirtualClock:
 
 @pytest.fixture
 async def db(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Database]:
-    async with open_database(tmp_path / "data", migrations=[SYSTEM_MIGRATION], clock=clock) as db:
+    async with open_database(tmp_path / "data", migrations=SYSTEM_MIGRATIONS, clock=clock) as db:
         yield db
 
 

@@ -8,7 +8,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.database import open_database
 from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED
 from tests.replicated import worker
@@ -26,7 +26,7 @@ def anyio_backend() -> str:
 
 
 async def test_two_processes_that_count_at_once_lose_nothing(tmp_path: Path) -> None:
-    async with open_database(tmp_path / "store", migrations=[SYSTEM_MIGRATION]) as db:
+    async with open_database(tmp_path / "store", migrations=SYSTEM_MIGRATIONS) as db:
         log = await make_ledger(db)
         script = Path(worker.__file__)
         with (
@@ -49,7 +49,7 @@ async def test_two_processes_that_count_at_once_lose_nothing(tmp_path: Path) -> 
 async def test_a_killed_process_leaves_every_update_whole_or_not_at_all(
     tmp_path: Path, point: str, lines: int
 ) -> None:
-    async with open_database(tmp_path / "store", migrations=[SYSTEM_MIGRATION]) as db:
+    async with open_database(tmp_path / "store", migrations=SYSTEM_MIGRATIONS) as db:
         log = await make_ledger(db)
         one = member(db, log)
         script = Path(worker.__file__)
@@ -63,7 +63,7 @@ async def test_a_killed_process_leaves_every_update_whole_or_not_at_all(
 
 
 async def test_a_change_by_another_process_is_waited_for(tmp_path: Path) -> None:
-    async with open_database(tmp_path / "store", migrations=[SYSTEM_MIGRATION]) as db:
+    async with open_database(tmp_path / "store", migrations=SYSTEM_MIGRATIONS) as db:
         log = await make_ledger(db)
         one = member(db, log)
         await one.fetch()

@@ -12,7 +12,7 @@ from random import Random
 import anyio
 import pytest
 
-from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.database import Database, open_memory_database
 from eventproc.store.replicated import LogId
 from eventproc.store.replicated.change import COMPACT_BYTES
@@ -49,7 +49,7 @@ class _Simulation:
     async def run(self) -> None:
         faults = Deaths()
         clock = VirtualClock(self.random.randrange(2**32))
-        async with open_memory_database(migrations=[SYSTEM_MIGRATION], clock=clock, faults=faults) as db:
+        async with open_memory_database(migrations=SYSTEM_MIGRATIONS, clock=clock, faults=faults) as db:
             log = await make_ledger(db)
             for life in range(DEATHS + 1):
                 if life < DEATHS:

@@ -9,7 +9,7 @@ import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.database import Database, Tx, open_memory_database
 from eventproc.store.replicated import LogId, append
 from eventproc.store.replicated.change import COMPACT_BYTES
@@ -139,7 +139,7 @@ def test_a_replicated_object_is_the_list_of_its_updates(steps: list[Step]) -> No
 
 
 async def _run(steps: list[Step]) -> None:
-    async with open_memory_database(migrations=[SYSTEM_MIGRATION]) as db:
+    async with open_memory_database(migrations=SYSTEM_MIGRATIONS) as db:
         run = _Run(db, await make_ledger(db))
         for step in steps:
             await run.step(*step)

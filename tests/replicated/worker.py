@@ -13,7 +13,7 @@ from pathlib import Path
 
 import anyio
 
-from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.database import open_database
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.replicated import LogId
@@ -32,7 +32,7 @@ def counting(line: str) -> Generate:
 
 async def main(directory: Path, log: LogId, name: str, faults: Faults) -> None:
     written = 0
-    async with open_database(directory, migrations=[SYSTEM_MIGRATION], faults=faults) as db:
+    async with open_database(directory, migrations=SYSTEM_MIGRATIONS, faults=faults) as db:
         ledger = member(db, log)
         say("open")
         for command in sys.stdin:

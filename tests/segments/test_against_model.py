@@ -9,7 +9,7 @@ import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.database import Database, Tx, open_memory_database
 from eventproc.store.inspection.extents import blob_violations, extent_violations
 from eventproc.store.model.ids import SegmentId
@@ -67,7 +67,7 @@ def test_segments_answer_as_lists_do(steps: list[Step]) -> None:
 
 
 async def _run(steps: list[Step]) -> None:
-    async with open_memory_database(migrations=[SYSTEM_MIGRATION]) as db:
+    async with open_memory_database(migrations=SYSTEM_MIGRATIONS) as db:
         await make_segments(db)
         twins = {ONE: Twin(), TWO: Twin()}
         for kind, segment, number, events in steps:

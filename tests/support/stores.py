@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.database import Database
 from tests.database.support import FORMS, World, backend_of, open_world
 
@@ -27,7 +27,7 @@ def anyio_backend(form: str) -> tuple[str, dict[str, object]]:
 
 @pytest.fixture
 async def world(form: str, tmp_path: Path) -> AsyncIterator[World]:
-    async with open_world(form, tmp_path / "store", [SYSTEM_MIGRATION]) as world:
+    async with open_world(form, tmp_path / "store", SYSTEM_MIGRATIONS) as world:
         yield world
 
 

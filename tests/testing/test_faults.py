@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.database import Tx, open_memory_database
 from eventproc.store.faults import WRITE_BEGUN, Died
 from eventproc.store.model.errors import DiskFull
@@ -30,7 +30,7 @@ def _count(tx: Tx) -> int:
 async def test_a_death_before_a_commit_loses_it_and_a_death_after_it_does_not(nth: int) -> None:
     for kept, die in ((nth - 1, Deaths.die_before_commit), (nth, Deaths.die_after_commit)):
         faults = Deaths()
-        async with open_memory_database(migrations=[SYSTEM_MIGRATION], faults=faults) as db:
+        async with open_memory_database(migrations=SYSTEM_MIGRATIONS, faults=faults) as db:
             die(faults, nth)
             for _ in range(nth - 1):
                 await db.write(_count_up)
@@ -44,7 +44,7 @@ async def test_a_death_before_a_commit_loses_it_and_a_death_after_it_does_not(nt
 
 async def test_a_named_point_is_deadly_when_it_is_reached() -> None:
     faults = Deaths()
-    async with open_memory_database(migrations=[SYSTEM_MIGRATION], faults=faults) as db:
+    async with open_memory_database(migrations=SYSTEM_MIGRATIONS, faults=faults) as db:
         faults.die_at(WRITE_BEGUN)
 
         async def main() -> None:
@@ -65,7 +65,7 @@ async def test_what_is_no_death_is_raised() -> None:
 
 
 async def test_a_full_disk_refuses_what_needs_room_and_nothing_is_broken() -> None:
-    async with open_memory_database(migrations=[SYSTEM_MIGRATION]) as db:
+    async with open_memory_database(migrations=SYSTEM_MIGRATIONS) as db:
 
         def grow(tx: Tx) -> None:
             tx.execute("INSERT INTO record VALUES ('x', 'y', 1, zeroblob(100000))")
@@ -80,13 +80,13 @@ async def test_a_full_disk_refuses_what_needs_room_and_nothing_is_broken() -> No
 def test_a_process_is_killed_at_a_named_point() -> None:
     program = """
 import anyio
-from eventproc.store.catalog import SYSTEM_MIGRATION
+from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.database import open_memory_database
 from eventproc.store.faults import WRITE_COMMITTED
 from eventproc.testing import KillAt
 
 async def main():
-    async with open_memory_database(migrations=[SYSTEM_MIGRATION], faults=KillAt(WRITE_COMMITTED, 2)) as db:
+    async with open_memory_database(migrations=SYSTEM_MIGRATIONS, faults=KillAt(WRITE_COMMITTED, 2)) as db:
         for number in range(3):
             await db.write(lambda tx: None)
             print(number, flush=True)
