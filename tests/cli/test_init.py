@@ -83,3 +83,25 @@ def test_init_places_the_chunk_files_in_an_empty_folder(
         assert run(["init", name, "--chunks", target]) == 2
         assert said in capsys.readouterr().err
     assert made(folder) == ["home"]
+
+
+@pytest.mark.parametrize("chunks", ["home", "home/chunks", "home/a/b", "link/chunks"])
+def test_init_refuses_a_folder_of_chunk_files_inside_the_directory(
+    folder: Path, capsys: pytest.CaptureFixture[str], chunks: str
+) -> None:
+    (folder / "link").symlink_to("home")
+    assert run(["init", "home", "--chunks", chunks]) == 2
+    assert "outside of" in capsys.readouterr().err
+    assert not (folder / "home").exists()
+
+
+def test_directories_cannot_share_a_folder_of_chunk_files(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["init", "home", "--chunks", "shared"]) == 0
+    (folder / "home" / "chunks").unlink()  # as if init had died before it made the link
+    assert run(["init", "other", "--chunks", "shared"]) == 2
+    assert "each directory needs one of its own" in capsys.readouterr().err
+    assert run(["init", "home", "--chunks", "shared"]) == 0
+    assert (folder / "home" / "chunks").readlink() == folder / "shared"
+    assert made(folder) == ["home"]
