@@ -6,14 +6,18 @@ files of a directory that no other process opens would stay.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.chunks.index import drop_unused, next_unused, put_aside
+from eventproc.store.model.errors import EventprocError
 from eventproc.store.segments.file_blobs import GONE_SUFFIX
 from eventproc.store.segments.holds import forget_expired_holds, has_expired_holds
+
+LOG = logging.getLogger("eventproc.spark")
 
 ASIDE_MS: Final = 60_000
 """How long a file that was put aside stays readable for readers with an older snapshot, as with a host."""
@@ -38,6 +42,14 @@ def clean_chunks(directory: PlannerDirectory, *, aside_ms: int = ASIDE_MS) -> No
         for begin in range(0, len(paths), ASIDE_MAX):
             some = paths[begin : begin + ASIDE_MAX]
             directory.write(partial(put_aside, folder=directory.folder, paths=some))
+
+
+def try_to_clean_chunks(directory: PlannerDirectory, *, aside_ms: int = ASIDE_MS) -> None:
+    """Do what `clean_chunks` does, and log a warning if it fails: a query that has its plan need not end for it."""
+    try:
+        clean_chunks(directory, aside_ms=aside_ms)
+    except (EventprocError, OSError) as why:
+        LOG.warning("exported files could not be deleted and will be retried: %s", why)
 
 
 def _unlink(folder: Path, before_ms: int) -> None:

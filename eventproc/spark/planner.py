@@ -14,7 +14,14 @@ from eventproc.spark.batch_cursor import BatchBudget, BatchCursor, advance, rang
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner_directory import HoldKey, PlannerDirectory
 from eventproc.spark.source_options import SEGMENT_HEAD, SEGMENT_TAIL, Positions, PositionSpec, SourceOptions
-from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, get_stream, list_streams
+from eventproc.store.catalog import (
+    StoredHistory,
+    StreamRecord,
+    find_stream,
+    get_stream,
+    list_streams,
+    unfinished_parts,
+)
 from eventproc.store.catalog.cuts import head_cut, tail_cut, time_cut
 from eventproc.store.chunks.export import ChunkExporter
 from eventproc.store.chunks.index import ChunkFile, LocatedRange, drop_missing, locate_range, register_chunks
@@ -361,7 +368,7 @@ def _cut_of(tx: Tx, stream: StreamRecord, place: PositionSpec, *, strict: bool) 
         return tail_cut(tx, stream)
     if isinstance(place, int):
         cut = time_cut(tx, stream, place)
-        if strict and cut == tail_cut(tx, stream):
+        if strict and not any(each.events for each in unfinished_parts(tx, stream, cut)):
             reason = (
                 f"{stream.name} has no event at or after it, and startingOffsetsByTimestampStrategy is error"
             )

@@ -92,7 +92,7 @@ class EventprocReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Plan the read. The process ends soon after, so the hold lasts for `holdMs` and is not renewed."""
-        from eventproc.spark.chunk_cleanup import clean_chunks
+        from eventproc.spark.chunk_cleanup import try_to_clean_chunks
         from eventproc.spark.planner import Planner
         from eventproc.spark.planner_directory import PlannerDirectory
 
@@ -101,7 +101,7 @@ class EventprocReader(DataSourceReader):
             start = planner.position(self._options.starting or Positions("earliest"))
             end = planner.position(self._options.ending or Positions("latest"))
             groups = planner.plan(start, end, batch="", glued=False)
-            clean_chunks(directory)
+            try_to_clean_chunks(directory)
         return list(
             divide_into_partitions(groups, self._options.partitions_min or 0, self._cores)
             or [ChunkPartition(())]
@@ -192,13 +192,13 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _clean(self) -> None:
         """Delete exported files that nobody needs, now and then: no host may be there to do it."""
-        from eventproc.spark.chunk_cleanup import clean_chunks
+        from eventproc.spark.chunk_cleanup import try_to_clean_chunks
 
         assert self._directory is not None, "the planner has a directory"
         now_ms = self._directory.db.clock.monotonic_ms()
         if self._cleaned_ms is None or now_ms - self._cleaned_ms >= CLEANED_MS:
             self._cleaned_ms = now_ms
-            clean_chunks(self._directory)
+            try_to_clean_chunks(self._directory)
 
     def _open(self) -> Planner:
         from eventproc.spark.planner import Planner

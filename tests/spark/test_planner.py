@@ -13,7 +13,7 @@ import pytest
 
 from eventproc.blocking import BlockingEventproc, BlockingStream
 from eventproc.spark.batch_cursor import BatchBudget
-from eventproc.spark.chunk_cleanup import clean_chunks
+from eventproc.spark.chunk_cleanup import clean_chunks, try_to_clean_chunks
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner import Planner
 from eventproc.spark.planner_directory import PlannerDirectory
@@ -196,6 +196,21 @@ def test_time_without_later_events_is_the_tail_or_an_error(
                 reading.position(places)
 
 
+def test_time_behind_the_last_event_is_an_error_also_if_a_scale_came_later(
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
+) -> None:
+    write(stream, range(3))
+    time_ms = directory.db.clock.wall_ms() + 1
+    while directory.db.clock.wall_ms() <= time_ms:
+        directory.read(lambda tx: tx.now_ms)
+    stream.split(stream.segments()[0].id)
+    options = {"startingTimestamp": str(time_ms), "startingOffsetsByTimestampStrategy": "error"}
+    places = parse_options({"path": str(path), "stream": STREAM, **options}).starting
+    assert places is not None
+    with pytest.raises(InvalidArgument, match="no event at or after it"):
+        planner(directory, path, **options).position(places)
+
+
 def test_batch_waits_for_its_least_number_of_events_up_to_the_delay(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
@@ -235,6 +250,16 @@ def test_exported_files_are_deleted_without_a_host(
         clean_chunks(directory, aside_ms=0)
         assert {file.suffix for file in files(path)} == {".arrow"}
         assert len(events_of(groups)) == 50, "what a plan holds stays"
+
+
+def test_a_file_that_cannot_be_deleted_does_not_end_the_query(
+    directory: PlannerDirectory, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    strange = path / "chunks" / "1" / "0.0" / "0-9.arrow.gone"
+    strange.mkdir(parents=True)
+    try_to_clean_chunks(directory, aside_ms=-1_000)  # also what was put aside in this millisecond
+    assert strange.exists()
+    assert "exported files could not be deleted" in caplog.text
 
 
 def test_frozen_query_reads_no_later_events(
