@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from fnmatch import translate
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +52,26 @@ def test_what_is_no_pattern_is_refused_with_the_forms_that_are(pattern: str) -> 
 def test_only_everything_covers_the_scopes_of_the_system(scope: str, name: str) -> None:
     assert covers(f"{scope}/{name}", "_system/t") is False
     assert covers(scope, "_system") is (scope == "*")
+
+
+@given(NAMES, NAMES, NAMES, NAMES)
+def test_a_pattern_covers_what_its_two_halves_match_as_globs(
+    scope: str, name: str, of_scope: str, of_name: str
+) -> None:
+    resource = f"{scope.replace('_', 'a')}/{name}"
+    expected = all(
+        re.fullmatch(translate(pattern), text)
+        for pattern, text in zip((of_scope, of_name), resource.split("/"), strict=True)
+    )
+    assert covers(f"{of_scope}/{of_name}", resource) is expected
+
+
+def test_a_name_that_a_caller_makes_up_cannot_keep_the_server_busy() -> None:
+    # Each wildcard more would multiply the time by the length, if all ways to match were tried.
+    assert not covers("s/" + "*a" * 30 + "*b", "s/" + "a" * 400)
+    assert covers("s/" + "*a" * 30 + "*b", "s/" + "a" * 400 + "b")
+    assert not covers("s/*", "s/" + "a" * 1_000_000)
+    assert covers("*", "s/" + "a" * 1_000_000)
 
 
 @pytest.mark.parametrize(

@@ -69,11 +69,17 @@ def covers(pattern: str, resource: str) -> bool:
     """
     if pattern == EVERYTHING:
         return True
-    if resource == EVERYTHING or resource.startswith("_"):
+    if resource == EVERYTHING or resource.startswith("_") or len(resource) > PATTERN_CHARS_MAX:
         return False
     return _compiled(pattern).fullmatch(resource) is not None
 
 
 @lru_cache(maxsize=PATTERNS_CACHED)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile("[^/]*".join(map(re.escape, pattern.split("*"))))
+    first, *others = map(re.escape, pattern.split("*"))
+    if not others:
+        return re.compile(first)
+    *middle, last = others
+    # The first place where a part fits is as good as any later one. The atomic groups try no other, because
+    # a caller that chooses the name could otherwise keep the server busy for minutes.
+    return re.compile(first + "".join(f"(?>[^/]*?{each})" for each in middle) + f"[^/]*{last}")
