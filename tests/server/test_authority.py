@@ -142,7 +142,19 @@ async def test_an_unknown_user_costs_a_comparison_and_gets_the_words_of_a_wrong_
 
 
 @pytest.mark.parametrize(
-    "header", ["", "Basic", "Basic ???", "Basic YW5u", "Bearer", "Digest x", "\0", "Bearer ep1__"]
+    "header",
+    [
+        "",
+        "Basic",
+        "Basic ???",
+        "Basic \xe9",
+        "Basic /w==",
+        "Basic YW5u",
+        "Bearer",
+        "Digest x",
+        "\0",
+        "Bearer ep1__",
+    ],
 )
 async def test_a_header_that_is_no_credentials_is_refused(
     ep: Eventproc, checked: list[str], header: str
@@ -192,6 +204,41 @@ async def test_passwords_are_compared_one_at_a_time_and_too_many_are_refused_for
                 await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()
     assert checked == []
+
+
+async def test_calls_that_wait_with_one_password_share_its_comparison(
+    ep: Eventproc, checked: list[str]
+) -> None:
+    await add(ep)
+    authority = await loaded(ep)
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(PASSWORDS_WAITING_MAX):
+                tasks.start_soon(authority.authenticate, basic("ann", PASSWORD))
+    assert checked == [f"hash of {PASSWORD}"]
+
+
+@pytest.mark.parametrize("given", ["{token}", "{token}:", "ann{token}", "{token}:x", "correct horse:x"])
+async def test_a_secret_in_place_of_the_name_is_not_in_the_log(
+    ep: Eventproc, checked: list[str], caplog: pytest.LogCaptureFixture, given: str
+) -> None:
+    token = await ep.db.write(lambda tx: add_user(tx, "ann", (READ, "s/t")))
+    header = "Basic " + base64.b64encode(given.format(token=token).encode()).decode()
+    assert await refusal(await loaded(ep), header) == WRONG
+    assert "credentials were refused: Basic credentials" in caplog.text
+    assert token not in caplog.text
+    assert "horse" not in caplog.text
+
+
+async def test_the_first_user_is_in_force_before_the_hash_of_nobody_is_made(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    authority = await loaded(ep)
+    monkeypatch.setattr(authority_module, "hash_of_nobody", lambda: seen.append(authority.is_required))
+    await add(ep)
+    await authority.load()
+    assert seen == [True]
 
 
 async def test_a_user_who_is_deleted_is_refused_and_the_last_one_does_not_open_the_server(

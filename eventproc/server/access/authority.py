@@ -7,11 +7,9 @@ required from the moment a directory has its first user until the process ends, 
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import logging
 from collections.abc import Iterable, Mapping
-from functools import partial
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Final
@@ -33,10 +31,18 @@ from eventproc.server.access.delegation import (
 )
 from eventproc.server.access.passwords import PASSWORD_BYTES_MAX, hash_of_nobody, is_password
 from eventproc.server.access.permissions import Permission
-from eventproc.server.access.users import TOKEN_PREFIX, WATCH, ApiToken, User, digest_of, list_users
+from eventproc.server.access.users import (
+    TOKEN_PREFIX,
+    WATCH,
+    ApiToken,
+    User,
+    check_user_name,
+    digest_of,
+    list_users,
+)
 from eventproc.store.clock import Clock
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.errors import Retryable
+from eventproc.store.model.errors import InvalidArgument, Retryable
 
 LOG = logging.getLogger("eventproc.server.access")
 
@@ -127,7 +133,7 @@ class Authority:
         self._clock: Clock = db.clock
         self._table = _Table()
         self._is_required = False
-        self._hashing = anyio.CapacityLimiter(1)
+        self._hashing = anyio.Lock()
         self._waiting = 0
         self._secret = db.clock.random_bytes(32)
         self._right: dict[bytes, int] = {}
@@ -143,11 +149,11 @@ class Authority:
         users, keys = await self._db.read(_read)
         if users and keys is None:
             keys = await self._db.write(renew_keys)
-        if users and not self._is_required:
-            await to_thread.run_sync(hash_of_nobody)
-            self._is_required = True
         self._table = _Table.of(users, keys)
         self._decoded.clear()
+        if users and not self._is_required:
+            self._is_required = True
+            await to_thread.run_sync(hash_of_nobody)  # so that the first unknown user does not take longer
 
     async def watch(self) -> None:
         """Follow the changes of users until cancelled."""
@@ -187,7 +193,7 @@ class Authority:
     async def _by_password(self, given: str) -> User | None:
         try:
             name, colon, password = base64.b64decode(given, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # it is not base64, or not UTF-8
             return None
         if not colon or len(password.encode()) > PASSWORD_BYTES_MAX:
             return None
@@ -197,21 +203,26 @@ class Authority:
         user = self._table.users.get(name)
         stored = None if user is None else user.password
         key = blake2b(f"{name}\0{password}\0{stored}".encode(), key=self._secret).digest()
-        if self._right.get(key, 0) > self._clock.monotonic_ms():
+        if self._is_remembered(key):
             return user
         if self._waiting >= PASSWORDS_WAITING_MAX:
             raise TooManyPasswords("too many passwords are being checked; try again")
-        check = partial(is_password, stored or hash_of_nobody(), password)
         self._waiting += 1
         try:
-            is_right = await to_thread.run_sync(check, limiter=self._hashing)
+            async with self._hashing:
+                # A client that begins with many calls sends the same password with each: one comparison is enough.
+                if not self._is_remembered(key):
+                    is_right = await to_thread.run_sync(_is_right, stored, password)
+                    if not is_right:
+                        return None
+                    self._remember(key)
         finally:
             self._waiting -= 1
-        if not is_right or stored is None:
-            return None
-        self._remember(key)
         user = self._table.users.get(name)  # it may have changed meanwhile
         return user if user is not None and user.password == stored else None
+
+    def _is_remembered(self, key: bytes) -> bool:
+        return self._right.get(key, 0) > self._clock.monotonic_ms()
 
     def _remember(self, key: bytes) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -287,15 +298,27 @@ def _read(tx: Tx) -> tuple[list[User], TokenKeys | None]:
     return list_users(tx), current_keys(tx)
 
 
+def _is_right(stored: str | None, password: str) -> bool:
+    """Return whether a password is that of a stored hash; it takes the same time if there is none."""
+    return is_password(stored or hash_of_nobody(), password) and stored is not None
+
+
 def _about(scheme: str, given: str) -> str:
-    """Return what the log may say of refused credentials: the name of the user, never a secret."""
+    """Return what the log may say of refused credentials: the name of the user, never a secret.
+
+    Some callers give a secret in place of the name, so that only what may be a name and no token is shown.
+    """
     if scheme.lower() != "basic":
         return "a token"
     try:
-        name = base64.b64decode(given.strip(), validate=True).decode().partition(":")[0]
-    except (binascii.Error, UnicodeDecodeError):
+        name, colon, _ = base64.b64decode(given.strip(), validate=True).decode().partition(":")
+        if not colon or name.startswith(f"{TOKEN_PREFIX}_"):
+            return "Basic credentials without a user"
+        return f"user {check_user_name(name)}"
+    except ValueError:
         return "Basic credentials that are not base64"
-    return f"user {_shown(name)}"
+    except InvalidArgument:
+        return "Basic credentials with what is no name of a user"
 
 
 def _shown(text: str) -> str:
