@@ -252,6 +252,24 @@ async def test_a_request_is_shown_to_those_who_may_read_what_it_changes(ep: Even
             headers = {"Authorization": f"Bearer {token}"}
             found = await http.get(f"/eventproc/v1/requests/{request.id}", headers=headers)
             assert found.status_code == (200 if may(user, READ, "s/t") else 403), user
+            missing = await http.get("/eventproc/v1/requests/missing", headers=headers)
+            assert found.status_code == 200 or found.json() == missing.json(), user
+
+
+async def test_a_key_of_another_request_does_not_tell_its_target_to_those_who_may_not_read_that(
+    ep: Eventproc,
+) -> None:
+    tokens = await add_users(ep)
+    await ep.create_scope("other")
+    (request, *_) = await ep.requests.list()
+    transport = httpx.ASGITransport(rest_application(RestAnswers(ep, await loaded(ep), "127.0.0.1")))
+    async with httpx.AsyncClient(transport=transport, base_url="http://anything") as http:
+        for user, is_told in (("writer-of-others", False), ("administrator", True)):
+            headers = {"Authorization": f"Bearer {tokens[user]}", "Idempotency-Key": request.id}
+            body = {"streamName": "u"}
+            refused = await http.post("/v1/scopes/other/streams", json=body, headers=headers)
+            assert refused.status_code == 400
+            assert ("s/t" in refused.text) is is_told, user
 
 
 def request_of(name: str) -> Any:

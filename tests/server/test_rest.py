@@ -306,6 +306,7 @@ def test_what_http_refuses_is_a_problem_too(rest: RestClient) -> None:
     assert rest.call("POST", "/v1/scopes", {"scopeName": "x" * 2**20}).status == 413
     assert rest.call("GET", "/v1/scopes", host="attacker.example").status == 421
     assert rest.call("GET", "/v1/scopes", origin="http://attacker.example").status == 403
+    assert rest.call("GET", "/v1/scopes", origin="http://[").status == 403
     assert rest.call("GET", "/v1/scopes", origin=rest.base).status == 200
     assert "did you mean 'limit'?" in rest.call("GET", "/eventproc/v1/streams?limits=1").body["detail"]
     assert rest.call("GET", "/eventproc/v1/streams?limit=0").status == 400

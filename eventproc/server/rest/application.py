@@ -190,7 +190,9 @@ async def _refuse(_: HttpRequest, why: Exception) -> Response:
 
 def _verify_permission(route: RestRoute, request: HttpRequest, caller: Caller) -> None:
     """Raise NotPermitted, before anything of the call is looked up."""
-    scope, name = names_of({**request.query_params, **request.path_params})
+    in_query = {each.name for each in route.parameters if each.place == "query"}
+    given = {name: text for name, text in request.query_params.items() if name in in_query}
+    scope, name = names_of({**given, **request.path_params})
     route.need.verify(caller, scope, name)
 
 
@@ -200,7 +202,7 @@ def _verify_origin(request: HttpRequest, hosts: Collection[str] | None) -> None:
     if hosts is not None and _host_of(f"//{host}") not in hosts:
         raise HttpProblem(HTTPStatus.MISDIRECTED_REQUEST, f"this server is not {host!r}; use its own address")
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and origin.partition("://")[2] != host:
         raise HttpProblem(HTTPStatus.FORBIDDEN, f"pages of {origin!r} may not call this server")
 
 

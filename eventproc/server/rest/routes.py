@@ -60,7 +60,9 @@ class RestCall:
         """
         if self.request_id is not None and (found := await self._find(self.request_id)) is not None:
             if (found.kind, found.target) != (kind.kind, target):
-                reason = f"it belongs to another request: {found.kind} of {found.target}"
+                reason = "it belongs to another request"
+                if self.caller.may(Permission.READ, found.target):
+                    reason += f": {found.kind} of {found.target}"
                 raise invalid_argument("Idempotency-Key", self.request_id, reason)
             ended = await self.ep.requests.wait(found.id, timeout_ms=self.wait_ms)
             if ended.error is not None:
