@@ -116,6 +116,36 @@ async def test_a_grant_that_is_revoked_ends_the_writers_that_use_it(ep: Eventpro
     assert (await stream.describe()).events == 0
 
 
+async def test_the_end_of_a_block_that_began_before_a_grant_was_revoked_is_not_stored(ep: Eventproc) -> None:
+    authority = await loaded(ep)
+    async with connected(ep, authority=authority) as peer:
+        await peer.ask(set_up(await token_for(ep, authority)), c.AppendSetup)
+        data = block(b"x", last=0).data
+        await peer.send(c.AppendBlock(WRITER, data))
+        await trio.testing.wait_all_tasks_blocked()
+        await ep.db.write(lambda tx: users.delete_user(tx, "ann"))
+        await authority.load()
+        await peer.send(c.AppendBlockEnd(WRITER, len(data), b"", 1, 0, 1))
+        assert isinstance(await peer.wait_ended(), ConnectionOver)
+    assert (await (await ep.stream("s/t")).describe()).events == 0
+
+
+async def test_a_read_that_waits_gets_nothing_that_is_appended_after_its_grant_was_revoked(
+    ep: Eventproc,
+) -> None:
+    authority = await loaded(ep)
+    async with connected(ep, authority=authority) as peer:
+        token = await token_for(ep, authority)
+        await peer.send(c.ReadSegment(SEGMENT, 0, 100, token, 7))
+        await trio.testing.wait_all_tasks_blocked()
+        await ep.db.write(lambda tx: users.delete_user(tx, "ann"))
+        await authority.load()
+        async with (await ep.stream("s/t")).writer() as writer:
+            await writer.write(b"secret")
+        refused = await peer.take_as(c.AuthTokenCheckFailed)
+        assert (refused.request_id, refused.code) == (7, c.TOKEN_REFUSED)
+
+
 async def test_a_writer_that_was_set_up_without_users_needs_a_token_when_there_are_some() -> None:
     async with eventproc.open_memory(clock=VirtualClock()) as ep:
         await ep.create_scope("s")

@@ -213,6 +213,7 @@ class WireConnection:
             end = parse(frame)
             if not isinstance(end, c.AppendBlockEnd) or end.writer != command.writer:
                 raise MalformedFrame("the end of a block does not follow the block")
+            self._verify(end)  # it may come long after the block
             return await self._append_data(end, _whole_block(command.data, end))
 
     async def _append(self, command: c.AppendBlockEnd) -> Message | None:
@@ -441,6 +442,8 @@ class WireConnection:
                     if command.offset != state.tail or state.sealed or left_ms <= 0:
                         break
                     await changes.wait(left_ms)
+            if (refusal := self._verify(command)) is not None:  # the grant may have been revoked meanwhile
+                return refusal
             if command.offset < state.head:
                 return c.SegmentIsTruncated(
                     command.request_id, command.segment, state.head, "", command.offset
