@@ -21,6 +21,7 @@ from eventproc.store.backup.contents import (
     BackupManifest,
     check_copied,
     checksum_of,
+    close_as,
     copy_file,
     sync_folders,
 )
@@ -195,6 +196,7 @@ def _make(
         _remove_abandoned(directory, to)
         part.mkdir()
         try:
+            close_as(part, directory)
             manifest = _write(db, directory, part, advance, check)
             db.faults.reach(BACKUP_WRITTEN)
             check()

@@ -10,7 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from eventproc.store.backup.contents import check_copied, copy_file, read_manifest, sync_folders
+from eventproc.store.backup.contents import (
+    check_copied,
+    close_as,
+    copy_file,
+    read_manifest,
+    sync_folders,
+)
 from eventproc.store.backup.results import RestoreResult
 from eventproc.store.clock import Clock, new_id
 from eventproc.store.database import fork_safety
@@ -63,7 +69,10 @@ def restore_backup(
         if interrupted:
             _remove_interrupted(to)
         with remove_created_on_error(to):
+            is_new = not to.exists()
             check_directory(to, create=True)
+            if is_new:
+                close_as(to, backup)
             with _unfinished(to) as part:
                 done = 0
 

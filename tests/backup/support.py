@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import eventproc
@@ -41,6 +42,14 @@ async def numbers(ep: Eventproc, name: str = "s/x") -> list[int]:
     stream = await ep.stream(name)
     async with stream.reader() as reader:
         return [int(event.payload.split()[0]) async for event in reader.until(await stream.tail())]
+
+
+def mode_of(folder: Path) -> int:
+    return stat.S_IMODE(folder.stat().st_mode)
+
+
+def set_mode(folder: Path, mode: int) -> None:
+    folder.chmod(mode)
 
 
 def restored(backup: Path, to: Path) -> Path:

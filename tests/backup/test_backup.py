@@ -46,10 +46,12 @@ from tests.backup.support import (
     fill,
     flip_byte,
     listed,
+    mode_of,
     numbers,
     numbers_in,
     payload,
     restored,
+    set_mode,
 )
 from tests.support.child_process import ChildProcess
 
@@ -175,6 +177,19 @@ async def test_a_restored_directory_has_an_identity_of_its_own(ep: Eventproc, tm
             identities.add(await copy.db.read(directory_identity))
     assert len(identities) == 3
     assert "" not in identities
+
+
+async def test_a_backup_and_what_is_restored_are_closed_to_those_to_whom_the_directory_is_closed(
+    ep: Eventproc, data: Path, tmp_path: Path
+) -> None:
+    before = mode_of(data)
+    set_mode(data, 0o700)
+    await ep.backup(tmp_path / "closed")
+    restored(tmp_path / "closed", tmp_path / "again")
+    assert [mode_of(tmp_path / each) for each in ("closed", "again")] == [0o700] * 2
+    set_mode(data, before)
+    await ep.backup(tmp_path / "open")
+    assert mode_of(tmp_path / "open") == before
 
 
 async def test_a_restored_directory_continues_independently(ep: Eventproc, tmp_path: Path) -> None:
