@@ -1002,6 +1002,8 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             "Delete a user with its grants and tokens.",
             [
                 ("name", "", False),
+                ("--dry-run", "flag", False),
+                ("-y --yes", "flag", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
@@ -1017,6 +1019,7 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             "Show a user with its grants, and the names of its tokens.",
             [
                 ("name", "", False),
+                ("--watch", "", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),

@@ -41,6 +41,8 @@ COUNTED: Final[Mapping[str, str]] = {
     "positions": "position",
     "checkpoints": "checkpoint",
     "letters": "dead letter",
+    "grants": "grant",
+    "tokens": "token",
     "events": "event",
 }
 """The fields of a dry run that the question counts, in this order, each with its noun. Their size follows."""

@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from eventproc.cli import session
+from eventproc.cli.destruction import Consent, destructive, is_confirmed
 from eventproc.cli.options import (
     TABLE,
     CommandGroup,
@@ -97,6 +98,7 @@ def list_(settings: Settings, output: str) -> None:
 
 @user.command()
 @user_argument
+@watch_option
 @output_option()
 @pass_settings
 def describe(settings: Settings, name: str, output: str) -> None:
@@ -106,21 +108,22 @@ def describe(settings: Settings, name: str, output: str) -> None:
         eventproc user describe ann
     """
 
-    async def look(ep: Eventproc) -> users.User:
-        return await ep.db.read(lambda tx: users.get_user(tx, name))
+    def show(found: users.User) -> None:
+        row: Row = {
+            "user": found.name,
+            "has_password": found.password is not None,
+            "created_ms": found.created_ms,
+            "grants": [
+                {"pattern": each.pattern, "permission": each.permission.value} for each in found.grants
+            ],
+            "tokens": [
+                {"token": each.name, "created_ms": each.created_ms, "expires_at_ms": each.expires_ms}
+                for each in found.tokens
+            ],
+        }
+        show_with_tables(row, [("grants", GRANT_COLUMNS), ("tokens", TOKEN_COLUMNS)], output)
 
-    found = session.run(settings, look)
-    row: Row = {
-        "user": found.name,
-        "has_password": found.password is not None,
-        "created_ms": found.created_ms,
-        "grants": [{"pattern": each.pattern, "permission": each.permission.value} for each in found.grants],
-        "tokens": [
-            {"token": each.name, "created_ms": each.created_ms, "expires_at_ms": each.expires_ms}
-            for each in found.tokens
-        ],
-    }
-    show_with_tables(row, [("grants", GRANT_COLUMNS), ("tokens", TOKEN_COLUMNS)], output)
+    show_found(settings, lambda ep: ep.db.read(lambda tx: users.get_user(tx, name)), show)
 
 
 @user.command()
@@ -236,18 +239,33 @@ def delete_token(settings: Settings, name: str, token: str, output: str) -> None
 
 @user.command()
 @user_argument
+@destructive
 @output_option()
 @pass_settings
-def delete(settings: Settings, name: str, output: str) -> None:
+def delete(settings: Settings, name: str, yes: bool, dry_run: bool, output: str) -> None:
     """Delete a user with its grants and tokens.
 
     Running servers continue to ask for credentials when the last user is deleted.
 
     Examples:
+        eventproc user delete ann --dry-run
         eventproc user delete ann
     """
-    session.run(settings, lambda ep: ep.db.write(lambda tx: users.delete_user(tx, name)))
-    show_done(settings, {"done": "delete", "target": name}, output, f"deleted user {name}")
+
+    async def look(ep: Eventproc) -> Row:
+        found = await ep.db.read(lambda tx: users.get_user(tx, name))
+        return {
+            "dry_run": True,
+            "would": "delete",
+            "target": name,
+            "already_done": False,
+            "grants": len(found.grants),
+            "tokens": len(found.tokens),
+        }
+
+    if is_confirmed(settings, Consent(yes, dry_run), f"Delete user {name}", look, output):
+        session.run(settings, lambda ep: ep.db.write(lambda tx: users.delete_user(tx, name)))
+        show_done(settings, {"done": "delete", "target": name}, output, f"deleted user {name}")
 
 
 def _hash_of_input() -> str:

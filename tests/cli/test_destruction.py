@@ -18,6 +18,7 @@ import pytest
 
 import eventproc
 from eventproc.runtime import Eventproc
+from eventproc.server.access.users import list_users
 from tests.cli.conftest import Cli
 from tests.cli.support import COMMAND, GROUP, PATIENCE_S, environment
 from tests.cli.test_output import COMMANDS, INVOCATIONS, MAILER, NEEDS_SPARK, add_dead_letter
@@ -30,7 +31,7 @@ DESTRUCTIVE: Final = frozenset(
         *("scope delete", "stream truncate", "stream seal", "stream delete"),
         *("topic truncate", "topic delete"),
         *("group delete", "share delete", "txn abort", "dead-letter drop"),
-        *("table drop", "table overwrite"),
+        *("table drop", "table overwrite", "user delete"),
     }
 )
 
@@ -83,6 +84,7 @@ async def stored(ep: Eventproc) -> dict[str, object]:
         },
         "positions": [(await (await ep.reader_group(each.name)).describe()).events for each in groups],
         "letters": [each.id for each in await ep.dead_letters(MAILER).list()],
+        "users": await ep.db.read(list_users),
     }
 
 

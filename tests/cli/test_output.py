@@ -231,7 +231,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "user password": (_user, "--remove"),
         "user add-token": (_user, "second"),
         "user delete-token": (_user, "first"),
-        "user delete": (_user,),
+        "user delete": (_user, "--yes"),
         "doctor": (),
         "backup": (_new_folder,),
         "restore": (_backup, "-C", _restored),

@@ -91,7 +91,7 @@ def test_a_token_is_printed_once_and_is_valid_until_it_is_deleted(cli: Cli) -> N
 def test_a_user_that_exists_is_not_added_again_and_one_that_was_deleted_is_gone(cli: Cli) -> None:
     cli("user", "add", "ann", "--no-password").ok()
     assert "ann" in cli("user", "add", "ann", "--no-password").refused(4)
-    cli("user", "delete", "ann").ok()
+    cli("user", "delete", "ann", "--yes").ok()
     assert "`eventproc user list`" in cli("user", "describe", "ann").refused(3)
 
 
