@@ -106,8 +106,9 @@ class _SizeSince:
         low, high = self._stream.created_ms, self._tx.now_ms + 1  # kept since low: enough; since high: not
         if self._since(low) < size_bytes:
             return 0
+        step_ms = 1_000  # it doubles: a clock may be behind by years
         while self._since(high) >= size_bytes:  # this clock is behind the one that timed the newest events
-            low, high = high, high + max(high - low, 1_000)
+            low, high, step_ms = high, high + step_ms, 2 * step_ms
         while high - low > 1:
             middle = (low + high) // 2
             if self._since(middle) >= size_bytes:
