@@ -41,6 +41,9 @@ class Outcome:
     result: object = None
 
 
+OUTCOMES: Final = ("request outcomes",)
+"""Topic that every outcome of this process wakes."""
+
 REQUEST_OUTCOMES: Final = SharedSlot(LocalResults[str, Outcome])
 """Outcomes by request id, for callers of this process that wait."""
 
@@ -248,6 +251,7 @@ def finish_request(tx: Tx, request_id: str, error: EventprocError | None = None)
     outcome = Outcome(None if plain is None else error_from_plain(plain), tx.now_ms, result)
     tx.after(partial(tx.shared[REQUEST_OUTCOMES].deliver, request_id, outcome))
     tx.wake(("request", request_id))
+    tx.wake(OUTCOMES)
 
 
 def note_result(tx: Tx, request_id: str, result: object) -> None:

@@ -25,6 +25,7 @@ from eventproc.store.catalog import StoredHistory, find_stream, get_scope, get_s
 from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GROUP,
+    GROUPS,
     SHARE,
     GroupOptions,
     GroupRecord,
@@ -97,6 +98,7 @@ def ensure_group(
     initialize(tx, group.log, GROUP_LOG, state)
     write_segments(tx, name, empty, state)
     tx.wake(topic_of(name))
+    tx.wake(GROUPS)
     return True
 
 

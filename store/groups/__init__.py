@@ -10,6 +10,7 @@ from eventproc.store.groups.consumption import consumed_cut, cut_before, earlies
 from eventproc.store.groups.records import (
     EQUAL,
     GROUP,
+    GROUPS,
     RELEASED,
     AddedStart,
     DeletedPolicy,
@@ -23,6 +24,7 @@ from eventproc.store.groups.records import (
     last_generation,
     released_key,
     topic_of,
+    watch_groups,
 )
 from eventproc.store.groups.rows import (
     SegmentKey,
@@ -75,6 +77,7 @@ __all__ = [
     "DELIVERIES_MAX",
     "EQUAL",
     "GROUP",
+    "GROUPS",
     "LOCK_MS",
     "RELEASED",
     "SHARE",
@@ -124,6 +127,7 @@ __all__ = [
     "start_share_group",
     "topic_of",
     "watch_group",
+    "watch_groups",
     "watch_progress",
     "watch_share",
     "write_deliveries",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from eventproc.store.database import Tx
+from eventproc.store.database import Tx, Watch
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.records import RecordKind, keys
@@ -190,6 +190,21 @@ def topic_of(group: str) -> tuple[str, str]:
 def group_names(tx: Tx, scope: str | None = None) -> list[str]:
     """Return the names of the groups of a scope, or of all scopes, sorted."""
     return keys(tx, GROUP, prefix="" if scope is None else f"{scope}/")
+
+
+def _probe_names(tx: Tx) -> Hashable:
+    return tuple(group_names(tx))
+
+
+GROUPS: Final = ("groups",)
+"""Topic to wake when a group was created or deleted."""
+
+_WATCH_GROUPS: Final = Watch(GROUPS, _probe_names)
+
+
+def watch_groups() -> Watch:
+    """Return the subscription to groups that come and go. Each wake-up costs one read of their names."""
+    return _WATCH_GROUPS
 
 
 def last_generation(tx: Tx) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from eventproc.store.database import Tx, Watch
-from eventproc.store.groups.records import GROUP, RELEASED, raise_last_generation, topic_of
+from eventproc.store.groups.records import GROUP, GROUPS, RELEASED, raise_last_generation, topic_of
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text
@@ -216,3 +216,4 @@ def delete_group(tx: Tx, name: str) -> None:
     delete_all(tx, RELEASED, keys(tx, RELEASED, prefix=f"{name}/"))
     raise_last_generation(tx, found.value.generation)
     tx.wake(topic_of(name))
+    tx.wake(GROUPS)

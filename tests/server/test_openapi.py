@@ -78,6 +78,8 @@ def test_calls_made_from_the_document_get_what_it_describes(rest: RestClient, va
         described = rest.document["paths"][operation.path][operation.method]
         if not valid and "requestBody" not in described:
             continue
+        if described["operationId"] == "watchChanges":
+            continue  # the response has no end; test_changes.py reads it
 
         @calls
         @given(case=operation.as_strategy(generation_mode=mode))

@@ -37,13 +37,15 @@ from eventproc.server.access.authority import (
     TooManyPasswords,
 )
 from eventproc.server.access.needs import READ_SERVER
+from eventproc.server.rest.change_response import EVENTS_HEADERS, ChangeResponse
+from eventproc.server.rest.changes import ChangeFeed, parse_position
 from eventproc.server.rest.json_values import BODY, read_text, read_value, refuse_unknown, to_plain
 from eventproc.server.rest.metrics import Gauge, render_metrics
-from eventproc.server.rest.openapi import document
+from eventproc.server.rest.openapi import EVENTS_TYPE, document
 from eventproc.server.rest.operator_calls import RequestReport
 from eventproc.server.rest.problems import PROBLEM_TYPE, HttpProblem, problem_of
 from eventproc.server.rest.route_table import OWN, ROUTES
-from eventproc.server.rest.routes import RestCall, RestRoute, names_of
+from eventproc.server.rest.routes import EventStream, RestCall, RestRoute, names_of
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, StillPending
 
@@ -75,7 +77,7 @@ class RestAnswers:
     """Answers calls for an open directory.
 
     authority: who may call. host: where it listens, which callers may name. gauges: what the process knows of itself,
-    for `/metrics`.
+    for `/metrics`. changes: what callers that watch are sent, while its `run` runs.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class RestAnswers:
         self._authority = authority
         self._gauges = gauges
         self._hosts = frozenset((*_LOCAL, host))
+        self.changes = ChangeFeed(ep)
         self._running: set[anyio.CancelScope] = set()
 
     def refuse_running(self) -> None:
@@ -105,7 +108,8 @@ class RestAnswers:
         caller = await self._caller(request)
         READ_SERVER.verify(caller)
         accept = request.headers.get("accept", "")
-        body, media_type = await render_metrics(self._ep, self._gauges(), accept)
+        watching = Gauge("watchers", "Callers that watch changes.", self.changes.watchers)
+        body, media_type = await render_metrics(self._ep, [*self._gauges(), watching], accept)
         return Response(body, headers={"content-type": media_type})
 
     async def _guard(self, request: HttpRequest, answer: Callable[[], Awaitable[Response]]) -> Response:
@@ -151,9 +155,19 @@ class RestAnswers:
             if not route.submits:
                 raise
             return await _pending(self._ep, why)
+        if isinstance(result, EventStream):
+            return self._watch(request, caller, result.last_event_id)
         if route.result is None:
             return Response(status_code=route.status)
         return _json(to_plain(route.result, result), route.status)
+
+    def _watch(self, request: HttpRequest, caller: Caller, last_event_id: str | None) -> Response:
+        """Return the stream of changes that the caller may read. Raises InvalidArgument, HttpProblem."""
+        position = None if last_event_id is None else parse_position(last_event_id)
+        if request.method == "HEAD":
+            return Response(media_type=EVENTS_TYPE, headers=EVENTS_HEADERS)
+        renew = partial(self._authority.authenticate, request.headers.get("authorization"))
+        return ChangeResponse(self._ep, self.changes, self.changes.add(caller), position, renew)
 
 
 def rest_application(answers: RestAnswers) -> Starlette:
@@ -254,7 +268,8 @@ def _refuse_constant(text: str) -> object:
 
 def _call(ep: Eventproc, route: RestRoute, request: HttpRequest, caller: Caller) -> RestCall:
     if not route.submits:
-        return RestCall(ep, WAIT_S * 1000, caller=caller)
+        last_event_id = request.headers.get("last-event-id") if route.is_stream else None
+        return RestCall(ep, WAIT_S * 1000, caller=caller, last_event_id=last_event_id)
     match = _WAIT.search(request.headers.get("prefer", ""))
     seconds = WAIT_S if match is None else min(int(match[1]), WAIT_S_MAX)
     return RestCall(ep, seconds * 1000, request.headers.get("idempotency-key"), caller)

@@ -86,10 +86,12 @@ async def serve_rest(
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run)
+        tasks.start_soon(answers.changes.run)
         try:
             yield
         finally:
             ending.set()
+            answers.changes.end()
             with anyio.CancelScope(shield=True):
                 with anyio.move_on_after(close_wait_s):
                     await ended.wait()

@@ -14,6 +14,9 @@ from eventproc.server.rest.operator_calls import RequestReport
 from eventproc.server.rest.problems import PROBLEM_TYPE, SCHEMA
 from eventproc.server.rest.routes import Parameter, RestRoute
 
+EVENTS_TYPE: Final = "text/event-stream"
+"""Media type of a stream of events."""
+
 _PROBLEM: Final = {PROBLEM_TYPE: {"schema": {"$ref": f"{REFERENCE}Problem"}}}
 
 _WAIT_HEADERS: Final = [
@@ -30,6 +33,21 @@ _WAIT_HEADERS: Final = [
         "schema": {"type": "string", "format": "uuid"},
     },
 ]
+
+
+_RESUME_HEADER: Final = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "description": "The `id` of the last event that was received: requests that changed since then are sent first.",
+    "schema": {"type": "string", "pattern": "^[0-9]{1,18}-[0-9]{1,18}$"},
+}
+
+_EVENTS: Final[Schema] = {
+    "type": "string",
+    "description": "Server-sent events: `request` with a RequestReport, `group` with `name` and `change` (created, "
+    "deleted), `instance` with `id`, `pid` and `change` (added, removed), `reset` when changes may have been missed, "
+    "and `closed` at the end; both have a `reason`. Comments keep the connection alive.",
+}
 
 
 def document(routes: Iterable[RestRoute]) -> dict[str, Any]:
@@ -60,6 +78,8 @@ def _operation(route: RestRoute, classes: dict[str, Schema]) -> dict[str, Any]:
         "parameters": [_parameter(each, classes) for each in route.parameters],
         "responses": _responses(route, classes),
     }
+    if route.is_stream:
+        operation["parameters"].append(_RESUME_HEADER)
     if route.submits:
         operation["parameters"] += _WAIT_HEADERS
     if route.body is not None:
@@ -82,7 +102,9 @@ def _parameter(parameter: Parameter, classes: dict[str, Schema]) -> dict[str, An
 
 def _responses(route: RestRoute, classes: dict[str, Schema]) -> dict[str, Any]:
     done: dict[str, Any] = {"description": HTTPStatus(route.status).phrase}
-    if route.result is not None:
+    if route.is_stream:
+        done["content"] = {EVENTS_TYPE: {"schema": _EVENTS}}
+    elif route.result is not None:
         done["content"] = {"application/json": {"schema": schema_of(route.result, classes)}}
     responses = {str(route.status): done}
     if route.submits:

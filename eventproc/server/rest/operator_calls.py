@@ -22,6 +22,7 @@ from eventproc.server.access.permissions import EVERYTHING, Permission
 from eventproc.server.rest.json_values import Limits, Page, PageOf
 from eventproc.server.rest.routes import (
     After,
+    EventStream,
     LocalName,
     PageLimit,
     RestCall,
@@ -393,3 +394,8 @@ async def describe_request(call: RestCall, request: RequestId) -> RequestReport:
 async def describe_cluster(call: RestCall) -> ClusterDescription:
     """Show the instances that have the directory open, and what they share."""
     return await call.ep.cluster.describe()
+
+
+async def watch_changes(call: RestCall) -> EventStream:
+    """Send an event for each change of a request, a reader group or an instance, until the caller leaves."""
+    return EventStream(call.last_event_id)

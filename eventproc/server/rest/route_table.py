@@ -84,5 +84,6 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _operation("GET", f"{OWN}/requests", operator.list_requests),
     _operation("GET", f"{OWN}/requests/{{request}}", operator.describe_request, errors=(404,), need=USER),
     _operation("GET", f"{OWN}/cluster", operator.describe_cluster),
+    _operation("GET", f"{OWN}/changes", operator.watch_changes, need=USER),
 )
 """Every route, and nothing else, is in the document. Of two that fit a path, the first one answers."""

@@ -44,12 +44,14 @@ class RestCall:
     wait_ms: how long to wait for the outcome of a request, in ms.
     request_id: from `Idempotency-Key`: that of the request; None: a new one.
     caller: who calls.
+    last_event_id: from `Last-Event-ID`: where a stream of events resumes; None: at its end.
     """
 
     ep: Eventproc
     wait_ms: int
     request_id: str | None = None
     caller: Caller = TRUSTED
+    last_event_id: str | None = None
 
     async def run(
         self, kind: type[AnyRequest], target: str, make: Callable[[], Awaitable[AnyRequest]]
@@ -76,6 +78,13 @@ class RestCall:
             return await self.ep.requests.get(request_id)
         except NotFound:
             return None
+
+
+@attrs.frozen
+class EventStream:
+    """The result of a route that sends events until its caller leaves. last_event_id: the last one that it got."""
+
+    last_event_id: str | None
 
 
 @attrs.frozen
@@ -118,6 +127,11 @@ class RestRoute:
     def name(self) -> str:
         """Name of the function, unique among routes."""
         return self.answer.__name__
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the response is a stream of events, which does not end by itself."""
+        return self.result is EventStream
 
     @property
     def summary(self) -> str:
