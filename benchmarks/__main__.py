@@ -91,7 +91,7 @@ def _peer(result: CaseResult) -> str:
 
 
 def _verdict(result: CaseResult) -> str:
-    if result.case.bar_of(result.of) is None and result.ahead_of is None:
+    if not result.has_bar:
         return ""
     return "ok" if result.met else "MISSED"
 

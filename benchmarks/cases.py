@@ -59,12 +59,13 @@ class Bar(StrEnum):
 class Recorded:
     """What another system reached in an earlier run on a machine of this kind; it is printed, not measured.
 
-    name: of the system. values: by class. source: when and how it was measured.
+    name: of the system. values: by class. source: when and how it was measured. is_bar: whether ours must reach it.
     """
 
     name: str
     values: Mapping[Class, float]
     source: str
+    is_bar: bool = True
 
 
 @attrs.frozen(kw_only=True)
@@ -74,7 +75,8 @@ class Case:
     count, quick_count: operations of one round (ms, for the idle cost); 0: not one of the quick ones. barred: the
     classes in which the bar holds; in others the measurement only informs. value_min: what ours must reach besides.
     worst: the bar holds for the worst of all rounds, of which there are ten unless the run is a quick one.
-    peer: another system, which ours must be ahead of where it is installed. recorded: one of an earlier run, likewise.
+    peer: another system, which ours must be ahead of where it is installed. recorded: one of an earlier run, likewise
+    if it is a bar.
     """
 
     name: str
@@ -146,6 +148,22 @@ KAFKA_FOUR: Final = Recorded("Kafka", dict.fromkeys(BOTH, 187_000), _KAFKA_SOURC
 """Four producers and four readers of a group."""
 
 
+_KAFKA_SIDE_BY_SIDE: Final = (
+    "Kafka's broker 0.9 with librdkafka, class P, beside other systems, two virtual cores, 2026-11-20; printed in both"
+    " classes, and no bar"
+)
+
+KAFKA_CONSUMER: Final = Recorded(
+    "Kafka's consumer", dict.fromkeys(BOTH, 333_000), _KAFKA_SIDE_BY_SIDE, is_bar=False
+)
+"""One producer and one consumer."""
+
+KAFKA_CONSUMERS: Final = Recorded(
+    "Kafka's four consumers", dict.fromkeys(BOTH, 236_000), _KAFKA_SIDE_BY_SIDE, is_bar=False
+)
+"""Four producers and four consumers."""
+
+
 def _group(name: str, side: Side, recorded: Recorded) -> Case:
     """Return a measurement of a group beside the floor of `end_to_end`."""
     return Case(
@@ -190,6 +208,8 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
             ),
             _group("group_one", groups.one_to_one, KAFKA_ONE),
             _group("group_four", groups.four_to_four, KAFKA_FOUR),
+            _group("consumer_one", groups.one_consumer, KAFKA_CONSUMER),
+            _group("consumer_four", groups.four_consumers, KAFKA_CONSUMERS),
             Case(
                 name="concurrent_writes",
                 unit="writes/s",

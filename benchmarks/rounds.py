@@ -50,15 +50,22 @@ class CaseResult:
 
     @property
     def ahead_of(self) -> float | None:
-        """What the peer reached, in this run or an earlier one; None without one. Ours must reach as much."""
+        """What the peer reached, in this run or an earlier one; None without one."""
         if self.peer is not None:
             return self.peer.value
         return None if self.case.recorded is None else self.case.recorded.values[self.of]
 
     @property
+    def has_bar(self) -> bool:
+        """Whether anything must be reached: a bar of this class, or what a peer reached."""
+        recorded = self.case.recorded
+        is_beaten = self.peer is not None or (recorded is not None and recorded.is_bar)
+        return is_beaten or self.case.bar_of(self.of) is not None
+
+    @property
     def is_ahead(self) -> bool:
-        """Whether ours reached what the peer did; True without one."""
-        return self.ahead_of is None or self.ours.value >= self.ahead_of
+        """Whether ours reached what the peer did; True without one that is a bar."""
+        return not self.has_bar or self.ahead_of is None or self.ours.value >= self.ahead_of
 
     @property
     def met(self) -> bool:

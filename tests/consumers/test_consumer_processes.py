@@ -46,6 +46,7 @@ async def until_delivered(ep: Eventproc, base: Path, count: int) -> None:
 
 
 @pytest.mark.acceptance("K12")
+@pytest.mark.acceptance("K36")
 async def test_kills_of_consumers_lose_no_event_and_no_order(tmp_path: Path) -> None:
     async with eventproc.open(tmp_path / "store") as ep:
         await ep.create_scope("s")
