@@ -32,12 +32,15 @@ class JumpingSelector(selectors.BaseSelector):
     def __init__(self) -> None:
         self.now_s = 0.0
         self._real = selectors.DefaultSelector()
+        # Those of a Spark session or a debugger, which hold no result of this loop. Workers of a pool are no daemons.
+        self._bystanders = {each for each in threading.enumerate() if each.daemon}
+        self._bystanders.add(threading.current_thread())
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return the files that are ready. `timeout` None waits for them in real time."""
         if timeout is None:
             return self._real.select(None)
-        others = threading.active_count() > 1
+        others = not self._bystanders.issuperset(threading.enumerate())
         ready = self._real.select(THREAD_GRACE_S if others and timeout > 0 else 0)
         if not ready and timeout > 0:
             self.now_s += timeout + PAST_S

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import anyio
+import pytest
 
 from eventproc.store.clock import new_id
-from eventproc.testing import VirtualClock, run_seeded
+from eventproc.testing import VirtualClock, VirtualRuntime, run_seeded, virtual_loop
 
 
 async def _an_hour_passes() -> tuple[int, int]:
@@ -17,6 +21,20 @@ async def _an_hour_passes() -> tuple[int, int]:
 
 def test_it_follows_virtual_time() -> None:
     assert run_seeded(_an_hour_passes, seed=0) == (3_600_000, 3_600_000)
+
+
+def test_a_daemon_thread_from_before_does_not_slow_it_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(virtual_loop, "THREAD_GRACE_S", 5.0)
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait, daemon=True)
+    thread.start()
+    try:
+        began = time.perf_counter()
+        VirtualRuntime(backend="asyncio").run(_an_hour_passes)
+        assert time.perf_counter() - began < 5
+    finally:
+        ended.set()
+        thread.join()
 
 
 async def test_it_can_be_moved_by_hand() -> None:
