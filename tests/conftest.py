@@ -16,10 +16,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-import trio.testing
 from hypothesis import HealthCheck, settings
 
 from tests.support.commit_path import commit_path as commit_path  # a fixture
+from tests.support.virtual_time import virtual_time
 
 EXAMPLES = 100
 
@@ -99,13 +99,8 @@ def _factor(config: pytest.Config) -> float:
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object]]:
-    """Run each async test on asyncio, and on trio in virtual time.
-
-    The clock is made here, one per test: a clock shared by tests carries its offset from one into the next.
-    """
-    if request.param == "trio":
-        return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
-    return "asyncio", {}
+    """Run each async test on asyncio, and on trio in virtual time."""
+    return virtual_time() if request.param == "trio" else ("asyncio", {})
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 import pytest
-import trio.testing
 
 import eventproc
 from eventproc.cluster import request_handler
@@ -15,12 +14,7 @@ from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef
 from eventproc.workflows.request_runner import step
 from eventproc.workflows.requests import SealStream
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    """Trio's virtual time: the pauses between the tries take none."""
-    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+from tests.support.virtual_time import anyio_backend as anyio_backend
 
 
 async def test_retried_step_logs_its_request_and_the_reason(

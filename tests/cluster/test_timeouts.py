@@ -8,7 +8,6 @@ from functools import partial
 
 import anyio
 import pytest
-import trio.testing
 
 from eventproc.cluster.host import run_host
 from eventproc.cluster.transaction_timeouts import LEASE_ENDED, has_overdue
@@ -30,14 +29,9 @@ from eventproc.store.transactions import (
 from eventproc.testing import run_until_death
 from eventproc.workflows.abort_transactions import AbortTimer, time_out
 from eventproc.workflows.sweeps import forget
+from tests.support.virtual_time import anyio_backend as anyio_backend
 from tests.transactions.support import LOW, NAME, ZERO, TxnStream, events_of, make_txn_stream, part, serve
 from tests.workflows.support import Life, open_life
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    """Time passes: on trio's virtual clock alone."""
-    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from eventproc import errors
 from eventproc.runtime import Eventproc
 from eventproc.store.groups import progress_times
-from eventproc.testing import VirtualClock
 from eventproc.topics import ConsumerGroup
 from tests.consumers.support import TOPIC, committed, make_topic, poll_all, produce, settle
+from tests.support.virtual_time import clock_of
 
 
 async def consumed(ep: Eventproc, events: int = 10) -> ConsumerGroup:
@@ -150,8 +150,7 @@ async def test_a_new_topic_of_the_same_name_does_not_begin_at_the_old_offset(ep:
 
 @pytest.mark.parametrize("form", ["memory"])
 async def test_a_reset_by_time_finds_the_first_event_of_then(ep: Eventproc) -> None:
-    clock = ep.db.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(ep)
     topic = await make_topic(ep, 1, events=5)
     clock.advance(60_000)
     await produce(topic, range(5, 9))
@@ -165,8 +164,7 @@ async def test_a_reset_by_time_finds_the_first_event_of_then(ep: Eventproc) -> N
 @pytest.mark.parametrize("form", ["memory"])
 @pytest.mark.acceptance("K31", differs="offsets never expire: they are kept until the group is deleted")
 async def test_offsets_of_a_group_without_consumers_are_kept(ep: Eventproc) -> None:
-    clock = ep.db.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(ep)
     group = await consumed(ep)
     clock.advance(365 * 24 * 3_600_000)
     assert await committed(group) == {(TOPIC, 0): 10}

@@ -14,9 +14,9 @@ from eventproc.groups.membership import GroupMember
 from eventproc.groups.operations import reader_offline
 from eventproc.runtime import Eventproc
 from eventproc.store.groups import SegmentKey
-from eventproc.testing import VirtualClock
 from eventproc.topics import Consumer, TopicPartition
 from tests.consumers.support import TOPIC, Heard, committed, make_topic, numbers_of, poll_all, settle
+from tests.support.virtual_time import clock_of
 
 LEASE_MS = 1_000
 
@@ -254,8 +254,7 @@ async def test_a_consumer_commits_what_it_still_owns_after_others_changed(ep: Ev
 async def test_a_slow_handler_loses_its_partitions_and_the_log_names_it(
     ep: Eventproc, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock = ep.db.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(ep)
     await make_topic(ep, 1, events=4)
     group = await ep.create_consumer_group("g", [TOPIC], lease_ms=LEASE_MS)
     heard = Heard()
@@ -278,8 +277,7 @@ async def test_a_slow_handler_loses_its_partitions_and_the_log_names_it(
 @pytest.mark.parametrize("step_ms", [3_600_000, -3_600_000])
 @pytest.mark.acceptance("K41")
 async def test_a_wall_clock_that_is_moved_expires_nobody(ep: Eventproc, step_ms: int) -> None:
-    clock = ep.db.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(ep)
     await make_topic(ep, 2, events=20)
     group = await ep.create_consumer_group("g", [TOPIC], lease_ms=60_000)
     first, second = Heard(), Heard()

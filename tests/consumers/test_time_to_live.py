@@ -11,20 +11,14 @@ import eventproc
 from eventproc import Context, Event, NewEvent, Topic
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import InvalidArgument
-from eventproc.testing import VirtualClock
 from eventproc.topics import ConsumerGroup
 from tests.consumers.support import TOPIC, committed, numbers_of, poll_all
+from tests.support.virtual_time import clock_of
 
 STEP_MS = 100_000
 """The twin's unit of time: longer than a test takes, because the clock also follows real time."""
 
 pytestmark = pytest.mark.parametrize("form", ["memory"])
-
-
-def clock_of(ep: Eventproc) -> VirtualClock:
-    clock = ep.db.clock
-    assert isinstance(clock, VirtualClock)
-    return clock
 
 
 async def timed_topic(

@@ -7,8 +7,8 @@ import pytest
 
 from eventproc import Consumer, Topic, TopicEvent, errors
 from eventproc.runtime import Eventproc
-from eventproc.testing import VirtualClock
 from tests.consumers.support import Heard, committed, eventually, numbers_of, poll_all, settle
+from tests.support.virtual_time import clock_of
 
 STATIC_MS = 60_000
 
@@ -106,8 +106,7 @@ async def test_a_pattern_takes_in_a_topic_that_is_created_later(ep: Eventproc) -
 @pytest.mark.acceptance("K16")
 @pytest.mark.acceptance("K17")
 async def test_a_static_consumer_that_restarts_in_time_keeps_its_partitions(ep: Eventproc) -> None:
-    clock = ep.db.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(ep)
     await ep.create_topic("s/t", partitions=4)
     group = await ep.create_consumer_group("g", ["s/t"])
     heard = Heard()

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import anyio
 import attrs
-import trio.testing
 
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import (
@@ -22,6 +21,7 @@ from eventproc.store.database import (
 )
 from eventproc.store.database.locks import WriteLock
 from eventproc.store.faults import Died, Faults
+from tests.support.virtual_time import virtual_time
 
 FORMS = ("memory on asyncio", "memory on trio", "file")
 
@@ -138,7 +138,7 @@ class World:
 def backend_of(form: str) -> tuple[str, dict[str, object]]:
     """Return the event loop for a form; trio runs in virtual time."""
     if form == "memory on trio":
-        return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+        return virtual_time()
     return "asyncio", {}
 
 

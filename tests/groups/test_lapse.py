@@ -7,19 +7,15 @@ from contextlib import aclosing
 
 import anyio
 import pytest
-import trio.testing
 
 import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.testing import VirtualClock
+from tests.support.virtual_time import anyio_backend as anyio_backend
+from tests.support.virtual_time import clock_of
 
 LEASE_MS = 1_000
 GROUP = "s/g"
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
 
 
 @pytest.fixture
@@ -41,8 +37,7 @@ async def signs_of_life(ep: Eventproc) -> list[int]:
 async def test_a_reader_that_slept_asks_only_when_its_lease_ran_out(
     ep: Eventproc, slept_ms: int, asks: bool
 ) -> None:
-    clock = ep.db.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(ep)
     group = await ep.create_reader_group("g", ["s/t"], lease_ms=LEASE_MS)
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         await anext(events)
@@ -54,8 +49,7 @@ async def test_a_reader_that_slept_asks_only_when_its_lease_ran_out(
 
 
 async def test_without_a_lease_nobody_asks(ep: Eventproc) -> None:
-    clock = ep.db.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(ep)
     group = await ep.create_reader_group("g", ["s/t"])
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         await anext(events)

@@ -7,7 +7,6 @@ from contextlib import aclosing
 
 import anyio
 import pytest
-import trio.testing
 
 import eventproc
 from eventproc import GroupOptions
@@ -19,13 +18,10 @@ from eventproc.store.groups import GROUP
 from eventproc.store.records import get
 from eventproc.testing import VirtualClock, check
 from tests.groups.support import GROUP_NAME, state_now
+from tests.support.virtual_time import anyio_backend as anyio_backend
+from tests.support.virtual_time import clock_of
 
 LEASE_MS = 1_000
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
 
 
 @pytest.fixture
@@ -83,8 +79,7 @@ async def test_new_lease_expires_a_reader_that_hangs(ep: Eventproc) -> None:
 
 
 async def test_new_lease_counts_from_the_change_and_expires_no_healthy_reader(ep: Eventproc) -> None:
-    clock = ep.db.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(ep)
     group = await ep.create_reader_group("g", ["s/t"])
     async with (
         join_member(ep.db, GROUP_NAME, "a", as_reader=True) as a,

@@ -7,20 +7,15 @@ from contextlib import AsyncExitStack, aclosing
 
 import anyio
 import pytest
-import trio.testing
 
 import eventproc
 from eventproc import GroupReader, ReaderGroup, ScalingPolicy, Stream
 from eventproc.runtime import Eventproc
 from eventproc.testing import VirtualClock, check
+from tests.support.virtual_time import anyio_backend as anyio_backend
 
 SEGMENTS = 4
 HANDLING_MS = 20
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
 
 
 @pytest.fixture

@@ -44,6 +44,7 @@ from eventproc.testing import VirtualClock
 from eventproc.testing.crash import PATIENCE_S
 from tests.groups.support import eventually
 from tests.server.access_support import READ, UPDATE, add_user, loaded
+from tests.support.virtual_time import clock_of
 
 PASSWORD = "correct horse battery"
 
@@ -53,20 +54,9 @@ def basic(user: str, password: str) -> str:
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
 async def ep() -> AsyncIterator[Eventproc]:
     async with eventproc.open_memory(clock=VirtualClock()) as ep:
         yield ep
-
-
-def clock_of(ep: Eventproc) -> VirtualClock:
-    found = ep.db.clock
-    assert isinstance(found, VirtualClock)
-    return found
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 
 import anyio
 import pytest
-import trio.testing
 
 import eventproc
 from eventproc.runtime import Eventproc
@@ -15,16 +14,11 @@ from eventproc.server.wire.channel import PIECE_BYTES, STALLED_S, ConnectionOver
 from eventproc.server.wire.codec import FRAME_HEAD, Attribute, MalformedFrame
 from eventproc.server.wire.connection import TRANSIENTS_MAX, WRITERS_MAX
 from tests.server.wire_peer import WRITER, WirePeer, block, connected, framed
+from tests.support.virtual_time import anyio_backend as anyio_backend
 
 SEGMENT = "s/t/0.#epoch.0"
 LARGE = b"x" * 300_000
 INT64_MAX = 2**63 - 1
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    """Virtual time, in which a peer may be silent for minutes."""
-    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
 
 
 @pytest.fixture

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-import trio.testing
 
 import eventproc
 from eventproc.server.wire import commands as c
 from eventproc.server.wire.codec import KeyVersion, WireEntry
 from eventproc.store.tables import ANY_VERSION, KEY_BYTES_MAX, PAGE_BYTES_MAX, VALUE_BYTES_MAX
 from tests.server.wire_peer import WirePeer, connected
+from tests.support.virtual_time import anyio_backend as anyio_backend
 
 TABLE = "s/readers_kvtable/0.#epoch.0"
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
 
 
 @pytest.fixture

@@ -19,14 +19,10 @@ from eventproc.server.wire.codec import MalformedFrame
 from eventproc.testing import VirtualClock
 from tests.server.access_support import READ, UPDATE, add_user, loaded
 from tests.server.wire_peer import WRITER, block, connected
+from tests.support.virtual_time import anyio_backend as anyio_backend
+from tests.support.virtual_time import clock_of
 
 SEGMENT, OTHER = "s/t/0.#epoch.0", "s/u/0.#epoch.0"
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    """Virtual time: refusals pause, and tokens live for minutes."""
-    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
 
 
 @pytest.fixture
@@ -78,8 +74,7 @@ async def test_a_writer_needs_a_token_that_allows_to_write_and_a_reader_one_that
 async def test_an_expired_token_is_refused_with_the_code_after_which_clients_renew_it(ep: Eventproc) -> None:
     authority = await loaded(ep)
     token = await token_for(ep, authority)
-    clock = ep.db.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(ep)
     clock.advance(TOKEN_LIFE_MS + CLOCK_SKEW_MS)
     async with connected(ep, authority=authority) as peer:
         assert (await peer.ask(set_up(token), c.AuthTokenCheckFailed)).code == c.TOKEN_EXPIRED
@@ -90,8 +85,7 @@ async def test_a_writer_whose_token_expires_is_closed_and_stores_nothing_more_un
     ep: Eventproc,
 ) -> None:
     authority = await loaded(ep)
-    clock = ep.db.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(ep)
     async with connected(ep, authority=authority) as peer:
         await peer.ask(set_up(await token_for(ep, authority)), c.AppendSetup)
         await peer.ask(block(b"first", last=0), c.DataAppended)
@@ -162,8 +156,7 @@ async def test_a_writer_that_was_set_up_without_users_needs_a_token_when_there_a
 
 async def test_a_refused_set_up_leaves_the_token_of_the_writer_as_it_was(ep: Eventproc) -> None:
     authority = await loaded(ep)
-    clock = ep.db.clock
-    assert isinstance(clock, VirtualClock)
+    clock = clock_of(ep)
     async with connected(ep, authority=authority) as peer:
         await peer.ask(set_up(await token_for(ep, authority)), c.AppendSetup)
         clock.advance(TOKEN_LIFE_MS)

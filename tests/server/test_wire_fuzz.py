@@ -9,7 +9,6 @@ from random import Random
 
 import anyio
 import pytest
-import trio.testing
 
 import eventproc
 from eventproc.server.wire import commands as c
@@ -27,6 +26,7 @@ from eventproc.server.wire.codec import (
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.segments import from_frames
 from tests.server.wire_peer import WRITER, WirePeer, block, connected, framed
+from tests.support.virtual_time import anyio_backend as anyio_backend
 
 CASES = 2_000
 """Frames of a seed of the codec."""
@@ -117,12 +117,6 @@ def test_a_malformed_payload_is_a_message_or_refused_and_nothing_else(seed: int)
                 assert from_frames(found.data, found.event_count).size_bytes == len(found.data)
             except EventprocError:
                 continue
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    """Virtual time: a connection that stalls is closed within the test."""
-    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
 
 
 @pytest.mark.hunt(seeds=4)

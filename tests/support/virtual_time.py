@@ -1,0 +1,29 @@
+"""Virtual time for tests: trio's, which passes while all tasks wait, and that of a database, which a test advances.
+
+A module or a folder whose tests all run in virtual time imports the fixture by name.
+"""
+
+from __future__ import annotations
+
+import pytest
+import trio.testing
+
+from eventproc.runtime import Eventproc
+from eventproc.testing import VirtualClock
+
+
+def virtual_time() -> tuple[str, dict[str, object]]:
+    """Return trio with a clock of its own: one that tests share would carry its offset from one into the next."""
+    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return virtual_time()
+
+
+def clock_of(ep: Eventproc) -> VirtualClock:
+    """Return the clock of a directory that was opened with a virtual one."""
+    clock = ep.db.clock
+    assert isinstance(clock, VirtualClock)
+    return clock
