@@ -18,12 +18,12 @@ from typing import Final
 import anyio
 import attrs
 
+from eventproc.cluster.background_steps import repeat_step
 from eventproc.groups.assignors import share_equally
 from eventproc.processors.retry import RETRY_MS_MAX
 from eventproc.store.database import Database, SharedSlot, Subscription, Tx, Watch
 from eventproc.store.faults import Step
 from eventproc.store.model.buckets import BUCKET_COUNT, bucket_of, bucket_owner_name
-from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, Retryable
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import Owner, claim, find_owner
 from eventproc.store.records import RecordKind, create, find, replace
@@ -148,17 +148,9 @@ async def keep_buckets(db: Database) -> None:
     """
     joins_at_ms = db.clock.monotonic_ms() + JOIN_MS
     with db.subscribe([watch_buckets()]) as changes:
-        while True:
-            try:
-                await _follow(db, joins_at_ms, changes)
-            except (DatabaseStopped, Closed, ForkedError):
-                return  # the next call on this handle raises the same error to its user
-            except Retryable as why:
-                LOG.warning("the buckets of periodic work cannot be shared now: %s", why)
-                await anyio.sleep(RETRY_MS_MAX / 1000)
-            except Exception:
-                LOG.exception("the buckets of periodic work cannot be shared now")
-                await anyio.sleep(RETRY_MS_MAX / 1000)
+        follow = partial(_follow, db, joins_at_ms, changes)
+        pause = partial(anyio.sleep, RETRY_MS_MAX / 1000)
+        await repeat_step(follow, pause, LOG, "the buckets of periodic work cannot be shared now")
 
 
 async def _follow(db: Database, joins_at_ms: int, changes: Subscription) -> None:

@@ -7,9 +7,10 @@ from functools import partial
 
 import anyio
 
+from eventproc.cluster.background_steps import STOPPED
 from eventproc.store.database import Database
 from eventproc.store.faults import Step
-from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, Retryable
+from eventproc.store.model.errors import Retryable
 from eventproc.store.segments import INLINE_EXTENT_COUNTER, join_step
 
 LOG = logging.getLogger("eventproc.join")
@@ -34,7 +35,7 @@ async def join_tiny_extents(db: Database) -> None:
                         partial(join_step, stream_id=stream_id, segment=segment, offset=offset),
                         step=Step.EXTENT_JOIN,
                     )
-            except (DatabaseStopped, Closed, ForkedError):
+            except STOPPED:
                 return  # the next call on this handle raises the same error to its user
             except Retryable as why:
                 LOG.warning("tiny extents are not joined: %s", why)

@@ -18,19 +18,13 @@ from typing import Final
 
 import anyio
 
+from eventproc.cluster.background_steps import STOPPED, repeat_step
 from eventproc.cluster.buckets import OWNED_BUCKETS
 from eventproc.store.catalog import streams_with_policies, watch_catalog
 from eventproc.store.clock import new_id
-from eventproc.store.database import Database, Tx
+from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.faults import Step
-from eventproc.store.model.errors import (
-    Closed,
-    DatabaseStopped,
-    ForkedError,
-    OwnerFenced,
-    Rejected,
-    Retryable,
-)
+from eventproc.store.model.errors import OwnerFenced, Rejected, Retryable
 from eventproc.store.ownership import Owner
 from eventproc.store.requests import RequestOrigin
 from eventproc.workflows.policies import (
@@ -64,44 +58,46 @@ async def keep_policies(db: Database) -> None:
     loop = _PolicyLoop(db)
     buckets = db.shared[OWNED_BUCKETS]
     with db.subscribe([watch_catalog()]) as changes, buckets.notifying(changes):
-        while True:
-            try:
-                pause_ms = await loop.run()
-                if await changes.wait(pause_ms):
-                    loop.walked = False
-            except (DatabaseStopped, Closed, ForkedError):
-                return  # the next call on this handle raises the same error to its user
-            except (Retryable, OSError) as why:
-                LOG.warning("the policies of streams wait after a failure: %s", why)
-                loop.walked = False
-                await anyio.sleep(FAILED_MS / 1000)
-            except Exception:
-                LOG.exception("the policies of streams wait after a failure")
-                loop.walked = False
-                await anyio.sleep(FAILED_MS / 1000)
+        await repeat_step(
+            partial(loop.run, changes),
+            partial(anyio.sleep, FAILED_MS / 1000),
+            LOG,
+            "the policies of streams wait after a failure",
+            expected=(Retryable, OSError),
+        )
 
 
 class _PolicyLoop:
-    """What one run of the loop leaves for the next. walked: whether every stream with a policy has a timer."""
+    """What one run of the loop leaves for the next."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._timers = PolicyTimers()
         self._walk_at_ms = 0
-        self.walked = False
+        self._walked = False
+        """Whether every stream with a policy has a timer."""
 
-    async def run(self) -> int | None:
+    async def run(self, changes: Subscription) -> None:
+        """Do what is due, and wait until the next run is. After a change or a failure that one walks."""
+        try:
+            if await changes.wait(await self._do_due()):
+                self._walked = False
+        except Exception:
+            self._walked = False
+            raise
+
+    async def _do_due(self) -> int | None:
         """Do what is due; return how long to wait for the next run, None if only a change asks for one."""
         clock = self._db.clock
-        if not self.walked and clock.monotonic_ms() >= self._walk_at_ms:
+        if not self._walked and clock.monotonic_ms() >= self._walk_at_ms:
             began_ms = clock.monotonic_ms()
-            self.walked = True  # a change during the walk resets it
+            self._walked = True  # a change during the walk resets it
             await self._walk()
             now_ms = clock.monotonic_ms()
             self._walk_at_ms = now_ms + max(WALK_MS_MIN, WALK_SHARE * (now_ms - began_ms))
         while names := self._timers.take_due(clock.monotonic_ms(), LOOKS_A_READ):
             await self._look_at(names)
-        wake_ms = [self._timers.next_ms(), None if self.walked else self._walk_at_ms]
+        wake_ms = [self._timers.next_ms(), None if self._walked else self._walk_at_ms]
         soonest_ms = min((each for each in wake_ms if each is not None), default=None)
         return None if soonest_ms is None else max(soonest_ms - clock.monotonic_ms(), 0)
 
@@ -128,7 +124,7 @@ class _PolicyLoop:
                 for request in look.requests:
                     await self._submit(owners[look.stream], look.stream, request.kind)
                 self._timers.set(look.stream, self._db.clock.monotonic_ms() + look.next_ms)
-        except (DatabaseStopped, Closed, ForkedError):
+        except STOPPED:
             raise
         except (Retryable, OSError):
             self._timers.add(names, self._db.clock.monotonic_ms() + FAILED_MS)

@@ -19,11 +19,12 @@ import anyio
 import attrs
 from mmh3 import hash64
 
+from eventproc.cluster.background_steps import STOPPED, repeat_step
 from eventproc.cluster.buckets import share_names
 from eventproc.processors.retry import RETRY_MS_MAX
 from eventproc.store.database import Database, Subscription, Tx, Watch
 from eventproc.store.faults import Step
-from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, Retryable
+from eventproc.store.model.errors import Retryable
 from eventproc.store.ownership import Owner, find_owner
 from eventproc.store.records import RecordKind, create, find, replace
 from eventproc.store.tasks import BackgroundTasks
@@ -270,24 +271,16 @@ async def serving_containers(
         with anyio.move_on_after(LEAVE_WAIT_S, shield=True):
             try:
                 await db.write(leave, step=Step.CONTAINER_SHARE)
-            except (Retryable, DatabaseStopped, Closed, ForkedError) as why:
+            except (Retryable, *STOPPED) as why:
                 LOG.warning("the containers of this process wait until the others see its end: %s", why)
 
 
 async def _keep(db: Database, containers: SegmentContainers) -> None:
     """Follow the owners, and replace dead processes, until cancelled or closed."""
     with db.subscribe([watch_containers()]) as changes:
-        while True:
-            try:
-                await _follow(db, containers, changes)
-            except (DatabaseStopped, Closed, ForkedError):
-                return  # the next call on this handle raises the same error to its user
-            except Retryable as why:
-                LOG.warning("the containers cannot be shared now: %s", why)
-                await anyio.sleep(RETRY_MS_MAX / 1000)
-            except Exception:
-                LOG.exception("the containers cannot be shared now")
-                await anyio.sleep(RETRY_MS_MAX / 1000)
+        follow = partial(_follow, db, containers, changes)
+        pause = partial(anyio.sleep, RETRY_MS_MAX / 1000)
+        await repeat_step(follow, pause, LOG, "the containers cannot be shared now")
 
 
 async def _follow(db: Database, containers: SegmentContainers, changes: Subscription) -> None:

@@ -14,11 +14,12 @@ from typing import Final
 
 import anyio
 
+from eventproc.cluster.background_steps import STOPPED, repeat_step
 from eventproc.cluster.buckets import OWNED_BUCKETS
-from eventproc.store.database import Database, Tx
+from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.ingestion import watch_ingestion
 from eventproc.store.ingestion.supervisors import next_runs, running_workers
-from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
+from eventproc.store.model.errors import OwnerFenced, Retryable
 from eventproc.store.ownership import Owner
 
 LOG = logging.getLogger("eventproc.ingestion")
@@ -38,24 +39,25 @@ async def keep_supervisors(db: Database) -> None:
     """
     buckets = db.shared[OWNED_BUCKETS]
     with db.subscribe([watch_ingestion()]) as changes, buckets.notifying(changes):
-        while True:
-            try:
-                ran = [await _run(db, buckets.owner_of, each) for each in await db.read(partial(_due, db=db))]
-                pause_ms = await db.read(partial(_pause_ms, owner_of=buckets.owner_of))
-                if not all(ran):
-                    pause_ms = FAILED_MS if pause_ms is None else max(pause_ms, FAILED_MS)
-            except (DatabaseStopped, Closed, ForkedError):
-                return  # the next call on this handle raises the same error to its user
-            except (Retryable, OSError) as why:
-                LOG.warning("the supervisors run again later: %s", why)
-                pause_ms = FAILED_MS
-            except Exception:
-                LOG.exception("the supervisors run again later")
-                pause_ms = FAILED_MS
-            if pause_ms == 0:
-                await anyio.lowlevel.checkpoint()
-            else:
-                await changes.wait(pause_ms)
+        await repeat_step(
+            partial(_run_due, db, buckets.owner_of, changes),
+            partial(changes.wait, FAILED_MS),
+            LOG,
+            "the supervisors run again later",
+            expected=(Retryable, OSError),
+        )
+
+
+async def _run_due(db: Database, owner_of: Callable[[str], Owner | None], changes: Subscription) -> None:
+    """Run the supervisors that have something to do, and wait until one has again."""
+    ran = [await _run(db, owner_of, each) for each in await db.read(partial(_due, db=db))]
+    pause_ms = await db.read(partial(_pause_ms, owner_of=owner_of))
+    if not all(ran):
+        pause_ms = FAILED_MS if pause_ms is None else max(pause_ms, FAILED_MS)
+    if pause_ms == 0:
+        await anyio.lowlevel.checkpoint()
+    else:
+        await changes.wait(pause_ms)
 
 
 async def _run(db: Database, owner_of: Callable[[str], Owner | None], supervisor: str) -> bool:
@@ -71,7 +73,7 @@ async def _run(db: Database, owner_of: Callable[[str], Owner | None], supervisor
         except OwnerFenced:
             LOG.info("supervisor %s: another instance runs it", supervisor)
             return False
-        except (DatabaseStopped, Closed, ForkedError, Retryable, OSError):
+        except (*STOPPED, Retryable, OSError):
             raise
         except Exception:
             LOG.exception("supervisor %s runs again later", supervisor)

@@ -15,19 +15,13 @@ import anyio
 import attrs
 from anyio.abc import TaskGroup
 
+from eventproc.cluster.background_steps import STOPPED, repeat_step
 from eventproc.cluster.buckets import OWNED_BUCKETS, watch_buckets
 from eventproc.processors.retry import RETRY_MS_MAX, retry_transient
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.model.buckets import bucket_of
-from eventproc.store.model.errors import (
-    Closed,
-    DatabaseStopped,
-    DiskFull,
-    ForkedError,
-    OwnerFenced,
-    Retryable,
-)
+from eventproc.store.model.errors import DiskFull, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner
 from eventproc.store.task_queue import (
     TASKS_TOPIC,
@@ -103,21 +97,13 @@ async def run_tasks(db: Database, jobs: Mapping[str, Job], *, tasks_max: int = T
         # A death changes the owners of some bucket. A task of the dead may lie in one that moved before.
         with db.subscribe([watch_tasks(), watch_buckets()]) as changes, buckets.notifying(changes):
             runner = _Runner(db, jobs, tasks_max, partial(changes.notify, TASKS_TOPIC))
-            while True:
-                pause_ms = None
-                try:
-                    await runner.start_due(buckets.owned, tasks)
-                except (DatabaseStopped, Closed, ForkedError):
-                    break  # the next call on this handle raises the same error to its user
-                except Exception as why:
-                    LOG.warning(
-                        "tasks cannot be started now: %s", why, exc_info=not isinstance(why, Retryable)
-                    )
-                    pause_ms = RETRY_MS_MAX
-                try:
-                    await changes.wait(pause_ms)
-                except (DatabaseStopped, Closed, ForkedError):
-                    break
+
+            async def start_due() -> None:
+                await runner.start_due(buckets.owned, tasks)
+                await changes.wait()
+
+            pause = partial(changes.wait, RETRY_MS_MAX)
+            await repeat_step(start_due, pause, LOG, "tasks cannot be started now")
         tasks.cancel_scope.cancel()
 
 
@@ -166,7 +152,7 @@ class _Runner:
             await self._run(task, what)
         except OwnerFenced:
             LOG.info("%s runs in another instance now, or has ended", what)
-        except (DatabaseStopped, Closed, ForkedError):
+        except STOPPED:
             pass  # the next instance runs it again
         except Exception:
             LOG.exception("the outcome of %s could not be stored", what)
@@ -194,7 +180,7 @@ class _Runner:
                     job = partial(_run_job, self.jobs[task.kind], context)
                     result = await retry_transient(job, what, self.db.clock, LOG)
                     status = TaskStatus.DONE
-        except (OwnerFenced, DatabaseStopped, Closed, ForkedError):
+        except (OwnerFenced, *STOPPED):
             raise
         except TaskCancelled:
             pass

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
 
 import eventproc
+from eventproc.cluster import TASK_JOBS, keep_buckets, keep_policies, keep_supervisors, run_tasks
 from eventproc.cluster.extent_joiner import join_tiny_extents
 from eventproc.cluster.host import CONTROLLER, HostTimings, run_host
 from eventproc.cluster.internal_processors import run_internal_processors
@@ -93,6 +95,19 @@ async def test_host_that_cannot_write_its_heartbeat_continues_to_serve(
     assert [record.getMessage().partition(" to ")[0] for record in caplog.records] == [
         "cannot write the host's heartbeat"
     ]
+
+
+@pytest.mark.parametrize(
+    "keep", [keep_buckets, keep_policies, keep_supervisors, partial(run_tasks, jobs=TASK_JOBS)]
+)
+async def test_work_that_waits_for_a_change_ends_without_an_error_when_its_database_is_closed(
+    keep: Callable[[Database], Coroutine[object, object, None]], caplog: pytest.LogCaptureFixture
+) -> None:
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks, eventproc.open_memory(host=False) as ep:
+            tasks.start_soon(keep, ep.db)
+            await anyio.wait_all_tasks_blocked()
+    assert caplog.records == []
 
 
 @pytest.fixture
