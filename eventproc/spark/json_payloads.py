@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from eventproc.spark.json_values import JsonRows, MalformedPayload, read_object
+from eventproc.spark.json_values import NESTED_MAX, JsonRows, MalformedPayload, is_too_deep, read_object
 from eventproc.store.model.errors import CorruptRecord
 
 CORRUPT_RECORD: Final = "_corrupt_record"
@@ -31,8 +31,8 @@ BLOCK_MIN: Final = 16
 _WRAPPED: Final = "p"
 """Each payload is wrapped as the only field of an object, so that it always parses as exactly one row."""
 
-_SHORT_INFINITY: Final = re.compile(rb"Inf(?!inity)\s*[,}\]]")
-"""Matches a spelling of infinity that Arrow accepts and JSON parsers do not."""
+_ODD_NUMBER: Final = re.compile(rb"(?:Inf|-NaN)\s*[,}\]]")
+"""Matches spellings of infinity and NaN that Arrow accepts and JSON parsers do not."""
 
 _YEAR: Final = r"^(\d{3}[1-9]|\d{2}[1-9]\d|\d[1-9]\d{2}|[1-9]\d{3})"
 _DAY: Final = _YEAR + r"-\d\d-\d\d$"
@@ -109,7 +109,7 @@ def parse_block(payloads: pa.Array, schema: pa.Schema) -> Sequence[pa.Array] | N
 
     payloads: at least one. Raises ArrowInvalid for a misfit. Cost: about 1 us per payload of a few fields.
     """
-    if _has_odd_bytes(payloads):
+    if _has_odd_bytes(payloads) or _has_deep_ones(payloads):
         return None
     head, tail = (pa.scalar(text, pa.binary()) for text in (f'{{"{_WRAPPED}":'.encode(), b"}\n"))
     lines = pc.call_function("binary_join_element_wise", [head, payloads, tail, pa.scalar(b"")])
@@ -144,7 +144,15 @@ def _has_odd_bytes(payloads: pa.Array) -> bool:
     _, ends, text = payloads.buffers()
     borders = memoryview(ends).cast("i")
     begin, end = borders[payloads.offset], borders[payloads.offset + len(payloads)]
-    return _SHORT_INFINITY.search(memoryview(text)[begin:end]) is not None
+    return _ODD_NUMBER.search(memoryview(text)[begin:end]) is not None
+
+
+def _has_deep_ones(payloads: pa.Array) -> bool:
+    """Return whether a payload is nested deeper than `json_values` reads. Arrow's parser has no limit."""
+    sizes = pc.call_function("binary_length", [payloads])
+    # One that is closed has two brackets for each level. Arrow refuses the others.
+    long = payloads.filter(pc.call_function("greater", [sizes, pa.scalar(2 * NESTED_MAX, sizes.type)]))
+    return any(map(is_too_deep, long.to_pylist()))
 
 
 def _parse_singly(payloads: pa.Array, rows: JsonRows, mode: str) -> tuple[Sequence[pa.Array], list[bool]]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import math
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventproc.spark.json_payloads import parse_block
-from eventproc.spark.json_values import encodable
+from eventproc.spark.json_values import TOO_DEEP, encodable, is_too_deep
 from eventproc.spark.partitioning import FileSlice
 from eventproc.store.chunks.chunk_file import ChunkReader, ChunkRows
 
@@ -36,6 +36,10 @@ EVENT_TIME: Final = "__event_ms"
 
 SAMPLE_CHARS: Final = 200
 """Characters of an unparseable payload that are kept: enough to recognise its source."""
+
+DIGITS_MAX: Final = 300
+"""Characters of an integer that is read as one. A longer one stays a text: it could overflow a float, and Python refuses
+one of 4300 digits."""
 
 _PROBED: Final = 16
 """Payloads of a block whose types are looked at first."""
@@ -98,11 +102,8 @@ def _suggested(payloads: pa.Array, fields: pa.Schema) -> pa.Schema | None:
     """Return the types that the first payloads have, or None if they are not JSON objects."""
     found: dict[str, pa.DataType] = {}
     for payload in payloads.slice(0, _PROBED).to_pylist():
-        try:
-            row = json.loads(payload)
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(row, dict):
+        row, reason = _read(payload)
+        if reason is not None:
             return None
         for name, value in row.items():
             if value is not None:
@@ -152,18 +153,27 @@ def _parse_each(payloads: pa.Array, fields: pa.Schema) -> tuple[list[pa.Array], 
     columns: list[list[object]] = [[] for _ in fields]
     wrong: list[str | None] = []
     for payload in payloads.to_pylist():
-        reason = None
-        try:
-            row = json.loads(payload)
-            if not isinstance(row, dict):
-                row, reason = {}, "it is not a JSON object"
-        except (ValueError, RecursionError) as why:
-            row, reason = {}, str(why)
+        row, reason = _read(payload)
         wrong.append(reason)
         for column, field in zip(columns, fields, strict=True):
             column.append(_fitting(row.get(field.name), field.type))
     made = [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
     return made, pa.array(wrong, pa.string())
+
+
+def _read(payload: bytes) -> tuple[Mapping[str, object], str | None]:
+    """Return the fields of a payload, or none and why it is no JSON object."""
+    if is_too_deep(payload):
+        return {}, TOO_DEEP
+    try:
+        row = json.loads(payload, parse_int=_integer)
+    except ValueError as why:
+        return {}, str(why)
+    return (row, None) if isinstance(row, dict) else ({}, "it is not a JSON object")
+
+
+def _integer(text: str) -> int | str:
+    return int(text) if len(text) <= DIGITS_MAX else text
 
 
 def _fitting(value: object, kind: pa.DataType) -> object:
