@@ -206,11 +206,10 @@ async def _fill_here(directory: str, durability: str, contents: Contents) -> Non
             for first in range(0, count, STEP_COUNT):
                 numbers = range(first, min(first + STEP_COUNT, count))
                 await ep.db.write(partial(_add_streams, scope=scope, numbers=numbers))
-        if contents.transactions:
-            for first in range(0, contents.transactions, STEP_COUNT):
-                count = min(STEP_COUNT, contents.transactions - first)
-                name = _history_name(contents.epochs[0])
-                await ep.db.write(partial(_begin_transactions, name=name, count=count))
+        for first in range(0, contents.transactions, STEP_COUNT):
+            count = min(STEP_COUNT, contents.transactions - first)
+            name = _history_name(contents.epochs[0])
+            await ep.db.write(partial(_begin_transactions, name=name, count=count))
 
 
 def _history_name(epochs: int) -> str:

@@ -58,14 +58,18 @@ class CaseResult:
     @property
     def has_bar(self) -> bool:
         """Whether anything must be reached: a bar of this class, or what a peer reached."""
+        return self._peer_bar is not None or self.case.bar_of(self.of) is not None
+
+    @property
+    def _peer_bar(self) -> float | None:
         recorded = self.case.recorded
-        is_beaten = self.peer is not None or (recorded is not None and recorded.is_bar)
-        return is_beaten or self.case.bar_of(self.of) is not None
+        is_only_printed = self.peer is None and recorded is not None and not recorded.is_bar
+        return None if is_only_printed else self.ahead_of
 
     @property
     def is_ahead(self) -> bool:
         """Whether ours reached what the peer did; True without one that is a bar."""
-        return not self.has_bar or self.ahead_of is None or self.ours.value >= self.ahead_of
+        return self._peer_bar is None or self.ours.value >= self._peer_bar
 
     @property
     def met(self) -> bool:

@@ -11,7 +11,13 @@ from typing import ClassVar, Final, TypeAlias
 
 import attrs
 
-from eventproc.store.model.argument_checks import check_int, check_mapping, invalid_argument
+from eventproc.store.model.argument_checks import (
+    check_int,
+    check_iterable,
+    check_mapping,
+    check_str,
+    invalid_argument,
+)
 from eventproc.store.model.ids import SegmentId, as_segments
 from eventproc.store.model.policies import RetentionPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
@@ -37,11 +43,16 @@ _FIELDS: Final = frozenset(
 )
 
 
-def _checked_fields(fields: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    for each in fields or ():
+def _checked_fields(fields: Iterable[str] | None) -> tuple[str, ...] | None:
+    if fields is None:
+        return None
+    names = tuple(
+        [check_str("fields", each) for each in check_iterable("fields", fields, "it must be names")]
+    )
+    for each in names:
         if each not in _FIELDS:
             raise invalid_argument("fields", each, f"it must be one of {', '.join(sorted(_FIELDS))}")
-    return fields
+    return names
 
 
 @attrs.frozen

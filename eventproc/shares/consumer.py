@@ -34,7 +34,13 @@ from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import SHARE_POLL_EVENTS, share_topic, watch_share
-from eventproc.store.model.argument_checks import check_int, check_iterable, check_str, invalid_argument
+from eventproc.store.model.argument_checks import (
+    check_instance,
+    check_int,
+    check_iterable,
+    check_str,
+    invalid_argument,
+)
 from eventproc.store.model.deliveries import WINDOW_EVENTS, Settlement
 from eventproc.store.model.errors import Closed, EventprocError, NotFound
 from eventproc.store.model.group_errors import LockLost
@@ -272,7 +278,8 @@ class ShareConsumer(Openable, Generic[P]):
             LockLost, NotFound, InvalidArgument: as `accept`.
             StreamSealed: the dead-letter stream of the group is sealed.
         """
-        reason = check_str("error", error) or "a consumer rejected the event"
+        # Of any text: what a dead letter cannot hold of it is escaped there.
+        reason = check_instance(str, "error", error, "it must be str") or "a consumer rejected the event"
         await self._settle(Settlement.REJECT, events, reason)
 
     async def renew(self, events: SharedEvent[Any] | Iterable[SharedEvent[Any]]) -> None:
@@ -299,9 +306,7 @@ class ShareConsumer(Openable, Generic[P]):
         self._verify_open()
         lost = [
             f"{stream} {format_segment(segment)}:{number}"
-            for key in keys
-            for stream, segment, number, *_ in [key]
-            if key not in self._held
+            for stream, segment, number, *_ in [key for key in keys if key not in self._held]
         ]
         if lost:
             raise LockLost(group=self._group, consumer=self.consumer, events=tuple(lost))

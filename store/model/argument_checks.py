@@ -39,8 +39,16 @@ def check_instance(kind: type[T], what: str, value: object, reason: str) -> T:
 
 
 def check_str(what: str, value: object) -> str:
-    """Return `value` if it is a str. Raises InvalidArgument."""
-    return check_instance(str, what, value, "it must be str")
+    """Return `value` if it is a str that can be stored, which half of a surrogate pair cannot. Raises InvalidArgument."""
+    text = check_instance(str, what, value, "it must be str")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise invalid_argument(
+                what, text, "it contains half of a surrogate pair, which no text does"
+            ) from None
+    return text
 
 
 def check_int(what: str, value: object, *, least: int = -INT_MAX, most: int = INT_MAX, unit: str = "") -> int:

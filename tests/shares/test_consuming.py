@@ -113,15 +113,20 @@ async def test_a_lock_that_expires_at_the_last_delivery_becomes_a_dead_letter(ep
             await slow.accept(events)
 
 
-async def test_a_rejected_event_becomes_a_dead_letter_immediately(ep: Eventproc) -> None:
+@pytest.mark.parametrize(
+    "error, shown", [("bad address", "bad address"), ("half \ud800 of it", "half \\ud800 of it")]
+)
+async def test_a_rejected_event_becomes_a_dead_letter_immediately(
+    ep: Eventproc, error: str, shown: str
+) -> None:
     await written_to(ep, 2)
     group = await ep.create_share_group("work", ["s/t"])
     async with group.consumer("a") as consumer:
         first, second = await consumer.poll()
-        await consumer.reject(first, error="bad address")
+        await consumer.reject(first, error=error)
         await consumer.accept(second)
     (letter,) = await ep.dead_letters("s/work").list()
-    assert (letter.payload, letter.error, letter.attempts) == (b"0", "bad address", 1)
+    assert (letter.payload, letter.error, letter.attempts) == (b"0", shown, 1)
 
 
 async def test_settling_a_batch_with_a_lost_event_changes_nothing(ep: Eventproc) -> None:

@@ -72,7 +72,7 @@ untyped: Any = SimpleNamespace(
 
 THING = object()
 SHARED = eventproc.ReplicatedType(name="int", state=int, updates={"add": int}, fold=int.__add__)
-NO_TEXT = [5, None, b"s/t", ["s/t"], THING, float("nan")]
+NO_TEXT = [5, None, b"s/t", ["s/t"], THING, float("nan"), "\ud800", "s/\udc00"]
 NO_INT = ["x", None, 1.5, True, float("nan"), [1], 2**70, THING]
 NO_WAIT = [*NO_INT, -1]
 NO_SEGMENT = ["x", 1.5, None, b"0.0", -1, 2**70, [0], THING]
@@ -100,7 +100,9 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "stream": (lambda w, x: w.ep.stream(x), NO_TEXT),
     "stream, payload": (lambda w, x: w.ep.stream("s/t", payload=x), [5, "str", [], b"", THING]),
     "stream, codec": (lambda w, x: w.ep.stream("s/t", codec=x), [5, str, [], THING]),
-    "streams": (lambda w, x: w.ep.streams(x), [5, b"s", ["s"], THING]),
+    "streams": (lambda w, x: w.ep.streams(x), [5, b"s", ["s"], THING, "\ud800"]),
+    "streams, prefix": (lambda w, x: w.ep.streams("s", prefix=x), [5, b"s", ["s"], THING, "\ud800"]),
+    "streams, tag": (lambda w, x: w.ep.streams("s", tag=x), [5, b"s", ["s"], THING, "\ud800"]),
     "export_metadata": (lambda w, x: w.ep.export_metadata(x), [5, None, "file", b"", [], THING]),
     "requests.submit": (lambda w, x: w.ep.requests.submit(x), ["seal", None, 5, {}, THING, SealStream]),
     "requests.submit, id": (
@@ -127,6 +129,10 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "requests.submit, config": (
         lambda w, x: w.ep.requests.submit(untyped.Update("s/t", 1, x)),
         [5, None, "x", THING],
+    ),
+    "requests.submit, fields": (
+        lambda w, x: w.ep.requests.submit(untyped.Update("s/t", 1, StreamConfig(), fields=x)),
+        [5, "tags", b"", ["years"], [None], [["tags"]], THING],
     ),
     "requests.submit, scaling": (
         lambda w, x: w.ep.requests.submit(untyped.Create("s/u", StreamConfig(x))),
@@ -162,6 +168,8 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
         [*[x for x in NO_INT if x is not None], 0],
     ),
     "begin": (lambda w, x: w.stream.begin(payload=x), [5, "str", [], b"", THING]),
+    "transactions, after": (lambda w, x: w.stream.transactions(after=x), [5, b"x", THING, "\ud800"]),
+    "transactions, limit": (lambda w, x: w.stream.transactions(limit=x), [*NO_INT, 0]),
     "transaction_of": (lambda w, x: w.stream.transaction_of(x), NO_TEXT),
     "transaction_of, payload": (
         lambda w, x: w.stream.transaction_of("x", payload=x),
@@ -173,6 +181,11 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "write_many, to a transaction": (
         lambda w, x: w.txn.write_many(x),
         [5, None, b"ab", [5], [(b"",)], [(b"", 5)]],
+    ),
+    "segments": (lambda w, x: w.stream.segments(x), [None, 1.5, "end", b"tail", True, [], THING]),
+    "segments, epoch": (
+        lambda w, x: w.stream.segments(epoch=x),
+        [each for each in NO_INT if each is not None],
     ),
     "cut_at": (lambda w, x: w.stream.cut_at(x), NO_INT),
     "update": (lambda w, x: w.stream.update(scaling=x), [2, None, "2", [], THING]),
@@ -328,9 +341,7 @@ def test_every_public_method_is_in_the_table() -> None:
         "head",
         "processors",
         "scopes",
-        "segments",
         "status",
-        "transactions",
     }
     for kind, prefix in (
         (Eventproc, ""),
