@@ -39,7 +39,7 @@ def check_instance(kind: type[T], what: str, value: object, reason: str) -> T:
 
 
 def check_str(what: str, value: object) -> str:
-    """Return `value` if it is a str that can be stored, which half of a surrogate pair cannot. Raises InvalidArgument."""
+    """Return `value` if it is a str that can be stored: without half of a surrogate pair. Raises InvalidArgument."""
     text = check_instance(str, what, value, "it must be str")
     if not text.isascii():
         try:

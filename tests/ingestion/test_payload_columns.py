@@ -81,3 +81,20 @@ def test_a_row_depends_on_its_payload_alone(
 def test_neighbours_of_another_type_change_nothing(first: str, second: str) -> None:
     alone = _rows([second.encode()])[0]
     assert _rows([first.encode(), second.encode()])[1] == alone
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b'{"whole": 1, "other": ' + b"[" * 2_000 + b"]" * 2_000 + b"}",
+        b'{"text": ' + b"1" * 5_000 + b"}",
+        b'{"real": -NaN}',
+    ],
+    ids=["nested", "long integer", "signed NaN"],
+)
+def test_an_odd_payload_reads_alike_alone_and_among_others(odd: bytes) -> None:
+    def row(payloads: list[bytes]) -> list[object]:
+        columns, wrong = parse_payloads(pa.array(payloads, pa.binary()), FIELDS)
+        return [str(column[-1].as_py()) for column in [*columns, wrong]]
+
+    assert row([odd]) == row([b'{"text": "x", "whole": 1, "real": 0.5}'] * 20 + [odd])

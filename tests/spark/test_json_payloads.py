@@ -67,6 +67,20 @@ def test_failfast_mode_fails_the_query(odd: bytes) -> None:
         parsed(b'{"id": 1}', odd, mode="failfast")
 
 
+@pytest.mark.parametrize(
+    "depth, expected", [(250, (1, None)), (2_000, (None, None)), (100_000, (None, None))]
+)
+@pytest.mark.parametrize("bracket", [b"[]", b"{}"])
+def test_a_payload_that_is_nested_too_deeply_is_malformed_alone_and_among_others(
+    bracket: bytes, depth: int, expected: tuple[object, object]
+) -> None:
+    opened, closed = (b"[", b"]") if bracket == b"[]" else (b'{"a":', b"}")
+    deep = b'{"id": 1, "other": ' + opened * depth + b"1" + closed * depth + b"}"
+    flat = b'{"id": 2, "name": "[[["}'
+    assert parsed(deep)[0][:2] == expected
+    assert parsed(deep, *[flat] * 20)[0][:2] == expected
+
+
 def test_field_that_does_not_fit_is_null_and_the_others_stay() -> None:
     assert parsed(b'{"id": "one", "name": "x"}', b'{"id": 2, "name": 7}') == [
         (None, "x", None, None),

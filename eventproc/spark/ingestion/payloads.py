@@ -38,8 +38,8 @@ SAMPLE_CHARS: Final = 200
 """Characters of an unparseable payload that are kept: enough to recognise its source."""
 
 DIGITS_MAX: Final = 300
-"""Characters of an integer that is read as one. A longer one stays a text: it could overflow a float, and Python refuses
-one of 4300 digits."""
+"""Characters of an integer that is read as one. A longer one stays a text: it could overflow a float, and Python
+refuses one of 4300 digits."""
 
 _PROBED: Final = 16
 """Payloads of a block whose types are looked at first."""
