@@ -13,7 +13,7 @@ import attrs
 
 from eventproc.cli.help_texts import did_you_mean
 from eventproc.groups.operations import list_checkpoints
-from eventproc.server.access.users import USER
+from eventproc.store.access.users import USER
 from eventproc.store.catalog import get_stream, list_scopes, list_streams, stream_names
 from eventproc.store.database import Database, Tx
 from eventproc.store.groups import group_names, member_statuses, share_names

@@ -22,9 +22,9 @@ from eventproc.cli.options import (
 from eventproc.cli.output.tables import Row, show_done, show_one, show_rows, show_with_tables
 from eventproc.cli.watch import show_found
 from eventproc.runtime import Eventproc
-from eventproc.server.access import users
-from eventproc.server.access.permissions import Grant, Permission
-from eventproc.store.database import Tx
+from eventproc.runtime.users import UserInfo
+from eventproc.store.access.permissions import Permission
+from eventproc.store.access.users import check_user_name
 
 COLUMNS: Final = ("user", "has_password", "grants", "tokens", "created_ms")
 GRANT_COLUMNS: Final = ("pattern", "permission")
@@ -63,9 +63,9 @@ def add(settings: Settings, name: str, no_password: bool, output: str) -> None:
         eventproc user add ann < password.txt
         eventproc user add robot --no-password
     """
-    users.check_user_name(name)
-    hashed = None if no_password else _hash_of_input()
-    session.run(settings, lambda ep: ep.db.write(lambda tx: users.add_user(tx, name, hashed)))
+    check_user_name(name)
+    given = None if no_password else _password_of_input()
+    session.run(settings, lambda ep: ep.users.add(name, password=given))
     show_done(settings, {"done": "add", "target": name}, output, f"added user {name}")
 
 
@@ -81,19 +81,19 @@ def list_(settings: Settings, output: str) -> None:
         eventproc user list --output json
     """
 
-    def look(tx: Tx) -> list[Row]:
+    async def look(ep: Eventproc) -> list[Row]:
         return [
             {
                 "user": each.name,
-                "has_password": each.password is not None,
+                "has_password": each.has_password,
                 "grants": len(each.grants),
                 "tokens": len(each.tokens),
                 "created_ms": each.created_ms,
             }
-            for each in users.list_users(tx)
+            for each in await ep.users.list()
         ]
 
-    show_found(settings, lambda ep: ep.db.read(look), lambda rows: show_rows(rows, COLUMNS, output))
+    show_found(settings, look, lambda rows: show_rows(rows, COLUMNS, output))
 
 
 @user.command()
@@ -108,10 +108,10 @@ def describe(settings: Settings, name: str, output: str) -> None:
         eventproc user describe ann
     """
 
-    def show(found: users.User) -> None:
+    def show(found: UserInfo) -> None:
         row: Row = {
             "user": found.name,
-            "has_password": found.password is not None,
+            "has_password": found.has_password,
             "created_ms": found.created_ms,
             "grants": [
                 {"pattern": each.pattern, "permission": each.permission.value} for each in found.grants
@@ -123,7 +123,7 @@ def describe(settings: Settings, name: str, output: str) -> None:
         }
         show_with_tables(row, [("grants", GRANT_COLUMNS), ("tokens", TOKEN_COLUMNS)], output)
 
-    show_found(settings, lambda ep: ep.db.read(lambda tx: users.get_user(tx, name)), show)
+    show_found(settings, lambda ep: ep.users.get(name), show)
 
 
 @user.command()
@@ -144,10 +144,10 @@ def grant(settings: Settings, name: str, permission: str, pattern: str, output: 
         eventproc user grant ann READ_UPDATE 'shop/*'
         eventproc user grant admin READ_UPDATE '*'
     """
-    given = Grant(pattern, Permission(permission))
-    session.run(settings, lambda ep: ep.db.write(lambda tx: users.grant(tx, name, given)))
-    row: Row = {"done": "grant", "target": name, "permission": given.permission.value, "pattern": pattern}
-    show_done(settings, row, output, f"user {name} has {given.permission} on {pattern}")
+    given = Permission(permission)
+    session.run(settings, lambda ep: ep.users.grant(name, given, pattern))
+    row: Row = {"done": "grant", "target": name, "permission": given.value, "pattern": pattern}
+    show_done(settings, row, output, f"user {name} has {given} on {pattern}")
 
 
 @user.command()
@@ -161,7 +161,7 @@ def revoke(settings: Settings, name: str, pattern: str, output: str) -> None:
     Examples:
         eventproc user revoke ann 'shop/*'
     """
-    session.run(settings, lambda ep: ep.db.write(lambda tx: users.revoke(tx, name, pattern)))
+    session.run(settings, lambda ep: ep.users.revoke(name, pattern))
     row: Row = {"done": "revoke", "target": name, "pattern": pattern}
     show_done(settings, row, output, f"user {name} has no grant on {pattern} any more")
 
@@ -178,8 +178,8 @@ def password(settings: Settings, name: str, remove: bool, output: str) -> None:
         eventproc user password ann
         eventproc user password robot --remove
     """
-    hashed = None if remove else _hash_of_input()
-    session.run(settings, lambda ep: ep.db.write(lambda tx: users.set_password(tx, name, hashed)))
+    given = None if remove else _password_of_input()
+    session.run(settings, lambda ep: ep.users.set_password(name, given))
     done = "removed the password" if remove else "changed the password"
     show_done(settings, {"done": "password", "target": name}, output, f"{done} of user {name}")
 
@@ -205,20 +205,14 @@ def add_token(settings: Settings, name: str, token: str, expires_in: float | Non
         eventproc user add-token robot nightly --expires-in 86400
     """
     life_ms = None if expires_in is None else round(expires_in * 1000)
-
-    def make(tx: Tx) -> tuple[str, users.ApiToken]:
-        text, made = users.new_token(tx, token, life_ms)
-        users.add_token(tx, name, made)
-        return text, made
-
-    text, made = session.run(settings, lambda ep: ep.db.write(make))
+    made = session.run(settings, lambda ep: ep.users.add_token(name, token, life_ms=life_ms))
     if output == TABLE:
-        click.echo(text)
+        click.echo(made.text)
         note(
             settings, f"added token {token} of user {name}; keep it in a safe place, it cannot be shown again"
         )
     else:
-        show_one({"user": name, "name": token, "token": text, "expires_at_ms": made.expires_ms}, output)
+        show_one({"user": name, "name": token, "token": made.text, "expires_at_ms": made.expires_ms}, output)
 
 
 @user.command("delete-token")
@@ -232,7 +226,7 @@ def delete_token(settings: Settings, name: str, token: str, output: str) -> None
     Examples:
         eventproc user delete-token ann laptop
     """
-    session.run(settings, lambda ep: ep.db.write(lambda tx: users.delete_token(tx, name, token)))
+    session.run(settings, lambda ep: ep.users.delete_token(name, token))
     row: Row = {"done": "delete-token", "target": name, "token": token}
     show_done(settings, row, output, f"deleted token {token} of user {name}")
 
@@ -253,7 +247,7 @@ def delete(settings: Settings, name: str, yes: bool, dry_run: bool, output: str)
     """
 
     async def look(ep: Eventproc) -> Row:
-        found = await ep.db.read(lambda tx: users.get_user(tx, name))
+        found = await ep.users.get(name)
         return {
             "dry_run": True,
             "would": "delete",
@@ -264,17 +258,13 @@ def delete(settings: Settings, name: str, yes: bool, dry_run: bool, output: str)
         }
 
     if is_confirmed(settings, Consent(yes, dry_run), f"Delete user {name}", look, output):
-        session.run(settings, lambda ep: ep.db.write(lambda tx: users.delete_user(tx, name)))
+        session.run(settings, lambda ep: ep.users.delete(name))
         show_done(settings, {"done": "delete", "target": name}, output, f"deleted user {name}")
 
 
-def _hash_of_input() -> str:
-    """Return the hash of the password that a person types, or of the first line of standard input."""
-    try:
-        from eventproc.server.access.passwords import hash_password
-    except ImportError as why:
-        text = f"passwords need more packages ({why.name}): pip install 'eventproc[server]'"
-        raise click.ClickException(text) from None
+def _password_of_input() -> str:
+    """Return the password that a person types, or the first line of standard input."""
     if sys.stdin.isatty():
-        return hash_password(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
-    return hash_password(sys.stdin.readline().rstrip("\r\n"))
+        text: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        return text
+    return sys.stdin.readline().rstrip("\r\n")

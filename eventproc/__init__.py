@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         BlockingStream,
         BlockingTasks,
         BlockingTransaction,
+        BlockingUsers,
         BlockingWriter,
         open_blocking,
     )
@@ -102,9 +103,8 @@ if TYPE_CHECKING:
     from eventproc.processors.emit import EmitTarget
     from eventproc.processors.observe.status import Blocker, MemberStatus, ProcessorMember, ProcessorState
     from eventproc.runtime import Eventproc, Requests, open, open_memory
-    from eventproc.runtime.tasks import (
-        Tasks,
-    )
+    from eventproc.runtime.tasks import Tasks
+    from eventproc.runtime.users import NewToken, TokenInfo, UserInfo, Users
     from eventproc.shares import (
         ShareConsumer,
         SharedEvent,
@@ -115,6 +115,7 @@ if TYPE_CHECKING:
         ShareHolder,
         ShareOptions,
     )
+    from eventproc.store.access.permissions import Grant, Permission
     from eventproc.store.backup.results import BackupResult
     from eventproc.store.catalog import StreamSize
     from eventproc.store.database import Durability
@@ -211,6 +212,7 @@ _WHERE = {
         "BlockingStream",
         "BlockingTasks",
         "BlockingTransaction",
+        "BlockingUsers",
         "BlockingWriter",
         "open_blocking",
     ),
@@ -233,6 +235,8 @@ _WHERE = {
         "VerifyTask",
     ),
     "eventproc.runtime.tasks": ("Tasks",),
+    "eventproc.runtime.users": ("NewToken", "TokenInfo", "UserInfo", "Users"),
+    "eventproc.store.access.permissions": ("Grant", "Permission"),
     "eventproc.store.task_queue": (
         "TaskInfo",
         "TaskStatus",
@@ -467,6 +471,7 @@ __all__ = [
     "BlockingTasks",
     "BlockingTopic",
     "BlockingTransaction",
+    "BlockingUsers",
     "BlockingWriter",
     "Cluster",
     "ClusterChange",
@@ -500,6 +505,7 @@ __all__ = [
     "EventprocError",
     "Failure",
     "Fenced",
+    "Grant",
     "Granularity",
     "GroupCheckpoint",
     "GroupDescription",
@@ -524,6 +530,7 @@ __all__ = [
     "Metric",
     "MetricType",
     "NewEvent",
+    "NewToken",
     "NotFound",
     "OffloadResult",
     "OffloadTask",
@@ -534,6 +541,7 @@ __all__ = [
     "Partitioner",
     "Partitioning",
     "PastScale",
+    "Permission",
     "PingResult",
     "ProcessorDescription",
     "ProcessorFailed",
@@ -602,6 +610,7 @@ __all__ = [
     "Tasks",
     "TimestampFormat",
     "TimestampSpec",
+    "TokenInfo",
     "Topic",
     "TopicDescription",
     "TopicEvent",
@@ -615,6 +624,8 @@ __all__ = [
     "TuningConfig",
     "TxnState",
     "UpdateStream",
+    "UserInfo",
+    "Users",
     "VerifyTask",
     "__version__",
     "open",

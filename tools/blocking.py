@@ -23,6 +23,7 @@ from eventproc.processors import Running
 from eventproc.runtime import Eventproc
 from eventproc.runtime.requests import Requests
 from eventproc.runtime.tasks import Tasks
+from eventproc.runtime.users import Users
 from eventproc.shares import ShareConsumer, ShareGroup
 from eventproc.streams import Stream
 from eventproc.topics import Consumer, ConsumerGroup, Topic
@@ -34,6 +35,7 @@ TWINS: Final[tuple[type, ...]] = (
     Eventproc,
     Requests,
     Tasks,
+    Users,
     Cluster,
     Stream,
     Topic,

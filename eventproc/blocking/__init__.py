@@ -20,6 +20,7 @@ from eventproc.blocking.system import (
     BlockingEventproc,
     BlockingRequests,
     BlockingTasks,
+    BlockingUsers,
     open_blocking,
 )
 from eventproc.blocking.transaction import BlockingTransaction
@@ -39,6 +40,7 @@ __all__ = [
     "BlockingStream",
     "BlockingTasks",
     "BlockingTransaction",
+    "BlockingUsers",
     "BlockingWriter",
     "open_blocking",
 ]

@@ -19,6 +19,7 @@ from eventproc.blocking._generated import (
     EventprocCalls,
     RequestsCalls,
     TasksCalls,
+    UsersCalls,
 )
 from eventproc.blocking.group import BlockingGroupReader, BlockingReaderGroup
 from eventproc.blocking.joint_transaction import BlockingJointTransaction, twin_of
@@ -71,6 +72,13 @@ class BlockingTasks(TasksCalls):
         return f"Blocking{self._twin!r}"
 
 
+class BlockingUsers(UsersCalls):
+    """The users of a directory; `ep.users`. See `Users`."""
+
+    def __repr__(self) -> str:
+        return f"Blocking{self._twin!r}"
+
+
 class BlockingCluster(ClusterCalls):
     """The instances of a directory; `ep.cluster`. See `Cluster`."""
 
@@ -110,6 +118,7 @@ class BlockingEventproc(EventprocCalls, Opened):
         self.requests = BlockingRequests(loop, system.requests)
         self.cluster = BlockingCluster(loop, system.cluster)
         self.tasks = BlockingTasks(loop, system.tasks)
+        self.users = BlockingUsers(loop, system.users)
 
     def __repr__(self) -> str:
         return f"Blocking{self._twin!r}"

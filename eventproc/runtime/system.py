@@ -51,6 +51,7 @@ from eventproc.runtime.share_groups import ShareSystem
 from eventproc.runtime.supervisors import SupervisorSystem
 from eventproc.runtime.tasks import Tasks
 from eventproc.runtime.topics import TopicSystem
+from eventproc.runtime.users import Users
 from eventproc.store.backup.results import BackupResult
 from eventproc.store.catalog import (
     get_scope,
@@ -112,6 +113,7 @@ class Eventproc(ConsumerSystem, ShareSystem, SupervisorSystem, TopicSystem):
 
     requests: submits requests, and finds them by id.
     tasks: submits long work, and finds it by id.
+    users: who may call the endpoints of `eventproc serve`, and do what.
     cluster: the instances that have it open, and an event for each that comes or goes.
     """
 
@@ -123,6 +125,7 @@ class Eventproc(ConsumerSystem, ShareSystem, SupervisorSystem, TopicSystem):
         self.requests = Requests(db)
         self.cluster = Cluster(db)
         self.tasks = Tasks(db)
+        self.users = Users(db)
 
     def __repr__(self) -> str:
         return f"Eventproc({str(self.path or ':memory:')!r}, {self._state})"

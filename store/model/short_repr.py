@@ -49,8 +49,13 @@ def short_repr(value: object) -> str:
 
 
 def short_repr_of_fields(self: attrs.AttrsInstance) -> str:
-    """Return a `repr` of an attrs object in which every field is short. Use it as `__repr__`."""
+    """Return a `repr` of an attrs object in which every field is short. Use it as `__repr__`.
+
+    A field that is a secret (`attrs.field(repr=False)`) is left out.
+    """
     shown = ", ".join(
-        f"{each.name}={short_repr(getattr(self, each.name))}" for each in attrs.fields(type(self))
+        f"{each.name}={short_repr(getattr(self, each.name))}"
+        for each in attrs.fields(type(self))
+        if each.repr
     )
     return f"{type(self).__qualname__}({shown})"

@@ -11,6 +11,7 @@ from eventproc.cluster import Cluster
 from eventproc.processors import Running
 from eventproc.runtime.requests import Requests
 from eventproc.runtime.tasks import Tasks
+from eventproc.runtime.users import Users
 from tools.blocking import PATH, render
 
 TWINS = [
@@ -18,6 +19,7 @@ TWINS = [
     (eventproc.BlockingRequests, Requests),
     (eventproc.BlockingCluster, Cluster),
     (eventproc.BlockingTasks, Tasks),
+    (eventproc.BlockingUsers, Users),
     (eventproc.BlockingStream, eventproc.Stream),
     (eventproc.BlockingWriter, eventproc.EventWriter),
     (eventproc.BlockingReader, eventproc.StreamReader),

@@ -18,7 +18,7 @@ import pytest
 
 import eventproc
 from eventproc.runtime import Eventproc
-from eventproc.server.access.users import list_users
+from eventproc.store.access.users import list_users
 from tests.cli.conftest import Cli
 from tests.cli.support import COMMAND, GROUP, PATIENCE_S, environment
 from tests.cli.test_output import COMMANDS, INVOCATIONS, MAILER, NEEDS_SPARK, add_dead_letter

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.server.access import users
 from eventproc.server.access.authority import NotAuthenticated
-from eventproc.server.access.passwords import is_password
+from eventproc.store.access import users
+from eventproc.store.access.passwords import is_password
 from tests.cli.conftest import Cli
 from tests.server.access_support import loaded
 

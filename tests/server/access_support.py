@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eventproc.runtime import Eventproc
-from eventproc.server.access import users
 from eventproc.server.access.authority import Authority
-from eventproc.server.access.permissions import Grant, Permission
+from eventproc.store.access import users
+from eventproc.store.access.permissions import Grant, Permission
 from eventproc.store.database import Tx
 
 READ, UPDATE = Permission.READ, Permission.READ_UPDATE

@@ -16,7 +16,6 @@ import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority, NotPermitted
 from eventproc.server.access.needs import Need, Place
-from eventproc.server.access.permissions import Permission
 from eventproc.server.controller.service import SERVICE
 from eventproc.server.endpoints import Addresses, serve_endpoints
 from eventproc.server.rest.application import DOCUMENT_PATH, METRICS_PATH, RestAnswers, rest_application
@@ -27,6 +26,7 @@ from eventproc.server.wire.channel import MemoryBudget
 from eventproc.server.wire.codec import MESSAGES, Message
 from eventproc.server.wire.command_needs import OF_WRITERS, WITHOUT_NEED, need_of
 from eventproc.server.wire.connection import WireConnection
+from eventproc.store.access.permissions import Permission
 from eventproc.testing.crash import PATIENCE_S
 from tests.server.access_support import READ, UPDATE, add_users, loaded, may
 
@@ -82,6 +82,15 @@ REST: Mapping[str, Row] = {
     "describe_request": USER,
     "describe_cluster": READS_SERVER,
     "watch_changes": USER,
+    "list_users": READS_SERVER,
+    "describe_user": READS_SERVER,
+    "add_user": UPDATES_SERVER,
+    "delete_user": UPDATES_SERVER,
+    "set_password": UPDATES_SERVER,
+    "grant_permission": UPDATES_SERVER,
+    "revoke_permission": UPDATES_SERVER,
+    "add_token": UPDATES_SERVER,
+    "delete_token": UPDATES_SERVER,
 }
 """What each route of REST needs, for the stream or group `s/t`."""
 
@@ -203,7 +212,9 @@ async def test_each_route_of_rest_answers_those_who_are_permitted_and_nobody_els
     wrong: list[object] = []
     async with httpx.AsyncClient(transport=transport, base_url="http://anything") as http:
         for route in ROUTES:
-            path = route.path.format(**NAMES, part="database", transaction="1", task="1", request="1")
+            path = route.path.format(
+                **NAMES, part="database", transaction="1", task="1", request="1", user="missing", token="1"
+            )
 
             # A stream of events does not end; HEAD needs the same permission.
             method = "HEAD" if route.is_stream else route.method

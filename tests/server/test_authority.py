@@ -14,7 +14,6 @@ import pytest
 import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.server.access import authority as authority_module
-from eventproc.server.access import users
 from eventproc.server.access.authority import (
     MISSING,
     PASSWORDS_WAITING_MAX,
@@ -36,8 +35,9 @@ from eventproc.server.access.delegation import (
     current_keys,
     renew_keys,
 )
-from eventproc.server.access.passwords import hash_of_nobody, hash_password, is_password
-from eventproc.server.access.permissions import Grant
+from eventproc.store.access import users
+from eventproc.store.access.passwords import hash_of_nobody, hash_password, is_password
+from eventproc.store.access.permissions import Grant
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound
 from eventproc.testing import VirtualClock

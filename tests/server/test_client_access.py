@@ -20,10 +20,11 @@ from anyio import to_thread
 
 import eventproc
 from eventproc.runtime import Eventproc
-from eventproc.server.access import authority, users
+from eventproc.server.access import authority
 from eventproc.server.access.delegation import CLOCK_SKEW_MS
-from eventproc.server.access.permissions import Grant
 from eventproc.server.endpoints import Addresses, serve_endpoints
+from eventproc.store.access import users
+from eventproc.store.access.permissions import Grant
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Tx
 from eventproc.testing import VirtualClock

@@ -37,6 +37,20 @@ def test_every_route_is_in_the_document_and_nothing_else() -> None:
         assert str(each.status) in operation["responses"]
 
 
+def test_every_operation_says_which_credentials_and_which_permission_it_needs() -> None:
+    found = document(ROUTES)
+    assert found["components"]["securitySchemes"].keys() == {"basic", "bearer"}
+    for each in ROUTES:
+        operation = found["paths"][each.path][each.method.lower()]
+        if each.need.is_for_anyone:
+            assert operation["security"] == []
+            assert "x-permission" not in operation
+        else:  # the last one: a directory without users asks for none
+            assert operation["security"] == [{"basic": []}, {"bearer": []}, {}]
+            assert {"401", "403"} <= operation["responses"].keys()
+            assert operation["x-permission"] == each.need.described
+
+
 def test_every_error_has_a_status_and_no_row_is_hidden_by_an_earlier_one() -> None:
     concrete = [each for each in vars(errors).values() if isinstance(each, type) and attrs.has(each)]
     assert concrete

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.server.access.permissions import Grant, Permission, check_pattern, covers
+from eventproc.store.access.permissions import Grant, Permission, check_pattern, covers
 from eventproc.store.model.errors import InvalidArgument
 
 READ, READ_UPDATE = Permission.READ, Permission.READ_UPDATE

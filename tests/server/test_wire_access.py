@@ -9,13 +9,13 @@ import trio.testing
 
 import eventproc
 from eventproc.runtime import Eventproc
-from eventproc.server.access import users
 from eventproc.server.access.authority import Authority, Caller
 from eventproc.server.access.delegation import CLOCK_SKEW_MS, TOKEN_LIFE_MS
-from eventproc.server.access.permissions import Grant
 from eventproc.server.wire import commands as c
 from eventproc.server.wire.channel import FREE_FRAME_BYTES, ConnectionOver
 from eventproc.server.wire.codec import MalformedFrame
+from eventproc.store.access import users
+from eventproc.store.access.permissions import Grant
 from eventproc.testing import VirtualClock
 from tests.server.access_support import READ, UPDATE, add_user, loaded
 from tests.server.wire_peer import WRITER, block, connected

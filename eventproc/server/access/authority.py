@@ -29,9 +29,9 @@ from eventproc.server.access.delegation import (
     current_keys,
     renew_keys,
 )
-from eventproc.server.access.passwords import PASSWORD_BYTES_MAX, hash_of_nobody, is_password
-from eventproc.server.access.permissions import Permission
-from eventproc.server.access.users import (
+from eventproc.store.access.passwords import PASSWORD_BYTES_MAX, hash_of_nobody, is_password
+from eventproc.store.access.permissions import Permission
+from eventproc.store.access.users import (
     TOKEN_PREFIX,
     WATCH,
     ApiToken,

@@ -14,8 +14,8 @@ from typing import Any, Final
 import attrs
 import jwt
 
-from eventproc.server.access.permissions import Permission
-from eventproc.server.access.users import note_change
+from eventproc.store.access.permissions import Permission
+from eventproc.store.access.users import note_change
 from eventproc.store.database import Tx
 from eventproc.store.records import RecordKind, create, find, replace
 

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from eventproc.server.access.authority import Caller
-from eventproc.server.access.permissions import EVERYTHING, Permission
+from eventproc.store.access.permissions import EVERYTHING, Permission
 
 
 class Place(StrEnum):
@@ -36,6 +36,21 @@ class Need:
     def is_for_anyone(self) -> bool:
         """Whether the call needs no credentials."""
         return self.place is Place.ANYONE
+
+    @property
+    def described(self) -> str:
+        """What a user needs, in words: for the documentation of a call."""
+        match self.place:
+            case Place.ANYONE:
+                return "none"
+            case Place.USER:
+                return "any user; it sees what it may read"
+            case Place.SERVER:
+                return f"{self.permission} on *"
+            case Place.SCOPE:
+                return f"{self.permission} on the scope, or on * if the call names none"
+            case Place.NAME:
+                return f"{self.permission} on scope/name"
 
     def verify(self, caller: Caller, scope: str = "", name: str = "") -> None:
         """Raise NotPermitted unless the caller may do this with what the call names."""

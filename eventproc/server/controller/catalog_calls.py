@@ -7,7 +7,6 @@ from functools import partial
 from typing import Final
 
 from eventproc.server.access.authority import Caller
-from eventproc.server.access.permissions import Permission
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.conversions import (
     config_message,
@@ -17,6 +16,7 @@ from eventproc.server.controller.conversions import (
     name_of,
     segment_range,
 )
+from eventproc.store.access.permissions import Permission
 from eventproc.store.catalog import (
     SCOPE,
     SYSTEM_SCOPE,

@@ -22,10 +22,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from eventproc.cluster.membership import LOOK_MS
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Caller
-from eventproc.server.access.permissions import EVERYTHING, Permission
 from eventproc.server.rest.json_values import to_plain
 from eventproc.server.rest.operator_calls import RequestReport
 from eventproc.server.rest.problems import HttpProblem
+from eventproc.store.access.permissions import EVERYTHING, Permission
 from eventproc.store.catalog import REQUEST_STREAM, SYSTEM_EPOCH
 from eventproc.store.database import Tx, Watch
 from eventproc.store.groups import group_names, watch_groups

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
@@ -50,6 +51,32 @@ _EVENTS: Final[Schema] = {
 }
 
 
+SECURITY_SCHEMES: Final[Mapping[str, Schema]] = MappingProxyType(
+    {
+        "basic": {
+            "type": "http",
+            "scheme": "basic",
+            "description": "A user and its password. A token may stand in place of the password.",
+        },
+        "bearer": {"type": "http", "scheme": "bearer", "description": "A token of a user."},
+    }
+)
+
+_CREDENTIALS: Final[list[Schema]] = [{each: []} for each in SECURITY_SCHEMES]
+"""Either of the schemes."""
+
+_NO_CREDENTIALS: Final[Schema] = {}
+"""Stands beside them: a directory without users asks for none."""
+
+_UNAUTHORIZED: Final = {
+    "401": {
+        "description": "The directory has users, and the credentials are missing, wrong or expired.",
+        "content": _PROBLEM,
+    },
+    "403": {"description": "The user lacks what `x-permission` names.", "content": _PROBLEM},
+}
+
+
 def document(routes: Iterable[RestRoute]) -> dict[str, Any]:
     """Return the document. Deterministic: the order of the routes."""
     classes: dict[str, Schema] = {"Problem": dict(SCHEMA)}
@@ -66,7 +93,10 @@ def document(routes: Iterable[RestRoute]) -> dict[str, Any]:
             "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
-        "components": {"schemas": dict(sorted(classes.items()))},
+        "components": {
+            "schemas": dict(sorted(classes.items())),
+            "securitySchemes": dict(SECURITY_SCHEMES),
+        },
     }
 
 
@@ -77,7 +107,10 @@ def _operation(route: RestRoute, classes: dict[str, Schema]) -> dict[str, Any]:
         "tags": [route.tag],
         "parameters": [_parameter(each, classes) for each in route.parameters],
         "responses": _responses(route, classes),
+        "security": [] if route.need.is_for_anyone else [*_CREDENTIALS, _NO_CREDENTIALS],
     }
+    if not route.need.is_for_anyone:
+        operation["x-permission"] = route.need.described
     if route.is_stream:
         operation["parameters"].append(_RESUME_HEADER)
     if route.submits:
@@ -116,5 +149,7 @@ def _responses(route: RestRoute, classes: dict[str, Schema]) -> dict[str, Any]:
         }
     for status in route.errors:
         responses[str(status)] = {"description": HTTPStatus(status).phrase, "content": _PROBLEM}
+    if not route.need.is_for_anyone:
+        responses |= _UNAUTHORIZED
     responses["default"] = {"description": "The call failed.", "content": _PROBLEM}
     return responses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 import attrs
 
@@ -18,9 +18,9 @@ from eventproc.groups import (
     preview_reset,
 )
 from eventproc.groups.position_texts import cut_at_position, parse_group_start, parse_position, parse_time
-from eventproc.server.access.permissions import EVERYTHING, Permission
 from eventproc.server.rest.json_values import Limits, Page, PageOf
 from eventproc.server.rest.routes import (
+    PAGE,
     After,
     EventStream,
     LocalName,
@@ -30,6 +30,7 @@ from eventproc.server.rest.routes import (
     page_after,
     page_of,
 )
+from eventproc.store.access.permissions import EVERYTHING, Permission
 from eventproc.store.catalog import StoredHistory, current_epoch, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.argument_checks import invalid_argument
@@ -49,9 +50,6 @@ from eventproc.streams import (
 )
 from eventproc.streams.queries import Moment
 from eventproc.workflows.requests import AnyRequest, ScaleStream, TruncateStream
-
-PAGE: Final = 100
-"""Entries of a page unless the caller asks for another number."""
 
 Position: TypeAlias = Annotated[str, Limits(about="head, tail, a time (ISO 8601, or ms), or a cut.")]
 Segments: TypeAlias = Annotated[tuple[SegmentId, ...], Limits(1, SEGMENTS_MAX)]

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import attrs
 
-from eventproc.server.access.permissions import Permission
 from eventproc.server.rest.json_values import Limits
 from eventproc.server.rest.pravega_values import (
     CreateStreamRequest,
@@ -26,6 +25,7 @@ from eventproc.server.rest.pravega_values import (
     UpdateStreamRequest,
 )
 from eventproc.server.rest.routes import LocalName, RestCall, ScopeName
+from eventproc.store.access.permissions import Permission
 from eventproc.store.catalog import (
     SCOPE,
     SYSTEM_SCOPE,

@@ -9,6 +9,7 @@ from eventproc.server.access.needs import ANYONE, UPDATE_SCOPE, UPDATE_SERVER, U
 from eventproc.server.rest import health_calls as health
 from eventproc.server.rest import operator_calls as operator
 from eventproc.server.rest import pravega_calls as pravega
+from eventproc.server.rest import user_calls as users
 from eventproc.server.rest.routes import RestRoute, route
 
 OWN: Final = "/eventproc/v1"
@@ -18,6 +19,7 @@ _SCOPE: Final = "/v1/scopes/{scope}"
 _STREAM: Final = f"{_SCOPE}/streams/{{stream}}"
 _GROUP: Final = f"{_SCOPE}/readergroups/{{group}}"
 _OWN_STREAM: Final = f"{OWN}/streams/{{scope}}/{{stream}}"
+_USER: Final = f"{OWN}/users/{{user}}"
 _OWN_GROUP: Final = f"{OWN}/groups/{{scope}}/{{group}}"
 
 _scopes = partial(route, tag="scopes")
@@ -25,6 +27,7 @@ _streams = partial(route, tag="streams")
 _groups = partial(route, tag="reader groups")
 _health = partial(route, tag="health", need=ANYONE)
 _operation = partial(route, tag="operation")
+_users = partial(route, tag="users")
 
 ROUTES: Final[tuple[RestRoute, ...]] = (
     _scopes("GET", "/v1/scopes", pravega.list_scopes, need=USER),
@@ -85,5 +88,14 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _operation("GET", f"{OWN}/requests/{{request}}", operator.describe_request, errors=(404,), need=USER),
     _operation("GET", f"{OWN}/cluster", operator.describe_cluster),
     _operation("GET", f"{OWN}/changes", operator.watch_changes, need=USER),
+    _users("GET", f"{OWN}/users", users.list_users),
+    _users("POST", f"{OWN}/users", users.add_user, status=201, errors=(409,)),
+    _users("GET", _USER, users.describe_user, errors=(404,)),
+    _users("DELETE", _USER, users.delete_user, status=204, errors=(404,)),
+    _users("PUT", f"{_USER}/password", users.set_password, status=204, errors=(404,)),
+    _users("POST", f"{_USER}/grants", users.grant_permission, errors=(404,)),
+    _users("DELETE", f"{_USER}/grants", users.revoke_permission, errors=(404,)),
+    _users("POST", f"{_USER}/tokens", users.add_token, status=201, errors=(404, 409)),
+    _users("DELETE", f"{_USER}/tokens/{{token}}", users.delete_token, status=204, errors=(404,)),
 )
 """Every route, and nothing else, is in the document. Of two that fit a path, the first one answers."""

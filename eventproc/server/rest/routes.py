@@ -12,8 +12,8 @@ import attrs
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import TRUSTED, Caller
 from eventproc.server.access.needs import Need, Place
-from eventproc.server.access.permissions import Permission
 from eventproc.server.rest.json_values import Limits, Page
+from eventproc.store.access.permissions import Permission
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotFound
 from eventproc.store.requests import Request
@@ -24,6 +24,9 @@ T = TypeVar("T")
 
 PAGE_ENTRIES_MAX: Final = 1_000
 """Most entries of a page. Higher: longer reads of the database and larger responses."""
+
+PAGE: Final = 100
+"""Entries of a page unless the caller asks for another number."""
 
 PageLimit: TypeAlias = Annotated[int, Limits(1, PAGE_ENTRIES_MAX, "How many entries at most.")]
 After: TypeAlias = Annotated[str | None, Limits(about="`next` of the previous page.")]

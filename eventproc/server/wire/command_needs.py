@@ -9,9 +9,9 @@ from typing import Any, Final, cast
 
 import attrs
 
-from eventproc.server.access.permissions import EVERYTHING, Permission
 from eventproc.server.wire import commands as c
 from eventproc.server.wire.codec import Message
+from eventproc.store.access.permissions import EVERYTHING, Permission
 
 READS: Final[frozenset[type[Message]]] = frozenset(
     {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
+from typing import Final, cast
 
 from argon2 import PasswordHasher
 from argon2.exceptions import Argon2Error, InvalidHashError
 
-from eventproc.server.access.users import TOKEN_PREFIX
+from eventproc.store.access.users import TOKEN_PREFIX
 from eventproc.store.model.argument_checks import invalid_argument
 
 PASSWORD_CHARS_MIN: Final = 8
@@ -31,6 +31,8 @@ def hash_password(password: str) -> str:
 
     Raises InvalidArgument if it is too short or too long; the error does not contain it.
     """
+    if not isinstance(cast("object", password), str):
+        raise invalid_argument("password", "(hidden)", "it must be str")
     if password.startswith(f"{TOKEN_PREFIX}_"):
         reason = "it must not look like a token, which servers would not compare with it"
         raise invalid_argument("password", "(hidden)", reason)

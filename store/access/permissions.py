@@ -15,6 +15,7 @@ import attrs
 
 from eventproc.store.model.argument_checks import check_str, invalid_argument
 from eventproc.store.model.limits import SCOPE_NAME_CHARS_MAX, STREAM_NAME_CHARS_MAX
+from eventproc.store.model.short_repr import short_repr_of_fields
 
 EVERYTHING: Final = "*"
 """The pattern that covers every resource, and the resource of calls on the server itself."""
@@ -45,6 +46,8 @@ class Grant:
 
     pattern: str
     permission: Permission
+
+    __repr__ = short_repr_of_fields
 
     def allows(self, permission: Permission, resource: str) -> bool:
         """Return whether the grant gives this permission on a resource."""

@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.server.access.permissions import Grant, Permission, check_pattern
+from eventproc.store.access.permissions import Grant, Permission, check_pattern
 from eventproc.store.database import Tx, Watch
 from eventproc.store.model.argument_checks import check_str, invalid_argument
 from eventproc.store.model.errors import NotFound

@@ -1,0 +1,1 @@
+"""Users of the endpoints: their grants, and the hashes of their passwords and tokens."""
