@@ -156,7 +156,7 @@ class SystemSimulation:
                     actors.start_soon(self._pause_and_expire)
                     actors.start_soon(self._harm)
                 await self._calm()
-                await self.policies.last_death_passed(self.world)
+                await self.policies.have_run()
                 self.policies.check(STREAM, KEPT)
                 await (await ep.stream(STREAM)).seal()
                 self._ending = True
