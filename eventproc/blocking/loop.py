@@ -51,6 +51,7 @@ class Loop:
     def __init__(self, begun: _RunningPortal, thread: Thread) -> None:
         self.opened: dict[Opened, None] = {}
         """What is open on this loop, in the order in which it was opened."""
+        self._background: dict[Future[Any], None] = {}
         self._portal = begun.portal
         self._cancel = begun.cancel
         self._thread = thread
@@ -73,13 +74,16 @@ class Loop:
     def end(self, *, interrupted: bool) -> None:
         """Refuse further calls, and return when the loop has ended. interrupted: cancel the running calls.
 
-        Calls of other threads that still run after CLOSE_S are cancelled: they raise Closed there. If the loop does
-        not end within another CLOSE_S, its thread is left to the end of the process. Both are logged.
+        Cancels what `start_background` started. Calls of other threads that still run after CLOSE_S are cancelled:
+        they raise Closed there. If the loop does not end within another CLOSE_S, its thread is left to the end of the
+        process. Both are logged.
         Does nothing in a forked child: the loop is its parent's.
         """
         self._running = False
         if self.forked:
             return
+        for task in list(self._background):
+            task.cancel()
         with suppress(RuntimeError):  # it has ended already, perhaps by an error
             self._portal.call(self._portal.stop, interrupted)
         self._thread.join(CLOSE_S)
@@ -123,6 +127,15 @@ class Loop:
         """
         self.check()
         return self._portal.start_task_soon(function, *args)
+
+    def start_background(
+        self, function: Callable[[*Args], Awaitable[object]], *args: *Args
+    ) -> Future[object]:
+        """Start a coroutine as `start` does; `end` cancels it without waiting for CLOSE_S."""
+        task: Future[object] = self.start(function, *args)
+        self._background[task] = None
+        task.add_done_callback(lambda ended: self._background.pop(ended, None))
+        return task
 
     @property
     def forked(self) -> bool:

@@ -18,6 +18,7 @@ from typing import Final
 import attrs
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from eventproc.blocking import BlockingEventproc, BlockingRunning
 from eventproc.blocking.loop import Loop, running_loop
@@ -29,7 +30,7 @@ from eventproc.spark.foreach_batch import BatchWriter
 from eventproc.spark.ingestion.tables import Compaction, Moment, Overwriting, Tables
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.queries import QueryDescription, SparkQuery, describe_queries
-from eventproc.spark.query_publisher import Change, QueryListener, QueryPublisher
+from eventproc.spark.query_publisher import Change, QueryListener, QueryPublisher, shortened
 from eventproc.spark.range_reads import SegmentOffsets, checked_ranges, reading_ranges
 from eventproc.spark.sessions import register
 from eventproc.spark.source_options import USUAL_COLUMNS, parse_options
@@ -40,7 +41,9 @@ from eventproc.store.model.errors import Closed
 from eventproc.store.segments.holds import HOLD_MS
 
 QUERY_STOP_S: Final = 30
-"""How long stopping Spark waits for a query whose batch does not end, unless the session sets another bound."""
+"""How long stopping Spark waits for the queries whose batches do not end, unless the session sets another bound.
+
+More delays the end of a program with such a query; less interrupts batches that would have finished."""
 
 _STOP_TIMEOUT: Final = "spark.sql.streaming.stopTimeout"
 
@@ -347,7 +350,7 @@ class AttachedEventproc(BlockingEventproc):
         """Publish the status of the session's queries while the block runs."""
         listener = QueryListener(self._note)
         streams = self._spark.streams
-        task = self._loop.start(self._publisher.run)
+        task = self._loop.start_background(self._publisher.run)
         streams.addListener(listener)
         try:
             yield
@@ -363,16 +366,28 @@ class AttachedEventproc(BlockingEventproc):
             self._loop.start(self._publisher.note, query_id, run_id, name, change)
 
     def _stop_queries(self) -> None:
-        """Stop the session's queries in order and publish that they ended."""
+        """Stop the session's queries, all at the same time, and publish that they ended."""
         settings = self._spark.conf
         if settings.get(_STOP_TIMEOUT, "0") == "0":
             settings.set(_STOP_TIMEOUT, f"{QUERY_STOP_S}s")
-        for query in self._spark.streams.active:
-            try:
-                query.stop()
-            except Exception as why:
-                LOG.warning("query %s failed to stop: %s", query.id, why)
-            self._note(str(query.id), str(query.runId), query.name, _ended)
+        stopping = [
+            threading.Thread(target=self._stop_query, args=[each]) for each in self._spark.streams.active
+        ]
+        for thread in stopping:
+            thread.start()
+        for thread in stopping:
+            thread.join()
+
+    def _stop_query(self, query: StreamingQuery) -> None:
+        try:
+            query.stop()
+        except Exception as why:
+            LOG.warning(
+                "query %s: its batch does not end, so it is interrupted: %s",
+                query.name or query.id,
+                shortened(str(why)),
+            )
+        self._note(str(query.id), str(query.runId), query.name, _ended)
 
 
 class _StopHook:

@@ -101,7 +101,7 @@ class PlannerDirectory:
     def keep_holds(self) -> None:
         """Renew the holds in the background from now on, and end those of finished batches."""
         assert self._loop is not None, "the directory is not open"
-        task = self._loop.start(self._keep_holds)
+        task = self._loop.start_background(self._keep_holds)
         self._open.callback(task.cancel)
 
     def end_done(self, tx: Tx) -> None:
