@@ -59,10 +59,10 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     settings.load_profile("eventproc")
     # A shell in the background and `nohup` let a process ignore these signals. The processes of tests would inherit
-    # that, and wait for an interrupt that they never hear: a handler, unlike SIG_IGN, is not inherited.
-    for number in (signal.SIGINT, signal.SIGHUP):
+    # that, and a test that interrupts itself would wait forever: a handler, unlike SIG_IGN, is not inherited.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, _stay)):
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, _stay)
+            signal.signal(number, handler)
 
 
 def _stay(_number: int, _frame: object) -> None:

@@ -4,6 +4,9 @@ Each patch of `tests/mutations/` begins with the lines `# what the bug is` and `
 follows. The patch is applied to a temporary copy of the working tree. The run fails if a patch no longer applies, if
 its test passes with the bug, or if its test fails without it. The last line counts the bugs and those that were found.
 
+A test that does not end has found nothing: it may be slow, or wait for something else. Only a bug whose patch has the
+third line `# hangs: why` is found by a test that runs for `HANGS_AFTER_S`.
+
 An edit beside the planted bug does not make a patch inapplicable: the lines that it removes say where it belongs.
 
 With `--check` no test runs: each patch must apply to the working tree, and its test must exist.
@@ -12,12 +15,15 @@ With `--check` no test runs: each patch must apply to the working tree, and its 
 from __future__ import annotations
 
 import ast
+import enum
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,32 +32,49 @@ import attrs
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "tests" / "mutations"
 
-TEST_TIMEOUT_S: Final = 120
-"""How long a test may take with the bug planted; one that hangs has found it, too."""
+TEST_TIMEOUT_S: Final = 600
+"""How long a test may take. The slowest take 20 s; higher only delays the report of one that hangs. Lower: a busy
+machine makes an honest test count as one that hangs."""
+
+HANGS_AFTER_S: Final = 120
+"""How long a test must run with a bug of which its patch says that it hangs. Lower: a slow test counts as one."""
+
+HANGS: Final = "# hangs: "
+"""Begin of the line that says why the test of a bug does not end."""
 
 COPIED: Final = ("cli", "eventproc", "store", "tests", "tools", "workflows", "pyproject.toml")
 
 
 @attrs.frozen
 class Mutation:
-    """A planted bug. test: what must fail with it. path: its patch file."""
+    """A planted bug. test: what must fail with it. hangs: why the test never ends instead; "". path: its patch file."""
 
     name: str
     bug: str
     test: str
     path: Path
+    hangs: str = ""
+
+
+class Outcome(enum.Enum):
+    """How a run of tests ended, as the reports say it."""
+
+    PASSED = "passes"
+    FAILED = "fails"
+    TIMED_OUT = "timed out"
 
 
 def mutations() -> list[Mutation]:
-    """Return all planted bugs, by name. Raises ValueError for a file without the two lines."""
+    """Return all planted bugs, by name. Raises ValueError for a file without the first two lines."""
     return [_read(path) for path in sorted(FOLDER.glob("*.patch"))]
 
 
 def _read(path: Path) -> Mutation:
-    bug, test = [*path.read_text().splitlines(), "", ""][:2]
+    bug, test, hangs = [*path.read_text().splitlines(), "", "", ""][:3]
     if not bug.startswith("# ") or not test.startswith("# test: "):
         raise ValueError(f"{path}: it must begin with `# what the bug is` and `# test: path::name`")
-    return Mutation(path.stem, bug.removeprefix("# "), test.removeprefix("# test: "), path)
+    why = hangs.removeprefix(HANGS) if hangs.startswith(HANGS) else ""
+    return Mutation(path.stem, bug.removeprefix("# "), test.removeprefix("# test: "), path, why)
 
 
 def _git_apply(mutation: Mutation) -> list[str]:
@@ -103,40 +126,60 @@ def copy_tree(to: Path) -> Path:
     return to
 
 
-def _pass(tests: list[str], tree: Path, *, timeout_s: int = TEST_TIMEOUT_S) -> bool:
+def run(tests: list[str], tree: Path, *, timeout_s: float = TEST_TIMEOUT_S) -> Outcome:
+    """Run tests of a copy of the repository. Raises RuntimeError if pytest could not run them."""
     # The copy comes before the installed package: pytest puts its own root first.
     environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-    try:
-        done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, timeout=timeout_s, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    if done.returncode not in (0, 1):
-        raise RuntimeError(f"{tests}: {done.stdout.decode()}{done.stderr.decode()}")
-    return done.returncode == 0
+    with (
+        tempfile.TemporaryFile() as output,
+        # A session of its own: its end also ends the processes that a test started.
+        subprocess.Popen(
+            command, cwd=tree, env=environment, stdout=output, stderr=output, start_new_session=True
+        ) as pytest,
+    ):
+        try:
+            code = pytest.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return Outcome.TIMED_OUT
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(pytest.pid, signal.SIGKILL)
+        output.seek(0)
+        if code not in (0, 1):
+            raise RuntimeError(f"{tests}: {output.read().decode()}")
+    return Outcome.FAILED if code else Outcome.PASSED
 
 
-def _failing_without_bug(chosen: list[Mutation]) -> set[str]:
-    """Return the tests that fail in a copy without any bug; all of them run together, which is quicker."""
+def _outcomes_without_bug(chosen: list[Mutation]) -> dict[str, Outcome]:
+    """Return how the tests end in a copy without any bug; all of them run together, which is quicker."""
     tests = list(dict.fromkeys(mutation.test for mutation in chosen))
     with tempfile.TemporaryDirectory() as folder:
         tree = copy_tree(Path(folder))
-        if _pass(tests, tree, timeout_s=TEST_TIMEOUT_S * len(tests)):
-            return set()
-        return {test for test in tests if not _pass([test], tree)}
+        if run(tests, tree, timeout_s=TEST_TIMEOUT_S * len(tests)) is Outcome.PASSED:
+            return dict.fromkeys(tests, Outcome.PASSED)
+        return {test: run([test], tree) for test in tests}
 
 
-def _problem(mutation: Mutation) -> str | None:
-    """Return why a planted bug is not found, None if it is."""
+def problem(mutation: Mutation, outcome: Outcome) -> str | None:
+    """Return why a planted bug is not found if its test ends like this, None if it is found."""
+    if outcome is Outcome.PASSED:
+        return f"{mutation.test} passes with the bug"
+    if mutation.hangs and outcome is Outcome.FAILED:
+        return f"{mutation.test} ends: take the line `{HANGS}...` from the patch"
+    if outcome is Outcome.TIMED_OUT and not mutation.hangs:
+        return f"{mutation.test} timed out after {TEST_TIMEOUT_S} s"
+    return None
+
+
+def _plant(mutation: Mutation) -> str | None:
+    """Run the test of a bug with the bug; return why it is not found, None if it is."""
     with tempfile.TemporaryDirectory() as folder:
         tree = copy_tree(Path(folder))
         if (why := apply(mutation, tree)) is not None:
             return f"the patch no longer applies: {why}"
-        if _pass([mutation.test], tree):
-            return f"{mutation.test} passes with the bug"
-    return None
+        timeout_s = HANGS_AFTER_S if mutation.hangs else TEST_TIMEOUT_S
+        return problem(mutation, run([mutation.test], tree, timeout_s=timeout_s))
 
 
 def check(chosen: list[Mutation]) -> int:
@@ -153,12 +196,14 @@ def main(arguments: list[str]) -> int:
     chosen = [mutation for mutation in mutations() if not names or mutation.name in names]
     if "--check" in arguments:
         return check(chosen)
-    failing = _failing_without_bug(chosen)
+    without_bug = _outcomes_without_bug(chosen)
     found = 0
     for mutation in chosen:
-        problem = f"{mutation.test} fails without the bug" if mutation.test in failing else _problem(mutation)
-        found += problem is None
-        sys.stdout.write(f"{mutation.name}: {problem or 'found'} ({mutation.bug})\n")
+        before = without_bug[mutation.test]
+        passes = before is Outcome.PASSED
+        why = _plant(mutation) if passes else f"{mutation.test} {before.value} without the bug"
+        found += why is None
+        sys.stdout.write(f"{mutation.name}: {why or 'found'} ({mutation.bug})\n")
         sys.stdout.flush()
     sys.stdout.write(f"{found} of {len(chosen)} planted bugs were found\n")
     return int(found < len(chosen))
