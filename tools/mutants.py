@@ -56,7 +56,7 @@ class Mutation:
     hangs: str = ""
 
 
-class Outcome(enum.Enum):
+class Ending(enum.Enum):
     """How a run of tests ended, as the reports say it."""
 
     PASSED = "passes"
@@ -126,7 +126,7 @@ def copy_tree(to: Path) -> Path:
     return to
 
 
-def run(tests: list[str], tree: Path, *, timeout_s: float = TEST_TIMEOUT_S) -> Outcome:
+def run(tests: list[str], tree: Path, *, timeout_s: float = TEST_TIMEOUT_S) -> Ending:
     """Run tests of a copy of the repository. Raises RuntimeError if pytest could not run them."""
     # The copy comes before the installed package: pytest puts its own root first.
     environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -141,33 +141,33 @@ def run(tests: list[str], tree: Path, *, timeout_s: float = TEST_TIMEOUT_S) -> O
         try:
             code = pytest.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            return Outcome.TIMED_OUT
+            return Ending.TIMED_OUT
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(pytest.pid, signal.SIGKILL)
         output.seek(0)
         if code not in (0, 1):
             raise RuntimeError(f"{tests}: {output.read().decode()}")
-    return Outcome.FAILED if code else Outcome.PASSED
+    return Ending.FAILED if code else Ending.PASSED
 
 
-def _outcomes_without_bug(chosen: list[Mutation]) -> dict[str, Outcome]:
+def _endings_without_bug(chosen: list[Mutation]) -> dict[str, Ending]:
     """Return how the tests end in a copy without any bug; all of them run together, which is quicker."""
     tests = list(dict.fromkeys(mutation.test for mutation in chosen))
     with tempfile.TemporaryDirectory() as folder:
         tree = copy_tree(Path(folder))
-        if run(tests, tree, timeout_s=TEST_TIMEOUT_S * len(tests)) is Outcome.PASSED:
-            return dict.fromkeys(tests, Outcome.PASSED)
+        if run(tests, tree, timeout_s=TEST_TIMEOUT_S * len(tests)) is Ending.PASSED:
+            return dict.fromkeys(tests, Ending.PASSED)
         return {test: run([test], tree) for test in tests}
 
 
-def problem(mutation: Mutation, outcome: Outcome) -> str | None:
+def problem(mutation: Mutation, ending: Ending) -> str | None:
     """Return why a planted bug is not found if its test ends like this, None if it is found."""
-    if outcome is Outcome.PASSED:
+    if ending is Ending.PASSED:
         return f"{mutation.test} passes with the bug"
-    if mutation.hangs and outcome is Outcome.FAILED:
+    if mutation.hangs and ending is Ending.FAILED:
         return f"{mutation.test} ends: take the line `{HANGS}...` from the patch"
-    if outcome is Outcome.TIMED_OUT and not mutation.hangs:
+    if ending is Ending.TIMED_OUT and not mutation.hangs:
         return f"{mutation.test} timed out after {TEST_TIMEOUT_S} s"
     return None
 
@@ -196,11 +196,11 @@ def main(arguments: list[str]) -> int:
     chosen = [mutation for mutation in mutations() if not names or mutation.name in names]
     if "--check" in arguments:
         return check(chosen)
-    without_bug = _outcomes_without_bug(chosen)
+    without_bug = _endings_without_bug(chosen)
     found = 0
     for mutation in chosen:
         before = without_bug[mutation.test]
-        passes = before is Outcome.PASSED
+        passes = before is Ending.PASSED
         why = _plant(mutation) if passes else f"{mutation.test} {before.value} without the bug"
         found += why is None
         sys.stdout.write(f"{mutation.name}: {why or 'found'} ({mutation.bug})\n")

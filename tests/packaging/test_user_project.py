@@ -26,6 +26,10 @@ async def test_an_order_is_mailed(eventproc_runtime):
 """The test of five lines. The tests of a crash between the side effect and the commit are on the page."""
 
 
+BOTH_LOOPS = "eventproc_backends=asyncio trio"
+"""The setting of the page, with which each test runs twice: none may depend on what another one left."""
+
+
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_environment(tmp_path_factory.mktemp("user"), wheel, "pytest") / "python"
@@ -48,6 +52,5 @@ def test_the_tests_of_the_guide_pass_with_eventproc_and_pytest_alone(python: Pat
     assert not {name for name in installed if name.startswith("pytest-")}
     tests = sorted(project.glob("test_*.py"))
     assert {"test_handler.py", "test_side_effects.py", "test_kill.py"} <= {path.name for path in tests}
-    for path in tests:  # one at a time, as a user runs them: handlers of the page share a list in memory
-        printed = run(python, "-W", "error", "-m", "pytest", "-q", path.name, cwd=project)
-        assert " passed" in printed
+    printed = run(python, "-W", "error", "-m", "pytest", "-q", "-o", BOTH_LOOPS, cwd=project)
+    assert " passed" in printed
