@@ -214,6 +214,14 @@ def if_version_option(command: F) -> F:
     return click.option("--if-version", type=click.IntRange(min=1), metavar="N", help=text)(command)
 
 
+def request_id_option(command: F) -> F:
+    """Decorator of commands that submit a request: `--request-id`."""
+    text = (
+        "Id of the request, from `request new-id`: a repeated command returns the outcome of the first one."
+    )
+    return click.option("--request-id", metavar="ID", help=text)(command)
+
+
 def waiting_options(command: F) -> F:
     """Decorator of commands that submit a request: `--timeout` and `--no-wait`."""
     command = timeout_option(command)

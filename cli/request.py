@@ -17,6 +17,7 @@ from eventproc.cli.output.tables import Row, show_one, show_rows
 from eventproc.cli.submit import wait_for_outcome
 from eventproc.cli.watch import show_found
 from eventproc.runtime import Eventproc
+from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.requests import Request
 
 
@@ -27,6 +28,18 @@ def request() -> None:
     Examples:
         eventproc request list
     """
+
+
+@request.command("new-id")
+def new_id_() -> None:
+    """Print a new id for --request-id. A command with an id can be repeated: its change is made once.
+
+    Keep the id until the command has ended, for at most a day. No directory is needed.
+
+    Examples:
+        eventproc request new-id
+    """
+    click.echo(new_id(SystemClock()))
 
 
 @request.command()

@@ -12,6 +12,7 @@ from eventproc.cli.options import (
     Settings,
     output_option,
     pass_settings,
+    request_id_option,
     waiting_options,
     watch_option,
 )
@@ -96,6 +97,7 @@ def list_(settings: Settings, output: str) -> None:
 @click.argument("name", metavar="SCOPE")
 @click.option("--recursive", is_flag=True, help="Delete its groups and streams too.")
 @destructive
+@request_id_option
 @waiting_options
 @click.option(
     "--background", is_flag=True, help="With --recursive: submit a task that deletes stream by stream."
@@ -108,6 +110,7 @@ def delete(
     recursive: bool,
     yes: bool,
     dry_run: bool,
+    request_id: str | None,
     no_wait: bool,
     timeout: float,
     background: bool,
@@ -148,12 +151,13 @@ def delete(
             submit_in_background(settings, task, output)
     elif recursive:
         done = f"deleted scope {name} with its groups and streams"
-        waiting = WaitOptions(no_wait, timeout)
+        waiting = WaitOptions(no_wait, timeout, request_id)
         submit_destruction(
             settings, make, consent, f"{question} with its groups and streams", waiting, done, output
         )
-    elif no_wait:
-        raise click.UsageError("--no-wait needs --recursive: an empty scope is deleted immediately")
+    elif no_wait or request_id is not None:
+        option = "--no-wait" if no_wait else "--request-id"
+        raise click.UsageError(f"{option} needs --recursive: an empty scope is deleted immediately")
     elif is_confirmed(settings, consent, question, look, output):
         session.run(settings, lambda ep: ep.delete_scope(name))
         show_done(settings, {"done": "delete", "target": name}, output, f"deleted scope {name}")

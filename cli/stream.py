@@ -19,6 +19,7 @@ from eventproc.cli.options import (
     note,
     output_option,
     pass_settings,
+    request_id_option,
     stream_argument,
     waiting_options,
     watch_option,
@@ -26,7 +27,7 @@ from eventproc.cli.options import (
 from eventproc.cli.output.tables import Row, rows_of, show_one, show_rows
 from eventproc.cli.retention import DAY_MS, RetentionChoice, retention_options
 from eventproc.cli.scaling import VERDICT_COLUMNS, ScalingChoice, policy_row, scaling_options, scaling_row
-from eventproc.cli.submit import WaitOptions, submit_and_wait
+from eventproc.cli.submit import WaitOptions, find_recorded, submit_and_wait
 from eventproc.cli.task import submit_in_background
 from eventproc.cli.watch import show_found
 from eventproc.cluster import OffloadTask
@@ -52,6 +53,7 @@ from eventproc.store.requests import Request
 from eventproc.store.segments import write_rate
 from eventproc.streams import StreamDescription
 from eventproc.streams.offload import OffloadResult
+from eventproc.streams.repeated_calls import is_scale, is_truncation, is_update_like, repeated_request
 from eventproc.workflows.requests import (
     AnyRequest,
     CreateStream,
@@ -239,6 +241,7 @@ def cut(settings: Settings, name: str, at: str, output: str) -> None:
 @click.option(
     "--tag", "tags", multiple=True, metavar="TAG", help="A label for `stream list --tag`; repeatable."
 )
+@request_id_option
 @waiting_options
 @output_option()
 @pass_settings
@@ -248,6 +251,7 @@ def create(
     scaling: ScalingChoice,
     retention: RetentionChoice,
     tags: tuple[str, ...],
+    request_id: str | None,
     no_wait: bool,
     timeout: float,
     output: str,
@@ -279,7 +283,9 @@ def create(
         return CreateStream(name, await ep.db.read(choose_config))
 
     created, existing = f"created stream {name}", f"stream {name} exists already"
-    submit_and_wait(settings, make, WaitOptions(no_wait, timeout), created, output, existing=existing)
+    submit_and_wait(
+        settings, make, WaitOptions(no_wait, timeout, request_id), created, output, existing=existing
+    )
 
 
 @stream.command()
@@ -291,6 +297,7 @@ def create(
 )
 @click.option("--no-tags", is_flag=True, help="Remove all tags.")
 @if_version_option
+@request_id_option
 @waiting_options
 @output_option()
 @pass_settings
@@ -302,6 +309,7 @@ def update(
     tags: tuple[str, ...],
     no_tags: bool,
     if_version: int | None,
+    request_id: str | None,
     no_wait: bool,
     timeout: float,
     output: str,
@@ -323,21 +331,18 @@ def update(
             "say what to change: --segments, --keep-days, --keep-bytes, --keep-all, --tag or --no-tags"
         )
 
-    async def make(ep: Eventproc) -> AnyRequest:
-        found = await ep.stream(name)
-        config = (await found.describe()).config
+    given = {"scaling": scaling.is_given, "tags": bool(tags or no_tags)}
+    fields = (*(field for field, is_given in given.items() if is_given), *retention.fields)
+
+    def changed(tx: Tx) -> UpdateStream:
+        found = get_stream(tx, name).value
         config = attrs.evolve(
-            config,
-            scaling=scaling.applied_to(config.scaling),
-            retention=retention.applied_to(config.retention),
-            tags=as_tags(tags) if tags or no_tags else config.tags,
+            found.config,
+            scaling=scaling.applied_to(found.config.scaling),
+            retention=retention.applied_to(found.config.retention),
+            tags=as_tags(tags) if tags or no_tags else found.config.tags,
         )
-        given = {
-            "scaling": scaling.is_given,
-            "tags": bool(tags or no_tags),
-        }
-        fields = (*(field for field, is_given in given.items() if is_given), *retention.fields)
-        return UpdateStream(
+        asked = UpdateStream(
             name,
             found.stream_id,
             config,
@@ -345,10 +350,14 @@ def update(
             fields=fields,
             if_version=if_version,
         )
+        return repeated_request(tx, request_id, UpdateStream, name, is_update_like(asked)) or asked
+
+    async def make(ep: Eventproc) -> AnyRequest:
+        return await ep.db.read(changed)
 
     has_count = scaling.segments is not None and not scaling.goes_by_rate
     done = f"{name} has {counted(scaling.segments or 0, 'segment')}" if has_count else f"{name} is updated"
-    submit_and_wait(settings, make, WaitOptions(no_wait, timeout), done, output)
+    submit_and_wait(settings, make, WaitOptions(no_wait, timeout, request_id), done, output)
 
 
 @stream.command()
@@ -362,6 +371,7 @@ def update(
 )
 @destructive
 @if_version_option
+@request_id_option
 @waiting_options
 @output_option()
 @pass_settings
@@ -372,6 +382,7 @@ def truncate(
     yes: bool,
     dry_run: bool,
     if_version: int | None,
+    request_id: str | None,
     no_wait: bool,
     timeout: float,
     output: str,
@@ -385,6 +396,9 @@ def truncate(
 
     async def make(ep: Eventproc) -> AnyRequest:
         found = await ep.stream(name)
+        is_equal = is_truncation(found.stream_id, if_version)
+        if (recorded := await find_recorded(ep, request_id, TruncateStream, name, is_equal)) is not None:
+            return recorded
         cut = await cut_at_position(found, parse_position(position, name, found.stream_id))
         return TruncateStream(name, cut.stream_id, dict(cut.offsets), if_version=if_version)
 
@@ -393,7 +407,7 @@ def truncate(
         make,
         Consent(yes, dry_run),
         f"Truncate stream {name}",
-        WaitOptions(no_wait, timeout),
+        WaitOptions(no_wait, timeout, request_id),
         f"truncated {name}",
         output,
     )
@@ -441,6 +455,7 @@ def offload(settings: Settings, name: str, days: float, background: bool, output
 @stream_argument
 @destructive
 @if_version_option
+@request_id_option
 @waiting_options
 @output_option()
 @pass_settings
@@ -450,6 +465,7 @@ def seal(
     yes: bool,
     dry_run: bool,
     if_version: int | None,
+    request_id: str | None,
     no_wait: bool,
     timeout: float,
     output: str,
@@ -469,7 +485,7 @@ def seal(
         make,
         Consent(yes, dry_run),
         f"Seal stream {name} for ever",
-        WaitOptions(no_wait, timeout),
+        WaitOptions(no_wait, timeout, request_id),
         f"sealed {name}",
         output,
     )
@@ -479,6 +495,7 @@ def seal(
 @stream_argument
 @destructive
 @if_version_option
+@request_id_option
 @waiting_options
 @output_option()
 @pass_settings
@@ -488,6 +505,7 @@ def delete(
     yes: bool,
     dry_run: bool,
     if_version: int | None,
+    request_id: str | None,
     no_wait: bool,
     timeout: float,
     output: str,
@@ -500,14 +518,17 @@ def delete(
     """
 
     async def make(ep: Eventproc) -> AnyRequest:
-        return DeleteStream(name, (await ep.stream(name)).stream_id, if_version=if_version)
+        recorded = await find_recorded(  # before the stream, which a first call has deleted
+            ep, request_id, DeleteStream, name, lambda found: found.if_version == if_version
+        )
+        return recorded or DeleteStream(name, (await ep.stream(name)).stream_id, if_version=if_version)
 
     submit_destruction(
         settings,
         make,
         Consent(yes, dry_run),
         f"Delete stream {name}",
-        WaitOptions(no_wait, timeout),
+        WaitOptions(no_wait, timeout, request_id),
         f"deleted {name}",
         output,
     )
@@ -518,6 +539,7 @@ def delete(
 @click.argument("segment", metavar="ID")
 @click.option("--into", type=int, default=2, show_default=True, metavar="N", help="Number of equal parts.")
 @if_version_option
+@request_id_option
 @waiting_options
 @output_option()
 @pass_settings
@@ -527,6 +549,7 @@ def split(
     segment: str,
     into: int,
     if_version: int | None,
+    request_id: str | None,
     no_wait: bool,
     timeout: float,
     output: str,
@@ -542,8 +565,9 @@ def split(
         settings,
         name,
         lambda epoch: split_ranges(epoch, identifier, into, stream=name),
+        ((identifier,), into),
         if_version,
-        WaitOptions(no_wait, timeout),
+        WaitOptions(no_wait, timeout, request_id),
         output,
     )
 
@@ -552,6 +576,7 @@ def split(
 @stream_argument
 @click.argument("segments", metavar="ID ID...", nargs=-1, required=True)
 @if_version_option
+@request_id_option
 @waiting_options
 @output_option()
 @pass_settings
@@ -560,6 +585,7 @@ def merge(
     name: str,
     segments: tuple[str, ...],
     if_version: int | None,
+    request_id: str | None,
     no_wait: bool,
     timeout: float,
     output: str,
@@ -574,8 +600,9 @@ def merge(
         settings,
         name,
         lambda epoch: merge_ranges(epoch, identifiers, stream=name),
+        (identifiers, 1),
         if_version,
-        WaitOptions(no_wait, timeout),
+        WaitOptions(no_wait, timeout, request_id),
         output,
     )
 
@@ -587,6 +614,7 @@ def merge(
     "--ranges", required=True, metavar="RANGES", help="The key ranges of the new segments: 0-0.5,0.5-1"
 )
 @if_version_option
+@request_id_option
 @waiting_options
 @output_option()
 @pass_settings
@@ -596,6 +624,7 @@ def scale(
     sealed: str,
     ranges: str,
     if_version: int | None,
+    request_id: str | None,
     no_wait: bool,
     timeout: float,
     output: str,
@@ -606,18 +635,31 @@ def scale(
         eventproc stream scale shop/orders --seal 0.0,1.0 --ranges 0-0.3,0.3-1
     """
     plan = parse_segments([sealed]), parse_ranges(ranges)
-    _scale(settings, name, lambda _: plan, if_version, WaitOptions(no_wait, timeout), output)
+    waiting = WaitOptions(no_wait, timeout, request_id)
+    _scale(settings, name, lambda _: plan, (plan[0], len(plan[1])), if_version, waiting, output)
 
 
 def _scale(
-    settings: Settings, name: str, plan: ScalePlan, if_version: int | None, waiting: WaitOptions, output: str
+    settings: Settings,
+    name: str,
+    plan: ScalePlan,
+    size: tuple[tuple[SegmentId, ...], int],
+    if_version: int | None,
+    waiting: WaitOptions,
+    output: str,
 ) -> None:
+    """Submit the scale that `plan` makes of the current epoch. size: what it seals, and how many it opens."""
+
+    def planned(tx: Tx) -> ScaleStream:
+        stream_id = get_stream(tx, name).value.stream_id
+        is_equal = is_scale(stream_id, *size, if_version)
+        if (recorded := repeated_request(tx, waiting.request_id, ScaleStream, name, is_equal)) is not None:
+            return recorded
+        seal, ranges = plan(current_epoch(tx, get_stream(tx, name, if_version=if_version).value))
+        return ScaleStream(name, stream_id, seal, ranges, if_version=if_version)
+
     async def make(ep: Eventproc) -> AnyRequest:
-        found = await ep.stream(name)
-        seal, ranges = plan(
-            await ep.db.read(lambda tx: current_epoch(tx, get_stream(tx, name, if_version=if_version).value))
-        )
-        return ScaleStream(name, found.stream_id, seal, ranges, if_version=if_version)
+        return await ep.db.read(planned)
 
     async def show_opened(ep: Eventproc, request: Request) -> None:
         epoch = await ep.db.read(

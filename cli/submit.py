@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import anyio
 import attrs
@@ -12,15 +13,22 @@ from eventproc.cli.options import Settings, note
 from eventproc.cli.output.tables import Row, show_done, show_pending
 from eventproc.runtime import Eventproc
 from eventproc.store.requests import Request, RequestStatus
+from eventproc.streams.repeated_calls import repeated_request
 from eventproc.workflows.requests import AnyRequest
+
+R = TypeVar("R", bound=AnyRequest)
 
 
 @attrs.frozen
 class WaitOptions:
-    """Whether to wait for the outcome, and for how long; from `waiting_options`."""
+    """Whether to wait for the outcome, and for how long; from `waiting_options`.
+
+    request_id: from `request_id_option`; None: a new one.
+    """
 
     no_wait: bool
     timeout_s: float
+    request_id: str | None = None
 
     @property
     def timeout_ms(self) -> int:
@@ -50,7 +58,9 @@ def submit_and_wait(
     """
 
     async def act(ep: Eventproc) -> None:
-        request = await ep.requests.submit(await make(ep), timeout_ms=waiting.timeout_ms)
+        request = await ep.requests.submit(
+            await make(ep), request_id=waiting.request_id, timeout_ms=waiting.timeout_ms
+        )
         changes = request.is_new
         if waiting.no_wait:
             show_pending(request.id, output)
@@ -65,6 +75,13 @@ def submit_and_wait(
             await done(ep, request)
 
     session.run(settings, act, host=not waiting.no_wait)
+
+
+async def find_recorded(
+    ep: Eventproc, request_id: str | None, kind: type[R], target: str, is_equal: Callable[[R], bool]
+) -> R | None:
+    """Return what an earlier command recorded under the id; see `repeated_request`."""
+    return await ep.db.read(lambda tx: repeated_request(tx, request_id, kind, target, is_equal))
 
 
 async def wait_for_outcome(settings: Settings, ep: Eventproc, request: Request, timeout_ms: int) -> Request:

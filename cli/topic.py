@@ -16,6 +16,7 @@ from eventproc.cli.options import (
     if_version_option,
     output_option,
     pass_settings,
+    request_id_option,
     timeout_option,
     topic_argument,
     waiting_options,
@@ -23,7 +24,7 @@ from eventproc.cli.options import (
 )
 from eventproc.cli.output.tables import Row, show_done, show_rows, show_with_tables
 from eventproc.cli.retention import RetentionChoice, retention_options, ttl_ms_of, ttl_option
-from eventproc.cli.submit import WaitOptions, submit_and_wait
+from eventproc.cli.submit import WaitOptions, find_recorded, submit_and_wait, wait_for_outcome
 from eventproc.cli.watch import show_found
 from eventproc.groups.position_texts import cut_at_position, parse_position, parse_time
 from eventproc.runtime import Eventproc
@@ -34,10 +35,11 @@ from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import Partitioning, ScalingPolicy, StreamConfig
 from eventproc.store.requests import Request
 from eventproc.store.segments import write_rate
+from eventproc.streams.repeated_calls import is_truncation, is_update_like, repeated_request
 from eventproc.topics import PartitionDescription, TopicDescription
 from eventproc.topics.description import partitioning_of
 from eventproc.topics.truncation import new_heads
-from eventproc.workflows.requests import AnyRequest, CreateStream, TruncateStream, UpdateStream
+from eventproc.workflows.requests import AnyRequest, CreateStream, DeleteStream, TruncateStream, UpdateStream
 
 COLUMNS: Final = (
     *("name", "state", "partitions", "partitioning", "events", "bytes", "events_per_second", "created_ms"),
@@ -75,6 +77,7 @@ def topic() -> None:
 )
 @retention_options
 @ttl_option
+@request_id_option
 @waiting_options
 @output_option()
 @pass_settings
@@ -85,6 +88,7 @@ def create(
     partitioning: str | None,
     retention: RetentionChoice,
     ttl: float | None,
+    request_id: str | None,
     no_wait: bool,
     timeout: float,
     output: str,
@@ -121,7 +125,9 @@ def create(
         return CreateStream(name, await ep.db.read(choose_config))
 
     created, existing = f"created topic {name}", f"topic {name} exists already"
-    submit_and_wait(settings, make, WaitOptions(no_wait, timeout), created, output, existing=existing)
+    submit_and_wait(
+        settings, make, WaitOptions(no_wait, timeout, request_id), created, output, existing=existing
+    )
 
 
 @topic.command("list")
@@ -223,6 +229,7 @@ def _described(partition: PartitionDescription) -> dict[str, object]:
 @retention_options
 @ttl_option
 @if_version_option
+@request_id_option
 @waiting_options
 @output_option()
 @pass_settings
@@ -234,6 +241,7 @@ def alter(
     retention: RetentionChoice,
     ttl: float | None,
     if_version: int | None,
+    request_id: str | None,
     no_wait: bool,
     timeout: float,
     output: str,
@@ -255,6 +263,10 @@ def alter(
     moves = False
 
     def changed(tx: Tx) -> UpdateStream:
+        asked = altered(tx)
+        return repeated_request(tx, request_id, UpdateStream, name, is_update_like(asked)) or asked
+
+    def altered(tx: Tx) -> UpdateStream:
         nonlocal moves
         found = get_topic(tx, name).value
         config = attrs.evolve(
@@ -290,7 +302,7 @@ def alter(
     async def make(ep: Eventproc) -> AnyRequest:
         return await ep.db.read(changed)
 
-    submit_and_wait(settings, make, WaitOptions(no_wait, timeout), show_altered, output)
+    submit_and_wait(settings, make, WaitOptions(no_wait, timeout, request_id), show_altered, output)
 
 
 @topic.command()
@@ -301,6 +313,7 @@ def alter(
 @click.option("--cut", "position", metavar="CUT", help="The new head: a cut from `stream cut`, head or tail.")
 @destructive
 @if_version_option
+@request_id_option
 @waiting_options
 @output_option()
 @pass_settings
@@ -314,6 +327,7 @@ def truncate(
     yes: bool,
     dry_run: bool,
     if_version: int | None,
+    request_id: str | None,
     no_wait: bool,
     timeout: float,
     output: str,
@@ -335,6 +349,9 @@ def truncate(
 
     def planned(tx: Tx) -> AnyRequest:
         found = get_topic(tx, name).value
+        is_equal = is_truncation(found.stream_id, if_version)
+        if (recorded := repeated_request(tx, request_id, TruncateStream, name, is_equal)) is not None:
+            return recorded
         heads = new_heads(tx, found, partition=partition, before_ms=time_ms, before_number=number)
         return TruncateStream(name, found.stream_id, heads, if_version=if_version)
 
@@ -342,6 +359,9 @@ def truncate(
         if position is None:
             return await ep.db.read(planned)
         found = await ep.topic(name)
+        is_equal = is_truncation(found.stream_id, if_version)
+        if (recorded := await find_recorded(ep, request_id, TruncateStream, name, is_equal)) is not None:
+            return recorded
         cut = await cut_at_position(found, parse_position(position, name, found.stream_id))
         return TruncateStream(name, cut.stream_id, dict(cut.offsets), if_version=if_version)
 
@@ -350,7 +370,7 @@ def truncate(
         make,
         Consent(yes, dry_run),
         f"Truncate topic {name}" if partition is None else f"Truncate partition {partition} of topic {name}",
-        WaitOptions(no_wait, timeout),
+        WaitOptions(no_wait, timeout, request_id),
         f"truncated {name}",
         output,
     )
@@ -360,6 +380,7 @@ def truncate(
 @topic_argument
 @destructive
 @if_version_option
+@request_id_option
 @timeout_option
 @output_option()
 @pass_settings
@@ -369,6 +390,7 @@ def delete(
     yes: bool,
     dry_run: bool,
     if_version: int | None,
+    request_id: str | None,
     timeout: float,
     output: str,
 ) -> None:
@@ -394,8 +416,15 @@ def delete(
         }
 
     async def act(ep: Eventproc) -> None:
+        wait_ms = round(timeout * 1000)
+        if (
+            request_id is not None
+            and await find_recorded(ep, request_id, DeleteStream, name, lambda _: True) is not None
+        ):
+            await wait_for_outcome(settings, ep, await ep.requests.get(request_id), wait_ms)
+            return
         found = await ep.topic(name)
-        await found.delete(if_version=if_version, timeout_ms=round(timeout * 1000))
+        await found.delete(if_version=if_version, request_id=request_id, timeout_ms=wait_ms)
 
     if is_confirmed(settings, Consent(yes, dry_run), f"Delete topic {name}", look, output):
         session.run(settings, act, host=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from hashlib import blake2b
 from typing import Final, Protocol, runtime_checkable
 
 RANDOM_POOL_BYTES: Final = 4096
@@ -89,12 +90,24 @@ def new_id(clock: Clock) -> str:
 
     Later ids sort later, to the millisecond, so that a table keyed by ids is ordered by time.
     """
-    wall = clock.wall_ms().to_bytes(6, "big")
-    tail = bytearray(clock.random_bytes(10))
+    return _as_version_7(clock.wall_ms().to_bytes(6, "big"), bytearray(clock.random_bytes(10)))
+
+
+def _as_version_7(wall: bytes, tail: bytearray) -> str:
     tail[0] = 0x70 | (tail[0] & 0x0F)
     tail[2] = 0x80 | (tail[2] & 0x3F)
     text = (wall + bytes(tail)).hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def part_id(identifier: str, part: str) -> str:
+    """Return the id of a part of what a UUID version 7 names: always the same one, and of the same time.
+
+    Raises ValueError if the identifier is none.
+    """
+    id_time_ms(identifier)
+    tail = bytearray(blake2b(f"{identifier}/{part}".encode(), digest_size=10).digest())
+    return _as_version_7(bytes.fromhex(identifier.replace("-", "")[:12]), tail)
 
 
 def id_floor(wall_ms: int) -> str:

@@ -173,14 +173,7 @@ def submit_request(
                 what="request id", value=request_id, reason="the id belongs to a different request"
             )
         return repeated
-    try:
-        age_ms = tx.now_ms - id_time_ms(request_id)
-    except ValueError as error:
-        raise InvalidArgument(
-            what="request id", value=request_id, reason="it is not a UUID of version 7"
-        ) from error
-    if age_ms > OUTCOME_MEMORY_MS:
-        raise Expired(target=target, request_id=request_id)
+    _verify_new(tx, request_id, target)
     deadline = None if within_ms is None else Deadline(tx.clock.boot_id, tx.monotonic_ms + within_ms)
     if other is not None:
         if other.body != body:
@@ -270,6 +263,16 @@ def find_request(tx: Tx, request_id: str) -> Request | None:
     return None if row is None else _request(row)
 
 
+def find_repeated(tx: Tx, request_id: str, target: str) -> Request | None:
+    """Return the request of an id that a caller names, or the one that it joined; None if the id is new.
+
+    target: for the error. Raises Expired, and InvalidArgument if the id is no UUID of version 7.
+    """
+    if (found := find_request(tx, request_id)) is None:
+        _verify_new(tx, request_id, target)
+    return found
+
+
 def get_request(tx: Tx, request_id: str) -> Request:
     """Return the request. Raises NotFound."""
     if (found := find_request(tx, request_id)) is None:
@@ -328,6 +331,18 @@ def forget_outcomes(tx: Tx, *, limit: int = 1000) -> bool:
     tx.executemany("DELETE FROM request WHERE id = ?", old)
     tx.executemany("DELETE FROM joined WHERE request = ?", old)
     return len(old) == limit
+
+
+def _verify_new(tx: Tx, request_id: str, target: str) -> None:
+    """Raise Expired if the outcome of an unknown id may be forgotten, InvalidArgument for a text that is no id."""
+    try:
+        age_ms = tx.now_ms - id_time_ms(request_id)
+    except ValueError as error:
+        raise InvalidArgument(
+            what="request id", value=request_id, reason="it is not a UUID of version 7"
+        ) from error
+    if age_ms > OUTCOME_MEMORY_MS:
+        raise Expired(target=target, request_id=request_id)
 
 
 def _find_both(tx: Tx, request_id: str, target: str, kind: str) -> tuple[Request | None, Request | None]:

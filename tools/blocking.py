@@ -67,6 +67,9 @@ BY_HAND: Final = {
 }
 """Coroutine methods that return a handle, which has a blocking twin of its own, and async generators."""
 
+PARTS: Final = ("processors", "queries", "topics")
+"""Modules with bases of a class, whose methods are delegated too. The twins of other bases are written by hand."""
+
 HEAD = '''"""Methods of the blocking twin that only hand a call to the loop. Written by `python -m tools.blocking`."""
 
 from __future__ import annotations
@@ -130,7 +133,7 @@ def _parts(kind: type) -> list[type]:
     return [
         each
         for each in kind.__mro__
-        if each is kind or each.__module__.startswith((f"{package}.topics", f"{package}.queries"))
+        if each is kind or each.__module__ in {f"{package}.{part}" for part in PARTS}
     ]
 
 

@@ -118,21 +118,34 @@ class EventprocCalls:
         """
         self._loop.call(self._twin.create_scope, name)
 
-    def delete_scope(self, name: str, *, recursive: bool = False, timeout_ms: int = WAIT_MS) -> None:
+    def delete_scope(
+        self, name: str, *, recursive: bool = False, request_id: str | None = None, timeout_ms: int = WAIT_MS
+    ) -> None:
         """Delete a scope.
 
         Args:
             name: the scope's name.
             recursive: delete its reader groups, synchronizers and streams first. Default: an empty scope only.
+            request_id: for a recursive delete: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call
+                with the same id returns what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome of a recursive delete, in ms. Default: 120 s.
 
         Raises:
             NotFound: no such scope.
             ScopeNotEmpty: the scope has streams, reader groups or synchronizers, and `recursive` is False.
             IllegalTransition: the scope is being deleted.
+            InvalidArgument: an id is given without `recursive`, or an argument is not valid.
             StillPending: the wait ended first; the deletion goes on.
         """
-        self._loop.call(partial(self._twin.delete_scope, name, recursive=recursive, timeout_ms=timeout_ms))
+        self._loop.call(
+            partial(
+                self._twin.delete_scope,
+                name,
+                recursive=recursive,
+                request_id=request_id,
+                timeout_ms=timeout_ms,
+            )
+        )
 
     def scopes(self) -> list[ScopeInfo]:
         """Return the scopes, by name."""
@@ -316,8 +329,8 @@ class RequestsCalls:
 
         Args:
             request: one of `eventproc.workflows.requests`, such as `SealStream`.
-            request_id: a UUID version 7. Repeating a call with the same id returns what became of the first call.
-                None (default): a new id.
+            request_id: a UUID version 7, such as `new_id` makes. Repeating a call with the same id returns what
+                became of the first call. None (default): a new id.
             within_ms: how long from now the request may begin, in ms; after that its outcome is Expired. None
                 (default): no limit.
             timeout_ms: how long to wait until it is recorded, in ms, while another process holds the write lock.
@@ -616,6 +629,7 @@ class StreamCalls:
         retention: RetentionPolicy | None = None,
         tags: Iterable[str] | None = None,
         if_version: int | None = None,
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> None:
         """Change the stream's configuration, and scale to the number of segments that it asks for.
@@ -625,6 +639,8 @@ class StreamCalls:
             retention: the new retention policy; `RetentionPolicy()` keeps everything. None (default): as now.
             tags: the new tags, instead of all present ones. None (default): as now.
             if_version: the version that the stream must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -643,6 +659,7 @@ class StreamCalls:
                 retention=retention,
                 tags=tags,
                 if_version=if_version,
+                request_id=request_id,
                 timeout_ms=timeout_ms,
             )
         )
@@ -653,6 +670,7 @@ class StreamCalls:
         seal: Sequence[SegmentName],
         ranges: Sequence[RangeName],
         if_version: int | None = None,
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> tuple[SegmentId, ...]:
         """Seal active segments and open new ones over exactly their key space; return the new ids.
@@ -661,6 +679,8 @@ class StreamCalls:
             seal: the segments to seal, by id or text such as "2.1".
             ranges: key ranges of the new segments, as pairs or text such as "0.25-0.5".
             if_version: the version that the stream must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -673,11 +693,24 @@ class StreamCalls:
             StillPending: the wait ended first; the scale goes on.
         """
         return self._loop.call(
-            partial(self._twin.scale, seal=seal, ranges=ranges, if_version=if_version, timeout_ms=timeout_ms)
+            partial(
+                self._twin.scale,
+                seal=seal,
+                ranges=ranges,
+                if_version=if_version,
+                request_id=request_id,
+                timeout_ms=timeout_ms,
+            )
         )
 
     def split(
-        self, segment: SegmentName, into: int = 2, *, if_version: int | None = None, timeout_ms: int = WAIT_MS
+        self,
+        segment: SegmentName,
+        into: int = 2,
+        *,
+        if_version: int | None = None,
+        request_id: str | None = None,
+        timeout_ms: int = WAIT_MS,
     ) -> tuple[SegmentId, ...]:
         """Split an active segment into equal parts; return their ids.
 
@@ -685,6 +718,8 @@ class StreamCalls:
             segment: its id, or text such as "2.1".
             into: number of parts. Default: 2.
             if_version: the version that the stream must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -698,17 +733,30 @@ class StreamCalls:
             StillPending: the wait ended first; the split goes on.
         """
         return self._loop.call(
-            partial(self._twin.split, segment, into, if_version=if_version, timeout_ms=timeout_ms)
+            partial(
+                self._twin.split,
+                segment,
+                into,
+                if_version=if_version,
+                request_id=request_id,
+                timeout_ms=timeout_ms,
+            )
         )
 
     def merge(
-        self, *segments: SegmentName, if_version: int | None = None, timeout_ms: int = WAIT_MS
+        self,
+        *segments: SegmentName,
+        if_version: int | None = None,
+        request_id: str | None = None,
+        timeout_ms: int = WAIT_MS,
     ) -> SegmentId:
         """Merge neighbouring active segments; return the new id.
 
         Args:
             segments: two or more, by id or text such as "2.1".
             if_version: the version that the stream must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -722,15 +770,30 @@ class StreamCalls:
             StillPending: the wait ended first; the merge goes on.
         """
         return self._loop.call(
-            partial(self._twin.merge, *segments, if_version=if_version, timeout_ms=timeout_ms)
+            partial(
+                self._twin.merge,
+                *segments,
+                if_version=if_version,
+                request_id=request_id,
+                timeout_ms=timeout_ms,
+            )
         )
 
-    def truncate(self, cut: StreamCut, *, if_version: int | None = None, timeout_ms: int = WAIT_MS) -> None:
+    def truncate(
+        self,
+        cut: StreamCut,
+        *,
+        if_version: int | None = None,
+        request_id: str | None = None,
+        timeout_ms: int = WAIT_MS,
+    ) -> None:
         """Move the head to `cut`: the events before it are gone.
 
         Args:
             cut: a cut of this stream, at or after the head.
             if_version: the version that the stream must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -741,13 +804,21 @@ class StreamCalls:
             InProgress: another truncation is running.
             StillPending: the wait ended first; the truncation goes on.
         """
-        self._loop.call(partial(self._twin.truncate, cut, if_version=if_version, timeout_ms=timeout_ms))
+        self._loop.call(
+            partial(
+                self._twin.truncate, cut, if_version=if_version, request_id=request_id, timeout_ms=timeout_ms
+            )
+        )
 
-    def seal(self, *, if_version: int | None = None, timeout_ms: int = WAIT_MS) -> None:
+    def seal(
+        self, *, if_version: int | None = None, request_id: str | None = None, timeout_ms: int = WAIT_MS
+    ) -> None:
         """End the stream permanently: no more appends; reading goes on. Does nothing if the stream is sealed.
 
         Args:
             if_version: the version that the stream must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -755,13 +826,19 @@ class StreamCalls:
             StreamReplaced: the handle belongs to a deleted stream of this name.
             StillPending: the wait ended first; the seal goes on.
         """
-        self._loop.call(partial(self._twin.seal, if_version=if_version, timeout_ms=timeout_ms))
+        self._loop.call(
+            partial(self._twin.seal, if_version=if_version, request_id=request_id, timeout_ms=timeout_ms)
+        )
 
-    def delete(self, *, if_version: int | None = None, timeout_ms: int = WAIT_MS) -> None:
+    def delete(
+        self, *, if_version: int | None = None, request_id: str | None = None, timeout_ms: int = WAIT_MS
+    ) -> None:
         """Delete the sealed stream.
 
         Args:
             if_version: the version that the stream must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -770,7 +847,9 @@ class StreamCalls:
             StreamReplaced: the handle belongs to a deleted stream of this name.
             StillPending: the wait ended first; the deletion goes on.
         """
-        self._loop.call(partial(self._twin.delete, if_version=if_version, timeout_ms=timeout_ms))
+        self._loop.call(
+            partial(self._twin.delete, if_version=if_version, request_id=request_id, timeout_ms=timeout_ms)
+        )
 
     def offload(self, *, older_than_ms: int = 0) -> OffloadResult:
         """Move old events out of the database into files, and return how many. They are read as before.
@@ -1073,7 +1152,12 @@ class TopicCalls:
         return self._loop.call(self._twin.segments_of, partitions)
 
     def add_partitions(
-        self, count: int, *, if_version: int | None = None, timeout_ms: int = WAIT_MS
+        self,
+        count: int,
+        *,
+        if_version: int | None = None,
+        request_id: str | None = None,
+        timeout_ms: int = WAIT_MS,
     ) -> tuple[int, ...]:
         """Add partitions, and return their numbers. No other partition is touched or waits.
 
@@ -1084,6 +1168,8 @@ class TopicCalls:
         Args:
             count: how many, at least 1. A topic has at most 1,023.
             if_version: the version that the topic must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -1096,7 +1182,13 @@ class TopicCalls:
             StillPending: the wait ended first; the change goes on.
         """
         return self._loop.call(
-            partial(self._twin.add_partitions, count, if_version=if_version, timeout_ms=timeout_ms)
+            partial(
+                self._twin.add_partitions,
+                count,
+                if_version=if_version,
+                request_id=request_id,
+                timeout_ms=timeout_ms,
+            )
         )
 
     def alter(
@@ -1107,6 +1199,7 @@ class TopicCalls:
         retention: RetentionPolicy | None = None,
         ttl_ms: int | None = None,
         if_version: int | None = None,
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> None:
         """Change the number of partitions, the strategy, or how long events are kept and delivered.
@@ -1121,6 +1214,8 @@ class TopicCalls:
             ttl_ms: how long groups deliver an event after it was appended, in ms; 0: as long as it is kept. Consumers
                 use a new value within a second, except for events that they have read ahead. None (default): as now.
             if_version: the version that the topic must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -1140,6 +1235,7 @@ class TopicCalls:
                 retention=retention,
                 ttl_ms=ttl_ms,
                 if_version=if_version,
+                request_id=request_id,
                 timeout_ms=timeout_ms,
             )
         )
@@ -1152,6 +1248,7 @@ class TopicCalls:
         before_ms: int | None = None,
         before_number: int | None = None,
         if_version: int | None = None,
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> None:
         """Remove the oldest events of all partitions, or of one.
@@ -1164,6 +1261,8 @@ class TopicCalls:
             before_ms: remove the events that were appended before this wall time, in ms since 1970.
             before_number: remove the events of `partition` before this event number, which consumers call its offset.
             if_version: the version that the topic must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -1183,15 +1282,20 @@ class TopicCalls:
                 before_ms=before_ms,
                 before_number=before_number,
                 if_version=if_version,
+                request_id=request_id,
                 timeout_ms=timeout_ms,
             )
         )
 
-    def delete(self, *, if_version: int | None = None, timeout_ms: int = WAIT_MS) -> None:
+    def delete(
+        self, *, if_version: int | None = None, request_id: str | None = None, timeout_ms: int = WAIT_MS
+    ) -> None:
         """Seal and delete the topic, with all its events. Repeat the call if it failed in between.
 
         Args:
             if_version: the version that the topic must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for both outcomes, in ms. Default: 120 s.
 
         Raises:
@@ -1199,7 +1303,9 @@ class TopicCalls:
             StreamReplaced: the handle belongs to a deleted topic of this name.
             StillPending: the wait ended first; the deletion goes on, if the topic is sealed.
         """
-        self._loop.call(partial(self._twin.delete, if_version=if_version, timeout_ms=timeout_ms))
+        self._loop.call(
+            partial(self._twin.delete, if_version=if_version, request_id=request_id, timeout_ms=timeout_ms)
+        )
 
 
 class ReaderGroupCalls:

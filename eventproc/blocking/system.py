@@ -64,6 +64,10 @@ class BlockingRequests(RequestsCalls):
     def __repr__(self) -> str:
         return f"Blocking{self._twin!r}"
 
+    def new_id(self) -> str:
+        """Return a new id for a request. See `Requests.new_id`."""
+        return self._twin.new_id()
+
 
 class BlockingTasks(TasksCalls):
     """The tasks of a directory; `ep.tasks`. See `Tasks`."""
@@ -158,6 +162,7 @@ class BlockingEventproc(EventprocCalls, Opened):
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         tags: Iterable[str] = (),
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> BlockingStream: ...
     @overload
@@ -171,6 +176,7 @@ class BlockingEventproc(EventprocCalls, Opened):
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         tags: Iterable[str] = (),
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> BlockingStream[P]: ...
     def create_stream(
@@ -183,6 +189,7 @@ class BlockingEventproc(EventprocCalls, Opened):
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         tags: Iterable[str] = (),
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> BlockingStream[Any]:
         """Create a stream and return its handle. See `Eventproc.create_stream`."""
@@ -196,6 +203,7 @@ class BlockingEventproc(EventprocCalls, Opened):
                 storage=storage,
                 retention=retention,
                 tags=tags,
+                request_id=request_id,
                 timeout_ms=timeout_ms,
             )
         )
@@ -238,6 +246,7 @@ class BlockingEventproc(EventprocCalls, Opened):
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         ttl_ms: int | None = None,
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> BlockingTopic: ...
     @overload
@@ -252,6 +261,7 @@ class BlockingEventproc(EventprocCalls, Opened):
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         ttl_ms: int | None = None,
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> BlockingTopic[P]: ...
     def create_topic(
@@ -265,6 +275,7 @@ class BlockingEventproc(EventprocCalls, Opened):
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         ttl_ms: int | None = None,
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> BlockingTopic[Any]:
         """Create a topic and return its handle. See `Eventproc.create_topic`."""
@@ -281,6 +292,7 @@ class BlockingEventproc(EventprocCalls, Opened):
                 storage=storage,
                 retention=retention,
                 ttl_ms=ttl_ms,
+                request_id=request_id,
                 timeout_ms=timeout_ms,
             )
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 
+from eventproc.store.clock import new_id
 from eventproc.store.database import Database
 from eventproc.store.model.argument_checks import check_int, check_str
 from eventproc.store.requests import Request, get_request, list_requests
@@ -35,8 +36,8 @@ class Requests:
 
         Args:
             request: one of `eventproc.workflows.requests`, such as `SealStream`.
-            request_id: a UUID version 7. Repeating a call with the same id returns what became of the first call.
-                None (default): a new id.
+            request_id: a UUID version 7, such as `new_id` makes. Repeating a call with the same id returns what
+                became of the first call. None (default): a new id.
             within_ms: how long from now the request may begin, in ms; after that its outcome is Expired. None
                 (default): no limit.
             timeout_ms: how long to wait until it is recorded, in ms, while another process holds the write lock.
@@ -53,6 +54,14 @@ class Requests:
         return await request_calls.submit_request(
             self._db, asked, request_id=request_id, within_ms=within_ms, timeout_ms=timeout_ms
         )
+
+    def new_id(self) -> str:
+        """Return a new id for a request: a UUID version 7.
+
+        Store it before the call that it names: then the call can be repeated after a crash, and is made once. A day
+        after it was made, an id can no longer name a new call.
+        """
+        return new_id(self._db.clock)
 
     async def get(self, request_id: str) -> Request:
         """Return a request and what became of it.

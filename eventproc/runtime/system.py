@@ -37,15 +37,12 @@ from eventproc.groups import (
 from eventproc.processors import (
     GRACE_MS,
     App,
-    ProcessorDescription,
     Running,
-    describe_processor,
-    describe_processors,
-    pause_processor,
     run_app,
 )
 from eventproc.processors.dead_letters.operations import DeadLetters
 from eventproc.runtime.consumer_groups import ConsumerSystem
+from eventproc.runtime.processors import ProcessorSystem
 from eventproc.runtime.requests import Requests
 from eventproc.runtime.share_groups import ShareSystem
 from eventproc.runtime.supervisors import SupervisorSystem
@@ -106,7 +103,7 @@ S = TypeVar("S")
 U = TypeVar("U")
 
 
-class Eventproc(ConsumerSystem, ShareSystem, SupervisorSystem, TopicSystem):
+class Eventproc(ConsumerSystem, ProcessorSystem, ShareSystem, SupervisorSystem, TopicSystem):
     """An open directory, or memory. Made by `open` and `open_memory`; usable until their block ends, or until `close`.
 
     Closing it closes the writers, readers and running apps that are still open, the newest first.
@@ -235,23 +232,38 @@ class Eventproc(ConsumerSystem, ShareSystem, SupervisorSystem, TopicSystem):
         """
         await self._db.write(lambda tx: create_scope(tx, name), step=Step.SCOPE_CREATE)
 
-    async def delete_scope(self, name: str, *, recursive: bool = False, timeout_ms: int = WAIT_MS) -> None:
+    async def delete_scope(
+        self,
+        name: str,
+        *,
+        recursive: bool = False,
+        request_id: str | None = None,
+        timeout_ms: int = WAIT_MS,
+    ) -> None:
         """Delete a scope.
 
         Args:
             name: the scope's name.
             recursive: delete its reader groups, synchronizers and streams first. Default: an empty scope only.
+            request_id: for a recursive delete: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call
+                with the same id returns what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome of a recursive delete, in ms. Default: 120 s.
 
         Raises:
             NotFound: no such scope.
             ScopeNotEmpty: the scope has streams, reader groups or synchronizers, and `recursive` is False.
             IllegalTransition: the scope is being deleted.
+            InvalidArgument: an id is given without `recursive`, or an argument is not valid.
             StillPending: the wait ended first; the deletion goes on.
         """
         check_scope_name(name)
         if recursive:
-            await request_calls.run_request(self._db, DeleteScope(name), timeout_ms=timeout_ms)
+            await request_calls.run_request(
+                self._db, DeleteScope(name), request_id=request_id, timeout_ms=timeout_ms
+            )
+        elif request_id is not None:
+            reason = "only a recursive delete is a request: leave the id out, or give recursive=True"
+            raise invalid_argument("request id", request_id, reason)
         else:
             await self._db.write(lambda tx: delete_empty_scope(tx, name), step=Step.SCOPE_DELETE)
 
@@ -268,6 +280,7 @@ class Eventproc(ConsumerSystem, ShareSystem, SupervisorSystem, TopicSystem):
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         tags: Iterable[str] = (),
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> Stream: ...
     @overload
@@ -281,6 +294,7 @@ class Eventproc(ConsumerSystem, ShareSystem, SupervisorSystem, TopicSystem):
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         tags: Iterable[str] = (),
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> Stream[P]: ...
     async def create_stream(
@@ -293,6 +307,7 @@ class Eventproc(ConsumerSystem, ShareSystem, SupervisorSystem, TopicSystem):
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         tags: Iterable[str] = (),
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> Stream[Any]:
         """Create a stream and return its handle; returns the existing one if its configuration is equal.
@@ -307,6 +322,8 @@ class Eventproc(ConsumerSystem, ShareSystem, SupervisorSystem, TopicSystem):
                 "linked_list", or a name given to `register_storage`.
             retention: how long events are kept. Default: until they are truncated.
             tags: labels by which `streams(tag=...)` lists it, at most 128. Default: none.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -324,7 +341,9 @@ class Eventproc(ConsumerSystem, ShareSystem, SupervisorSystem, TopicSystem):
             retention=as_retention(retention),
             tags=as_tags(tags),
         )
-        request = await request_calls.run_request(self._db, CreateStream(name, config), timeout_ms=timeout_ms)
+        request = await request_calls.run_request(
+            self._db, CreateStream(name, config), request_id=request_id, timeout_ms=timeout_ms
+        )
         if isinstance(request.result, int):
             return Stream(self._db, name, request.result, chosen)
         return await self.stream(name, payload=payload, codec=codec)
@@ -637,51 +656,6 @@ class Eventproc(ConsumerSystem, ShareSystem, SupervisorSystem, TopicSystem):
         """
         check_instance(App, "app", app, "it must be an eventproc.App")
         return run_app(self._db, app, grace_ms=check_int("grace_ms", grace_ms, least=0))
-
-    async def processors(self) -> list[ProcessorDescription]:
-        """Return the processors that ever ran here, by name of their groups, with processes, lag and members."""
-        return await self._db.read(lambda tx: describe_processors(tx, self._db.peers))
-
-    async def processor(self, group: str) -> ProcessorDescription:
-        """Return the description of one processor.
-
-        Args:
-            group: its group, "scope/group".
-
-        Raises:
-            NotFound: no such group.
-            NotAProcessorGroup: the group belongs to readers.
-        """
-        check_str("group", group)
-        return await self._db.read(lambda tx: describe_processor(tx, self._db.peers, group))
-
-    async def pause_processor(self, group: str) -> None:
-        """Pause a processor durably, in all processes: running calls end, no other begins.
-
-        Does nothing if the processor is paused.
-
-        Args:
-            group: its group, "scope/group".
-
-        Raises:
-            NotFound: no such group.
-            NotAProcessorGroup: the group belongs to readers.
-        """
-        check_str("group", group)
-        await self._db.write(lambda tx: pause_processor(tx, group, paused=True), step=Step.PROCESSOR_PAUSE)
-
-    async def resume_processor(self, group: str) -> None:
-        """Undo `pause_processor`.
-
-        Args:
-            group: its group, "scope/group".
-
-        Raises:
-            NotFound: no such group.
-            NotAProcessorGroup: the group belongs to readers.
-        """
-        check_str("group", group)
-        await self._db.write(lambda tx: pause_processor(tx, group, paused=False), step=Step.PROCESSOR_PAUSE)
 
 
 async def begin_system(db: Database, *, host: bool) -> Eventproc:

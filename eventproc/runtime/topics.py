@@ -51,6 +51,7 @@ class TopicSystem(Openable):
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         ttl_ms: int | None = None,
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> Topic: ...
     @overload
@@ -65,6 +66,7 @@ class TopicSystem(Openable):
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         ttl_ms: int | None = None,
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> Topic[P]: ...
     async def create_topic(
@@ -78,6 +80,7 @@ class TopicSystem(Openable):
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         ttl_ms: int | None = None,
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> Topic[Any]:
         """Create a topic and return its handle; returns the existing one if it has the same strategy.
@@ -95,6 +98,8 @@ class TopicSystem(Openable):
             retention: how long events are kept. Default: until they are truncated.
             ttl_ms: how long groups deliver an event after it was appended, in ms. Plain readers deliver every event.
                 None (default): as long as it is kept.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -115,7 +120,9 @@ class TopicSystem(Openable):
             as_retention(retention),
             None if ttl_ms is None else check_ttl(ttl_ms),
         )
-        request = await request_calls.run_request(self._db, CreateStream(name, config), timeout_ms=timeout_ms)
+        request = await request_calls.run_request(
+            self._db, CreateStream(name, config), request_id=request_id, timeout_ms=timeout_ms
+        )
         if isinstance(request.result, int):
             return Topic(self._db, name, request.result, chosen, own)
         return await self.topic(name, payload=payload, codec=codec, partitioner=own)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, Literal, TypeAlias, overload
 
@@ -19,7 +19,14 @@ from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId, as_segment, as_segments, printable
 from eventproc.store.model.limits import TXNS_LISTED_MAX
-from eventproc.store.model.policies import RetentionPolicy, ScalingPolicy, as_retention, as_scaling, as_tags
+from eventproc.store.model.policies import (
+    RetentionPolicy,
+    ScalingPolicy,
+    StreamConfig,
+    as_retention,
+    as_scaling,
+    as_tags,
+)
 from eventproc.store.model.ranges import KeyRange, as_key_ranges
 from eventproc.store.model.transactions import check_lease
 from eventproc.store.transactions import list_finished, list_open
@@ -32,6 +39,7 @@ from eventproc.streams.offload import OffloadResult, offload
 from eventproc.streams.queries import SegmentName as SegmentName
 from eventproc.streams.queries import StreamQueries
 from eventproc.streams.reader import StreamReader
+from eventproc.streams.repeated_calls import derived_request, is_scale, is_update
 from eventproc.streams.request_calls import WAIT_MS, run_request
 from eventproc.streams.stream_cuts import frontier_at, frontier_of_segments
 from eventproc.streams.transaction import LEASE_MS, Transaction
@@ -282,6 +290,7 @@ class Stream(StreamQueries, Generic[T]):
         retention: RetentionPolicy | None = None,
         tags: Iterable[str] | None = None,
         if_version: int | None = None,
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> None:
         """Change the stream's configuration, and scale to the number of segments that it asks for.
@@ -291,6 +300,8 @@ class Stream(StreamQueries, Generic[T]):
             retention: the new retention policy; `RetentionPolicy()` keeps everything. None (default): as now.
             tags: the new tags, instead of all present ones. None (default): as now.
             if_version: the version that the stream must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -313,16 +324,7 @@ class Stream(StreamQueries, Generic[T]):
             changes["retention"] = as_retention(retention)
         if tags is not None:
             changes["tags"] = as_tags(tags)
-        config = attrs.evolve((await self._db.read(self._record)).config, **changes)
-        request = UpdateStream(
-            self.name,
-            self.stream_id,
-            config,
-            keep_segments=scaling is None,
-            fields=tuple(changes),
-            if_version=if_version,
-        )
-        await run_request(self._db, request, timeout_ms=timeout_ms)
+        await self._update(changes, scaling is None, if_version, request_id, timeout_ms)
 
     async def scale(
         self,
@@ -330,6 +332,7 @@ class Stream(StreamQueries, Generic[T]):
         seal: Sequence[SegmentName],
         ranges: Sequence[RangeName],
         if_version: int | None = None,
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> tuple[SegmentId, ...]:
         """Seal active segments and open new ones over exactly their key space; return the new ids.
@@ -338,6 +341,8 @@ class Stream(StreamQueries, Generic[T]):
             seal: the segments to seal, by id or text such as "2.1".
             ranges: key ranges of the new segments, as pairs or text such as "0.25-0.5".
             if_version: the version that the stream must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -349,10 +354,19 @@ class Stream(StreamQueries, Generic[T]):
             InProgress: another scale is running.
             StillPending: the wait ended first; the scale goes on.
         """
-        return await self._scale(as_segments(seal), as_key_ranges(ranges), timeout_ms, if_version)
+        request = ScaleStream(
+            self.name, self.stream_id, as_segments(seal), as_key_ranges(ranges), if_version=if_version
+        )
+        return await self._scale(request, request_id, timeout_ms)
 
     async def split(
-        self, segment: SegmentName, into: int = 2, *, if_version: int | None = None, timeout_ms: int = WAIT_MS
+        self,
+        segment: SegmentName,
+        into: int = 2,
+        *,
+        if_version: int | None = None,
+        request_id: str | None = None,
+        timeout_ms: int = WAIT_MS,
     ) -> tuple[SegmentId, ...]:
         """Split an active segment into equal parts; return their ids.
 
@@ -360,6 +374,8 @@ class Stream(StreamQueries, Generic[T]):
             segment: its id, or text such as "2.1".
             into: number of parts. Default: 2.
             if_version: the version that the stream must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -373,18 +389,24 @@ class Stream(StreamQueries, Generic[T]):
             StillPending: the wait ended first; the split goes on.
         """
         chosen, parts = as_segment(segment), check_int("number of parts", into)
-        epoch = await self._current_epoch(if_version)
-        seal, ranges = split_ranges(epoch, chosen, parts, stream=self.name)
-        return await self._scale(seal, ranges, timeout_ms, if_version)
+        plan = partial(split_ranges, identifier=chosen, into=parts, stream=self.name)
+        request = await self._scaling_of(plan, (chosen,), parts, if_version, request_id)
+        return await self._scale(request, request_id, timeout_ms)
 
     async def merge(
-        self, *segments: SegmentName, if_version: int | None = None, timeout_ms: int = WAIT_MS
+        self,
+        *segments: SegmentName,
+        if_version: int | None = None,
+        request_id: str | None = None,
+        timeout_ms: int = WAIT_MS,
     ) -> SegmentId:
         """Merge neighbouring active segments; return the new id.
 
         Args:
             segments: two or more, by id or text such as "2.1".
             if_version: the version that the stream must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -398,19 +420,26 @@ class Stream(StreamQueries, Generic[T]):
             StillPending: the wait ended first; the merge goes on.
         """
         chosen = as_segments(segments)
-        epoch = await self._current_epoch(if_version)
-        seal, ranges = merge_ranges(epoch, chosen, stream=self.name)
-        (merged,) = await self._scale(seal, ranges, timeout_ms, if_version)
+        plan = partial(merge_ranges, identifiers=chosen, stream=self.name)
+        request = await self._scaling_of(plan, chosen, 1, if_version, request_id)
+        (merged,) = await self._scale(request, request_id, timeout_ms)
         return merged
 
     async def truncate(
-        self, cut: StreamCut, *, if_version: int | None = None, timeout_ms: int = WAIT_MS
+        self,
+        cut: StreamCut,
+        *,
+        if_version: int | None = None,
+        request_id: str | None = None,
+        timeout_ms: int = WAIT_MS,
     ) -> None:
         """Move the head to `cut`: the events before it are gone.
 
         Args:
             cut: a cut of this stream, at or after the head.
             if_version: the version that the stream must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -425,13 +454,17 @@ class Stream(StreamQueries, Generic[T]):
         if cut.stream != self.name:
             raise InvalidCut(stream=self.name, cut=str(cut), reason=f"it is a cut of {cut.stream}")
         request = TruncateStream(self.name, cut.stream_id, dict(cut.offsets), if_version=if_version)
-        await run_request(self._db, request, timeout_ms=timeout_ms)
+        await run_request(self._db, request, request_id=request_id, timeout_ms=timeout_ms)
 
-    async def seal(self, *, if_version: int | None = None, timeout_ms: int = WAIT_MS) -> None:
+    async def seal(
+        self, *, if_version: int | None = None, request_id: str | None = None, timeout_ms: int = WAIT_MS
+    ) -> None:
         """End the stream permanently: no more appends; reading goes on. Does nothing if the stream is sealed.
 
         Args:
             if_version: the version that the stream must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -440,13 +473,17 @@ class Stream(StreamQueries, Generic[T]):
             StillPending: the wait ended first; the seal goes on.
         """
         request = SealStream(self.name, self.stream_id, if_version=if_version)
-        await run_request(self._db, request, timeout_ms=timeout_ms)
+        await run_request(self._db, request, request_id=request_id, timeout_ms=timeout_ms)
 
-    async def delete(self, *, if_version: int | None = None, timeout_ms: int = WAIT_MS) -> None:
+    async def delete(
+        self, *, if_version: int | None = None, request_id: str | None = None, timeout_ms: int = WAIT_MS
+    ) -> None:
         """Delete the sealed stream.
 
         Args:
             if_version: the version that the stream must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -456,7 +493,7 @@ class Stream(StreamQueries, Generic[T]):
             StillPending: the wait ended first; the deletion goes on.
         """
         request = DeleteStream(self.name, self.stream_id, if_version=if_version)
-        await run_request(self._db, request, timeout_ms=timeout_ms)
+        await run_request(self._db, request, request_id=request_id, timeout_ms=timeout_ms)
 
     async def offload(self, *, older_than_ms: int = 0) -> OffloadResult:
         """Move old events out of the database into files, and return how many. They are read as before.
@@ -480,28 +517,63 @@ class Stream(StreamQueries, Generic[T]):
         check_int("age", older_than_ms, least=0, unit="milliseconds")
         return await offload(self._db, self.name, self.stream_id, older_than_ms)
 
-    async def _current_epoch(self, if_version: int | None = None) -> Epoch:
+    async def _update(
+        self,
+        changes: Mapping[str, Any],
+        keep_segments: bool,
+        if_version: int | None,
+        request_id: str | None,
+        timeout_ms: int,
+    ) -> None:
+        """Change fields of the configuration. The others are those of now, or of the first call with the id."""
+
+        def changed(config: StreamConfig) -> UpdateStream:
+            return UpdateStream(
+                self.name,
+                self.stream_id,
+                attrs.evolve(config, **changes),
+                keep_segments=keep_segments,
+                fields=tuple(changes),
+                if_version=if_version,
+            )
+
+        request = await derived_request(
+            self._db,
+            request_id,
+            UpdateStream,
+            self.name,
+            is_update(self.stream_id, changes, keep_segments, if_version),
+            lambda tx: changed(self._record(tx).config),
+        )
+        await run_request(self._db, request, request_id=request_id, timeout_ms=timeout_ms)
+
+    async def _scaling_of(
+        self,
+        plan: Callable[[Epoch], tuple[tuple[SegmentId, ...], tuple[KeyRange, ...]]],
+        seal: Sequence[SegmentId] | None,
+        opens: int,
+        if_version: int | None,
+        request_id: str | None,
+    ) -> ScaleStream:
+        """Return what `plan` makes of the current epoch, or what the first call with the id recorded.
+
+        seal, opens: which segments that seals, None for any, and how many it opens.
+        """
         if if_version is not None:
             if_version = check_int("if_version", if_version, least=1)
 
-        def read(tx: Tx) -> Epoch:
+        def derive(tx: Tx) -> ScaleStream:
             found = get_stream(tx, self.name, stream_id=self.stream_id, if_version=if_version)
-            return current_epoch(tx, found.value)
+            sealed, ranges = plan(current_epoch(tx, found.value))
+            return ScaleStream(self.name, self.stream_id, sealed, ranges, if_version=if_version)
 
-        return await self._db.read(read)
+        is_equal = is_scale(self.stream_id, seal, opens, if_version)
+        return await derived_request(self._db, request_id, ScaleStream, self.name, is_equal, derive)
 
     async def _scale(
-        self,
-        seal: tuple[SegmentId, ...],
-        ranges: tuple[KeyRange, ...],
-        timeout_ms: int,
-        if_version: int | None,
+        self, asked: ScaleStream, request_id: str | None, timeout_ms: int
     ) -> tuple[SegmentId, ...]:
-        request = await run_request(
-            self._db,
-            ScaleStream(self.name, self.stream_id, seal, ranges, if_version=if_version),
-            timeout_ms=timeout_ms,
-        )
+        request = await run_request(self._db, asked, request_id=request_id, timeout_ms=timeout_ms)
         if isinstance(request.result, Epoch):
             return tuple(printable(segment.id) for segment in request.result.opened)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias, overload
 
-import attrs
 from typing_extensions import TypeVar
 
+from eventproc.store.catalog import current_epoch
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int, check_iterable, invalid_argument
 from eventproc.store.model.cuts import StreamCut
@@ -18,12 +19,13 @@ from eventproc.store.model.policies import Partitioning, RetentionPolicy, Scalin
 from eventproc.store.segments import check_ttl
 from eventproc.streams.codec import Codec, PayloadCodec
 from eventproc.streams.partitioners import Partitioner
+from eventproc.streams.repeated_calls import derived_request, is_truncation, request_part_id
 from eventproc.streams.request_calls import WAIT_MS, Patience, run_request
 from eventproc.streams.stream import Stream
 from eventproc.topics.description import PartitionDescription, TopicDescription, describe_topic
 from eventproc.topics.producer import Producer
 from eventproc.topics.truncation import new_heads
-from eventproc.workflows.requests import TruncateStream, UpdateStream
+from eventproc.workflows.requests import TruncateStream
 
 P = TypeVar("P")
 T = TypeVar("T", default=bytes)
@@ -149,14 +151,19 @@ class Topic(Stream[T]):
             InvalidArgument: there is no such partition.
             StreamReplaced: the handle belongs to a deleted topic of this name.
         """
-        router = Router(await self._current_epoch())
+        router = Router(await self._db.read(lambda tx: current_epoch(tx, self._record(tx))))
         numbers = check_iterable("partitions", partitions, "an iterable of numbers is needed")
         return tuple(
             [printable(router.partition(check_int("partition", each), topic=self.name)) for each in numbers]
         )
 
     async def add_partitions(
-        self, count: int, *, if_version: int | None = None, timeout_ms: int = WAIT_MS
+        self,
+        count: int,
+        *,
+        if_version: int | None = None,
+        request_id: str | None = None,
+        timeout_ms: int = WAIT_MS,
     ) -> tuple[int, ...]:
         """Add partitions, and return their numbers. No other partition is touched or waits.
 
@@ -167,6 +174,8 @@ class Topic(Stream[T]):
         Args:
             count: how many, at least 1. A topic has at most 1,023.
             if_version: the version that the topic must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -178,9 +187,10 @@ class Topic(Stream[T]):
             InProgress: partitions are being added.
             StillPending: the wait ended first; the change goes on.
         """
-        check_int("partitions to add", count, least=1)
-        seal, ranges = growth(await self._current_epoch(if_version), count)
-        added = await self._scale(seal, ranges, timeout_ms, if_version)
+        more = check_int("partitions to add", count, least=1)
+        plan = partial(growth, count=more)
+        request = await self._scaling_of(plan, None, more + 1, if_version, request_id)
+        added = await self._scale(request, request_id, timeout_ms)
         return tuple([number_of(each) for each in added[:-1]])  # the last one is the new reserve
 
     async def alter(
@@ -191,6 +201,7 @@ class Topic(Stream[T]):
         retention: RetentionPolicy | None = None,
         ttl_ms: int | None = None,
         if_version: int | None = None,
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> None:
         """Change the number of partitions, the strategy, or how long events are kept and delivered.
@@ -205,6 +216,8 @@ class Topic(Stream[T]):
             ttl_ms: how long groups deliver an event after it was appended, in ms; 0: as long as it is kept. Consumers
                 use a new value within a second, except for events that they have read ahead. None (default): as now.
             if_version: the version that the topic must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -226,16 +239,7 @@ class Topic(Stream[T]):
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if ttl_ms is not None:
             changes["ttl_ms"] = as_ttl(ttl_ms)  # None of 0: no time to live
-        config = attrs.evolve((await self._db.read(self._record)).config, **changes)
-        request = UpdateStream(
-            self.name,
-            self.stream_id,
-            config,
-            keep_segments=partitions is None,
-            fields=tuple(changes),
-            if_version=if_version,
-        )
-        await run_request(self._db, request, timeout_ms=timeout_ms)
+        await self._update(changes, partitions is None, if_version, request_id, timeout_ms)
         if strategy is not None:
             self.partitioner = own
 
@@ -247,6 +251,7 @@ class Topic(Stream[T]):
         before_ms: int | None = None,
         before_number: int | None = None,
         if_version: int | None = None,
+        request_id: str | None = None,
         timeout_ms: int = WAIT_MS,
     ) -> None:
         """Remove the oldest events of all partitions, or of one.
@@ -259,6 +264,8 @@ class Topic(Stream[T]):
             before_ms: remove the events that were appended before this wall time, in ms since 1970.
             before_number: remove the events of `partition` before this event number, which consumers call its offset.
             if_version: the version that the topic must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -278,7 +285,7 @@ class Topic(Stream[T]):
             if partition is not None:
                 reason = "a cut names all partitions; give before_ms or before_number for one"
                 raise InvalidArgument(what="partition", value=str(partition), reason=reason)
-            await super().truncate(cut, if_version=if_version, timeout_ms=timeout_ms)
+            await super().truncate(cut, if_version=if_version, request_id=request_id, timeout_ms=timeout_ms)
             return
         if before_ms is not None:
             check_int("before_ms", before_ms, unit="ms")
@@ -288,20 +295,26 @@ class Topic(Stream[T]):
                 reason = "each partition counts its own events; name the partition"
                 raise InvalidArgument(what="before_number", value=str(before_number), reason=reason)
 
-        def heads(tx: Tx) -> dict[SegmentId, int]:
+        def derive(tx: Tx) -> TruncateStream:
             record = self._record(tx)
-            return new_heads(
+            heads = new_heads(
                 tx, record, partition=partition, before_ms=before_ms, before_number=before_number
             )
+            return TruncateStream(self.name, self.stream_id, heads, if_version=if_version)
 
-        request = TruncateStream(self.name, self.stream_id, await self._db.read(heads), if_version=if_version)
-        await run_request(self._db, request, timeout_ms=timeout_ms)
+        is_equal = is_truncation(self.stream_id, if_version)
+        request = await derived_request(self._db, request_id, TruncateStream, self.name, is_equal, derive)
+        await run_request(self._db, request, request_id=request_id, timeout_ms=timeout_ms)
 
-    async def delete(self, *, if_version: int | None = None, timeout_ms: int = WAIT_MS) -> None:
+    async def delete(
+        self, *, if_version: int | None = None, request_id: str | None = None, timeout_ms: int = WAIT_MS
+    ) -> None:
         """Seal and delete the topic, with all its events. Repeat the call if it failed in between.
 
         Args:
             if_version: the version that the topic must have, as `describe` shows it. None (default): any.
+            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for both outcomes, in ms. Default: 120 s.
 
         Raises:
@@ -310,8 +323,9 @@ class Topic(Stream[T]):
             StillPending: the wait ended first; the deletion goes on, if the topic is sealed.
         """
         patience = Patience.of(self._db, timeout_ms)
-        await self.seal(if_version=if_version, timeout_ms=timeout_ms)
-        await super().delete(timeout_ms=patience.remaining_ms(self._db))
+        sealing_id = None if request_id is None else request_part_id(request_id, "seal")
+        await self.seal(if_version=if_version, request_id=sealing_id, timeout_ms=timeout_ms)
+        await super().delete(request_id=request_id, timeout_ms=patience.remaining_ms(self._db))
 
 
 def _limits(cut: object, before_ms: object, before_number: object) -> tuple[tuple[str, object], ...]:

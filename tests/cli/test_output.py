@@ -25,8 +25,10 @@ from tests.cli.support import GROUP
 from tests.cli.test_transactions import begin
 
 MAILER = "shop/mailer"
-REFUSING: Final = frozenset({"run", "serve", "completion", "help", "ingest worker", "export"})
-"""Commands with one form of output: a server's log, a shell's script, help texts, and JSON lines."""
+REFUSING: Final = frozenset(
+    {"run", "serve", "completion", "help", "ingest worker", "export", "request new-id"}
+)
+"""Commands with one form of output: a server's log, a shell's script, help texts, JSON lines, and an id."""
 
 
 def commands(command: click.Command = root, path: str = "") -> Iterator[tuple[str, click.Command]]:

@@ -76,6 +76,7 @@ NO_TEXT = [5, None, b"s/t", ["s/t"], THING, float("nan"), "\ud800", "s/\udc00"]
 NO_INT = ["x", None, 1.5, True, float("nan"), [1], 2**70, THING]
 NO_WAIT = [*NO_INT, -1]
 NO_SEGMENT = ["x", 1.5, None, b"0.0", -1, 2**70, [0], THING]
+NO_ID = [5, b"", [], THING, ""]
 NO_CUT = ["tail", 5, {0: 0}, [], b"", THING]
 
 CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
@@ -107,7 +108,7 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "requests.submit": (lambda w, x: w.ep.requests.submit(x), ["seal", None, 5, {}, THING, SealStream]),
     "requests.submit, id": (
         lambda w, x: w.ep.requests.submit(SealStream("s/t", 1), request_id=x),
-        [5, b"", [], THING, ""],
+        NO_ID,
     ),
     "requests.submit, within": (
         lambda w, x: w.ep.requests.submit(SealStream("s/t", 1), within_ms=x),
@@ -198,6 +199,10 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
         lambda w, x: w.stream.scale(seal=[0], ranges=x),
         [5, None, "0-1", ["x"], [5], [(0,)], [("0", "1")], [(0.5, 0.5)], [(float("nan"), 1)]],
     ),
+    "split, request id": (lambda w, x: w.stream.split(0, request_id=x), NO_ID),
+    "update, request id": (lambda w, x: w.stream.update(tags=["a"], request_id=x), NO_ID),
+    "seal, request id": (lambda w, x: w.stream.seal(request_id=x), NO_ID),
+    "create_stream, request id": (lambda w, x: w.ep.create_stream("s/u", request_id=x), NO_ID),
     "split": (lambda w, x: w.stream.split(x), NO_SEGMENT),
     "split, into": (lambda w, x: w.stream.split(0, x), NO_INT),
     "merge": (lambda w, x: w.stream.merge(x, x), NO_SEGMENT),
@@ -339,6 +344,7 @@ def test_every_public_method_is_in_the_table() -> None:
         "epochs",
         "flush",
         "head",
+        "requests.new_id",
         "processors",
         "scopes",
         "status",

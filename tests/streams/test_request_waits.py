@@ -85,7 +85,9 @@ def test_both_steps_of_the_deletion_of_a_topic_share_one_deadline() -> None:
             topic = await ep.create_topic("s/t", partitions=1)
             waits = list[int]()
 
-            async def wait_for(db: Database, request: AnyRequest, *, timeout_ms: int) -> None:
+            async def wait_for(
+                db: Database, request: AnyRequest, *, request_id: str | None, timeout_ms: int
+            ) -> None:
                 await anyio.lowlevel.checkpoint()
                 waits.append(timeout_ms)
                 clock.advance(300)

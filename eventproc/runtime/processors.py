@@ -1,0 +1,64 @@
+"""The processors of an open directory, by the names of their groups: shown, paused and resumed."""
+
+from __future__ import annotations
+
+from eventproc.processors import (
+    ProcessorDescription,
+    describe_processor,
+    describe_processors,
+    pause_processor,
+)
+from eventproc.store.database import Database
+from eventproc.store.faults import Step
+from eventproc.store.model.argument_checks import check_str
+
+
+class ProcessorSystem:
+    """The part of `Eventproc` that shows processors and pauses them. `Eventproc.run` runs them."""
+
+    _db: Database
+
+    async def processors(self) -> list[ProcessorDescription]:
+        """Return the processors that ever ran here, by name of their groups, with processes, lag and members."""
+        return await self._db.read(lambda tx: describe_processors(tx, self._db.peers))
+
+    async def processor(self, group: str) -> ProcessorDescription:
+        """Return the description of one processor.
+
+        Args:
+            group: its group, "scope/group".
+
+        Raises:
+            NotFound: no such group.
+            NotAProcessorGroup: the group belongs to readers.
+        """
+        check_str("group", group)
+        return await self._db.read(lambda tx: describe_processor(tx, self._db.peers, group))
+
+    async def pause_processor(self, group: str) -> None:
+        """Pause a processor durably, in all processes: running calls end, no other begins.
+
+        Does nothing if the processor is paused.
+
+        Args:
+            group: its group, "scope/group".
+
+        Raises:
+            NotFound: no such group.
+            NotAProcessorGroup: the group belongs to readers.
+        """
+        check_str("group", group)
+        await self._db.write(lambda tx: pause_processor(tx, group, paused=True), step=Step.PROCESSOR_PAUSE)
+
+    async def resume_processor(self, group: str) -> None:
+        """Undo `pause_processor`.
+
+        Args:
+            group: its group, "scope/group".
+
+        Raises:
+            NotFound: no such group.
+            NotAProcessorGroup: the group belongs to readers.
+        """
+        check_str("group", group)
+        await self._db.write(lambda tx: pause_processor(tx, group, paused=False), step=Step.PROCESSOR_PAUSE)
