@@ -29,6 +29,7 @@ OF_OTHERS: Final[Mapping[str, str]] = {
     "subscribepattern": "streamPattern",
     "maxoffsetspertrigger": "maxEventsPerTrigger",
     "minoffsetspertrigger": "minEventsPerTrigger",
+    "maxrecordsperpartition": "maxEventsPerPartition",
     "startingoffsetsbytimestamp": "startingOffsets",
     "endingoffsetsbytimestamp": "endingOffsets",
     "controller": "path",

@@ -49,11 +49,42 @@ class ChunkPartition(InputPartition):
         return ChunkPartition, (self.slices,)
 
 
-def divide_into_partitions(groups: list[list[FileSlice]], count_min: int, cores: int) -> list[ChunkPartition]:
-    """Return the partitions of a batch: at most `cores`, or about `count_min` if that is more."""
+def divide_into_partitions(
+    groups: list[list[FileSlice]], count_min: int, cores: int, events_max: int | None = None
+) -> list[ChunkPartition]:
+    """Return the partitions of a batch: at most `cores`, or about `count_min` if that is more.
+
+    events_max: the most events of a partition; a larger one is split. None: any number.
+    """
     if count_min > len(groups):
         groups = split_groups(groups, count_min, _boundary_after)
-    return [ChunkPartition(each) for each in pack_into_tasks(groups, max(count_min, cores))]
+    tasks = pack_into_tasks(groups, max(count_min, cores))
+    if events_max is not None:
+        tasks = [part for task in tasks for part in split_task(task, events_max)]
+    return [ChunkPartition(each) for each in tasks]
+
+
+def split_task(task: Sequence[FileSlice], events_max: int) -> list[list[FileSlice]]:
+    """Divide a task into tasks of `events_max` events each, and one with the rest. Cost: a look into its files."""
+    parts: list[list[FileSlice]] = []
+    part: list[FileSlice] = []
+    free = events_max  # events that fit into the part
+    for piece in task:
+        start = piece.start
+        with ChunkReader(piece.path) as reader:
+            for rows in reader.rows(offset=piece.offset, number=0, start=piece.start, end=piece.end):
+                offsets, taken = rows.offsets(), 0
+                while len(offsets) - taken > free:
+                    taken += free
+                    border = int(offsets[taken])
+                    if border > start:
+                        part.append(attrs.evolve(piece, start=start, end=border))
+                    parts.append(part)
+                    part, free, start = [], events_max, border
+                free -= len(offsets) - taken
+        if piece.end > start:
+            part.append(attrs.evolve(piece, start=start))
+    return [*parts, part] if part else parts
 
 
 def pack_into_tasks(groups: Sequence[Sequence[FileSlice]], count_max: int) -> list[list[FileSlice]]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import attrs
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     DataType,
-    MapType,
     StringType,
-    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -24,6 +22,7 @@ from pyspark.sql.types import (
 from eventproc.spark.json_rows import as_json
 from eventproc.spark.sink_options import SinkOptions
 from eventproc.spark.source_options import COLUMNS
+from eventproc.spark.source_rows import HEADER_LIST_TYPE
 from eventproc.store.chunks.chunk_file import SCHEMA, STAMP
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import InvalidArgument
@@ -44,9 +43,7 @@ KAFKA_COLUMNS: Final = (
 )
 """The columns of Kafka's source and sink. A frame with `value` and only these is written as Kafka's sink does."""
 
-_KAFKA_HEADERS: Final = ArrayType(
-    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-)
+_HEADER_TYPES: Final = ("map<string,string>", HEADER_LIST_TYPE.simpleString())
 
 _INTERVAL: Final = re.compile(r"\binterval\b(?!:)")
 """Matches an interval type, also when nested. A word that is followed by a colon is the name of a field."""
@@ -82,11 +79,9 @@ class EventColumns:
         _check(schema, "payload", found.payload, (StringType, BinaryType), "a string or binary")
         _check(schema, "key", found.key, (StringType,), "a string; cast it")
         _check(schema, "event time", found.event_time, (TimestampType, TimestampNTZType), "a timestamp")
-        _check(schema, "headers", found.headers, (MapType,), "a map of strings")
+        _check_header_type(schema, found.headers)
         for each in schema:
             shown = each.dataType.simpleString()
-            if each.name == found.headers and not shown == "map<string,string>":
-                raise invalid_argument(f"column {each.name}", shown, "it must be a map of strings")
             if not as_events and _INTERVAL.search(shown):
                 raise invalid_argument(
                     f"column {each.name}", shown, "JSON has no intervals; cast it to a string"
@@ -109,11 +104,7 @@ class EventColumns:
         headers = "headers" if "headers" in names else None
         _check(schema, "key", key, (StringType, BinaryType), "a string or binary")
         _check(schema, "event time", options.event_time, (TimestampType, TimestampNTZType), "a timestamp")
-        if headers is not None:
-            shown = schema[headers].dataType.simpleString()
-            if shown not in (_KAFKA_HEADERS.simpleString(), "map<string,string>"):
-                reason = f"it must be {_KAFKA_HEADERS.simpleString()} or map<string,string>"
-                raise invalid_argument("column headers", shown, reason)
+        _check_header_type(schema, headers)
         return cls("value", key, options.event_time, headers)
 
     def events(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -155,6 +146,11 @@ def _check(
         raise invalid_argument(f"column {name}", kind.simpleString(), f"it must be {wanted}")
 
 
+def _check_header_type(schema: StructType, name: str | None) -> None:
+    if name is not None and (shown := schema[name].dataType.simpleString()) not in _HEADER_TYPES:
+        raise invalid_argument(f"column {name}", shown, f"it must be {' or '.join(_HEADER_TYPES)}")
+
+
 def _as_text(what: str, column: pa.Array) -> pa.Array:
     try:
         return column.cast(pa.string())
@@ -172,11 +168,20 @@ def _as_map(headers: pa.Array) -> pa.Array:
     for row in headers.to_pylist():
         names = [each["key"] for each in row or ()]
         if len(set(names)) < len(names):
-            raise invalid_argument("column headers", names, "an event has one header of each name")
-        found.append(
-            None if row is None else [(each["key"], (each["value"] or b"").decode()) for each in row]
-        )
+            twice = next(each for each in names if names.count(each) > 1)
+            reason = "it occurs twice, and an event has one header of each name; join or drop its values"
+            raise invalid_argument("header", twice, reason)
+        found.append(None if row is None else [(each["key"], _header_text(each)) for each in row])
     return pa.array(found, pa.map_(pa.string(), pa.string()))
+
+
+def _header_text(header: Mapping[str, Any]) -> str:
+    try:
+        return (header["value"] or b"").decode()
+    except UnicodeDecodeError:
+        raise invalid_argument(
+            "header", header["key"], "its bytes are not UTF-8; encode them, as in base64(value)"
+        ) from None
 
 
 def _check_sizes(payloads: pa.Array) -> None:

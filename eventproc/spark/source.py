@@ -103,7 +103,9 @@ class EventprocReader(DataSourceReader):
             groups = planner.plan(start, end, batch="", glued=False)
             try_to_clean_chunks(directory)
         return list(
-            divide_into_partitions(groups, self._options.partitions_min or 0, self._cores)
+            divide_into_partitions(
+                groups, self._options.partitions_min or 0, self._cores, self._options.partition_events_max
+            )
             or [ChunkPartition(())]
         )
 
@@ -172,7 +174,12 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Plan a batch. A second plan, after a crash, has the same events."""
         groups = self._open().plan(start, end, batch=_text(end), glued=True)
         self._clean()
-        return list(divide_into_partitions(groups, self._options.partitions_min or 0, self._cores))
+        options = self._options
+        return list(
+            divide_into_partitions(
+                groups, options.partitions_min or 0, self._cores, options.partition_events_max
+            )
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the events of a partition."""

@@ -35,6 +35,9 @@ ON_REQUEST: Final = ("event_time", "headers")
 USUAL_COLUMNS: Final = tuple(each for each in COLUMNS if each not in ON_REQUEST)
 """The columns without the option `columns`."""
 
+HEADER_LIST: Final = "array"
+"""What `includeHeaders` is for headers as Kafka's source has them: a list of names and bytes."""
+
 MODES: Final = ("permissive", "dropmalformed", "failfast")
 """What becomes of a malformed payload: nulls where it does not fit, no row, or the end of the query."""
 
@@ -58,7 +61,8 @@ _NAMES: Final = (
     *("path", "stream", "streamPattern", "columns", "includeHeaders", "schema", "mode"),
     *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestampStrategy"),
     *("endingOffsets", "endingTimestamp", "minEventsPerTrigger", "maxTriggerDelay"),
-    *("maxEventsPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "holdMs"),
+    *("maxEventsPerTrigger", "maxBytesPerTrigger", "minPartitions", "maxEventsPerPartition"),
+    *("failOnDataLoss", "holdMs"),
 )
 _CUT: Final = re.compile(r"[0-9]+:[0-9.]+=")
 
@@ -96,6 +100,8 @@ class SourceOptions:
     events_max: int | None = None
     bytes_max: int | None = None
     partitions_min: int | None = None
+    partition_events_max: int | None = None
+    header_list: bool = False
     fail_on_data_loss: bool = True
     hold_ms: int = HOLD_MS
 
@@ -130,6 +136,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         events_max=events_max,
         bytes_max=bytes_max,
         partitions_min=_int_of(given, "minPartitions"),
+        partition_events_max=_int_of(given, "maxEventsPerPartition"),
+        header_list=_headers_of(given) == HEADER_LIST,
         fail_on_data_loss=_one_of(given, "failOnDataLoss", ("true", "false"), "true") == "true",
         hold_ms=_int_of(given, "holdMs") or HOLD_MS,
     )
@@ -190,9 +198,13 @@ def _pattern_of(text: str) -> str:
     return text
 
 
+def _headers_of(given: Mapping[str, str]) -> str:
+    return _one_of(given, "includeHeaders", ("true", "false", HEADER_LIST), "false")
+
+
 def _columns_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the requested columns in the given order, or None for the default ones."""
-    with_headers = _one_of(given, "includeHeaders", ("true", "false"), "false") == "true"
+    with_headers = _headers_of(given) != "false"
     if (text := given.get("columns")) is None:
         return (*USUAL_COLUMNS, "headers") if with_headers else None
     columns = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     LongType,
@@ -45,6 +46,11 @@ TYPES: Final[Mapping[str, DataType]] = {
 
 assert tuple(TYPES) == COLUMNS, "every column has a type"
 
+HEADER_LIST_TYPE: Final = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+"""Headers as in Kafka's source and sink."""
+
 MS_MAX: Final = 2**63 // 1000 - 1
 """Largest time in ms that Spark's microseconds can hold. A larger event time becomes null."""
 
@@ -54,7 +60,9 @@ def schema_of(options: SourceOptions) -> StructType | str:
 
     A schema that was given as DDL is returned as DDL: only Spark can parse it. Raises InvalidArgument.
     """
-    own = StructType([StructField(each, TYPES[each]) for each in _own_columns(options)])
+    own = StructType(
+        [StructField(each, _type_of(each, options.header_list)) for each in _own_columns(options)]
+    )
     if options.schema is None:
         return own
     if options.schema.lstrip().startswith("{"):
@@ -67,6 +75,10 @@ def schema_of(options: SourceOptions) -> StructType | str:
     return ", ".join([options.schema, *(f"`{field.name}` {field.dataType.simpleString()}" for field in own)])
 
 
+def _type_of(column: str, header_list: bool) -> DataType:
+    return HEADER_LIST_TYPE if header_list and column == "headers" else TYPES[column]
+
+
 def _own_columns(options: SourceOptions) -> tuple[str, ...]:
     usual = tuple(each for each in COLUMNS if each not in ON_REQUEST) if options.schema is None else ()
     return usual if options.columns is None else options.columns
@@ -74,11 +86,15 @@ def _own_columns(options: SourceOptions) -> tuple[str, ...]:
 
 @attrs.frozen
 class RowLayout:
-    """The columns of a DataFrame: `fields`, of the payload's JSON, then the format's own `columns`."""
+    """The columns of a DataFrame: `fields`, of the payload's JSON, then the format's own `columns`.
+
+    header_list: whether headers are a list of names and bytes instead of a map.
+    """
 
     fields: StructType
     columns: tuple[str, ...]
     mode: str = "permissive"
+    header_list: bool = False
 
     @classmethod
     def of(cls, options: SourceOptions, schema: StructType) -> RowLayout:
@@ -92,9 +108,9 @@ class RowLayout:
                 reason = "it is also a field of the schema; remove it from columns"
                 raise invalid_argument("option columns", twice[0], reason)
             fields = StructType(schema.fields[: len(names) - len(columns)])
-            return cls(fields, columns, options.mode)
+            return cls(fields, columns, options.mode, options.header_list)
         if schema == schema_of(options):
-            return cls(StructType(), columns, options.mode)
+            return cls(StructType(), columns, options.mode, options.header_list)
         if all(name in COLUMNS for name in names):
             reason = "select columns with the option columns; .schema(...) describes JSON payloads"
             raise invalid_argument("schema", schema.simpleString(), reason)
@@ -105,14 +121,17 @@ class RowLayout:
 
     def schema(self) -> StructType:
         """Return the schema of the DataFrame."""
-        return StructType([*self.fields, *(StructField(each, TYPES[each]) for each in self.columns)])
+        own = [StructField(each, _type_of(each, self.header_list)) for each in self.columns]
+        return StructType([*self.fields, *own])
 
 
 def read_partition(layout: RowLayout, partition: ChunkPartition) -> Iterator[pa.RecordBatch]:
     """Yield the events of the partition, in order. Raises OSError if a file is gone because its hold has ended."""
     schema = to_arrow_schema(layout.schema(), timezone="UTC")
     fields = pa.schema(list(schema)[: len(layout.fields)])
-    makers = [_MAKERS[each] for each in layout.columns]
+    makers = [
+        _header_list if layout.header_list and each == "headers" else _MAKERS[each] for each in layout.columns
+    ]
     for piece in partition.slices:
         with _opened(piece) as reader:
             parts = reader.rows(offset=piece.offset, number=piece.number, start=piece.start, end=piece.end)
@@ -143,6 +162,17 @@ def _stamps(column: pa.Array) -> pa.Array:
     ms = pc.call_function("if_else", [fits, ms, pa.scalar(None, pa.int64())])
     us = pc.call_function("multiply", [ms, pa.scalar(1000)])
     return us.cast(pa.timestamp("us", tz="UTC"))
+
+
+def _header_list(_: FileSlice, rows: ChunkRows) -> pa.Array:
+    column = rows.batch.column("headers")
+    offsets = column.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    names, values = (each.slice(first, last - first) for each in (column.keys, column.items))
+    kind = to_arrow_schema(StructType([StructField("headers", HEADER_LIST_TYPE)]))[0].type
+    pairs = pa.StructArray.from_arrays([names, values.cast(pa.binary())], fields=list(kind.value_type))
+    moved = pc.call_function("subtract", [offsets, pa.scalar(first, pa.int32())])
+    return pa.ListArray.from_arrays(moved, pairs, type=kind, mask=column.is_null())
 
 
 def _repeat(value: object, kind: pa.DataType, rows: ChunkRows) -> pa.Array:

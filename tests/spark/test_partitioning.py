@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.spark.partitioning import FileSlice, pack_into_tasks, split_groups
+from eventproc.spark.partitioning import FileSlice, divide_into_partitions, pack_into_tasks, split_groups
+from eventproc.store.model.limits import FRAME_BYTES
+
+PAYLOADS = pa.schema([("payload", pa.binary())])
 
 GROUPS = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=3), max_size=8)
 
@@ -51,3 +56,21 @@ def test_split_makes_enough_groups_at_event_borders(sizes: list[list[int]], coun
     assert cut == [(each.segment, at) for group in groups for each in group for at in range(0, each.end, 10)]
     assert all(each.start < each.end for part in parts for each in part)
     assert len(parts) >= min(count, len(groups)) and (events == 0 or len(parts) >= min(count, events) / 2)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=4), st.integers(1, 25))
+def test_partition_has_at_most_the_given_events(counts: list[int], most: int) -> None:
+    with TemporaryDirectory() as folder:
+        task = []
+        for segment, count in enumerate(counts):
+            path = Path(folder) / str(segment)
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, PAYLOADS) as writer:
+                for first in range(0, count, 7):  # record batches of seven events
+                    part = [b"." * (10 - FRAME_BYTES)] * min(7, count - first)
+                    writer.write_batch(pa.record_batch([pa.array(part, pa.binary())], schema=PAYLOADS))
+            task.append(FileSlice(path, "s/t", segment, 0, 0, 0, 10 * count))
+        parts = [list(each.slices) for each in divide_into_partitions([task], 0, 1, most)]
+    sizes = [sum(each.size_bytes for each in part) // 10 for part in parts]
+    assert sizes[:-1] == [most] * (len(sizes) - 1) and 0 < sizes[-1] <= most
+    cut = [(each.segment, at) for part in parts for each in part for at in range(each.start, each.end, 10)]
+    assert cut == [(segment, 10 * at) for segment, count in enumerate(counts) for at in range(count)]

@@ -69,6 +69,22 @@ def test_columns_of_kafka_are_understood() -> None:
         events_of(pa.record_batch({"key": pa.array([b"\xff"]), "value": ["x"]}))
 
 
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        ([("a", b"1"), ("b", b"2"), ("a", b"3")], "'a'.*occurs twice"),
+        ([("a", b"\xff")], "'a'.*not UTF-8"),
+    ],
+)
+def test_headers_in_a_list_that_an_event_cannot_have_are_refused(
+    pairs: list[tuple[str, bytes]], said: str
+) -> None:
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    given = [[{"key": name, "value": value} for name, value in pairs]]
+    with pytest.raises(InvalidArgument, match=said):
+        events_of(pa.record_batch({"payload": ["x"], "headers": pa.array(given, headers)}))
+
+
 def test_value_that_is_no_payload_is_refused_unless_a_key_is_named() -> None:
     rows = pa.record_batch({"key": ["k"], "value": [1.5]})
     with pytest.raises(InvalidArgument, match=r'option\("key", "key"\)'):
@@ -152,7 +168,7 @@ def test_row_that_cannot_be_an_event_is_refused(column: str, values: list[object
         (
             {"payload": ["x"], "headers": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))},
             {},
-            "map of strings",
+            "map<string,string>",
         ),
         (
             {"took": [[timedelta(seconds=1)]], "interval": [{"interval": 1}]},

@@ -23,7 +23,7 @@ def stream(ep: BlockingEventproc) -> BlockingStream:
 
 def batch(spark: SparkSession, path: Path, **options: str) -> DataFrame:
     named = {"stream": STREAM} if "streamPattern" not in options else {}
-    return spark.read.format("eventproc").options(**named, **options).load(str(path))
+    return spark.read.format("eventproc").options(**{**named, **options}).load(str(path))
 
 
 def start(
@@ -109,6 +109,34 @@ def test_min_partitions_splits_segments(spark: SparkSession, stream: BlockingStr
     rows = found.collect()
     assert sorted(payloads(rows)) == numbered(range(1000))
     assert in_order(rows)
+
+
+def test_topic_is_read_by_partition_with_headers_as_kafka_has_them(
+    spark: SparkSession, ep: BlockingEventproc, path: Path
+) -> None:
+    topic = ep.create_topic("s/topic", partitions=3)
+    with topic.producer() as producer:
+        for each in range(100):
+            headers = {"n": f"{each}", "é": ""} if each % 2 else None
+            producer.post(b"%06d" % each, key=f"k{each % 30}", headers=headers)
+    topic.add_partitions(1)
+    asked = {"stream": "s/topic", "includeHeaders": "array", "maxEventsPerPartition": "30"}
+    found = batch(spark, path, **asked)
+    sizes = [len(rows) for rows in found.rdd.glom().collect()]
+    rows = found.collect()
+    assert max(sizes) == 30 and sum(sizes) == 100
+    assert {row.segment for row in rows} == set(range(3)) and in_order(rows)
+    assert [row.headers for row in rows if not int(row.payload) % 2] == [None] * 50
+    lists = {int(row.payload): row.headers for row in rows if row.headers is not None}
+    assert lists == {n: [Row(key="n", value=b"%d" % n), Row(key="é", value=b"")] for n in range(1, 100, 2)}
+    ep.create_stream(STREAM)
+    found.select("payload", "headers").write.format("eventproc").mode("append").options(
+        path=str(path), stream=STREAM
+    ).save()
+    copied = batch(spark, path, columns="payload,headers").collect()
+    assert {int(row.payload): row.headers for row in copied if row.headers} == {
+        n: {"n": f"{n}", "é": ""} for n in lists
+    }
 
 
 def test_empty_stream_is_an_empty_data_frame(spark: SparkSession, stream: BlockingStream, path: Path) -> None:
