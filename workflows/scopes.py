@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import attrs
 
-from eventproc.store.catalog import SCOPE, Scope, get_scope, get_stream, stream_names, verify_active
+from eventproc.store.catalog import SCOPE, SCOPES, Scope, get_scope, get_stream, stream_names, verify_active
 from eventproc.store.database import Tx
 from eventproc.store.groups import delete_group, delete_share_group, group_names, share_names
 from eventproc.store.model.errors import ScopeNotEmpty
@@ -32,6 +32,7 @@ def create_scope(tx: Tx, name: str) -> Scope:
     if (found := find(tx, SCOPE, name)) is not None:
         verify_active(found.value, "create")
         return found.value
+    tx.wake(SCOPES)
     return create(tx, SCOPE, name, Scope(name=name, created_ms=tx.now_ms)).value
 
 
@@ -46,6 +47,7 @@ def delete_empty_scope(tx: Tx, name: str) -> None:
     verify_empty(tx, name)
     delete_tables_of_scope(tx, name)
     delete(tx, SCOPE, found)
+    tx.wake(SCOPES)
 
 
 def verify_empty(tx: Tx, name: str) -> None:
@@ -82,6 +84,7 @@ def apply(tx: Tx, request: DeleteScope, request_id: str) -> bool:
     if not (names := stream_names(tx, request.scope, limit=1)):
         delete_tables_of_scope(tx, request.scope)
         delete(tx, SCOPE, scope)
+        tx.wake(SCOPES)
         return True
     stream = get_stream(tx, names[0]).value
     if not seal_stream.apply(tx, SealStream(stream.name, stream.stream_id), request_id):

@@ -22,9 +22,9 @@ from mmh3 import hash64
 from eventproc.cluster.background_steps import STOPPED, repeat_step
 from eventproc.cluster.buckets import share_names
 from eventproc.processors.retry import RETRY_MS_MAX
-from eventproc.store.database import Database, Subscription, Tx, Watch
+from eventproc.store.database import Database, SharedSlot, Subscription, Tx, Watch
 from eventproc.store.faults import Step
-from eventproc.store.model.errors import Retryable
+from eventproc.store.model.errors import NotSupported, Retryable
 from eventproc.store.ownership import Owner, find_owner
 from eventproc.store.records import RecordKind, create, find, replace
 from eventproc.store.tasks import BackgroundTasks
@@ -88,6 +88,15 @@ SERVERS: Final = RecordKind(name="servers", value=ContainerServers)
 ALL: Final = "all"
 
 NOBODY: Final = ContainerServers()
+
+
+class _Serving:
+    """Whether an opening of the directory serves."""
+
+    is_serving = False
+
+
+SERVING: Final = SharedSlot(_Serving)
 
 
 def container_of(stream: str, segment: int) -> int | None:
@@ -255,7 +264,29 @@ def watch_containers() -> Watch:
 async def serving_containers(
     db: Database, segment_store: Address, controller: Address
 ) -> AsyncIterator[SegmentContainers]:
-    """Own a share of the containers while the block runs; yield them. At its end the others take this share over."""
+    """Own a share of the containers while the block runs; yield them. At its end the others take this share over.
+
+    Raises NotSupported if this opening of the directory serves already: containers are owned by openings, so that the
+    segments of one server would seem to be at the other one.
+    """
+    serving = db.shared[SERVING]
+    if serving.is_serving:
+        raise NotSupported(
+            what="a second server in one opening of the directory",
+            remedy="open the directory once more for that server",
+        )
+    serving.is_serving = True
+    try:
+        async with _sharing_containers(db, segment_store, controller) as containers:
+            yield containers
+    finally:
+        serving.is_serving = False
+
+
+@asynccontextmanager
+async def _sharing_containers(
+    db: Database, segment_store: Address, controller: Address
+) -> AsyncIterator[SegmentContainers]:
     server = ContainerServer(db.instance_id, segment_store, controller)
     containers = SegmentContainers(db, server)
     is_alive = db.peers.is_alive

@@ -147,7 +147,8 @@ async def serve_endpoints(
     When the block ends, running calls of the controller and of REST may finish, for 5 s at most. Then all connections
     are closed; clients continue at another server, or at this one when it is back.
     Raises InvalidArgument for a host that other machines reach without users or certificates, StoreUnusable if there
-    are users and others of this machine can read the directory, and OSError if a port is in use.
+    are users and others of this machine can read the directory, NotSupported if this opening of the directory serves
+    already, and OSError if a port is in use.
     """
     host, has_tls = addresses.host, certificates is not None
     advertised = addresses.advertised_host(has_tls=has_tls)
@@ -209,6 +210,7 @@ async def _rest(
     def gauges() -> list[Gauge]:
         return [
             Gauge("connections", "Connections of the segment store.", store.connections),
+            Gauge("strangers", "Connections of the segment store without a valid token.", store.strangers),
             Gauge("connection_bytes", "Bytes of frames that connections hold.", store.held_bytes),
             Gauge(
                 "containers", "Containers of segments that this process owns.", store.containers.owned_count

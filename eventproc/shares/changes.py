@@ -21,6 +21,7 @@ from eventproc.store.catalog.cuts import head_cut, tail_cut, time_cut
 from eventproc.store.database import Tx
 from eventproc.store.groups import (
     SHARE,
+    SHARES,
     SegmentKey,
     ShareOptions,
     ShareRecord,
@@ -78,6 +79,7 @@ def ensure_share_group(
     create(tx, SHARE, name, record)
     start_share_group(tx, name, {stream.stream_id: held for stream, held in starts})
     tx.wake(share_topic(name))
+    tx.wake(SHARES)
     return True
 
 

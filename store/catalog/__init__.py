@@ -11,6 +11,7 @@ from eventproc.store.catalog.lag import (
     unfinished_segments,
 )
 from eventproc.store.catalog.queries import (
+    SCOPES,
     count_streams,
     current_epoch,
     current_router,
@@ -22,10 +23,12 @@ from eventproc.store.catalog.queries import (
     head_offsets,
     list_scopes,
     list_streams,
+    scope_names,
     stream_names,
     streams_with_policies,
     tail_offsets,
     verify_active,
+    watch_scopes,
 )
 from eventproc.store.catalog.routes import ROUTES, KeyRoutes, RouteCache, forget_routes
 from eventproc.store.catalog.sizes import StreamSize, readable_size, size_before, size_between
@@ -51,6 +54,7 @@ __all__ = [
     "REQUEST_STREAM",
     "ROUTES",
     "SCOPE",
+    "SCOPES",
     "STREAM",
     "SYSTEM_EPOCH",
     "SYSTEM_MIGRATIONS",
@@ -85,6 +89,7 @@ __all__ = [
     "note_change",
     "post_event",
     "readable_size",
+    "scope_names",
     "size_before",
     "size_between",
     "stream_names",
@@ -95,4 +100,5 @@ __all__ = [
     "unfinished_segments",
     "verify_active",
     "watch_catalog",
+    "watch_scopes",
 ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Final
 
 from eventproc.store.catalog.stored_history import StoredHistory
 from eventproc.store.catalog.stream_records import SCOPE, STREAM, Scope, StreamRecord
 from eventproc.store.catalog.tags import tagged_streams
-from eventproc.store.database import Tx
+from eventproc.store.database import Tx, Watch
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import (
     CorruptRecord,
@@ -81,7 +82,27 @@ def get_writable_stream(tx: Tx, name: str, *, stream_id: int | None = None) -> V
 
 def list_scopes(tx: Tx) -> list[Scope]:
     """Return all scopes except the system's, sorted by name."""
-    return [get(tx, SCOPE, key).value for key in keys(tx, SCOPE) if not key.startswith("_")]
+    return [get(tx, SCOPE, key).value for key in scope_names(tx)]
+
+
+def scope_names(tx: Tx) -> list[str]:
+    """Return the names of all scopes except the system's, sorted."""
+    return [key for key in keys(tx, SCOPE) if not key.startswith("_")]
+
+
+def _probe_scopes(tx: Tx) -> Hashable:
+    return tuple(scope_names(tx))
+
+
+SCOPES: Final = ("scopes",)
+"""Topic to wake when a scope was created or deleted."""
+
+_WATCH_SCOPES: Final = Watch(SCOPES, _probe_scopes)
+
+
+def watch_scopes() -> Watch:
+    """Return the subscription to scopes that come and go. Each wake-up costs one read of their names."""
+    return _WATCH_SCOPES
 
 
 def stream_names(tx: Tx, scope: str, *, limit: int = -1) -> list[str]:

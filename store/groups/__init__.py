@@ -55,6 +55,7 @@ from eventproc.store.groups.share_groups import (
     LOCK_MS,
     SHARE,
     SHARE_POLL_EVENTS,
+    SHARES,
     ShareOptions,
     ShareRecord,
     ShareStream,
@@ -70,6 +71,7 @@ from eventproc.store.groups.share_groups import (
     share_topic,
     start_share_group,
     watch_share,
+    watch_shares,
     write_deliveries,
 )
 
@@ -81,6 +83,7 @@ __all__ = [
     "LOCK_MS",
     "RELEASED",
     "SHARE",
+    "SHARES",
     "SHARE_POLL_EVENTS",
     "AddedStart",
     "DeletedPolicy",
@@ -130,6 +133,7 @@ __all__ = [
     "watch_groups",
     "watch_progress",
     "watch_share",
+    "watch_shares",
     "write_deliveries",
     "write_owner",
     "write_segment",

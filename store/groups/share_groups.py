@@ -7,7 +7,7 @@ stream to one. Source: docs/design/share-groups.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
 import attrs
@@ -126,6 +126,21 @@ def watch_share(group: str) -> Watch:
 def share_names(tx: Tx, scope: str | None = None) -> list[str]:
     """Return the names of the share groups of a scope, or of all scopes, sorted."""
     return keys(tx, SHARE, prefix="" if scope is None else f"{scope}/")
+
+
+def _probe_names(tx: Tx) -> Hashable:
+    return tuple(share_names(tx))
+
+
+SHARES: Final = ("shares",)
+"""Topic to wake when a share group was created or deleted."""
+
+_WATCH_SHARES: Final = Watch(SHARES, _probe_names)
+
+
+def watch_shares() -> Watch:
+    """Return the subscription to share groups that come and go. Each wake-up costs one read of their names."""
+    return _WATCH_SHARES
 
 
 def next_generation(tx: Tx) -> int:
@@ -284,3 +299,4 @@ def delete_share_group(tx: Tx, name: str) -> None:
         tx.execute(f"DELETE FROM {table} WHERE group_name = ?", (name,))
     raise_last_generation(tx, found.value.generation)
     tx.wake(share_topic(name))
+    tx.wake(SHARES)

@@ -140,6 +140,23 @@ async def test_groups_that_come_and_go_are_reported(ep: Eventproc) -> None:
         assert (await found.next()).shown == ("group", "s/g", "deleted")
 
 
+async def test_scopes_and_share_groups_that_come_and_go_are_reported(ep: Eventproc) -> None:
+    await ep.create_stream("s/t")
+    async with serving(ep) as answers, watching(answers) as found:
+        share = await ep.create_share_group("s/q", ["s/t"])
+        assert (await found.next()).shown == ("share", "s/q", "created")
+        await share.delete()
+        assert (await found.next()).shown == ("share", "s/q", "deleted")
+        await ep.create_scope("new")
+        assert (await found.next()).shown == ("scope", "new", "created")
+        await ep.delete_scope("new")
+        assert (await found.next()).shown == ("scope", "new", "deleted")
+        await ep.create_scope("new")
+        await ep.delete_scope("new", recursive=True)
+        *_, last = await found.until("scope", "new", "deleted")
+        assert last.id is None
+
+
 async def test_a_refused_request_is_reported_with_its_reason(ep: Eventproc) -> None:
     await ep.create_stream("s/t")
     async with serving(ep) as answers, watching(answers) as found:
@@ -267,10 +284,13 @@ async def test_changes_by_other_instances_and_the_instances_are_reported(tmp_pat
             added = await found.next()
             assert (added.name, added.data["change"]) == ("instance", "added")
             await other.create_scope("s")
+            await found.until("scope", "s", "created")
             await other.create_stream("s/t")
             await found.until("request", "create", "s/t", "done")
             await other.create_reader_group("s/g", ["s/t"])
             await found.until("group", "s/g", "created")
+            await other.create_share_group("s/q", ["s/t"])
+            await found.until("share", "s/q", "created")
         removed = await found.next()
         assert (removed.data["id"], removed.data["change"]) == (added.data["id"], "removed")
 

@@ -19,6 +19,7 @@ import trustme
 from anyio import to_thread
 
 import eventproc
+from eventproc.cluster.segment_containers import container_of, read_containers
 from eventproc.runtime import Eventproc
 from eventproc.server.access import authority
 from eventproc.server.access.delegation import CLOCK_SKEW_MS
@@ -32,7 +33,7 @@ from eventproc.testing.crash import PATIENCE_S, environment
 from tests.groups.support import eventually
 from tests.server.access_support import READ, UPDATE, add_user
 from tests.server.support import ClientProcess, ServerProcess, run_client
-from tests.server.test_client import in_order, payloads
+from tests.server.test_client import in_order, payloads, wait_written
 
 pytestmark = pytest.mark.subprocess
 
@@ -162,6 +163,37 @@ async def test_rest_under_tls_has_the_same_users(server: ServerProcess, site: Si
             assert (refused.status_code, refused.headers["content-type"]) == (403, "application/problem+json")
             assert "READ_UPDATE" in refused.json()["detail"]
         assert (await http.get("/v1/health/readiness")).status_code == 200
+
+
+async def test_nothing_is_lost_or_doubled_when_one_of_two_servers_is_killed_under_tls_with_tokens(
+    server: ServerProcess, site: Site, ep: Eventproc
+) -> None:
+    """A writer and a reader know the controller of the first server; half of the segments are at the second one."""
+    stream = await ep.create_stream("s/two", scaling=eventproc.ScalingPolicy.fixed(4))
+    settings = site.settings("app")
+    with (
+        ClientProcess(server.port, "write", "two", 1500, 14, 20, settings=settings) as writer,
+        ClientProcess(server.port, "read", "two", "two-readers", 1500, settings=settings) as reader,
+    ):
+        assert writer.hear() == "half"
+        second = ServerProcess(site.directory, *site.options)
+        assert await stores_of(ep, "s/two", 4) == {server.ports[1], second.ports[1]}
+        writer.go_on()
+        await wait_written(stream, 1000)
+        assert second.end(signal.SIGKILL) == -signal.SIGKILL
+        assert writer.hear() == "written"
+        assert sorted(reader.hear()) == sorted(f"k{number % 14}:{number}" for number in range(1500))
+    assert in_order(await payloads(ep, "s/two"), 1500, 14)
+    assert await stores_of(ep, "s/two", 4) == {server.ports[1]}
+
+
+async def stores_of(ep: Eventproc, stream: str, segments: int) -> set[int]:
+    """Return the ports of the segment stores that own the segments of a stream."""
+    found = await ep.db.read(read_containers)
+    ports = {each.instance: each.segment_store[1] for each in found.servers}
+    containers = [container_of(stream, number) for number in range(segments)]
+    owners = [found.owners[each] for each in containers if each is not None]
+    return {ports[each.instance] for each in owners if each is not None}
 
 
 @pytest.mark.acceptance("G4")

@@ -17,7 +17,7 @@ import eventproc
 from eventproc.cluster.segment_containers import ContainerServer, SegmentContainers
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import TRUSTED, Authority
-from eventproc.server.controller import catalog_calls
+from eventproc.server.controller import catalog_calls, segment_queries
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.conversions import (
     config_message,
@@ -325,6 +325,21 @@ async def test_segments_between_two_cuts_are_those_of_both_and_all_in_between() 
             await between({int(merged): 0}, {0: 0})
         with pytest.raises(InvalidCut):
             await between({int(low): 0}, {})
+
+
+async def test_more_segments_between_two_cuts_than_fit_a_reply_are_refused_and_not_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segment_queries, "SEGMENTS_MAX", 3)
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        ask = pb.StreamCutRange(streamInfo=STREAM)
+        await stream.split(0)
+        assert len((await call(ep, "getSegmentsBetween")(ask)).segments) == 3
+        await stream.split((await stream.segments())[0].id)
+        with pytest.raises(InvalidArgument, match="ask for parts"):
+            await call(ep, "getSegmentsBetween")(ask)
 
 
 async def test_an_update_of_a_client_leaves_what_another_one_changed_meanwhile(

@@ -26,7 +26,7 @@ from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.service import Controller
 from eventproc.server.wire import commands as c
 from eventproc.server.wire.greeting import GREETING_WAIT_S
-from eventproc.store.model.errors import OwnerFenced
+from eventproc.store.model.errors import NotSupported, OwnerFenced
 from eventproc.testing import Fault, FaultPlan, SimulatedInstance, SimulatedWorld, VirtualRuntime
 from eventproc.testing.virtual_runtime import BACKENDS
 from tests.server.wire_peer import block, connected
@@ -237,6 +237,18 @@ def test_a_read_that_ends_late_does_not_bring_former_owners_back(runtime: Virtua
             assert serving.owned(first) == set(range(CONTAINER_COUNT))
 
     runtime.run(main)
+
+
+async def test_an_opening_that_serves_refuses_a_second_server_and_serves_again_after_the_first_one() -> None:
+    async with eventproc.open_memory() as ep:
+        for _ in range(2):
+            async with serving_containers(ep.db, ("127.0.0.1", 1), ("127.0.0.1", 1)) as first:
+                with pytest.raises(NotSupported, match="once more"):
+                    async with serving_containers(ep.db, ("127.0.0.1", 2), ("127.0.0.1", 2)):
+                        pass
+                assert first.owned_count == CONTAINER_COUNT
+                (server,) = (await ep.db.read(read_containers)).servers
+                assert server.segment_store[1] == 1
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

@@ -18,6 +18,7 @@ from eventproc.server.wire.channel import Channel, MemoryBudget
 from eventproc.server.wire.codec import FRAME_HEAD, MESSAGES, Message
 from eventproc.server.wire.connection import WireConnection
 from eventproc.server.wire.listener import FRAMES_BYTES_MAX
+from eventproc.store.database import Database
 from eventproc.store.tasks import first_leaf
 
 M = TypeVar("M", bound=Message)
@@ -25,6 +26,9 @@ M = TypeVar("M", bound=Message)
 WRITER = bytes(range(16))
 PATIENCE_S = 1_000
 """Virtual seconds: a test whose message never comes fails instead of waiting without end."""
+
+_OWNED: dict[Database, SegmentContainers] = {}
+"""What the server of an open database owns, while a peer is connected that did not bring its own."""
 
 
 def framed(*payloads: bytes) -> bytes:
@@ -87,7 +91,8 @@ async def connected(
 ) -> AsyncIterator[WirePeer]:
     """Yield a peer that has said hello to a connection of its own.
 
-    containers: what the server knows of them; None: it owns all. authority: None: it asks for no tokens.
+    containers: what the server knows of them; None: it owns all, or knows those of a peer around this one. authority:
+    None: it asks for no tokens.
     """
     to_server, from_peer = anyio.create_memory_object_stream[bytes](100)
     to_peer, from_server = anyio.create_memory_object_stream[bytes](0)
@@ -105,9 +110,10 @@ async def connected(
                 peer.has_ended.set()
 
     async with AsyncExitStack() as stack:
-        if containers is None:
+        if containers is None and (containers := _OWNED.get(ep.db)) is None:
             owning = serving_containers(ep.db, ("127.0.0.1", 1), ("127.0.0.1", 2))
-            containers = await stack.enter_async_context(owning)
+            containers = _OWNED[ep.db] = await stack.enter_async_context(owning)
+            stack.callback(_OWNED.pop, ep.db)
         with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as tasks, peer.stream:
                 tasks.start_soon(serve, containers)

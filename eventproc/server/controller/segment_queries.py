@@ -16,6 +16,7 @@ from eventproc.server.writable_streams import verify_writable
 from eventproc.store.catalog import StoredHistory, current_epoch, get_stream
 from eventproc.store.catalog.cuts import head_cut, time_cut
 from eventproc.store.database import Database, Tx
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.cuts import StreamCut, segments_between, verify_cut
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import InvalidCut
@@ -24,7 +25,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.states import StreamState
 
 SEGMENTS_MAX: Final = 10_000
-"""Segments between two cuts, the oldest ones first. Higher: longer reads, and replies of more than 1 MB."""
+"""Segments between two cuts; more are refused. Higher: longer reads, and replies of more than 1 MB."""
 
 
 class SegmentQueries:
@@ -95,7 +96,8 @@ class SegmentQueries:
     async def between(self, request: pb.StreamCutRange) -> pb.StreamCutRangeResponse:
         """Return the segments in either of two cuts or between them; an empty cut is the head or the tail.
 
-        Raises InvalidCut, and InvalidArgument if the second cut is before the first.
+        Raises InvalidCut, and InvalidArgument if the second cut is before the first, or more than SEGMENTS_MAX segments
+        lie between them: a reader must not take a part for all.
         """
         name = name_of(request.streamInfo)
 
@@ -109,9 +111,12 @@ class SegmentQueries:
             for cut in (start, end):
                 if cut is not None:
                     verify_cut(cut, history)
-            return segments_between(history, start, end, limit=SEGMENTS_MAX)
+            return segments_between(history, start, end, limit=SEGMENTS_MAX + 1)
 
         found = await self.db.read(look)
+        if len(found) > SEGMENTS_MAX:
+            reason = f"more than {SEGMENTS_MAX:,} segments lie between the cuts; ask for parts, with cuts in between"
+            raise invalid_argument("cuts", name, reason)
         info = info_of(name)
         return pb.StreamCutRangeResponse(
             segments=[pb.SegmentId(streamInfo=info, segmentId=int(each)) for each in found]

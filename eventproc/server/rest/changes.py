@@ -1,8 +1,8 @@
 """What changes in the directory, for callers that watch it: one source per process, and a bounded queue per caller.
 
 Requests are followed in the internal stream that holds them, so that a position in it is a place to resume at. A
-request is reported when it is found there, and again with its outcome. Groups and instances have no such positions:
-they are compared with what was seen before.
+request is reported when it is found there, and again with its outcome. Scopes, groups and instances have no such
+positions: they are compared with what was seen before.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from eventproc.server.rest.json_values import to_plain
 from eventproc.server.rest.operator_calls import RequestReport
 from eventproc.server.rest.problems import HttpProblem
 from eventproc.store.access.permissions import EVERYTHING, Permission
-from eventproc.store.catalog import REQUEST_STREAM, SYSTEM_EPOCH
+from eventproc.store.catalog import REQUEST_STREAM, SYSTEM_EPOCH, scope_names, watch_scopes
 from eventproc.store.database import Tx, Watch
-from eventproc.store.groups import group_names, watch_groups
+from eventproc.store.groups import group_names, share_names, watch_groups, watch_shares
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import EventprocError, Retryable
 from eventproc.store.model.ids import SegmentId
@@ -60,13 +60,16 @@ SERVER_ENDS: Final = "the server ends; continue at another one from the last id"
 Position: TypeAlias = Mapping[SegmentId, int]
 """An offset in each segment of the stream of requests. Everything before it was reported with its outcome."""
 
+Names: TypeAlias = Mapping[str, frozenset[str]]
+"""The names of what exists, by the name of the event that reports a change of it."""
+
 _POSITION: Final = re.compile(r"(\d{1,18})-(\d{1,18})", re.ASCII)
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 @attrs.frozen
-class GroupChange:
-    """A reader group that was created or deleted."""
+class NameChange:
+    """A scope, a reader group or a share group that was created or deleted."""
 
     name: str
     change: Literal["created", "deleted"]
@@ -260,7 +263,7 @@ class ChangeFeed:
         self._following = anyio.Event()
         self._ending = ""
         self._missed = ""  # why changes were missed; its watchers are not notified of that yet
-        self._groups: frozenset[str] = frozenset()
+        self._names: Names = {}
         self._instances: dict[str, int | None] = {}
 
     @property
@@ -311,9 +314,15 @@ class ChangeFeed:
         """Report changes until nobody watches."""
         db = self._ep.db
         self._instances = self._live()
-        watches = [watch_stream(REQUEST_STREAM.stream_id), WATCH_OUTCOMES, watch_groups()]
+        watches = [
+            watch_stream(REQUEST_STREAM.stream_id),
+            WATCH_OUTCOMES,
+            watch_groups(),
+            watch_shares(),
+            watch_scopes(),
+        ]
         with db.subscribe(watches) as changes:
-            followed, self._groups = await db.read(_begin)
+            followed, self._names = await db.read(_begin)
             self._offer_missed()
             while self._watchers:
                 self._following.set()
@@ -326,11 +335,11 @@ class ChangeFeed:
     async def _report(self, followed: FollowedRequests) -> FollowedRequests:
         """Offer what was committed; return how far that is."""
         while True:
-            found, groups = await self._ep.db.read(partial(_look, before=followed))
-            before, self._groups = self._groups, groups
-            self._offer(_group_changes(before, groups))
+            found, names = await self._ep.db.read(partial(_look, before=followed))
+            before, self._names = self._names, names
+            self._offer(_name_changes(before, names))
             if found is None:
-                begun, self._groups = await self._ep.db.read(_begin)
+                begun, self._names = await self._ep.db.read(_begin)
                 self._missed = "requests were truncated before the server read them; read the lists again"
                 self._offer_missed()
                 return begun
@@ -363,23 +372,35 @@ class ChangeFeed:
                 watcher.offer(each)
 
 
-def _begin(tx: Tx) -> tuple[FollowedRequests, frozenset[str]]:
-    """Return the pending requests, and the groups. Requests that have an outcome already are nobody's news."""
+def _begin(tx: Tx) -> tuple[FollowedRequests, Names]:
+    """Return the pending requests, and the names. Requests that have an outcome already are nobody's news."""
     followed = begin_requests(tx)
     while True:
         found = follow_requests(tx, followed)
         if found is None:  # impossible: the stream is truncated up to the host's place at most
-            return followed, frozenset(group_names(tx))
+            return followed, _read_names(tx)
         followed = found.followed
         if found.is_all:
-            return followed, frozenset(group_names(tx))
+            return followed, _read_names(tx)
 
 
-def _look(tx: Tx, before: FollowedRequests) -> tuple[RequestChanges | None, frozenset[str]]:
-    return follow_requests(tx, before), frozenset(group_names(tx))
+def _look(tx: Tx, before: FollowedRequests) -> tuple[RequestChanges | None, Names]:
+    return follow_requests(tx, before), _read_names(tx)
 
 
-def _group_changes(before: frozenset[str], after: frozenset[str]) -> list[Change]:
-    gone = [GroupChange(each, "deleted") for each in sorted(before - after)]
-    come = [GroupChange(each, "created") for each in sorted(after - before)]
-    return [new_change("group", each.name, each) for each in (*gone, *come)]
+def _read_names(tx: Tx) -> Names:
+    """Return what exists, by the name of the event that reports a change of it."""
+    return {
+        "scope": frozenset(scope_names(tx)),
+        "group": frozenset(group_names(tx)),
+        "share": frozenset(share_names(tx)),
+    }
+
+
+def _name_changes(before: Names, after: Names) -> list[Change]:
+    found: list[Change] = []
+    for kind in after:
+        gone = [NameChange(each, "deleted") for each in sorted(before[kind] - after[kind])]
+        come = [NameChange(each, "created") for each in sorted(after[kind] - before[kind])]
+        found += [new_change(kind, each.name, each) for each in (*gone, *come)]
+    return found

@@ -45,9 +45,9 @@ _RESUME_HEADER: Final = {
 
 _EVENTS: Final[Schema] = {
     "type": "string",
-    "description": "Server-sent events: `request` with a RequestReport, `group` with `name` and `change` (created, "
-    "deleted), `instance` with `id`, `pid` and `change` (added, removed), `reset` when changes may have been missed, "
-    "and `closed` at the end; both have a `reason`. Comments keep the connection alive.",
+    "description": "Server-sent events: `request` with a RequestReport; `scope`, `group` and `share` with `name` and "
+    "`change` (created, deleted); `instance` with `id`, `pid` and `change` (added, removed); `reset` when changes may "
+    "have been missed, and `closed` at the end; both have a `reason`. Comments keep the connection alive.",
 }
 
 

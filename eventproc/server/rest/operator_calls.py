@@ -395,5 +395,5 @@ async def describe_cluster(call: RestCall) -> ClusterDescription:
 
 
 async def watch_changes(call: RestCall) -> EventStream:
-    """Send an event for each change of a request, a reader group or an instance, until the caller leaves."""
+    """Send an event for each change of a request, scope, group or instance, until the caller leaves."""
     return EventStream(call.last_event_id)

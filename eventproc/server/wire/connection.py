@@ -91,6 +91,8 @@ class WireConnection:
         """What allows the `SetupAppend` that is being handled."""
         self._transients: dict[str, bytearray] = {}
         self._polls = anyio.Semaphore(POLLS_MAX)
+        self.on_token: Callable[[], None] = lambda: None
+        """Called for each valid token."""
         self._handlers: dict[type[Message], Callable[..., Awaitable[Message | None]]] = {
             c.SetupAppend: self._set_up,
             c.AppendBlock: self._append_two_frames,
@@ -173,6 +175,7 @@ class WireConnection:
             code = c.TOKEN_EXPIRED if isinstance(why, TokenExpired) else c.TOKEN_REFUSED
             return c.AuthTokenCheckFailed(need.request_id, "", code)
         self._channel.accept_frames()
+        self.on_token()
         if isinstance(command, c.SetupAppend):
             self._delegated = found
         return None

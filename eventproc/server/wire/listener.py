@@ -15,6 +15,7 @@ from eventproc.server.access.authority import Authority
 from eventproc.server.wire.channel import HELLO_WAIT_S, Channel, ConnectionOver, MemoryBudget
 from eventproc.server.wire.codec import MalformedFrame
 from eventproc.server.wire.connection import WireConnection
+from eventproc.server.wire.strangers import Strangers
 from eventproc.store.database import Database
 from eventproc.store.model.errors import EventprocError, Fenced, Retryable
 from eventproc.store.tasks import first_leaf
@@ -45,7 +46,13 @@ class SegmentStore:
         self._authority = authority
         self._tls = tls
         self._budget = MemoryBudget(FRAMES_BYTES_MAX)
+        self._strangers = Strangers()
         self._connections = 0
+
+    @property
+    def strangers(self) -> int:
+        """Number of connections that need a token and have shown no valid one."""
+        return self._strangers.count
 
     @property
     def connections(self) -> int:
@@ -69,8 +76,11 @@ class SegmentStore:
                 return
             self._connections += 1
             try:
-                channel = Channel(await self._encrypted(stream), self._budget)
-                await WireConnection(self._db, channel, self.containers, self._authority).serve()
+                with self._strangers.bounding(needs_token=self._authority.is_required) as stranger:
+                    channel = Channel(await self._encrypted(stream), self._budget)
+                    connection = WireConnection(self._db, channel, self.containers, self._authority)
+                    connection.on_token = stranger.accept
+                    await connection.serve()
             except Exception as why:
                 _report(stream, first_leaf(why))
             finally:
