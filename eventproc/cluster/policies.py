@@ -46,6 +46,9 @@ WALK_MS_MIN: Final = 1_000
 WALK_SHARE: Final = 20
 """A walk pauses at least so many times as long as it took. Higher: a new policy in a large catalog is noticed later."""
 
+WALK_STEP_MS_MAX: Final = WALK_MS_MIN // WALK_SHARE
+"""What a step of a walk counts at most. One that took longer did not work: the process was stopped, or waited."""
+
 FAILED_MS: Final = 30_000
 """Pause after a failure that may pass."""
 
@@ -90,26 +93,28 @@ class _PolicyLoop:
         """Do what is due; return how long to wait for the next run, None if only a change asks for one."""
         clock = self._db.clock
         if not self._walked and clock.monotonic_ms() >= self._walk_at_ms:
-            began_ms = clock.monotonic_ms()
             self._walked = True  # a change during the walk resets it
-            await self._walk()
-            now_ms = clock.monotonic_ms()
-            self._walk_at_ms = now_ms + max(WALK_MS_MIN, WALK_SHARE * (now_ms - began_ms))
+            took_ms = await self._walk()
+            self._walk_at_ms = clock.monotonic_ms() + max(WALK_MS_MIN, WALK_SHARE * took_ms)
         while names := self._timers.take_due(clock.monotonic_ms(), LOOKS_A_READ):
             await self._look_at(names)
         wake_ms = [self._timers.next_ms(), None if self._walked else self._walk_at_ms]
         soonest_ms = min((each for each in wake_ms if each is not None), default=None)
         return None if soonest_ms is None else max(soonest_ms - clock.monotonic_ms(), 0)
 
-    async def _walk(self) -> None:
-        """Give every owned stream with a policy a timer."""
+    async def _walk(self) -> int:
+        """Give every owned stream with a policy a timer; return how many ms that worked."""
         owner_of = self._db.shared[OWNED_BUCKETS].owner_of
         last: str | None = ""
+        took_ms, now_ms = 0, self._db.clock.monotonic_ms()
         while last is not None:
             step = partial(streams_with_policies, after=last, limit=STREAMS_A_STEP)
             found, last = await self._db.read(step)
             owned = [each for each in found if owner_of(each) is not None]
-            self._timers.add(owned, self._db.clock.monotonic_ms())
+            began_ms, now_ms = now_ms, self._db.clock.monotonic_ms()
+            took_ms += min(now_ms - began_ms, WALK_STEP_MS_MAX)
+            self._timers.add(owned, now_ms)
+        return took_ms
 
     async def _look_at(self, names: list[str]) -> None:
         """Look at streams and submit what they ask for. A stream of another owner loses its timer.

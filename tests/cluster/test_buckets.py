@@ -9,12 +9,19 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc import RetentionPolicy
+from eventproc.cluster import policies
 from eventproc.cluster.buckets import JOIN_MS, OWNED_BUCKETS, POLL_MS, bucket_owners, share_buckets
-from eventproc.store.database import Database
+from eventproc.cluster.policies import WALK_MS_MIN
+from eventproc.store.catalog import streams_with_policies
+from eventproc.store.database import Database, Tx
 from eventproc.store.model.buckets import BUCKET_COUNT, bucket_of
 from eventproc.store.model.errors import OwnerFenced
+from eventproc.store.model.policies import StreamConfig
 from eventproc.testing import SimulatedInstance, SimulatedWorld, VirtualRuntime
 from eventproc.testing.virtual_runtime import BACKENDS
+from eventproc.workflows.policies.look import RETENTION_MS
+from eventproc.workflows.requests import CreateStream
 
 
 @pytest.fixture(params=BACKENDS)
@@ -131,7 +138,7 @@ def test_retention_goes_on_within_a_period_of_its_owners_death(runtime: VirtualR
         async with SimulatedWorld(seed=runtime.seed) as world:
             first, second = await world.start(), await world.start()
             await world.ep.create_scope("s")
-            retention = eventproc.RetentionPolicy(age_ms=30_000)
+            retention = RetentionPolicy(age_ms=30_000)
             streams = [await world.ep.create_stream(name, retention=retention) for name in names]
             await anyio.sleep(2 * JOIN_MS / 1000)
             assert owned(first)
@@ -142,5 +149,33 @@ def test_retention_goes_on_within_a_period_of_its_owners_death(runtime: VirtualR
             await anyio.sleep(120)
             for stream in streams:
                 assert (await stream.describe()).events == 0
+
+    runtime.run(main)
+
+
+def test_a_process_that_was_stopped_while_it_walked_over_the_streams_soon_notices_new_policies(
+    runtime: VirtualRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            only = await world.start()
+            await world.ep.create_scope("s")
+            stream = await world.ep.create_stream("s/t")
+            await anyio.sleep(2 * WALK_MS_MIN / 1000)
+
+            def stopping(tx: Tx, *, after: str, limit: int) -> tuple[list[str], str | None]:
+                only.suspend()
+                return streams_with_policies(tx, after=after, limit=limit)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(policies, "streams_with_policies", stopping)
+                await world.ep.requests.submit(CreateStream("s/u", StreamConfig()))
+                await anyio.sleep(10)
+            assert only.suspended, "while it walked"
+            only.resume()
+            await stream.update(retention=RetentionPolicy(age_ms=1))
+            await world.write("s/t", b"old")
+            await anyio.sleep((RETENTION_MS + 2 * WALK_MS_MIN) / 1000)
+            assert (await stream.describe()).events == 0
 
     runtime.run(main)
