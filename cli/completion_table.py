@@ -54,6 +54,9 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
         "scope list": (
             "List the scopes.",
             [
+                ("--prefix", "", False),
+                ("--after", "scope", False),
+                ("--limit", "", False),
                 ("--watch", "", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
@@ -353,6 +356,9 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             "List the topics of a scope, or of all scopes, with the events and bytes that...",
             [
                 ("scope", "scope", False),
+                ("--prefix", "", False),
+                ("--after", "topic", False),
+                ("--limit", "", False),
                 ("--watch", "", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
@@ -464,6 +470,9 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             "List the groups of a scope, or of all scopes, with their progress, including...",
             [
                 ("scope", "scope", False),
+                ("--prefix", "", False),
+                ("--after", "group", False),
+                ("--limit", "", False),
                 ("--watch", "", False),
                 ("-o --output", "table|json|jsonl", False),
             ],
@@ -557,6 +566,9 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             "List the share groups of a scope, or of all scopes, with their lag and what...",
             [
                 ("scope", "scope", False),
+                ("--prefix", "", False),
+                ("--after", "share group", False),
+                ("--limit", "", False),
                 ("--watch", "", False),
                 ("-o --output", "table|json|jsonl", False),
             ],

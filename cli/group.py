@@ -20,6 +20,7 @@ from eventproc.cli.options import (
     group_argument,
     note,
     output_option,
+    page_options,
     pass_settings,
     timeout_option,
     watch_option,
@@ -52,6 +53,7 @@ from eventproc.store.database import Peers, Tx
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ids import format_segment
+from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import check_scope_name
 
 COLUMNS: Final = ("name", "kind", "streams", "readers", "lag_events", "lag_bytes", "lag_ms", "progress_at_ms")
@@ -79,21 +81,23 @@ def group() -> None:
 
 @group.command("list")
 @click.argument("scope", metavar="[SCOPE]", required=False)
+@page_options("SCOPE/GROUP")
 @watch_option
 @output_option()
 @pass_settings
-def list_(settings: Settings, scope: str | None, output: str) -> None:
+def list_(settings: Settings, scope: str | None, page: ListPage, output: str) -> None:
     """List the groups of a scope, or of all scopes, with their progress, including those of processors.
 
     Examples:
         eventproc group list
         eventproc group list shop --output json
+        eventproc group list shop --prefix mail --limit 100
     """
 
     def look(tx: Tx) -> list[GroupDescription]:
         if scope is not None:
             check_scope_name(scope)
-        return [describe_group(tx, each.name) for each in list_groups(tx, scope)]
+        return [describe_group(tx, each.name) for each in list_groups(tx, scope, page)]
 
     def show(found: list[GroupDescription]) -> None:
         show_rows([_summary(each) for each in found], COLUMNS, output)

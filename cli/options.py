@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import wraps
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -206,6 +207,29 @@ def group_argument(command: F) -> F:
 def share_argument(command: F) -> F:
     """Decorator of commands about a share group: its full name, passed as `name`."""
     return click.argument("name", metavar="SCOPE/SHARE")(command)
+
+
+def page_options(name: str) -> Callable[[F], F]:
+    """Decorator of commands that list names: `--prefix`, `--after`, `--limit`, passed as `page`. name: of an entry."""
+
+    def decorate(command: F) -> F:
+        @click.option("--prefix", default="", metavar="TEXT", help="Only names that begin with it.")
+        @click.option("--after", metavar=name, help="The last one of the previous page.")
+        @click.option(
+            "--limit",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="How many to list at most; all unless given.",
+        )
+        @wraps(command)
+        def with_page(*args: Any, prefix: str, after: str | None, limit: int | None, **kwargs: Any) -> Any:
+            from eventproc.store.model.list_pages import ListPage  # help loads nothing of the store
+
+            return command(*args, page=ListPage(prefix, after, limit), **kwargs)
+
+        return with_page  # type: ignore[return-value]
+
+    return decorate
 
 
 def if_version_option(command: F) -> F:

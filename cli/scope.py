@@ -11,6 +11,7 @@ from eventproc.cli.options import (
     CommandGroup,
     Settings,
     output_option,
+    page_options,
     pass_settings,
     request_id_option,
     waiting_options,
@@ -22,8 +23,9 @@ from eventproc.cli.task import submit_in_background
 from eventproc.cli.watch import show_found
 from eventproc.cluster import DeleteScopeTask
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import SCOPE, get_scope
+from eventproc.store.catalog import SCOPE, get_scope, list_scopes, stream_names
 from eventproc.store.database import Tx
+from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.records import find
 from eventproc.workflows.requests import AnyRequest, DeleteScope
@@ -62,35 +64,32 @@ def create(settings: Settings, name: str, output: str) -> None:
 
 
 @scope.command("list")
+@page_options("SCOPE")
 @watch_option
 @output_option()
 @pass_settings
-def list_(settings: Settings, output: str) -> None:
+def list_(settings: Settings, page: ListPage, output: str) -> None:
     """List the scopes.
 
     Examples:
         eventproc scope list
+        eventproc scope list --limit 100 --after shop
         eventproc scope list --output json
     """
 
-    async def look(ep: Eventproc) -> list[Row]:
-        counts: dict[str, int] = {}
-        scopes = await ep.scopes()
-        for stream in await ep.streams():
-            name = stream.name.partition("/")[0]
-            counts[name] = counts.get(name, 0) + 1
+    def look(tx: Tx) -> list[Row]:
         return [
             {
                 "scope": each.name,
                 "state": each.state.value,
-                "streams": counts.get(each.name, 0),
+                "streams": len(stream_names(tx, each.name)),
                 "created_ms": each.created_ms,
             }
-            for each in scopes
+            for each in list_scopes(tx, page)
         ]
 
     columns = ["scope", "state", "streams", "created_ms"]
-    show_found(settings, look, lambda rows: show_rows(rows, columns, output))
+    show_found(settings, lambda ep: ep.db.read(look), lambda rows: show_rows(rows, columns, output))
 
 
 @scope.command()

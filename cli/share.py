@@ -18,6 +18,7 @@ from eventproc.cli.options import (
     dry_run_option,
     note,
     output_option,
+    page_options,
     pass_settings,
     share_argument,
     watch_option,
@@ -39,6 +40,7 @@ from eventproc.shares import (
 )
 from eventproc.store.database import Peers, Tx
 from eventproc.store.model.ids import format_segment
+from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import check_scope_name
 
 COLUMNS: Final = ("name", "state", "streams", "lag_events", "in_flight", "lag_bytes", "lag_ms")
@@ -71,21 +73,23 @@ def share() -> None:
 
 @share.command("list")
 @click.argument("scope", metavar="[SCOPE]", required=False)
+@page_options("SCOPE/SHARE")
 @watch_option
 @output_option()
 @pass_settings
-def list_(settings: Settings, scope: str | None, output: str) -> None:
+def list_(settings: Settings, scope: str | None, page: ListPage, output: str) -> None:
     """List the share groups of a scope, or of all scopes, with their lag and what is in flight.
 
     Examples:
         eventproc share list
         eventproc share list shop --output json
+        eventproc share list shop --prefix mail --limit 100
     """
 
     def look(tx: Tx) -> list[ShareGroupDescription]:
         if scope is not None:
             check_scope_name(scope)
-        return [describe_share_group(tx, each.name) for each in list_share_groups(tx, scope)]
+        return [describe_share_group(tx, each.name) for each in list_share_groups(tx, scope, page)]
 
     def show(found: list[ShareGroupDescription]) -> None:
         show_rows([_summary(each) for each in found], COLUMNS, output)

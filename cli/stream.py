@@ -18,6 +18,7 @@ from eventproc.cli.options import (
     if_version_option,
     note,
     output_option,
+    page_options,
     pass_settings,
     request_id_option,
     stream_argument,
@@ -46,6 +47,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.counts import counted
 from eventproc.store.model.epochs import Epoch, merge_ranges, split_ranges
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import StreamConfig, as_tags
 from eventproc.store.model.ranges import KeyRange
@@ -87,11 +89,7 @@ def stream() -> None:
 @stream.command("list")
 @click.argument("scope", metavar="[SCOPE]", required=False)
 @click.option("--tag", metavar="TAG", help="Only streams with this tag.")
-@click.option("--prefix", default="", metavar="TEXT", help="Only names in their scopes that begin with it.")
-@click.option("--after", metavar="SCOPE/STREAM", help="The last stream of the previous page.")
-@click.option(
-    "--limit", type=click.IntRange(min=1), metavar="N", help="How many to list at most; all unless given."
-)
+@page_options("SCOPE/STREAM")
 @watch_option
 @output_option()
 @pass_settings
@@ -99,9 +97,7 @@ def list_(
     settings: Settings,
     scope: str | None,
     tag: str | None,
-    prefix: str,
-    after: str | None,
-    limit: int | None,
+    page: ListPage,
     output: str,
 ) -> None:
     """List the streams of a scope, or of all scopes, with the events and bytes that can be read.
@@ -120,7 +116,7 @@ def list_(
     def look(tx: Tx) -> list[Row]:
         if scope is not None:
             check_scope_name(scope)
-        found = list_streams(tx, scope, tag=tag, prefix=prefix, after=after, limit=limit)
+        found = list_streams(tx, scope, page, tag=tag)
         return [_listed(tx, each) for each in found]
 
     show_found(settings, lambda ep: ep.db.read(look), lambda rows: show_rows(rows, COLUMNS, output))

@@ -15,6 +15,7 @@ from eventproc.cli.options import (
     Settings,
     if_version_option,
     output_option,
+    page_options,
     pass_settings,
     request_id_option,
     timeout_option,
@@ -28,9 +29,10 @@ from eventproc.cli.submit import WaitOptions, find_recorded, submit_and_wait, wa
 from eventproc.cli.watch import show_found
 from eventproc.groups.position_texts import cut_at_position, parse_position, parse_time
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import StreamRecord, find_stream, get_topic, list_streams, readable_size
+from eventproc.store.catalog import StreamRecord, find_stream, get_topic, list_topics, readable_size
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import format_segment
+from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import Partitioning, ScalingPolicy, StreamConfig
 from eventproc.store.requests import Request
@@ -132,10 +134,11 @@ def create(
 
 @topic.command("list")
 @click.argument("scope", metavar="[SCOPE]", required=False)
+@page_options("SCOPE/TOPIC")
 @watch_option
 @output_option()
 @pass_settings
-def list_(settings: Settings, scope: str | None, output: str) -> None:
+def list_(settings: Settings, scope: str | None, page: ListPage, output: str) -> None:
     """List the topics of a scope, or of all scopes, with the events and bytes that can be read.
 
     EVENTS/S (events_per_second in JSON) is the rate of writing, as in `stream list`.
@@ -143,12 +146,13 @@ def list_(settings: Settings, scope: str | None, output: str) -> None:
     Examples:
         eventproc topic list
         eventproc topic list shop --output json
+        eventproc topic list shop --limit 100 --after shop/clicks
     """
 
     def look(tx: Tx) -> list[Row]:
         if scope is not None:
             check_scope_name(scope)
-        return [_listed(tx, each) for each in list_streams(tx, scope) if each.config.is_topic]
+        return [_listed(tx, each) for each in list_topics(tx, scope, page)]
 
     show_found(settings, lambda ep: ep.db.read(look), lambda rows: show_rows(rows, COLUMNS, output))
 

@@ -147,9 +147,20 @@ class EventprocCalls:
             )
         )
 
-    def scopes(self) -> list[ScopeInfo]:
-        """Return the scopes, by name."""
-        return self._loop.call(self._twin.scopes)
+    def scopes(
+        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
+    ) -> list[ScopeInfo]:
+        """Return the scopes, by name.
+
+        Args:
+            prefix: only those whose names begin with it. Default: all.
+            after: name of the last scope of the previous page. None (default): the first page.
+            limit: how many to return at most. None (default): all.
+
+        Raises:
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
+        """
+        return self._loop.call(partial(self._twin.scopes, prefix=prefix, after=after, limit=limit))
 
     def streams(
         self,
@@ -177,16 +188,29 @@ class EventprocCalls:
             partial(self._twin.streams, scope, tag=tag, prefix=prefix, after=after, limit=limit)
         )
 
-    def reader_groups(self, scope: str | None = None) -> list[GroupInfo]:
-        """Return the groups by name, those of processors included.
+    def reader_groups(
+        self,
+        scope: str | None = None,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[GroupInfo]:
+        """Return the groups, by scope and name, those of processors included.
 
         Args:
             scope: only those of this scope. None (default): of all scopes.
+            prefix: only those whose names in their scopes begin with it. Default: all.
+            after: name of the last group of the previous page, "scope/group". None (default): the first page.
+            limit: how many to return at most. None (default): all.
 
         Raises:
             NotFound: no such scope.
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
-        return self._loop.call(self._twin.reader_groups, scope)
+        return self._loop.call(
+            partial(self._twin.reader_groups, scope, prefix=prefix, after=after, limit=limit)
+        )
 
     def synchronizers(self, scope: str | None = None) -> list[str]:
         """Return the names of the shared objects of a scope, sorted.
@@ -296,16 +320,30 @@ class EventprocCalls:
         """
         self._loop.call(self._twin.resume_processor, group)
 
-    def topics(self, scope: str | None = None) -> list[TopicInfo]:
-        """Return the topics, by name.
+    def topics(
+        self,
+        scope: str | None = None,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[TopicInfo]:
+        """Return the topics, by scope and name.
 
         Args:
             scope: only those of this scope. None (default): of all scopes.
+            prefix: only those whose names in their scopes begin with it. Default: all.
+            after: name of the last topic of the previous page, "scope/topic". None (default): the first page.
+            limit: how many to return at most. None (default): all.
 
         Raises:
             NotFound: no such scope.
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
+
+        Cost:
+            Reads the streams from the first to the last topic returned.
         """
-        return self._loop.call(self._twin.topics, scope)
+        return self._loop.call(partial(self._twin.topics, scope, prefix=prefix, after=after, limit=limit))
 
 
 class RequestsCalls:

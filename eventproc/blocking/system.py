@@ -387,9 +387,18 @@ class BlockingEventproc(EventprocCalls, Opened):
 
         return BlockingShareGroup(self._loop, self._loop.call(self._twin.share_group, name))
 
-    def share_groups(self, scope: str | None = None) -> list[ShareGroupInfo]:
-        """Return the share groups, by name. See `Eventproc.share_groups`."""
-        return self._loop.call(self._twin.share_groups, scope)
+    def share_groups(
+        self,
+        scope: str | None = None,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[ShareGroupInfo]:
+        """Return the share groups, by scope and name. See `Eventproc.share_groups`."""
+        return self._loop.call(
+            partial(self._twin.share_groups, scope, prefix=prefix, after=after, limit=limit)
+        )
 
     def submit_supervisor(self, spec: SupervisorSpec | Mapping[str, object]) -> BlockingSupervisor:
         """Submit the spec of a supervisor. See `Eventproc.submit_supervisor`."""

@@ -21,7 +21,14 @@ from eventproc.groups.updates import (
     StreamAdded,
     Update,
 )
-from eventproc.store.catalog import StoredHistory, find_stream, get_scope, get_stream, verify_active
+from eventproc.store.catalog import (
+    StoredHistory,
+    find_stream,
+    get_scope,
+    get_stream,
+    record_names,
+    verify_active,
+)
 from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GROUP,
@@ -33,7 +40,6 @@ from eventproc.store.groups import (
     SegmentKey,
     TruncatedPolicy,
     check_assignor,
-    group_names,
     last_generation,
     progress_of,
     topic_of,
@@ -42,6 +48,7 @@ from eventproc.store.groups import (
 from eventproc.store.model.errors import AlreadyExists
 from eventproc.store.model.group_errors import GroupStreamReplaced, NotAReaderGroup
 from eventproc.store.model.history import successors
+from eventproc.store.model.list_pages import COMPLETE, ListPage
 from eventproc.store.records import create, find, get
 from eventproc.store.replicated import create_log, initialize
 from eventproc.store.segments import segment_state
@@ -217,11 +224,9 @@ def away(tx: Tx, group: str, state: GroupState, reader: str) -> ReaderAway:
     return ReaderAway(reader, progress_of(tx, group, state.owned_by(reader)), tx.monotonic_ms)
 
 
-def list_groups(tx: Tx, scope: str | None = None) -> list[GroupRecord]:
-    """Return the groups of a scope, or of all scopes, sorted by name. Raises NotFound."""
-    if scope is not None:
-        get_scope(tx, scope)
-    return [get(tx, GROUP, name).value for name in group_names(tx, scope)]
+def list_groups(tx: Tx, scope: str | None = None, page: ListPage = COMPLETE) -> list[GroupRecord]:
+    """Return the groups of a scope, or of all scopes, sorted by scope and name. Raises NotFound (the scope)."""
+    return [get(tx, GROUP, name).value for name in record_names(tx, GROUP, scope, page)]
 
 
 def get_group(tx: Tx, name: str) -> GroupRecord:

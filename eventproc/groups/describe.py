@@ -14,8 +14,8 @@ from eventproc.store.catalog import (
     StreamRecord,
     UnfinishedPart,
     find_stream,
-    get_scope,
     head_offsets,
+    record_names,
     unfinished_part,
     unfinished_segments,
 )
@@ -25,7 +25,6 @@ from eventproc.store.groups import (
     GroupOptions,
     GroupStream,
     SegmentKey,
-    group_names,
     member_statuses,
     progress_by_segment,
     progress_times,
@@ -33,6 +32,7 @@ from eventproc.store.groups import (
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.ids import SegmentId, printable
+from eventproc.store.model.list_pages import COMPLETE, ListPage
 from eventproc.store.model.progress import Progress
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import get
@@ -170,11 +170,9 @@ def group_info(tx: Tx, name: str) -> GroupInfo:
     )
 
 
-def list_group_infos(tx: Tx, scope: str | None = None) -> list[GroupInfo]:
-    """Return the groups of a scope, or of all scopes, sorted by name. Raises NotFound (the scope)."""
-    if scope is not None:
-        get_scope(tx, scope)
-    return [group_info(tx, name) for name in group_names(tx, scope)]
+def list_group_infos(tx: Tx, scope: str | None = None, page: ListPage = COMPLETE) -> list[GroupInfo]:
+    """Return the groups of a scope, or of all scopes, sorted by scope and name. Raises NotFound (the scope)."""
+    return [group_info(tx, name) for name in record_names(tx, GROUP, scope, page)]
 
 
 def describe_group(tx: Tx, name: str) -> GroupDescription:

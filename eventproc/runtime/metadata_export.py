@@ -44,6 +44,7 @@ from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.model.failures import error_to_plain
 from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import find, get
 from eventproc.store.replicated import named_objects
@@ -80,7 +81,7 @@ def _rows(tx: Tx) -> Iterator[Row]:
     for scope in scopes:
         yield {"object": "scope", **_fields(scope)}
         after: str | None = None
-        while page := list_streams(tx, scope.name, after=after, limit=PAGE_STREAMS):
+        while page := list_streams(tx, scope.name, ListPage(after=after, limit=PAGE_STREAMS)):
             for stream in page:
                 yield from _stream_rows(tx, stream)
             after = page[-1].name

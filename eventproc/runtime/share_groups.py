@@ -14,6 +14,7 @@ from eventproc.store.database import Database
 from eventproc.store.faults import Step
 from eventproc.store.groups import DELIVERIES_MAX, LOCK_MS, ShareOptions
 from eventproc.store.model.argument_checks import check_str
+from eventproc.store.model.list_pages import ListPage
 
 if TYPE_CHECKING:
     from eventproc.shares import ShareGroup, ShareGroupInfo
@@ -76,17 +77,30 @@ class ShareSystem:
         await self._db.read(partial(get_share_group, name=full))
         return ShareGroup(self._db, full)
 
-    async def share_groups(self, scope: str | None = None) -> list[ShareGroupInfo]:
-        """Return the share groups, by name.
+    async def share_groups(
+        self,
+        scope: str | None = None,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[ShareGroupInfo]:
+        """Return the share groups, by scope and name.
 
         Args:
             scope: only those of this scope. None (default): of all scopes.
+            prefix: only those whose names in their scopes begin with it. Default: all.
+            after: name of the last group of the previous page, "scope/group". None (default): the first page.
+            limit: how many to return at most. None (default): all.
 
         Raises:
             NotFound: no such scope.
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
         from eventproc.shares import list_share_infos
 
         if scope is not None:
             check_str("scope", scope)
-        return await self._db.read(partial(list_share_infos, scope=scope))
+        return await self._db.read(
+            partial(list_share_infos, scope=scope, page=ListPage.of(prefix, after, limit))
+        )

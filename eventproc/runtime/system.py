@@ -67,6 +67,7 @@ from eventproc.store.database import (
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_instance, check_int, check_str, invalid_argument
 from eventproc.store.model.errors import Closed, NotFound
+from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import (
     DATABASE_STORAGE,
@@ -267,9 +268,21 @@ class Eventproc(ConsumerSystem, ProcessorSystem, ShareSystem, SupervisorSystem, 
         else:
             await self._db.write(lambda tx: delete_empty_scope(tx, name), step=Step.SCOPE_DELETE)
 
-    async def scopes(self) -> list[ScopeInfo]:
-        """Return the scopes, by name."""
-        return [ScopeInfo.of(scope) for scope in await self._db.read(list_scopes)]
+    async def scopes(
+        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
+    ) -> list[ScopeInfo]:
+        """Return the scopes, by name.
+
+        Args:
+            prefix: only those whose names begin with it. Default: all.
+            after: name of the last scope of the previous page. None (default): the first page.
+            limit: how many to return at most. None (default): all.
+
+        Raises:
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
+        """
+        look = partial(list_scopes, page=ListPage.of(prefix, after, limit))
+        return [ScopeInfo.of(scope) for scope in await self._db.read(look)]
 
     @overload
     async def create_stream(
@@ -395,12 +408,10 @@ class Eventproc(ConsumerSystem, ProcessorSystem, ShareSystem, SupervisorSystem, 
             NotFound: no such scope.
             InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
-        for what, value in (("scope", scope), ("tag", tag), ("prefix", prefix), ("after", after)):
+        for what, value in (("scope", scope), ("tag", tag)):
             if value is not None:
                 check_str(what, value)
-        if limit is not None:
-            check_int("limit", limit, least=1)
-        look = partial(list_streams, scope=scope, tag=tag, prefix=prefix, after=after, limit=limit)
+        look = partial(list_streams, scope=scope, page=ListPage.of(prefix, after, limit), tag=tag)
         return [StreamInfo.of(each) for each in await self._db.read(look)]
 
     def transaction(
@@ -493,18 +504,30 @@ class Eventproc(ConsumerSystem, ProcessorSystem, ShareSystem, SupervisorSystem, 
         await self._db.read(partial(get_group, name=full))
         return ReaderGroup(self._db, full)
 
-    async def reader_groups(self, scope: str | None = None) -> list[GroupInfo]:
-        """Return the groups by name, those of processors included.
+    async def reader_groups(
+        self,
+        scope: str | None = None,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[GroupInfo]:
+        """Return the groups, by scope and name, those of processors included.
 
         Args:
             scope: only those of this scope. None (default): of all scopes.
+            prefix: only those whose names in their scopes begin with it. Default: all.
+            after: name of the last group of the previous page, "scope/group". None (default): the first page.
+            limit: how many to return at most. None (default): all.
 
         Raises:
             NotFound: no such scope.
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
         if scope is not None:
             check_str("scope", scope)
-        return await self._db.read(partial(list_group_infos, scope=scope))
+        page = ListPage.of(prefix, after, limit)
+        return await self._db.read(partial(list_group_infos, scope=scope, page=page))
 
     async def synchronizer(
         self, name: str, kind: ReplicatedType[S, U], *, initial: S | None = None

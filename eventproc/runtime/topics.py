@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from eventproc.store.catalog import get_topic, list_streams
+from eventproc.store.catalog import get_topic, list_topics
 from eventproc.store.database import Database
 from eventproc.store.model.argument_checks import check_str
+from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import (
     DATABASE_STORAGE,
@@ -167,18 +168,32 @@ class TopicSystem(Openable):
         record = await self._db.read(lambda tx: get_topic(tx, name))
         return Topic(self._db, name, record.value.stream_id, chosen, partitioner)
 
-    async def topics(self, scope: str | None = None) -> list[TopicInfo]:
-        """Return the topics, by name.
+    async def topics(
+        self,
+        scope: str | None = None,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[TopicInfo]:
+        """Return the topics, by scope and name.
 
         Args:
             scope: only those of this scope. None (default): of all scopes.
+            prefix: only those whose names in their scopes begin with it. Default: all.
+            after: name of the last topic of the previous page, "scope/topic". None (default): the first page.
+            limit: how many to return at most. None (default): all.
 
         Raises:
             NotFound: no such scope.
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
+
+        Cost:
+            Reads the streams from the first to the last topic returned.
         """
         from eventproc.topics import TopicInfo
 
         if scope is not None:
             check_str("scope", scope)
-        found = await self._db.read(lambda tx: list_streams(tx, scope))
-        return [TopicInfo.of(each) for each in found if each.config.is_topic]
+        page = ListPage.of(prefix, after, limit)
+        return [TopicInfo.of(each) for each in await self._db.read(lambda tx: list_topics(tx, scope, page))]

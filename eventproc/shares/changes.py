@@ -13,6 +13,7 @@ from eventproc.store.catalog import (
     find_stream,
     get_scope,
     get_stream,
+    record_names,
     unfinished_part,
     unfinished_segments,
     verify_active,
@@ -29,7 +30,6 @@ from eventproc.store.groups import (
     next_generation,
     read_deliveries,
     replace_share,
-    share_names,
     share_topic,
     start_share_group,
 )
@@ -37,6 +37,7 @@ from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.deliveries import SegmentDeliveries
 from eventproc.store.model.errors import AlreadyExists
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.list_pages import COMPLETE, ListPage
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import create, find, get
@@ -88,11 +89,9 @@ def get_share_group(tx: Tx, name: str) -> ShareRecord:
     return get(tx, SHARE, name).value
 
 
-def list_share_groups(tx: Tx, scope: str | None = None) -> list[ShareRecord]:
-    """Return the share groups of a scope, or of all scopes, sorted by name. Raises NotFound (the scope)."""
-    if scope is not None:
-        get_scope(tx, scope)
-    return [get_share_group(tx, name) for name in share_names(tx, scope)]
+def list_share_groups(tx: Tx, scope: str | None = None, page: ListPage = COMPLETE) -> list[ShareRecord]:
+    """Return the share groups of a scope, or of all scopes, sorted by scope and name. Raises NotFound (the scope)."""
+    return [get_share_group(tx, name) for name in record_names(tx, SHARE, scope, page)]
 
 
 def reset_share_group(

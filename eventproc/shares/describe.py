@@ -15,6 +15,7 @@ from eventproc.store.database import Tx
 from eventproc.store.groups import ShareOptions, ShareRecord, read_deliveries
 from eventproc.store.model.deliveries import SegmentDeliveries
 from eventproc.store.model.ids import SegmentId, printable
+from eventproc.store.model.list_pages import COMPLETE, ListPage
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.segments import read
 
@@ -140,9 +141,9 @@ class ShareGroupDescription:
         return max((each.age_ms for each in self.segments if each.age_ms is not None), default=None)
 
 
-def list_share_infos(tx: Tx, scope: str | None = None) -> list[ShareGroupInfo]:
-    """Return the share groups of a scope, or of all scopes, sorted by name. Raises NotFound (the scope)."""
-    return [ShareGroupInfo.of(record) for record in list_share_groups(tx, scope)]
+def list_share_infos(tx: Tx, scope: str | None = None, page: ListPage = COMPLETE) -> list[ShareGroupInfo]:
+    """Return the share groups of a scope, or of all scopes, sorted by scope and name. Raises NotFound (the scope)."""
+    return [ShareGroupInfo.of(record) for record in list_share_groups(tx, scope, page)]
 
 
 def describe_share_group(tx: Tx, name: str) -> ShareGroupDescription:

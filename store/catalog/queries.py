@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final
+from typing import Final, Protocol, TypeVar
+
+import attrs
 
 from eventproc.store.catalog.stored_history import StoredHistory
 from eventproc.store.catalog.stream_records import SCOPE, STREAM, Scope, StreamRecord
@@ -18,12 +20,18 @@ from eventproc.store.model.errors import (
     StreamSealed,
 )
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.list_pages import COMPLETE, ListPage
 from eventproc.store.model.metadata_errors import StaleVersion
 from eventproc.store.model.partitions import Router
 from eventproc.store.model.policies import ScalingKind
 from eventproc.store.model.states import ScopeState
-from eventproc.store.records import Versioned, find, get, keys
+from eventproc.store.records import RecordKind, Versioned, find, get, keys
 from eventproc.store.segments import segment_state
+
+T = TypeVar("T")
+
+TOPICS_STEP: Final = 200
+"""Streams that a page of topics reads at a time. Higher: it reads more behind its last topic; lower: more queries."""
 
 
 def get_scope(tx: Tx, name: str) -> Versioned[Scope]:
@@ -80,9 +88,11 @@ def get_writable_stream(tx: Tx, name: str, *, stream_id: int | None = None) -> V
     return found
 
 
-def list_scopes(tx: Tx) -> list[Scope]:
-    """Return all scopes except the system's, sorted by name."""
-    return [get(tx, SCOPE, key).value for key in scope_names(tx)]
+def list_scopes(tx: Tx, page: ListPage = COMPLETE) -> list[Scope]:
+    """Return the scopes except the system's, sorted by name."""
+    most = -1 if page.limit is None else page.limit + 1  # the system's may be among them
+    names = keys(tx, SCOPE, prefix=page.prefix, after=page.after or "", limit=most)
+    return [get(tx, SCOPE, key).value for key in names if not key.startswith("_")][: page.limit]
 
 
 def scope_names(tx: Tx) -> list[str]:
@@ -111,36 +121,67 @@ def stream_names(tx: Tx, scope: str, *, limit: int = -1) -> list[str]:
 
 
 def list_streams(
-    tx: Tx,
-    scope: str | None = None,
-    *,
-    tag: str | None = None,
-    prefix: str = "",
-    after: str | None = None,
-    limit: int | None = None,
+    tx: Tx, scope: str | None = None, page: ListPage = COMPLETE, *, tag: str | None = None
 ) -> list[StreamRecord]:
     """Return the streams of the scope, or of all scopes except the system's, sorted by scope and name. Raises NotFound.
 
-    tag: only streams with this tag. prefix: only names in their scopes that begin with it. after: only streams behind
-    this full name in that order. limit: at most that many; None: all.
-    Cost: the rows that are returned; without a scope but with a tag or prefix, a query for each scope.
+    tag: only streams with this tag.
+    """
+
+    def of_scope(each: str, *, prefix: str, after: str, limit: int) -> list[str]:
+        if tag is None:
+            return keys(tx, STREAM, prefix=prefix, after=after, limit=limit)
+        return tagged_streams(tx, each, tag, prefix=prefix, after=after, limit=limit)
+
+    return [get(tx, STREAM, name).value for name in names_in_scopes(tx, scope, page, of_scope)]
+
+
+def list_topics(tx: Tx, scope: str | None = None, page: ListPage = COMPLETE) -> list[StreamRecord]:
+    """Return the topics among `list_streams`. Raises NotFound.
+
+    Cost: reads the streams from the first to the last one returned, TOPICS_STEP at a time.
+    """
+    found: list[StreamRecord] = []
+    step = attrs.evolve(page, limit=None if page.limit is None else TOPICS_STEP)
+    while True:
+        streams = list_streams(tx, scope, step)
+        found += [each for each in streams if each.config.is_topic]
+        if page.limit is None or len(found) >= page.limit or len(streams) < TOPICS_STEP:
+            return found[: page.limit]
+        step = attrs.evolve(step, after=streams[-1].name)
+
+
+class NamesOfScope(Protocol):
+    """Finds the names in a scope."""
+
+    def __call__(self, scope: str, /, *, prefix: str, after: str, limit: int) -> list[str]:
+        """Return the full names that begin with `prefix` and come after `after`. limit: -1 for all."""
+        ...
+
+
+def names_in_scopes(tx: Tx, scope: str | None, page: ListPage, of_scope: NamesOfScope) -> list[str]:
+    """Return a page of the names of a scope, or of all scopes except the system's, sorted by scope and name.
+
+    Raises NotFound (the scope).
+    Cost: the rows that are returned; without a scope, a query for each scope up to the last one that is needed.
     """
     scopes = [get_scope(tx, scope).key] if scope is not None else [each.name for each in list_scopes(tx)]
     names: list[str] = []
-    last_scope = "" if after is None else after.partition("/")[0]
+    last_scope = "" if page.after is None else page.after.partition("/")[0]
     for each in scopes:
         if each < last_scope:
             continue
-        last = after if after is not None and each == last_scope else ""
-        most = -1 if limit is None else limit - len(names)
+        last = page.after if page.after is not None and each == last_scope else ""
+        most = -1 if page.limit is None else page.limit - len(names)
         if most == 0:
             break
-        start = f"{each}/{prefix}"
-        if tag is None:
-            names += keys(tx, STREAM, prefix=start, after=last, limit=most)
-        else:
-            names += tagged_streams(tx, each, tag, prefix=start, after=last, limit=most)
-    return [get(tx, STREAM, name).value for name in names]
+        names += of_scope(each, prefix=f"{each}/{page.prefix}", after=last, limit=most)
+    return names
+
+
+def record_names(tx: Tx, kind: RecordKind[T], scope: str | None, page: ListPage) -> list[str]:
+    """Return a page of the names of records whose keys are full names, as `names_in_scopes`. Raises NotFound."""
+    return names_in_scopes(tx, scope, page, lambda _, **part: keys(tx, kind, **part))
 
 
 def count_streams(tx: Tx) -> int:

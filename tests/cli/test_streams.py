@@ -257,3 +257,21 @@ def test_people_see_in_a_table_what_a_policy_sees(shop: Cli) -> None:
     assert "{" not in shown
     policy = shop("stream", "describe", "shop/fleet", "-o", "json").json()["policy"]
     assert (policy["waits_for"], policy["segments"][0]["verdict"]) == (None, "young")
+
+
+def test_lists_of_names_are_shown_page_by_page(cli: Cli) -> None:
+    for scope in ("a", "b"):
+        cli("scope", "create", scope).ok()
+    cli("stream", "create", "a/x").ok()
+    for name in ("a/t1", "a/t2", "b/t3"):
+        cli("topic", "create", name).ok()
+        cli("group", "create", f"{name}-group", "--stream", "a/x").ok()
+        cli("share", "create", f"{name}-share", "--stream", "a/x").ok()
+    for noun, end in (("topic", ""), ("group", "-group"), ("share", "-share")):
+        first = cli(noun, "list", "--limit", 2, "-o", "json").json()
+        assert [row["name"] for row in first] == [f"a/t1{end}", f"a/t2{end}"]
+        (last,) = cli(noun, "list", "--after", first[-1]["name"], "-o", "json").json()
+        assert last["name"] == f"b/t3{end}"
+        assert cli(noun, "list", "b", "--prefix", "t1", "-o", "json").json() == []
+    (row,) = cli("scope", "list", "--after", "a", "--limit", 1, "-o", "json").json()
+    assert (row["scope"], row["streams"]) == ("b", 1)

@@ -1,15 +1,17 @@
-"""Lists of streams: pages, prefixes, and tags with their index."""
+"""Lists of streams, topics, groups and scopes: pages, prefixes, and tags with their index."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 
 import pytest
 
 import eventproc
+from eventproc.groups import GroupInfo
 from eventproc.runtime import Eventproc
-from eventproc.store.catalog import STREAM, insert_stream, streams_with_policies
+from eventproc.shares import ShareGroupInfo
+from eventproc.store.catalog import STREAM, insert_stream, queries, streams_with_policies
 from eventproc.store.catalog.tags import tagged_streams
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import InvalidArgument, NotFound
@@ -22,7 +24,9 @@ from eventproc.store.model.policies import (
     StreamConfig,
 )
 from eventproc.store.records import keys
+from eventproc.streams import ScopeInfo
 from eventproc.testing import check
+from eventproc.topics import TopicInfo
 from eventproc.workflows.policies import has_policy
 
 
@@ -63,6 +67,51 @@ async def test_pages_list_every_stream_once_in_order(ep: Eventproc) -> None:
     assert await _names(ep, "a", limit=2) == ["a/x0", "a/x1"]
     assert await _names(ep, "a", prefix="x") == ["a/x0", "a/x1"]
     assert await _names(ep, prefix="y") == ["a/y2", "b/y2"]
+
+
+Listed = Callable[..., Awaitable[Sequence[ScopeInfo | TopicInfo | GroupInfo | ShareGroupInfo]]]
+
+
+async def _all_pages(listed: Listed, limit: int) -> list[str]:
+    names: list[str] = []
+    while page := await listed(after=names[-1] if names else None, limit=limit):
+        assert len(page) <= limit
+        names += [each.name for each in page]
+    return names
+
+
+async def test_pages_list_every_topic_group_and_scope_once_in_order(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "TOPICS_STEP", 2)
+    await ep.create_scope("a-b")
+    await ep.create_stream("a-b/x")
+    names = ["a/t", "a/x9", "a/z", "a-b/t", "b/x9", "b/z"]
+    for name in reversed(names):
+        await ep.create_topic(name)
+        await ep.create_reader_group(f"{name}-readers", ["a/x0"])
+        await ep.create_share_group(f"{name}-share", ["a/x0"])
+    lists: list[tuple[Listed, str]] = [
+        (ep.topics, ""),
+        (ep.reader_groups, "-readers"),
+        (ep.share_groups, "-share"),
+    ]
+    for listed, end in lists:
+        expected = [name + end for name in names]
+        assert [each.name for each in await listed()] == expected
+        for limit in range(1, 8):
+            assert await _all_pages(listed, limit) == expected
+        assert [each.name for each in await listed("a", limit=2)] == expected[:2]
+        assert [each.name for each in await listed(prefix="x")] == [f"a/x9{end}", f"b/x9{end}"]
+        assert [each.name for each in await listed("b", prefix="z", after="b/x")] == [f"b/z{end}"]
+        with pytest.raises(NotFound):
+            await listed("other", limit=1)
+        for wrong in ({"limit": 0}, {"limit": "1"}, {"after": 1}, {"prefix": None}):
+            with pytest.raises(InvalidArgument):
+                await listed(**wrong)
+    for limit in range(1, 5):
+        assert await _all_pages(ep.scopes, limit) == ["a", "a-b", "b"]
+    assert [each.name for each in await ep.scopes(prefix="a", limit=5)] == ["a", "a-b"]
 
 
 async def test_pages_keep_scopes_whose_names_begin_alike(ep: Eventproc) -> None:

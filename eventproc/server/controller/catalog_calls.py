@@ -39,6 +39,7 @@ from eventproc.store.model.errors import (
     StreamSealed,
 )
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.ranges import KeyRange
@@ -192,7 +193,7 @@ class CatalogCalls:
 
     async def _list(self, scope: str, tag: str | None, after: str) -> pb.StreamsInScopeResponse:
         reply = pb.StreamsInScopeResponse
-        look = partial(list_streams, scope=scope, tag=tag, after=after, limit=PAGE_LENGTH)
+        look = partial(list_streams, scope=scope, page=ListPage(after=after, limit=PAGE_LENGTH), tag=tag)
         try:
             names = [stream.name for stream in await self.db.read(look)]
         except NotFound:

@@ -22,6 +22,7 @@ from eventproc.store.catalog.cuts import head_cut, tail_cut
 from eventproc.store.catalog.sizes import StreamSize, size_before
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import NotFound
+from eventproc.store.model.list_pages import ListPage
 from eventproc.store.requests import pending_requests
 
 STREAMS_MAX: Final = 1_000
@@ -54,7 +55,7 @@ class DirectoryMeasure:
 def measure_directory(tx: Tx) -> DirectoryMeasure:
     """Return the measures of a directory. Cost: a few look-ups for each active segment of the measured streams."""
     found: list[StreamMeasure] = []
-    for stream in list_streams(tx, limit=STREAMS_MAX):
+    for stream in list_streams(tx, page=ListPage(limit=STREAMS_MAX)):
         written = size_before(tx, stream, tail_cut(tx, stream))
         dropped = size_before(tx, stream, head_cut(tx, stream))
         readable = StreamSize(written.bytes - dropped.bytes, written.events - dropped.events)
@@ -79,7 +80,7 @@ async def render_metrics(ep: Eventproc, gauges: Iterable[Gauge], accept: str) ->
     measured = await ep.db.read(measure_directory)
     cluster = await ep.cluster.describe()
     groups: list[GroupDescription] = []
-    for info in (await ep.reader_groups())[:GROUPS_MAX]:
+    for info in await ep.reader_groups(limit=GROUPS_MAX):
         try:
             groups.append(await (await ep.reader_group(info.name)).describe())
         except NotFound:  # deleted meanwhile

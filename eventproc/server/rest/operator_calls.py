@@ -27,7 +27,6 @@ from eventproc.server.rest.routes import (
     PageLimit,
     RestCall,
     ScopeName,
-    page_after,
     page_of,
 )
 from eventproc.store.access.permissions import EVERYTHING, Permission
@@ -249,7 +248,8 @@ async def list_groups(
     limit: PageLimit = PAGE,
 ) -> Annotated[Page, PageOf(GroupInfo)]:
     """List reader groups by name, those of processors included."""
-    return page_after(await call.ep.reader_groups(scope), after, limit, lambda each: each.name)
+    found = await call.ep.reader_groups(scope, after=after, limit=limit + 1)
+    return page_of(found, limit, lambda each: each.name)
 
 
 @attrs.frozen
