@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from eventproc.spark.sink_options import SinkOptions, parse_sink_options
 from eventproc.spark.sink_rows import EventColumns
-from eventproc.spark.sink_task import TaskOutput, write_task
+from eventproc.spark.sink_task import RoutedOutput, TaskOutput, write_routed_task, write_task
 from eventproc.store.chunks.ingest import SinkBatch
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
@@ -91,8 +91,9 @@ def _check_stream(options: SinkOptions) -> None:
     from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.spark.sink_commit import find_stream_route
 
-    with PlannerDirectory(options.path, hold_ms=HOLD_MS) as directory:
-        directory.read(lambda tx: find_stream_route(options.stream, tx))
+    if (stream := options.stream) is not None:
+        with PlannerDirectory(options.path, hold_ms=HOLD_MS) as directory:
+            directory.read(lambda tx: find_stream_route(stream, tx))
 
 
 def _folder_of(options: SinkOptions) -> Path:
@@ -106,11 +107,19 @@ def _folder_of(options: SinkOptions) -> Path:
 def _write(iterator: Iterator[pa.RecordBatch], columns: EventColumns, folder: Path) -> WriterCommitMessage:
     context = TaskContext.get()
     run = None if context is None else context.getLocalProperty(QUERY_ID)
-    return write_task(iterator, columns, folder, run)
+    if columns.stream is None:
+        return write_task(iterator, columns, folder, run)
+    return RoutedOutput(write_routed_task(iterator, columns, folder, run))
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutput]:
-    return [each for each in messages if isinstance(each, TaskOutput)]
+    found: list[TaskOutput] = []
+    for each in messages:
+        if isinstance(each, RoutedOutput):
+            found += each.outputs
+        elif isinstance(each, TaskOutput):
+            found.append(each)
+    return found
 
 
 def _run_of(written: Sequence[TaskOutput]) -> str | None:
@@ -147,12 +156,12 @@ def _offsets_of(checkpoint: str | None, batch: int) -> str | None:
         return None
 
 
-def committed(path: str | Path, stream: str, sink: str) -> dict[str, Any] | None:
+def committed(path: str | Path, stream: str | None, sink: str) -> dict[str, Any] | None:
     """Return the last batch that a sink committed to a stream, to restart a query whose checkpoint was lost.
 
     Args:
         path: The directory.
-        stream: The stream, "scope/stream".
+        stream: The stream, "scope/stream"; None: of a sink whose rows name their streams, its last batch to any.
         sink: The name of the sink: its option `sink`, or the query's id.
 
     Returns:
@@ -165,11 +174,12 @@ def committed(path: str | Path, stream: str, sink: str) -> dict[str, Any] | None
     """
     from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.store.catalog import get_stream
-    from eventproc.store.chunks.ingest import find_sink_batch
+    from eventproc.store.chunks.ingest import ALL_STREAMS, find_sink_batch
     from eventproc.store.database import Tx
 
     def find(tx: Tx) -> SinkBatch | None:
-        return find_sink_batch(tx, get_stream(tx, stream).value.stream_id, sink)
+        stream_id = ALL_STREAMS if stream is None else get_stream(tx, stream).value.stream_id
+        return find_sink_batch(tx, stream_id, sink)
 
     with PlannerDirectory(Path(path).expanduser().absolute(), hold_ms=HOLD_MS) as directory:
         found = directory.read(find)

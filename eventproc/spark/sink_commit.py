@@ -1,4 +1,4 @@
-"""The commit of the sink: one transaction adds the output of all tasks of a batch to the stream, exactly once."""
+"""The commit of the sink: one transaction adds the output of all tasks of a batch to its streams, exactly once."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from eventproc.store.chunks.ingest import (
     SinkFile,
     SinkRecordBatch,
     append_files,
+    record_routed_batch,
     record_sink_batch,
     verify_file,
 )
@@ -38,9 +39,10 @@ from eventproc.streams.writer import find_route
 
 
 @attrs.frozen
-class _RoutedOutput:
-    """The output of the tasks, divided among the segments of an epoch."""
+class _StreamOutput:
+    """The output of the tasks for a stream, divided among the segments of an epoch."""
 
+    stream: str
     stream_id: int
     router: Router
     files: list[SinkFile]
@@ -48,22 +50,29 @@ class _RoutedOutput:
 
 
 def commit(
-    directory: PlannerDirectory, stream: str, written: Sequence[TaskOutput], batch: SinkBatch | None
+    directory: PlannerDirectory, stream: str | None, written: Sequence[TaskOutput], batch: SinkBatch | None
 ) -> bool:
     """Make the output of all tasks visible together. Return False if the batch was committed before.
 
+    stream: the stream of all output; None: each output names its own.
     After an error nothing is visible. Raises NotFound, StreamSealed, WriterFenced, CorruptRecord, OSError, and the
     errors of a write.
     """
+    by_stream: dict[str, list[TaskOutput]] = {} if stream is None else {stream: []}
+    for each in written:
+        name = each.stream if stream is None else stream
+        assert name is not None, "an output names its stream if the sink does not"
+        by_stream.setdefault(name, []).append(each)
     while True:
-        stream_id, router = directory.read(partial(find_stream_route, stream))
-        routed = _cut_for(router, stream_id, written, directory.folder)
+        routes = directory.read(partial(_find_routes, list(by_stream)))
+        outputs = [_cut_for(name, *routes[name], own, directory.folder) for name, own in by_stream.items()]
+        routed = stream is None
         done = directory.write(
-            partial(_commit, stream=stream, folder=directory.folder, routed=routed, batch=batch)
+            partial(_commit, folder=directory.folder, outputs=outputs, batch=batch, routed=routed)
         )
         if done is not None:
             return done
-        # The stream was scaled in between. The files are memory-mapped, so dividing them again costs little.
+        # A stream was scaled in between. The files are memory-mapped, so dividing them again costs little.
 
 
 def abort(directory: PlannerDirectory, written: Sequence[TaskOutput]) -> None:
@@ -80,31 +89,50 @@ def find_stream_route(stream: str, tx: Tx) -> tuple[int, Router]:
     return stream_id, find_route(tx, stream, stream_id, None)[0]
 
 
+def _find_routes(streams: Sequence[str], tx: Tx) -> dict[str, tuple[int, Router]]:
+    return {each: find_stream_route(each, tx) for each in streams}
+
+
 def _commit(
-    tx: Tx, *, stream: str, folder: Path, routed: _RoutedOutput, batch: SinkBatch | None
+    tx: Tx, *, folder: Path, outputs: Sequence[_StreamOutput], batch: SinkBatch | None, routed: bool
 ) -> bool | None:
-    """Commit the routed output. Return None if the stream was replaced or has another epoch by now."""
-    stream_id, router = find_stream_route(stream, tx)
-    if (stream_id, router.epoch.number) != (routed.stream_id, routed.router.epoch.number):
-        return None
-    if batch is not None and not record_sink_batch(tx, stream, stream_id, batch):
+    """Commit all outputs. Return None if a stream was replaced or has another epoch by now."""
+    for each in outputs:
+        stream_id, router = find_stream_route(each.stream, tx)
+        if (stream_id, router.epoch.number) != (each.stream_id, each.router.epoch.number):
+            return None
+    if batch is not None and not _record(tx, outputs, batch, routed=routed):
         return False
-    append_files(tx, folder, stream, stream_id, routed.files)
-    waiting_bytes = 0
-    for part in routed.small_events:
-        append(tx, stream, stream_id, [part])
-        waiting_bytes += part.events.size_bytes
-        if waiting_bytes >= BLOB_BYTES:
-            flush_appends(
-                tx, stream_id
-            )  # otherwise the events of hundreds of tasks would form one blob, which readers read completely
-            waiting_bytes = 0
-    for segment in sorted({part.segment for part in routed.small_events}):
-        join_tail(tx, stream_id, segment)
+    for each in outputs:
+        _append(tx, folder, each)
     return True
 
 
-def _cut_for(router: Router, stream_id: int, written: Sequence[TaskOutput], folder: Path) -> _RoutedOutput:
+def _record(tx: Tx, outputs: Sequence[_StreamOutput], batch: SinkBatch, *, routed: bool) -> bool:
+    if routed:
+        return record_routed_batch(tx, batch, {each.stream: each.stream_id for each in outputs})
+    (only,) = outputs
+    return record_sink_batch(tx, only.stream, only.stream_id, batch)
+
+
+def _append(tx: Tx, folder: Path, output: _StreamOutput) -> None:
+    stream_id = output.stream_id
+    append_files(tx, folder, output.stream, stream_id, output.files)
+    waiting_bytes = 0
+    for part in output.small_events:
+        append(tx, output.stream, stream_id, [part])
+        waiting_bytes += part.events.size_bytes
+        if waiting_bytes >= BLOB_BYTES:
+            # Otherwise the events of hundreds of tasks would form one blob, which readers read completely.
+            flush_appends(tx, stream_id)
+            waiting_bytes = 0
+    for segment in sorted({part.segment for part in output.small_events}):
+        join_tail(tx, stream_id, segment)
+
+
+def _cut_for(
+    stream: str, stream_id: int, router: Router, written: Sequence[TaskOutput], folder: Path
+) -> _StreamOutput:
     files: list[SinkFile] = []
     small_events: list[SegmentEvents] = []
     for each in written:
@@ -114,7 +142,7 @@ def _cut_for(router: Router, stream_id: int, written: Sequence[TaskOutput], fold
             files.append(SinkFile(each.file.path, each.file.bytes, each.file.checksum, batches))
         if each.small_events is not None:
             small_events += _parts(router, each.small_events)
-    return _RoutedOutput(stream_id, router, files, small_events)
+    return _StreamOutput(stream, stream_id, router, files, small_events)
 
 
 def _cut_file(router: Router, path: Path) -> Iterator[SinkRecordBatch]:

@@ -15,7 +15,7 @@ from eventproc.store.model.names import StreamName
 SINK_NAME_CHARS_MAX: Final = 200
 """Longest name of a sink, in characters: it is a key in the database."""
 
-_COMMON: Final = ("path", "stream", "key", "eventTime", "sink")
+_COMMON: Final = ("path", "stream", "streamColumn", "key", "eventTime", "sink")
 _STREAMING: Final = (*_COMMON, "checkpointLocation", "queryName")
 
 _BATCH: Final = (*_COMMON, "batch", "columns", "schema")
@@ -24,10 +24,14 @@ _BATCH: Final = (*_COMMON, "batch", "columns", "schema")
 
 @attrs.frozen(kw_only=True)
 class SinkOptions:
-    """The checked options of a writer. docs/design/spark-sink.md describes each."""
+    """The checked options of a writer. docs/design/spark-sink.md describes each.
+
+    stream: the stream to write to; None: each row names its own.
+    """
 
     path: Path
-    stream: str
+    stream: str | None = None
+    stream_column: str | None = None
     key: str | None = None
     event_time: str | None = None
     sink: str | None = None
@@ -37,7 +41,8 @@ class SinkOptions:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that the options name."""
-        return tuple(each for each in (self.key, self.event_time) if each is not None)
+        found = (self.stream_column, self.key, self.event_time)
+        return tuple(each for each in found if each is not None)
 
 
 def parse_sink_options(options: Mapping[str, str], *, streaming: bool, overwrite: bool) -> SinkOptions:
@@ -49,10 +54,13 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool, overwrite
         raise invalid_argument(
             "mode", "overwrite", "a stream can only be appended to; truncate it separately"
         )
-    for name, what in (("path", "the directory of the streams"), ("stream", "the stream to write to")):
-        if name not in given:
-            raise invalid_argument(f"option {name}", None, f"it must name {what}")
-    StreamName.parse(given["stream"])
+    if "path" not in given:
+        raise invalid_argument("option path", None, "it must name the directory of the streams")
+    stream, column = given.get("stream"), given.get("streamcolumn")
+    if stream is not None:
+        StreamName.parse(stream)
+        if column is not None:
+            raise invalid_argument("option streamColumn", column, "give either stream or streamColumn")
     sink, batch = given.get("sink"), given.get("batch")
     if sink is not None and not 0 < len(sink) <= SINK_NAME_CHARS_MAX:
         raise invalid_argument("option sink", sink, f"it must have 1 to {SINK_NAME_CHARS_MAX} characters")
@@ -62,7 +70,8 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool, overwrite
         raise invalid_argument("option batch", batch, f"it must be a whole number, 0 to {INT_MAX}")
     return SinkOptions(
         path=Path(given["path"]).expanduser().absolute(),
-        stream=given["stream"],
+        stream=stream,
+        stream_column=column,
         key=given.get("key"),
         event_time=given.get("eventtime"),
         sink=sink,

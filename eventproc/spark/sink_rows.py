@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -27,6 +28,7 @@ from eventproc.store.chunks.chunk_file import SCHEMA, STAMP
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import EVENT_BYTES_MAX
+from eventproc.store.model.names import StreamName
 from eventproc.store.model.routing import position
 from eventproc.streams.new_events import check_headers
 
@@ -51,16 +53,35 @@ _INTERVAL: Final = re.compile(r"\binterval\b(?!:)")
 
 @attrs.frozen
 class EventColumns:
-    """The columns of a DataFrame that make its events. payload: None if each row becomes JSON."""
+    """The columns of a DataFrame that make its events.
+
+    payload: None if each row becomes JSON. stream: names the stream of each row; None: all go to the same one.
+    """
 
     payload: str | None
     key: str | None
     event_time: str | None
     headers: str | None
+    stream: str | None = None
 
     @classmethod
     def of(cls, options: SinkOptions, schema: StructType) -> EventColumns:
         """Return the columns that the options select from a schema. Raises InvalidArgument, naming the column."""
+        names, routes = schema.fieldNames(), options.stream_column
+        if routes is None and options.stream is None:
+            if not (
+                "value" in names and "topic" in names and set(names) <= {*KAFKA_COLUMNS, *options.columns}
+            ):
+                reason = (
+                    "it must name the stream to write to, or streamColumn the column with each row's stream"
+                )
+                raise invalid_argument("option stream", None, reason)
+            routes = "topic"
+        _check(schema, "stream", routes, (StringType,), 'a string, such as "shop/orders"')
+        return attrs.evolve(cls._of(options, schema), stream=routes)
+
+    @classmethod
+    def _of(cls, options: SinkOptions, schema: StructType) -> EventColumns:
         names = schema.fieldNames()
         if twice := sorted({each for each in names if names.count(each) > 1}):
             raise invalid_argument("column", twice[0], "the name occurs twice")
@@ -90,7 +111,7 @@ class EventColumns:
 
     @classmethod
     def _of_kafka(cls, options: SinkOptions, schema: StructType) -> EventColumns:
-        """Return the columns of a frame for Kafka's sink. Its topic, partition and timestamps are ignored."""
+        """Return the columns of a frame for Kafka's sink. Its partition and timestamps are ignored."""
         names = schema.fieldNames()
         if not isinstance(kind := schema["value"].dataType, StringType | BinaryType):
             if options.key is not None:
@@ -106,6 +127,22 @@ class EventColumns:
         _check(schema, "event time", options.event_time, (TimestampType, TimestampNTZType), "a timestamp")
         _check_header_type(schema, headers)
         return cls("value", key, options.event_time, headers)
+
+    def by_stream(self, rows: pa.RecordBatch) -> Iterator[tuple[str | None, pa.RecordBatch]]:
+        """Yield the rows of each stream, in their order; (None, all rows) if they need not say it.
+
+        Raises InvalidArgument for a row that names no stream.
+        """
+        if self.stream is None:
+            yield None, rows
+            return
+        names = rows.column(self.stream).dictionary_encode()
+        if names.null_count:
+            raise invalid_argument(f"column {self.stream}", None, "each row must name its stream")
+        for index, name in enumerate(names.dictionary.to_pylist()):
+            StreamName.parse(name)
+            own = pc.call_function("equal", [names.indices, pa.scalar(index, names.indices.type)])
+            yield name, rows if len(names.dictionary) == 1 else rows.filter(own)
 
     def events(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Convert rows to events with the columns EVENTS. The position of an event without a key is NaN.

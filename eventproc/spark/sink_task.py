@@ -17,6 +17,7 @@ from eventproc.store.chunks.chunk_file import ChunkWriter, sync_folders
 from eventproc.store.chunks.index import ARROW_SUFFIX, BATCH_EVENTS_MAX, SINK_FOLDER
 from eventproc.store.chunks.ingest import SHARED
 from eventproc.store.clock import SystemClock, new_id
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.limits import FRAME_BYTES
 
 SMALL_BYTES: Final = 128 * 2**10
@@ -26,6 +27,9 @@ and copy it into the database under the write lock. A lower one makes a file, wi
 SORTED_BYTES: Final = 64 * 2**20
 """Bytes of events that are sorted together. A higher value makes fewer, larger extents and takes up to three times
 that much memory."""
+
+STREAMS_MAX: Final = 256
+"""Streams that a task writes to, at most. Each may have an open file."""
 
 BLOB_BYTES: Final = 2**20
 """Bytes of events per record batch, up to one event more: a reader reads a record batch completely."""
@@ -42,11 +46,22 @@ class SortedFile:
 
 @attrs.frozen
 class TaskOutput(WriterCommitMessage):
-    """The output of a task: a file, or `small_events` sorted events. run: the query's id, if there is one."""
+    """The output of a task for a stream: a file, or `small_events` sorted events.
+
+    run: the query's id, if there is one. stream: its name; None: the sink's only one.
+    """
 
     run: str | None
     file: SortedFile | None = None
     small_events: pa.RecordBatch | None = None
+    stream: str | None = None
+
+
+@attrs.frozen
+class RoutedOutput(WriterCommitMessage):
+    """The outputs of a task whose rows name their streams."""
+
+    outputs: tuple[TaskOutput, ...]
 
 
 def write_task(
@@ -56,13 +71,36 @@ def write_task(
 
     A failing task leaves no file. A killed task may leave a file without a row, which the host's sweep deletes.
     """
-    output = _TaskFile(folder, run or "batch")
+    (output,) = write_routed_task(rows, columns, folder, run) or (TaskOutput(run),)
+    return output
+
+
+def write_routed_task(
+    rows: Iterable[pa.RecordBatch], columns: EventColumns, folder: Path, run: str | None
+) -> tuple[TaskOutput, ...]:
+    """Do as `write_task`, with an output for each stream that the rows name, by name.
+
+    Also raises InvalidArgument for more than STREAMS_MAX streams.
+    """
+    found: dict[str | None, _TaskFile] = {}
     try:
         for each in rows:
-            output.add(columns.events(each))
-        return output.finish(run)
+            for stream, own in columns.by_stream(each):
+                if stream not in found:
+                    if len(found) == STREAMS_MAX:
+                        reason = f"a task writes to at most {STREAMS_MAX} streams; repartition by that column first"
+                        raise invalid_argument(f"column {columns.stream}", stream, reason)
+                    found[stream] = _TaskFile(folder, run or "batch")
+                found[stream].add(columns.events(own))
+            if sum(file.waiting_bytes for file in found.values()) >= SORTED_BYTES:
+                max(found.values(), key=lambda file: file.waiting_bytes).write()
+        return tuple(
+            attrs.evolve(found[stream].finish(run), stream=stream)
+            for stream in sorted(found, key=lambda stream: stream or "")
+        )
     except BaseException:
-        output.abandon()
+        for file in found.values():
+            file.abandon()
         raise
 
 
@@ -77,18 +115,16 @@ class _TaskFile:
         self._path = f"{SINK_FOLDER}/{run}/{identifier}{ARROW_SUFFIX}"
         self._writer: ChunkWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
 
     def add(self, events: pa.RecordBatch) -> None:
         self._waiting.append(events)
-        self._waiting_bytes += events.nbytes
-        if self._waiting_bytes >= SORTED_BYTES:
-            self._write()
+        self.waiting_bytes += events.nbytes
 
     def finish(self, run: str | None) -> TaskOutput:
-        if self._writer is None and self._waiting_bytes <= SMALL_BYTES:
+        if self._writer is None and self.waiting_bytes <= SMALL_BYTES:
             return TaskOutput(run, small_events=self._take())
-        self._write()
+        self.write()
         assert self._writer is not None, "more than SMALL_BYTES are waiting"
         self._writer.finish(sync=True)
         sync_folders(self._writer.path, self._folder)
@@ -98,7 +134,8 @@ class _TaskFile:
         if self._writer is not None:
             self._writer.abandon()
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Sort the waiting events and write them to the file."""
         if (events := self._take()) is None:
             return
         if self._writer is None:
@@ -110,7 +147,7 @@ class _TaskFile:
 
     def _take(self) -> pa.RecordBatch | None:
         """Remove and return the waiting events in a stable sort by position, or None if there are none."""
-        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        waiting, self._waiting, self.waiting_bytes = self._waiting, [], 0
         count = sum(each.num_rows for each in waiting)
         if not count:
             return None

@@ -7,7 +7,7 @@ docs/design/spark-sink.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -93,6 +93,22 @@ _REMEDY: Final = "what the query wrote before is lost with it; start the query w
 
 TARGET_KEPT_MS: Final = 365 * 24 * 3600 * 1000
 """How long a sink's stream is remembered. A run that began earlier and whose stream was replaced is not refused."""
+
+
+ALL_STREAMS: Final = 0
+"""In place of a stream's id: a sink whose rows name their streams. Ids of streams begin at 1."""
+
+
+def record_routed_batch(tx: Tx, batch: SinkBatch, streams: Mapping[str, int]) -> bool:
+    """Record that this transaction writes the batch to several streams; return False if it was written before.
+
+    A batch that runs again may have other rows, so the streams in which it is do not decide: the sink has a record of
+    its own. streams: {name: id}. Raises as `record_sink_batch`.
+    """
+    if not record_sink_batch(tx, "*", ALL_STREAMS, batch):
+        return False
+    # A stream may know the batch if the sink's option was `stream` before.
+    return all(record_sink_batch(tx, name, stream_id, batch) for name, stream_id in streams.items())
 
 
 def record_sink_batch(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from eventproc.store.catalog import REQUEST_STREAM, STREAM, SYSTEM_SCOPE, StoredHistory, StreamRecord
+from eventproc.store.chunks.ingest import ALL_STREAMS
 from eventproc.store.database import Tx
 from eventproc.store.inspection.extents import extent_violations
 from eventproc.store.inspection.logs import log_violations
@@ -122,6 +123,8 @@ def _of_leftovers(tx: Tx, known: set[int]) -> Iterator[str]:
     reaped.update(tx.execute("SELECT DISTINCT stream_id, 1 FROM txn WHERE state = 'aborting'").fetchall())
     for table in ("segment", "epoch", "extent", "blob", "sink", "writer"):
         for (stream_id,) in tx.execute(f"SELECT DISTINCT stream_id FROM {table}").fetchall():
+            if table == "sink" and stream_id == ALL_STREAMS:
+                continue
             if stream_id not in known and not reaped.get(stream_id):
                 yield f"{table}: rows of stream {stream_id}, which was deleted and is not being reaped"
             if stream_id not in known and table == "segment":

@@ -189,7 +189,6 @@ def test_column_of_the_wrong_type_is_refused_by_name(
     [
         ({"stream": "s/t"}, "path"),
         ({}, "CREATE TEMPORARY VIEW"),
-        ({"path": "/d"}, "stream"),
         ({"path": "/d", "stream": "nothing"}, "nothing"),
         ({"path": "/d", "stream": "_system/request"}, "_system"),
         ({"path": "/d", "stream": "s/t", "keys": "k"}, "did you mean 'key'"),
