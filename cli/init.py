@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from eventproc.cli import session
@@ -16,7 +14,6 @@ from eventproc.cli.options import (
     use_directory,
 )
 from eventproc.cli.output.tables import show_done
-from eventproc.store.segments.chunks_link import check_chunks_folder, link_chunks_folder
 
 
 @click.command(cls=Command)
@@ -50,11 +47,7 @@ def init(
     if argument is not None:
         use_directory(settings, argument)
     path = session.directory_of(settings)
-    folder = None if chunks is None else Path(chunks).absolute()
-    to_link = folder is not None and check_chunks_folder(path, folder)
-    made = session.create_directory(settings, durability)
-    if folder is not None and to_link:
-        link_chunks_folder(path, folder)
+    made = session.create_directory(settings, durability, chunks)
     row = {"done": "init", "target": str(path), "created": made}
     show_done(
         settings, row, output, f"{settings.directory or '.'} {'is ready' if made else 'exists already'}"

@@ -60,15 +60,18 @@ async def _run(
             raise
 
 
-def create_directory(settings: Settings, durability: str | None) -> bool:
-    """Create the directory, or open the existing one; return whether it was created. Raises OtherDurability."""
+def create_directory(settings: Settings, durability: str | None, chunks: str | None = None) -> bool:
+    """Create the directory, or open the existing one; return whether it was created.
+
+    chunks: the folder of its chunk files. Raises OtherDurability, and InvalidArgument for the folder.
+    """
     _prepare_logging(settings)
     directory = directory_of(settings)
 
     async def _make(_: SignalScope) -> bool:
         found = (directory / "eventproc.db").exists()
         try:
-            async with open_directory(directory, durability=durability, host=False):
+            async with open_directory(directory, durability=durability, host=False, chunks=chunks):
                 return not found
         except StoreUnusable:
             if durability is None or not found:

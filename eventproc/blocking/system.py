@@ -481,6 +481,7 @@ def open_blocking(
     durability: Durability | str | None = None,
     create: bool = True,
     host: bool = True,
+    chunks: str | PathLike[str] | None = None,
     clock: Clock | None = None,
     faults: Faults = NO_FAULTS,
 ) -> BlockingEventproc:
@@ -490,7 +491,7 @@ def open_blocking(
     nothing of it (ForkedError); closing it there does nothing, and what was posted is its parent's to write.
     """
     opening = open_directory(
-        path, durability=durability, create=create, host=host, clock=clock, faults=faults
+        path, durability=durability, create=create, host=host, chunks=chunks, clock=clock, faults=faults
     )
     loop = Loop.begin()
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import cast
 
 import anyio
+import anyio.to_thread
 
 from eventproc.runtime.system import Eventproc, begin_system
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
@@ -16,6 +17,7 @@ from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.model.argument_checks import check_instance, invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.openable import Opening
+from eventproc.store.segments.chunks_link import check_chunks_folder, link_chunks_folder
 
 
 def open(
@@ -24,6 +26,7 @@ def open(
     durability: Durability | str | None = None,
     create: bool = True,
     host: bool = True,
+    chunks: str | PathLike[str] | None = None,
     clock: Clock | None = None,
     faults: Faults = NO_FAULTS,
 ) -> Opening[Eventproc]:
@@ -38,6 +41,9 @@ def open(
             processes). An existing directory keeps its own.
         create: make the directory if it is missing or empty. Default: True.
         host: whether this instance may run the internal processors. One that may not waits for another that does.
+        chunks: a folder for the files of Spark and of moved events, new or empty: shared by the machines of a cluster,
+            which see it at the same path. The directory's folder "chunks" becomes a link to it. Later openings may
+            leave it out. None (default): the files lie in the directory.
         clock: source of time, randomness and ids, for tests. None (default): the machine's.
         faults: points at which a test lets the process die. Default: none.
 
@@ -46,17 +52,24 @@ def open(
         StoreUnusable: the directory is not eventproc's, newer, read-only, or on a network file system.
         NotSupported: this platform lacks something that eventproc needs.
         InvalidArgument: an option is not valid, or `durability` differs from the directory's.
+        InvalidArgument: opening; `chunks` is not a folder of its own, or the directory has such files elsewhere.
+            Nothing changed.
+        OSError: opening; the folder `chunks` or the link to it cannot be made.
     """
     _verify_given(clock, faults)
-    if not isinstance(cast("object", path), (str, PathLike)):
-        raise invalid_argument("directory", path, "it must be a path, as str or pathlib.Path")
+    for what, given in (("directory", path), ("folder of chunk files", path if chunks is None else chunks)):
+        if not isinstance(cast("object", given), (str, PathLike)):
+            raise invalid_argument(what, given, "it must be a path, as str or pathlib.Path")
     if str(path) in ("memory", ":memory:"):
         raise InvalidArgument(
             what="directory", value=str(path), reason="use eventproc.open_memory() for memory"
         )
     chosen = None if durability is None else _durability(durability)
 
+    folder = None if chunks is None else Path(chunks).absolute()
+
     async def start() -> Eventproc:
+        to_link = folder is not None and check_chunks_folder(Path(path), folder)  # before anything is made
         db = await start_database(
             Path(path),
             migrations=SYSTEM_MIGRATIONS,
@@ -65,6 +78,13 @@ def open(
             clock=clock,
             faults=faults,
         )
+        if folder is not None and to_link:
+            try:
+                await anyio.to_thread.run_sync(link_chunks_folder, Path(path), folder)
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await db.close()
+                raise
         return await begin_system(db, host=host)
 
     return Opening(f"the directory {str(path)!r}", start)

@@ -57,6 +57,7 @@ def attach(
     durability: Durability | str | None = None,
     create: bool = True,
     host: bool = True,
+    chunks: str | PathLike[str] | None = None,
 ) -> AttachedEventproc:
     """Open the directory `path` in this driver until Spark is stopped, and return the blocking API on it.
 
@@ -69,9 +70,10 @@ def attach(
         durability: Of a new directory; see `eventproc.open`.
         create: Whether to make a directory that does not exist.
         host: Whether this instance may run the internal processors.
+        chunks: A new or empty folder that the driver and all executors see at the same path; see `eventproc.open`.
 
     Raises:
-        InvalidArgument: `spark` is not a session of this process.
+        InvalidArgument: `spark` is not a session of this process, or `chunks` cannot be used.
         StoreMissing, StoreUnusable, NotSupported: As `eventproc.open`.
     """
     check_instance(
@@ -80,7 +82,7 @@ def attach(
     register(spark)
     with ExitStack() as stack:
         loop = stack.enter_context(running_loop())
-        opening = open_directory(path, durability=durability, create=create, host=host)
+        opening = open_directory(path, durability=durability, create=create, host=host, chunks=chunks)
         system = open_on(loop, opening)
         stack.callback(loop.call, system.close)
         attached = AttachedEventproc(loop, system, spark)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -37,18 +41,33 @@ def check_chunks_folder(directory: Path, folder: Path) -> bool:
 
 
 def link_chunks_folder(directory: Path, folder: Path) -> None:
-    """Let the chunk files of `directory` lie in `folder`, which `check_chunks_folder` has found usable.
+    """Let the chunk files of `directory`, which exists, lie in `folder`.
 
-    After a crash in between, a second call completes it. Raises OSError, FileExistsError if another call was faster.
+    After a crash in between, a second call completes it. Calls for one directory take turns. Raises as
+    `check_chunks_folder`, OSError, and FileExistsError if a call for another directory was faster.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / CLAIM).exists():
-        with (folder / CLAIM).open("x") as claim:  # of two calls at the same time, one fails here
-            claim.write(_claim_of(directory))
-    link = directory / CHUNKS_FOLDER
-    if link.exists():
-        link.rmdir()
-    link.symlink_to(folder.resolve(), target_is_directory=True)
+    with locked_folder(directory):
+        if not check_chunks_folder(directory, folder):
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / CLAIM).exists():
+            with (folder / CLAIM).open("x") as claim:  # of calls for two directories, one fails here
+                claim.write(_claim_of(directory))
+        link = directory / CHUNKS_FOLDER
+        if link.exists():
+            link.rmdir()
+        link.symlink_to(folder.resolve(), target_is_directory=True)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Hold a lock of a folder during the block; another process waits. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _is_free(directory: Path, folder: Path) -> bool:

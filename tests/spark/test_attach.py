@@ -211,7 +211,8 @@ def test_detach_closes_the_directory_and_leaves_spark_running(spark: SparkSessio
 
     app = App()
     app.add(handle, "s/in")
-    attached = eventproc.spark.attach(spark, path, durability="os")
+    shared = path.parent / "shared"
+    attached = eventproc.spark.attach(spark, path, durability="os", chunks=shared)
     attached.create_scope("s")
     attached.create_stream("s/in")
     running = attached.start(app)
@@ -221,6 +222,7 @@ def test_detach_closes_the_directory_and_leaves_spark_running(spark: SparkSessio
         with pytest.raises(Closed):
             ended()
     assert spark.range(3).count() == 3
+    assert (path / "chunks").resolve() == shared
 
 
 @pytest.mark.parametrize("failing", ["drain", "queries", "stop", "detach"])
