@@ -1,9 +1,10 @@
 """Checkpoints: copies the log (WAL) into the database file, and reports a reader that keeps the log from being reused.
 
-A checkpoint runs after the acknowledgements, never inside a commit, once CHECKPOINT_BYTES of frames were written since
-the last one. The size of the log file is no measure because it never shrinks; the number of valid frames is in the
-first page of `-shm`, which all processes share. A log above TRUNCATE_BYTES means that a reader holds one old snapshot
-for very long: the log is truncated if possible, else the warning names the reader.
+A checkpoint runs after the acknowledgements, never inside a commit, once CHECKPOINT_BYTES of different pages, or
+LOG_BYTES of frames, were written since the last one. The size of the log file is no measure because it never shrinks;
+the number of valid frames and the page of each are in `-shm`, which all processes share. A log above TRUNCATE_BYTES
+means that a reader holds one old snapshot for very long: the log is truncated if possible, else the warning names the
+reader.
 
 On SQLite before 3.51.3 a commit during a checkpoint may reset the log wrongly. There the checkpoint runs inside
 write.lock. Source: architecture.md section 1; reference pitfalls.md S1.3 and S2.20; SQLite's "WAL-mode
@@ -18,6 +19,7 @@ import logging
 import os
 import sqlite3
 import struct
+from array import array
 from typing import Final
 
 import attrs
@@ -31,16 +33,18 @@ from eventproc.store.faults import CHECKPOINT, Faults
 LOG = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of frames after which a checkpoint is due. A higher value means longer stalls and a longer recovery; a lower
-one copies pages more often, and syncs the file more often. With 8 MiB the stalls were twice as long, and throughput was
-the same."""
+"""Bytes of different pages in the log after which a checkpoint is due: it copies each page once. A higher value means
+longer stalls; a lower one copies pages more often, and syncs the file more often. With 8 MiB the stalls were twice as
+long, and throughput was the same."""
 
-SMALL_FRAMES: Final = 8
-"""Frames of a small commit. It mostly rewrites pages of the commit before it, so a checkpoint copies few of them."""
+LOG_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of frames after which a checkpoint is due even if they are of few pages: small commits rewrite the pages of the
+commits before them. Higher: a longer log, which a recovery reads; lower: checkpoints cost each small transaction more,
+100 of 700 us with 4 MiB."""
 
-SMALL_WEIGHT: Final = 4
-"""Of small commits, one frame in so many counts, so that a run of them is checkpointed every 16 MiB. Higher: a longer
-log, and longer stalls if they change different pages; lower: checkpoints cost each awaited write more, 20 of 140 us."""
+LARGE_FRAMES: Final = 64
+"""Frames of a commit whose pages count as different without a look: 1 MiB. Higher: a longer look after large commits;
+lower: checkpoints are due earlier than they need be."""
 
 TRUNCATE_BYTES: Final = 512 * 1024 * 1024
 """Bytes of frames above which the log counts as stuck."""
@@ -59,6 +63,9 @@ _READ_MARKS_AT: Final = 2 * 48 + 4
 _READ_LOCKS_AT: Final = 120 + 3
 # struct flock: type, whence, start, length, pid.
 _FLOCK: Final = struct.Struct("@hhqqi4x")
+# The pages of the first frames follow the header of 136 bytes, 4 bytes each; those of later frames lie in other blocks.
+_FRAME_PAGES_AT: Final = 136
+_FRAME_PAGES: Final = 4062
 _UNUSED_MARK: Final = 0xFFFFFFFF
 
 
@@ -75,8 +82,11 @@ class Checkpointer:
     checkpoint_bytes: int = CHECKPOINT_BYTES
     truncate_bytes: int = TRUNCATE_BYTES
     under_lock: bool = UNDER_LOCK
+    log_bytes: int = LOG_BYTES
     frames_seen: int = 0
-    frames_due: float = 0
+    frames_copied: int = 0
+    pages_due: set[int] = attrs.field(factory=set)
+    frames_due: int = 0
     estimated_bytes: int = 0
     warned: bool = False
     forks_wait: ForkBlocker = attrs.field(factory=ForkBlocker)
@@ -92,11 +102,31 @@ class Checkpointer:
             due_bytes = self.estimated_bytes
         else:
             if frames < self.frames_seen:  # a writer restarted the log
-                self.frames_seen, self.frames_due = 0, 0
-            added, self.frames_seen = frames - self.frames_seen, frames
-            self.frames_due += added if added > SMALL_FRAMES else added / SMALL_WEIGHT
-            due_bytes = round(self.frames_due * PAGE_BYTES)
+                self._begin_count(0)
+            self._count(frames)
+            if (frames - self.frames_copied) * PAGE_BYTES >= self.log_bytes:
+                return True
+            due_bytes = (len(self.pages_due) + self.frames_due) * PAGE_BYTES
         return due_bytes >= self.checkpoint_bytes
+
+    def _count(self, frames: int) -> None:
+        """Count the pages of the frames that were added, up to `frames`."""
+        first, added = self.frames_seen, frames - self.frames_seen
+        self.frames_seen = frames
+        if self.shm_fd is not None and added <= LARGE_FRAMES and frames <= _FRAME_PAGES:
+            pages = array("I")
+            pages.frombytes(
+                os.pread(self.shm_fd, added * pages.itemsize, _FRAME_PAGES_AT + first * pages.itemsize)
+            )
+            self.pages_due.update(pages)
+        else:
+            self.frames_due += added
+
+    def _begin_count(self, frames: int) -> None:
+        """Count from now on, when the log has `frames`."""
+        self.frames_seen = self.frames_copied = frames
+        self.frames_due = 0
+        self.pages_due.clear()
 
     def sync_log(self) -> None:
         """Write the log to the disk, so that a checkpoint, which begins with that, finds it done.
@@ -122,7 +152,8 @@ class Checkpointer:
         finally:
             if self.under_lock:
                 self.lock.release()
-        self.frames_seen, self.frames_due, self.estimated_bytes = frames, 0, 0
+        self._begin_count(frames)
+        self.estimated_bytes = 0
         if truncate and busy and not self.warned:
             self.warned = True
             LOG.warning(

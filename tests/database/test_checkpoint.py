@@ -75,6 +75,15 @@ async def test_the_log_is_copied_in_time_and_used_again(world: World) -> None:
     assert log_pages(world) < 3 * 32
 
 
+async def test_commits_that_rewrite_few_pages_are_checkpointed_by_the_length_of_the_log(world: World) -> None:
+    checkpointer_of(world).log_bytes = 64 * PAGE_BYTES
+    for number in range(200):
+        await world.db.write(insert(f"{number}"))
+    await world.db.write(lambda tx: None)
+    assert 1 < world.faults.reached.count(CHECKPOINT) <= 200 * 3 // 64
+    assert log_pages(world) < 2 * 64
+
+
 async def test_a_log_that_was_copied_into_the_file_may_be_cut_by_another_program(
     world: World, tmp_path: Path
 ) -> None:
