@@ -122,7 +122,7 @@ class Database(ABC):
         size_bytes: estimate of what it writes; counts towards the limit of a batch.
         timeout_ms: how long fn may wait until it starts. None (default): WRITE_WAIT_MS_MAX.
         brief: fn takes microseconds, so that it may run on the event loop if it waits alone and a commit need not wait
-        for the disk.
+        for the disk. Otherwise the event loop may wait for it, for at most 1 ms.
         step: names the transaction for tests that inject faults. None (default): it has no name.
 
         If the caller is cancelled or the time is over while fn waits, fn never runs. Once fn has started, the caller

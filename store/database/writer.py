@@ -5,7 +5,8 @@ commits, unlocks, and delivers the batch to the event loop in one callback. Ther
 during a commit form the next batch.
 
 A lone brief job skips the thread if commits do not wait for the disk: the event loop runs it, which saves two switches
-of threads. `_turn` says who uses the connection.
+of threads. `_turn` says who uses the connection. If commits wait for the disk, the event loop waits with the caller of
+such a job for a moment instead of going to sleep, unless other tasks are busy.
 
 A job in the queue has not started. Its caller may remove it, by cancellation or at its deadline, and then it never
 runs. The thread blocks in flock, which the kernel serves in order, while the event loop watches the deadlines.
@@ -57,6 +58,16 @@ pay for the thread."""
 ALONE_MS_MAX: Final = 1
 """How long a task whose jobs are alone may run them without giving other tasks a turn, in ms: some ten jobs. Higher:
 other tasks wait longer; lower: each job pays 8 us for a turn of the event loop."""
+
+ALONE_TURN_MS_MAX: Final = 0.1
+"""How long a turn of the event loop may take, in ms, in which other tasks have nothing to do. Higher: the event loop
+waits with one task while others could work; lower: a slow machine never waits so."""
+
+SYNC_WAIT_MS_MAX: Final = 1
+"""How long the event loop waits with the caller of a lone brief job for its synced commit, in ms: some four commits of
+a fast disk. Higher: other tasks wait longer; lower: on slower disks it goes to sleep, and wakes 50 us later.
+After a wait that ended without the commit, it waits so for none during a pause. The pause begins with this length,
+doubles with each such wait, and is at most INLINE_PAUSE_MS_MAX."""
 
 INLINE_PAUSE_MS: Final = 50
 """How long the thread commits after a slow commit on the event loop, in ms. It doubles with each further slow one, up
@@ -139,6 +150,10 @@ class FileWriter:
         self._inline_from = 0.0  # time of the event loop
         self._alone_until = 0.0  # time of the event loop
         self._inline_pause_ms = INLINE_PAUSE_MS
+        self._synced = not inline
+        self._wait_from = 0.0  # time of the event loop
+        self._wait_pause_ms = SYNC_WAIT_MS_MAX
+        self._jobs_count = 0
         self._checkpoint_due = False  # by a commit on the event loop
         self._settles = False  # `_settle` will be called
         self._timer: asyncio.TimerHandle | None = None
@@ -161,7 +176,9 @@ class FileWriter:
         future: asyncio.Future[None] = loop.create_future()
         job = AwaitedJob(fn, size_bytes, future, now, deadline, step)
         alone = brief and self._inline and not self._awake and not self._queue
+        waits = self._synced and brief and not self._queue and size_bytes <= INLINE_BYTES_MAX
         self._queue.append(job)
+        self._jobs_count = number = self._jobs_count + 1
         if not self._awake:
             self._awake = True
             if not alone:
@@ -174,6 +191,13 @@ class FileWriter:
                     lone = len(self._queue) == 1
                     self._alone_until = loop.time() + ALONE_MS_MAX / 1000 if lone else 0.0
                 self._run_inline(size_bytes)
+            elif waits and now >= self._wait_from:
+                if now >= self._alone_until:
+                    await anyio.lowlevel.checkpoint()
+                    idle = self._jobs_count == number and loop.time() - now <= ALONE_TURN_MS_MAX / 1000
+                    self._alone_until = loop.time() + ALONE_MS_MAX / 1000 if idle else 0.0
+                if self._alone_until:
+                    self._wait_synced(job)
             if job.future is not None:  # no result yet
                 if self._timer is None or deadline < self._timer.when():
                     self._watch(min(deadline, now + self._lock_warn_s))
@@ -276,6 +300,16 @@ class FileWriter:
                 self._notifier.wake()
         finally:
             self._turn.release()
+
+    def _wait_synced(self, job: AwaitedJob[T]) -> None:
+        """Wait a moment for the commit of a job without giving other tasks a turn."""
+        if job.future is None:
+            return
+        if self._callbacks.wait(SYNC_WAIT_MS_MAX / 1000):
+            self._wait_pause_ms = SYNC_WAIT_MS_MAX
+            return
+        self._wait_from = self._loop.time() + self._wait_pause_ms / 1000
+        self._wait_pause_ms = min(2 * self._wait_pause_ms, INLINE_PAUSE_MS_MAX)
 
     def stop_inline(self) -> None:
         """Let the thread do everything from now on."""

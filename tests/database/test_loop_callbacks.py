@@ -44,6 +44,29 @@ async def test_callbacks_run_on_the_event_loop_in_order() -> None:
     assert ran == [(number, threading.get_ident()) for number in range(1_000)]
 
 
+async def test_a_wait_runs_what_a_thread_adds_and_ends() -> None:
+    name: ContextVar[str] = ContextVar("name", default="unset")
+    name.set("the waiting caller")
+    with closing(LoopCallbacks()) as callbacks:
+        for number in range(200):
+            ran: list[tuple[int, str]] = []
+            thread = threading.Thread(
+                target=callbacks.call, args=(lambda ran=ran, number=number: ran.append((number, name.get())),)
+            )
+            thread.start()
+            assert callbacks.wait(60)
+            thread.join()
+            assert ran == [(number, "unset")]
+
+
+async def test_a_wait_without_a_callback_ends_and_later_ones_wake_the_event_loop() -> None:
+    with closing(LoopCallbacks()) as callbacks:
+        assert not callbacks.wait(0.001)
+        done = anyio.Event()
+        leave(callbacks, [done.set])
+        await done.wait()
+
+
 async def test_a_raising_callback_is_logged_and_the_others_run(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
