@@ -665,6 +665,16 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
             "Submit, show, suspend, reset and terminate supervisors, which ingest streams...",
             [],
         ),
+        "supervisor backfill": (
+            "Go on with new events, and let a bounded supervisor publish what SUPERVISOR...",
+            [
+                ("name", "supervisor", False),
+                ("--id", "", False),
+                ("--task-count", "", False),
+                ("--dry-run", "flag", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
         "supervisor describe": (
             "Show the spec of a supervisor: fields that differ from their defaults, as...",
             [
@@ -722,6 +732,13 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
         ),
         "supervisor resume": (
             "Let a suspended supervisor go on, at its published offsets.",
+            [
+                ("name", "supervisor", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
+        "supervisor shutdown": (
+            "End a supervisor: Druid's former name of `terminate`.",
             [
                 ("name", "supervisor", False),
                 ("-o --output", "table|json|jsonl", False),

@@ -6,6 +6,7 @@ import json
 from functools import partial
 from typing import Final
 
+import attrs
 import click
 
 from eventproc.cli import session
@@ -42,6 +43,7 @@ TASK_COLUMNS: Final = (
     "error",
 )
 ERROR_COLUMNS: Final = ("failed_at_ms", "message")
+RANGE_COLUMNS: Final = ("stream", "segment", "start", "end")
 HISTORY_COLUMNS: Final = ("version", "created_ms", "change")
 TABLES: Final = (("partitions", PARTITION_COLUMNS), ("tasks", TASK_COLUMNS), ("errors", ERROR_COLUMNS))
 """The tables of `status`: the field of each, and its columns."""
@@ -366,6 +368,54 @@ def reset(settings: Settings, name: str, cuts: tuple[str, ...], dry_run: bool, o
 
 @supervisor.command()
 @supervisor_argument
+@click.option(
+    "--id",
+    "bounded",
+    metavar="ID",
+    help='Id of the bounded supervisor. SUPERVISOR with "-backfill-" and a number unless given.',
+)
+@click.option(
+    "--task-count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Groups of the bounded supervisor. As many as SUPERVISOR began with unless given.",
+)
+@dry_run_option
+@output_option()
+@pass_settings
+def backfill(
+    settings: Settings, name: str, bounded: str | None, task_count: int | None, dry_run: bool, output: str
+) -> None:
+    """Go on with new events, and let a bounded supervisor publish what SUPERVISOR is behind.
+
+    The bounded supervisor writes to the same table, keeps its events readable, and is completed when all are published;
+    terminate it then.
+
+    Examples:
+        eventproc supervisor backfill clicks --dry-run
+        eventproc supervisor backfill clicks --task-count 4
+    """
+
+    async def act(ep: Eventproc) -> SupervisorSpec:
+        found = await ep.supervisor(name)
+        if dry_run:
+            return await found.preview_backfill(bounded, task_count=task_count)
+        return await (await found.backfill(bounded, task_count=task_count)).spec()
+
+    spec = session.run(settings, act)
+    rows = [attrs.asdict(each) for each in spec.io.ranges]
+    if output == "table":
+        show_rows(rows, RANGE_COLUMNS, output)
+    else:
+        verb = "would" if dry_run else "done"
+        row = {"dry_run": dry_run, verb: "backfill", "target": name, "backfill": spec.id, "ranges": rows}
+        show_one(row, output)
+    began = f"{spec.id} publishes these ranges; {name} goes on behind them"
+    note(settings, f"nothing was changed; without --dry-run, {began}" if dry_run else began)
+
+
+@supervisor.command()
+@supervisor_argument
 @output_option()
 @pass_settings
 def terminate(settings: Settings, name: str, output: str) -> None:
@@ -376,7 +426,23 @@ def terminate(settings: Settings, name: str, output: str) -> None:
     Examples:
         eventproc supervisor terminate clicks
     """
+    _terminate(settings, name, output)
 
+
+@supervisor.command()
+@supervisor_argument
+@output_option()
+@pass_settings
+def shutdown(settings: Settings, name: str, output: str) -> None:
+    """End a supervisor: Druid's former name of `terminate`.
+
+    Examples:
+        eventproc supervisor shutdown clicks
+    """
+    _terminate(settings, name, output)
+
+
+def _terminate(settings: Settings, name: str, output: str) -> None:
     async def act(ep: Eventproc) -> None:
         await (await ep.supervisor(name)).terminate()
 

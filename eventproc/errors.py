@@ -65,7 +65,7 @@ from eventproc.store.model.group_errors import (
     ShareStreamsDeleted,
     TooManyCheckpoints,
 )
-from eventproc.store.model.ingestion_errors import InvalidSpec, TableChanged, TaskFenced
+from eventproc.store.model.ingestion_errors import BackfillRefused, InvalidSpec, TableChanged, TaskFenced
 from eventproc.store.model.metadata_errors import HistoryCompacted, StaleVersion
 
 TYPE_CHECKING = False  # imported when first used: they bring the engine of the processors with them
@@ -83,6 +83,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AlreadyExists",
     "AssignorDiffers",
+    "BackfillRefused",
     "CallEnded",
     "CheckpointPending",
     "Closed",

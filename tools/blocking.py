@@ -64,6 +64,7 @@ BY_HAND: Final = {
         "synchronizer",
     },
     "Stream": {"begin"},
+    "Supervisor": {"backfill"},
 }
 """Coroutine methods that return a handle, which has a blocking twin of its own, and async generators."""
 

@@ -2024,14 +2024,29 @@ class SupervisorCalls:
 
         Args:
             to: a cut of a stream that is read, or several; only the segments of the cuts move. None (default): forget
-                all offsets, and begin as the spec says for a first run.
+                all offsets, and begin as the spec says for a first run, or at the starts of its ranges.
 
         Raises:
             NotFound: no such supervisor, or it was terminated.
-            InvalidCut: a cut is not one of a stream that the supervisor reads, or lies inside an event.
+            InvalidCut: a cut is not one of a stream that the supervisor reads, lies inside an event, or outside of the
+                ranges of a bounded supervisor.
             InvalidArgument: `to` is no cut.
         """
         self._loop.call(self._twin.reset, to)
+
+    def preview_backfill(self, id: str | None = None, *, task_count: int | None = None) -> SupervisorSpec:
+        """Return the spec of the bounded supervisor that `backfill` would begin now, without beginning it.
+
+        Args:
+            id: as for `backfill`.
+            task_count: as for `backfill`.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated.
+            BackfillRefused: as for `backfill`.
+            InvalidSpec: as for `backfill`.
+        """
+        return self._loop.call(partial(self._twin.preview_backfill, id, task_count=task_count))
 
     def terminate(self) -> None:
         """Let the tasks publish, and end the supervisor. Its history, offsets and table stay.

@@ -30,6 +30,7 @@ from eventproc.store.ingestion.rows import (
 from eventproc.store.ingestion.supervisors import end_supervisor
 from eventproc.store.ingestion.tasks import end_task
 from eventproc.store.model.ingestion import (
+    NO_POSITIONS,
     IngestGroup,
     IngestSequence,
     IngestTask,
@@ -118,10 +119,11 @@ class CountTask:
 
 @attrs.frozen
 class HoldEvents:
-    """Keep the events from these positions on readable until a wall time, and no others."""
+    """Keep these events readable until a wall time, and no others. ends: of the ranges that have one."""
 
     starts: Positions
     until_ms: int
+    ends: Positions = NO_POSITIONS
 
 
 @attrs.frozen
@@ -213,8 +215,8 @@ def _apply(tx: Tx, supervisor: str, action: Action) -> None:
             count_task(tx, task_id)
         case CountTask(task_id):
             count_task(tx, task_id)
-        case HoldEvents(starts, until_ms):
-            hold_unpublished(tx, supervisor, starts, until_ms)
+        case HoldEvents(starts, until_ms, ends):
+            hold_unpublished(tx, supervisor, starts, until_ms, ends)
         case PostNotice(kind, body):
             post_notice(tx, supervisor, kind, body)
         case DropIntervals(table, before_ms):

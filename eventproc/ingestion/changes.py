@@ -11,13 +11,22 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from eventproc.ingestion.notices import HandoffNotice, Notice, ResetNotice, encode_notice
+from eventproc.ingestion.ranges import begin_ranges, bounds_of, check_ranges, first_positions
 from eventproc.ingestion.spec import SupervisorSpec
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
-from eventproc.store.ingestion import add_spec, find_spec, get_live_spec, post_notice, read_groups
+from eventproc.store.ingestion import (
+    add_spec,
+    find_spec,
+    get_live_spec,
+    post_notice,
+    read_groups,
+    spec_versions,
+)
 from eventproc.store.ingestion.rows import read_streams
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidCut
+from eventproc.store.model.ids import format_segment
 from eventproc.store.model.ingestion import PartitionKey
 from eventproc.store.segments import number_at, verify_offset
 
@@ -36,9 +45,13 @@ class SpecEffect(enum.StrEnum):
 
 
 def preview(tx: Tx, spec: SupervisorSpec) -> SpecEffect:
-    """Return what submitting the spec would do. Raises NotFound if it names a stream that does not exist."""
-    for name in spec.io.streams:
+    """Return what submitting the spec would do.
+
+    Raises NotFound if it names a stream that does not exist; InvalidSpec if a range of it cannot be read.
+    """
+    for name in spec.stream_names:
         get_stream(tx, name)
+    check_ranges(tx, spec, _newest_spec(tx, spec.id))
     found = find_spec(tx, spec.id)
     if found is None or found.text is None:
         return SpecEffect.CREATE
@@ -49,11 +62,20 @@ def preview(tx: Tx, spec: SupervisorSpec) -> SpecEffect:
 
 
 def submit(tx: Tx, spec: SupervisorSpec) -> SpecEffect:
-    """Store a spec, unless it is the present one. Raises NotFound."""
+    """Store a spec, unless it is the present one. Raises NotFound, InvalidSpec."""
     effect = preview(tx, spec)
     if effect is not SpecEffect.NONE:
+        begin_ranges(tx, spec)
         add_spec(tx, spec.id, spec.text(), start_delay_ms=spec.io.start_delay_ms)
     return effect
+
+
+def _newest_spec(tx: Tx, supervisor: str) -> SupervisorSpec | None:
+    """Return the last spec of a supervisor, also of one that was terminated; None without one."""
+    if find_spec(tx, supervisor) is None:
+        return None
+    text = next(each.text for each in spec_versions(tx, supervisor) if each.text is not None)
+    return SupervisorSpec.parse(text)
 
 
 def set_suspended(tx: Tx, supervisor: str, *, suspended: bool) -> None:
@@ -79,17 +101,19 @@ def hand_off(tx: Tx, supervisor: str, groups: Sequence[int] | None) -> None:
 
 
 def reset(tx: Tx, supervisor: str, cuts: Iterable[StreamCut] | None) -> None:
-    """Move the offsets of a supervisor; None: forget all.
+    """Move the offsets of a supervisor; None: forget all, or go back to the starts of its ranges.
 
-    Raises NotFound; InvalidCut if a cut is not one of a stream that the supervisor reads.
+    Raises NotFound; InvalidCut if a cut is not one of a stream that the supervisor reads, or leaves its ranges.
     """
-    get_live_spec(tx, supervisor)
+    spec = SupervisorSpec.parse(get_live_spec(tx, supervisor).text or "")
+    noted = read_streams(tx, supervisor)
+    bounds = bounds_of(spec, noted)
     if cuts is None:
-        _post(tx, supervisor, ResetNotice(None, {}))
+        first = first_positions(tx, spec, noted) or (None, {})
+        _post(tx, supervisor, ResetNotice(*first))
         return
     offsets: dict[PartitionKey, int] = {}
     numbers: dict[PartitionKey, int] = {}
-    noted = read_streams(tx, supervisor)
     for cut in cuts:
         if noted.get(cut.stream) != cut.stream_id:
             raise InvalidCut(
@@ -97,6 +121,11 @@ def reset(tx: Tx, supervisor: str, cuts: Iterable[StreamCut] | None) -> None:
             )
         for segment, offset in cut.offsets.items():
             state = verify_offset(tx, cut, segment)
+            start, end = (0, offset) if bounds is None else bounds.get((cut.stream_id, segment), (1, 0))
+            if not start <= offset <= end:
+                where = f"segment {format_segment(segment)} at {offset}"
+                reason = f"{where} lies outside of the ranges of supervisor {supervisor}"
+                raise InvalidCut(stream=cut.stream, cut=str(cut), reason=reason)
             if state is not None:
                 key = (cut.stream_id, segment)
                 offsets[key] = max(offset, state.head)

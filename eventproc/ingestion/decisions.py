@@ -128,8 +128,8 @@ def _why_not_scale(situation: Situation, task_count: int) -> str | None:
     scaler, memory = active_scaler(situation.spec), situation.memory
     if scaler is None:
         return "the autoscaler is not enabled"
-    if situation.stopping or memory.health.state is SupervisorState.IDLE:
-        return "the supervisor is idle, suspended, or ends"
+    if situation.stopping or memory.health.state in (SupervisorState.IDLE, SupervisorState.COMPLETED):
+        return "the supervisor is idle, suspended, completed, or ends"
     if any(each.state is IngestGroupState.PENDING for each in situation.view.groups):
         return "groups are publishing"
     current = task_count_of(situation.spec, memory)
@@ -180,7 +180,7 @@ class SupervisorRun:
 
     def _refresh_partitions(self) -> None:
         """Find the streams, leave out those that were made again, and mark segments that were read to their ends."""
-        if self.situation.terminated:
+        if self.situation.terminated or self._is_complete():  # the streams of the latter may be deleted
             return
         view = self.view
         missing = [name for name in view.wanted if name not in view.found]
@@ -191,13 +191,17 @@ class SupervisorRun:
         for name, stream_id in view.found.items():
             noted = view.noted.get(name, stream_id)
             if noted != stream_id:
-                self._fail(
-                    f"stream {name} was deleted and made again; reset the supervisor, so that it reads the new one"
+                remedy = (
+                    "reset the supervisor, so that it reads the new one"
+                    if view.bounds is None
+                    else "terminate the supervisor: its ranges are gone"
                 )
+                self._fail(f"stream {name} was deleted and made again; {remedy}")
                 for key in [each for each in self.state.partitions if each[0] == stream_id]:
                     del self.state.partitions[key]
             elif name not in view.noted:
                 self.state.actions.append(NoteStream(name, stream_id))
+        self._check_bounds()
         for key, offset in list(self.state.offsets.items()):
             partition = self.state.partitions.get(key)
             if (
@@ -207,6 +211,40 @@ class SupervisorRun:
                 and offset.offset >= partition.tail
             ):
                 self.state.set_offset(key, attrs.evolve(offset, closed=True))
+
+    def _check_bounds(self) -> None:
+        """Leave out ranges that are gone, and those outside of which something was published."""
+        found = set(self.view.found.values())
+        for key, (start, end) in (self.view.bounds or {}).items():
+            offset = self.state.offsets.get(key)
+            if offset is None or (offset.closed and offset.offset == end):
+                continue
+            if not start <= offset.offset <= end:
+                self.state.partitions.pop(key, None)
+                self._fail(
+                    f"{self._name_of(key)} was published up to offset {offset.offset:,}, outside of its range"
+                    f" {start:,} to {end:,}; submit the range under another id"
+                )
+            elif key not in self.view.partitions and key[0] in found:
+                gap = f"{self._name_of(key)}: bytes {offset.offset:,} to {end:,} were truncated unread"
+                if self.spec.tuning.reset_offset_automatically:
+                    self.state.set_offset(key, IngestOffset(end, offset.number, closed=True))
+                    self.state.remember_error(f"{gap}; skipped, as the spec asks")
+                else:
+                    self._fail(f"{gap}; terminate the supervisor")
+
+    def _is_complete(self) -> bool:
+        """Return whether the supervisor is bounded, and everything in its ranges is published."""
+        bounds, offsets = self.view.bounds, self.state.offsets
+        return bounds is not None and all(
+            key in offsets and offsets[key].closed and offsets[key].offset == end
+            for key, (_, end) in bounds.items()
+        )
+
+    def _name_of(self, key: PartitionKey) -> str:
+        """Return the text of a partition in messages."""
+        name = next((name for name, found in self.view.found.items() if found == key[0]), str(key[0]))
+        return f"{name} segment {format_segment(key[1])}"
 
     def _fail(self, message: str) -> None:
         self.failed = True
@@ -437,12 +475,12 @@ class SupervisorRun:
         start = self._start(key)
         if start >= self.view.readable_from(key):
             return start
-        name = next((name for name, found in self.view.found.items() if found == key[0]), str(key[0]))
-        gap = f"{name} segment {format_segment(key[1])}: bytes {start:,} to {partition.head:,} were truncated unread"
+        first = min(partition.head, partition.tail)  # a bounded partition may end before what is left
+        gap = f"{self._name_of(key)}: bytes {start:,} to {first:,} were truncated unread"
         if self.spec.tuning.reset_offset_automatically:
-            self.state.set_offset(key, IngestOffset(partition.head, partition.head_number))
+            self.state.set_offset(key, IngestOffset(first, min(partition.head_number, partition.tail_number)))
             self.state.remember_error(f"{gap}; skipped, as the spec asks")
-            return partition.head
+            return first
         self._fail(f"{gap}; reset the supervisor to a later position")
         return None
 
@@ -471,7 +509,13 @@ class SupervisorRun:
             lag = aggregate_lag(self.view.lags.values(), LagAggregate.SUM)
             self.state.memory = memory = memory.with_lag(self.now_ms, lag)
         scaler = active_scaler(self.spec)
-        if scaler is None or self.situation.stopping or self.idle or self.stream_failed:
+        if (
+            scaler is None
+            or self.situation.stopping
+            or self.idle
+            or self.stream_failed
+            or self._is_complete()
+        ):
             return
         if memory.next_scale_ms is None:
             memory = attrs.evolve(memory, next_scale_ms=self.now_ms + scaler.lag_collection_range_ms)
@@ -522,6 +566,8 @@ class SupervisorRun:
             proposed = SupervisorState.STOPPING
         elif self.spec.suspended:
             proposed = SupervisorState.SUSPENDED
+        elif self._is_complete() and not state.groups:
+            proposed = SupervisorState.COMPLETED
         elif self.idle:
             proposed = SupervisorState.IDLE
         health = state.memory.health.finish_run(
@@ -534,13 +580,18 @@ class SupervisorRun:
     def _hold_unpublished(self) -> None:
         """Keep what the groups may have to read again: from the committed offsets on, as far as it is readable."""
         starts: dict[PartitionKey, int] = {}
-        for key in {key for each in self.state.groups.values() for key in each.starts}:
+        needed = {key for each in self.state.groups.values() for key in each.starts}
+        if self.view.bounds is not None and not self.situation.terminated:
+            needed |= self.view.bounds.keys()  # also of ranges that no group reads yet
+        for key in needed:
             offset = self.state.offsets.get(key)
             if key in self.view.partitions and offset is not None and not offset.closed:
                 starts[key] = max(offset.offset, self.view.readable_from(key))
         if starts or self.view.held:
             until_ms = self.now_ms + self.spec.io.period_ms + HOLD_MS
-            self.state.actions.append(HoldEvents(starts, until_ms))
+            bounds = self.view.bounds or {}
+            ends = {key: bounds[key][1] for key in starts if key in bounds}
+            self.state.actions.append(HoldEvents(starts, until_ms, ends))
 
     def _due_ms(self) -> int:
         """Return when the next run is due: after the period, or when something ends before."""

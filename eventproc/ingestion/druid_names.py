@@ -58,7 +58,7 @@ REFUSED: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("IoConfig", "serverPriorityToReplicas"): "write replicas, their sum; replicas answer no queries",
         ("IoConfig", "lagAggregator"): "write lag_aggregate in autoscaler",
         ("IoConfig", "boundedStreamConfig"): (
-            "leave it out: a supervisor reads until it is suspended or terminated; `reset` chooses where it begins"
+            "write ranges in place of streams: a list of {stream, segment, start, end}"
         ),
         ("AutoscalerConfig", "minTriggerScaleActionFrequencyMillis"): (
             "write min_scale_up_delay_ms and min_scale_down_delay_ms"

@@ -31,6 +31,8 @@ class SupervisorState(enum.StrEnum):
     IDLE = "idle"
     """Nothing was written for longer than `idle_after_ms`: no tasks are created."""
     SUSPENDED = "suspended"
+    COMPLETED = "completed"
+    """It is bounded, and has published everything in its ranges."""
     STOPPING = "stopping"
     """It was terminated, and its tasks publish."""
     UNHEALTHY_SUPERVISOR = "unhealthy_supervisor"

@@ -17,6 +17,7 @@ from eventproc.ingestion.actions import apply_actions
 from eventproc.ingestion.decisions import active_scaler, handle, matcher
 from eventproc.ingestion.memory import Memory
 from eventproc.ingestion.notices import Notice, RunNotice, decode_notice
+from eventproc.ingestion.ranges import bounds_of
 from eventproc.ingestion.spec import SupervisorSpec
 from eventproc.ingestion.working_state import Situation
 from eventproc.store.database import Database, Tx
@@ -28,6 +29,7 @@ from eventproc.store.ingestion import (
     waiting_notices,
 )
 from eventproc.store.ingestion.published import has_intervals_before
+from eventproc.store.ingestion.rows import read_streams
 from eventproc.store.ingestion.supervisors import (
     read_memory,
     write_memory,
@@ -114,10 +116,11 @@ def read_situation(
     view = read_view(
         tx,
         supervisor,
-        streams=spec.io.streams,
+        streams=spec.stream_names,
         matches=None if pattern is None else lambda name: pattern.fullmatch(name) is not None,
         is_alive=is_alive,
         with_lags=with_lags,
+        bounds=bounds_of(spec, read_streams(tx, supervisor)),
     )
     if spec.retention_ms is not None:
         before_ms = tx.now_ms - spec.retention_ms

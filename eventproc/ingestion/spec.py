@@ -16,6 +16,7 @@ import attrs
 
 from eventproc.ingestion.spec_reader import Problems, join_path, parse_text, read_object
 from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.ids import parse_segment
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.short_repr import short_repr_of_fields
 
@@ -189,10 +190,26 @@ class AutoscalerConfig:
 
 
 @attrs.frozen(kw_only=True)
+class SegmentRange:
+    """The events of one segment that a bounded supervisor reads: bytes [start, end), both at event boundaries.
+
+    stream: "scope/stream". segment: "number.epoch", such as "2.1".
+    """
+
+    __repr__ = short_repr_of_fields
+
+    stream: str
+    segment: str
+    start: int
+    end: int
+
+
+@attrs.frozen(kw_only=True)
 class IoConfig:
     """What is read, and by how many tasks.
 
-    streams: names "scope/stream", topics included; or pattern: a regular expression that matches whole names.
+    streams: names "scope/stream", topics included; or pattern: a regular expression that matches whole names; or
+    ranges: of segments. A supervisor with ranges is bounded: it reads exactly these events, and is then completed.
     task_count: groups that read, at most one per partition; None: the autoscaler's start, or 1.
     replicas: tasks per group. task_duration_ms: how long a group reads before it publishes.
     stop_task_count: groups that may end simultaneously because their time is over; None: all.
@@ -206,6 +223,7 @@ class IoConfig:
 
     streams: tuple[str, ...] = ()
     pattern: str | None = None
+    ranges: tuple[SegmentRange, ...] = ()
     task_count: int | None = None
     replicas: int = 1
     task_duration_ms: int = 3_600_000
@@ -315,8 +333,21 @@ class SupervisorSpec:
     @property
     def fingerprint(self) -> str:
         """The hash of what the rows of a task depend on. Tasks of another fingerprint are replaced."""
-        text = json.dumps([_plain(self.schema), _plain(self.tuning)], sort_keys=True)
+        parts = [_plain(self.schema), _plain(self.tuning)]
+        if self.is_bounded:
+            parts.append(_plain(self.io.ranges))
+        text = json.dumps(parts, sort_keys=True)
         return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:15]
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it reads given ranges, and is then completed."""
+        return bool(self.io.ranges)
+
+    @property
+    def stream_names(self) -> tuple[str, ...]:
+        """The streams that it names, each once; none if it has a pattern."""
+        return self.io.streams or tuple(dict.fromkeys(each.stream for each in self.io.ranges))
 
     @property
     def first_task_count(self) -> int:
@@ -375,8 +406,9 @@ def _check_name(name: str, path: str, problems: Problems) -> None:
 
 
 def _check_io(io: IoConfig, problems: Problems) -> None:
-    if bool(io.streams) == (io.pattern is not None):
-        problems.add("io", "it must have either streams or pattern")
+    if [bool(io.streams), io.pattern is not None, bool(io.ranges)].count(True) != 1:
+        problems.add("io", "it must have exactly one of streams, pattern and ranges")
+    _check_ranges(io, problems)
     for index, name in enumerate(io.streams):
         try:
             StreamName.parse(name)
@@ -402,6 +434,28 @@ def _check_io(io: IoConfig, problems: Problems) -> None:
         )
     if io.autoscaler is not None:
         _check_autoscaler(io.autoscaler, "io.autoscaler", problems)
+
+
+def _check_ranges(io: IoConfig, problems: Problems) -> None:
+    seen: set[tuple[str, int]] = set()
+    for index, found in enumerate(io.ranges):
+        path = f"io.ranges[{index}]"
+        try:
+            StreamName.parse(found.stream)
+        except InvalidArgument as error:
+            problems.add(f"{path}.stream", error.reason)
+        try:
+            key = found.stream, parse_segment(found.segment)
+        except InvalidArgument as error:
+            problems.add(f"{path}.segment", error.reason)
+        else:
+            if key in seen:
+                problems.add(f"{path}.segment", "each segment may have one range")
+            seen.add(key)
+        if not 0 <= found.start <= found.end:
+            problems.add(path, f"start must be at least 0 and at most end, not {found.start} and {found.end}")
+    if io.ranges and io.idle_after_ms is not None:
+        problems.add("io.idle_after_ms", "leave it out: a supervisor with ranges ends by itself")
 
 
 def _check_autoscaler(scaler: AutoscalerConfig, path: str, problems: Problems) -> None:

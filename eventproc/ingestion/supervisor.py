@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import anyio.to_thread
 
 from eventproc.ingestion import changes
+from eventproc.ingestion.backfill import backfill, preview_backfill
 from eventproc.ingestion.loop import get_situation
 from eventproc.ingestion.memory import LagSample
 from eventproc.ingestion.spec import SupervisorSpec
@@ -24,8 +26,10 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.ingestion import get_live_spec, read_tasks, spec_versions
 from eventproc.store.ingestion.published import PublishedFile, used_files
-from eventproc.store.model.argument_checks import check_instance, check_int, check_iterable
+from eventproc.store.model.argument_checks import check_instance, check_int, check_iterable, check_str
 from eventproc.store.model.cuts import StreamCut
+
+T = TypeVar("T")
 
 
 class Supervisor:
@@ -161,17 +165,70 @@ class Supervisor:
 
         Args:
             to: a cut of a stream that is read, or several; only the segments of the cuts move. None (default): forget
-                all offsets, and begin as the spec says for a first run.
+                all offsets, and begin as the spec says for a first run, or at the starts of its ranges.
 
         Raises:
             NotFound: no such supervisor, or it was terminated.
-            InvalidCut: a cut is not one of a stream that the supervisor reads, or lies inside an event.
+            InvalidCut: a cut is not one of a stream that the supervisor reads, lies inside an event, or outside of the
+                ranges of a bounded supervisor.
             InvalidArgument: `to` is no cut.
         """
         cuts = None if to is None else [to] if isinstance(to, StreamCut) else list(to)
         for each in cuts or ():
             check_instance(StreamCut, "to", each, "it must be a StreamCut, such as `await stream.head()`")
         await self._change(partial(changes.reset, supervisor=self.id, cuts=cuts))
+
+    async def backfill(self, id: str | None = None, *, task_count: int | None = None) -> Supervisor:
+        """Go on with what is written from now on, and let a bounded supervisor publish what is behind.
+
+        Groups that have read some of it are dropped; the bounded supervisor reads their ranges again. It publishes to
+        the same table, holds its events against truncation, and is completed when everything is published.
+
+        Args:
+            id: of the bounded supervisor. None (default): this one's with "-backfill-" and a number.
+            task_count: groups of the bounded supervisor. None (default): as many as this one began with.
+
+        Returns:
+            The handle of the bounded supervisor.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated.
+            BackfillRefused: it is suspended or bounded, has nothing to publish, or the id is in use.
+            InvalidSpec: the id or the task count is not valid.
+
+        Cost:
+            One transaction, with some look-ups per segment that has unpublished events.
+        """
+        change = self._of_backfill(backfill, id, task_count)
+        return Supervisor(self._db, await self._db.write(change, step=Step.SUPERVISOR_CHANGE))
+
+    async def preview_backfill(
+        self, id: str | None = None, *, task_count: int | None = None
+    ) -> SupervisorSpec:
+        """Return the spec of the bounded supervisor that `backfill` would begin now, without beginning it.
+
+        Args:
+            id: as for `backfill`.
+            task_count: as for `backfill`.
+
+        Raises:
+            NotFound: no such supervisor, or it was terminated.
+            BackfillRefused: as for `backfill`.
+            InvalidSpec: as for `backfill`.
+        """
+        return await self._db.read(self._of_backfill(preview_backfill, id, task_count))
+
+    def _of_backfill(
+        self,
+        step: Callable[[Tx, str, Callable[[str], bool], str | None, int | None], T],
+        id: str | None,
+        task_count: int | None,
+    ) -> Callable[[Tx], T]:
+        if id is not None:
+            check_str("id", id)
+        if task_count is not None:
+            check_int("task_count", task_count, least=1)
+        return lambda tx: step(tx, self.id, self._db.peers.is_alive, id, task_count)
 
     async def terminate(self) -> None:
         """Let the tasks publish, and end the supervisor. Its history, offsets and table stay.

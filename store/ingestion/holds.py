@@ -10,24 +10,31 @@ from typing import Final
 
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.ingestion import PartitionKey, Positions
+from eventproc.store.model.ingestion import NO_POSITIONS, PartitionKey, Positions
 from eventproc.store.segments.holds import HeldRange, held_by_name, place_hold, release_holds
 
 _END: Final = 2**62
 """End of a hold that has none: what is appended later is held, too."""
 
 
-def hold_events(tx: Tx, name: str, starts: Positions, until_ms: int) -> None:
-    """Keep the events from `starts` on readable until a deadline, those that are appended later, too."""
+def hold_events(tx: Tx, name: str, starts: Positions, until_ms: int, ends: Positions = NO_POSITIONS) -> None:
+    """Keep the events from `starts` on readable until a deadline: to their `ends`, or also those appended later."""
     for stream_id, offsets in positions_by_stream(starts).items():
-        held = [[HeldRange(segment, start, _END) for segment, start in offsets.items()]]
+        held = [
+            [
+                HeldRange(segment, start, ends.get((stream_id, segment), _END))
+                for segment, start in offsets.items()
+            ]
+        ]
         place_hold(tx, stream_id, name, plan=name, ranges=held, until_ms=until_ms)
 
 
-def hold_unpublished(tx: Tx, supervisor: str, starts: Positions, until_ms: int) -> None:
-    """Make `starts` the only positions that a supervisor holds. One row per stream."""
+def hold_unpublished(
+    tx: Tx, supervisor: str, starts: Positions, until_ms: int, ends: Positions = NO_POSITIONS
+) -> None:
+    """Make `starts`, to their `ends` if they have some, the only events that a supervisor holds. One row per stream."""
     name = _name(supervisor)
-    hold_events(tx, name, starts, until_ms)
+    hold_events(tx, name, starts, until_ms, ends)
     ended = {stream_id for stream_id, _ in held_by_name(tx, name)} - {stream_id for stream_id, _ in starts}
     release_holds(tx, [(stream_id, name) for stream_id in ended])
 

@@ -13,7 +13,7 @@ from eventproc.store.ingestion.rows import read_groups, read_offsets, read_strea
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.history import predecessors
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.ingestion import PartitionKey
+from eventproc.store.model.ingestion import PartitionKey, Positions
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.segments import segment_ids, segment_state
 
@@ -34,15 +34,23 @@ class UnpublishedEvents:
 
 
 def unpublished_events(
-    tx: Tx, supervisor: str, *, window: tuple[int | None, int | None] = (None, None)
+    tx: Tx,
+    supervisor: str,
+    *,
+    window: tuple[int | None, int | None] = (None, None),
+    bounds: Positions | None = None,
 ) -> list[UnpublishedEvents]:
     """Return the events from a supervisor's committed offsets to the tails of its streams, by message times.
 
     A segment that the supervisor has not met yet counts from its beginning if it follows one that it reads; every
-    partition of a topic does. window: message times of the events that no group reads.
+    partition of a topic does. window: message times of the events that no group reads. bounds: where the ranges of a
+    bounded supervisor end; None: it is not bounded.
     Cost: three look-ups per segment of its streams, and one query.
     """
-    streams, left, tails = _unpublished(tx, supervisor)
+    streams, left, tails = unpublished_ranges(tx, supervisor)
+    if bounds is not None:
+        tails = {key: min(tail, bounds[key]) for key, tail in tails.items() if key in bounds}
+        left = {key: start for key, start in left.items() if start < tails.get(key, start)}
     found: list[UnpublishedEvents] = []
     for group in read_groups(tx, supervisor):  # oldest first: one begins where the one before it ends
         starts: dict[PartitionKey, int] = {}
@@ -60,10 +68,13 @@ def unpublished_events(
     return found
 
 
-def _unpublished(
+def unpublished_ranges(
     tx: Tx, supervisor: str
 ) -> tuple[dict[int, str], dict[PartitionKey, int], dict[PartitionKey, int]]:
-    """Return the streams, and the first and the last offset of each partition with unpublished events."""
+    """Return the streams by id, and the first and last offset of each partition with unpublished events.
+
+    Ranges of a bounded supervisor are not applied. Cost: three look-ups per segment of its streams.
+    """
     offsets = read_offsets(tx, supervisor)
     streams: dict[int, str] = {}
     starts: dict[PartitionKey, int] = {}
@@ -97,13 +108,16 @@ def _unpublished(
 def published_cut(tx: Tx, stream: StreamRecord) -> StreamCut | None:
     """Return the latest cut that all supervisors of the stream have published; None if none reads it.
 
-    A supervisor counts from its first run until it was terminated and its tasks have ended.
+    A supervisor counts from its first run until it was terminated and its tasks have ended. One with ranges does not
+    count: it holds its events.
     A segment that it has not met yet counts from its beginning.
     Cost: one query for the supervisors; for each that reads the stream, one query and two look-ups per segment.
     """
     readers = tx.execute(
         "SELECT supervisor FROM ingest_stream WHERE stream_id = ? AND supervisor IN"
-        " (SELECT id FROM supervisor_state) ORDER BY supervisor",
+        " (SELECT id FROM supervisor_state) AND supervisor NOT IN (SELECT id FROM supervisor AS s WHERE"
+        " json_type(spec, '$.io.ranges') IS NOT NULL AND version ="
+        " (SELECT max(version) FROM supervisor WHERE id = s.id AND spec IS NOT NULL)) ORDER BY supervisor",
         (stream.stream_id,),
     ).fetchall()
     cuts: list[StreamCut] = []

@@ -31,7 +31,8 @@ class IngestView:
     now_ms: wall clock. wanted: names of the streams to read; the pattern, if one was given, already applied.
     found: {name: stream id} of those that exist. noted: incarnations that were read before. deleted: ids of those of
     them that exist no more. partitions: every segment of the streams. held: first byte of those that the supervisor
-    keeps readable. tasks: those whose end was not counted.
+    keeps readable. tasks: those whose end was not counted. bounds: [start, end) of each segment that a bounded
+    supervisor reads; its partitions are only these, and each counts as sealed at its end. None: it is not bounded.
     sequences: by base, those that are not published, in order. dead_workers: of running tasks.
     lags: events behind each partition's furthest reader; None if they were not counted.
     drop_before_ms: the table has intervals that end at or before this time, and are too old; None if it has none.
@@ -52,6 +53,7 @@ class IngestView:
     dead_workers: frozenset[str] = frozenset()
     lags: Mapping[PartitionKey, int] | None = None
     drop_before_ms: int | None = None
+    bounds: Mapping[PartitionKey, tuple[int, int]] | None = None
 
     def readable_from(self, key: PartitionKey) -> int:
         """Return the first byte of a partition that a task can read: its head, or what is held before it."""
@@ -67,10 +69,11 @@ def read_view(
     matches: Callable[[str], bool] | None,
     is_alive: Callable[[str], bool],
     with_lags: bool,
+    bounds: Mapping[PartitionKey, tuple[int, int]] | None = None,
 ) -> IngestView:
     """Return the view of a supervisor.
 
-    streams: names to read, or if `matches` is given, every stream whose name it accepts.
+    streams: names to read, or if `matches` is given, every stream whose name it accepts. bounds: of a bounded one.
     Cost: one look-up per segment, and with lags one per segment that was not read to its tail.
     """
     wanted = streams if matches is None else [each.name for each in list_streams(tx) if matches(each.name)]
@@ -84,7 +87,7 @@ def read_view(
                     partitions[stream.value.stream_id, segment] = state
     tasks = read_tasks(tx, supervisor, uncounted_only=True)
     workers = {each.worker for each in tasks if each.state is TaskState.RUNNING and each.worker is not None}
-    noted = read_streams(tx, supervisor)
+    noted, offsets = read_streams(tx, supervisor), read_offsets(tx, supervisor)
     view = IngestView(
         supervisor=supervisor,
         now_ms=tx.now_ms,
@@ -92,15 +95,33 @@ def read_view(
         found=found,
         noted=noted,
         deleted=frozenset(each for name, each in noted.items() if _stream_id(tx, name) != each),
-        partitions=partitions,
+        partitions=partitions if bounds is None else _bounded(tx, partitions, bounds, offsets),
         held=held_unpublished(tx, supervisor),
-        offsets=read_offsets(tx, supervisor),
+        offsets=offsets,
+        bounds=bounds,
         groups=read_groups(tx, supervisor),
         tasks=tasks,
         sequences=_unpublished(tx, supervisor),
         dead_workers=frozenset(each for each in workers if not is_alive(each)),
     )
     return attrs.evolve(view, lags=_lags(tx, view)) if with_lags else view
+
+
+def _bounded(
+    tx: Tx,
+    partitions: Mapping[PartitionKey, SegmentState],
+    bounds: Mapping[PartitionKey, tuple[int, int]],
+    offsets: Mapping[PartitionKey, IngestOffset],
+) -> dict[PartitionKey, SegmentState]:
+    """Return the partitions with bounds, each sealed at its end. Two look-ups for each that is not published."""
+    found: dict[PartitionKey, SegmentState] = {}
+    for key, (_, end) in bounds.items():
+        if (state := partitions.get(key)) is not None:
+            offset = offsets.get(key)
+            is_read = offset is not None and offset.offset == end
+            number = offset.number if offset is not None and is_read else number_at(tx, *key, end)
+            found[key] = attrs.evolve(state, tail=end, tail_number=number, sealed=True)
+    return found
 
 
 def _stream_id(tx: Tx, name: str) -> int | None:

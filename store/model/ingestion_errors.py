@@ -36,6 +36,20 @@ class InvalidSpec(Rejected):
 
 
 @error
+class BackfillRefused(Rejected):
+    """A supervisor cannot be backfilled now: its reason is named. Nothing changed.
+
+    Do what the reason says. A supervisor that has published everything needs no backfill.
+    """
+
+    supervisor: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"supervisor {self.supervisor} cannot be backfilled: {self.reason}"
+
+
+@error
 class TableChanged(Retryable):
     """Files of a table that a call was to replace were compacted, overwritten or dropped meanwhile. Nothing changed.
 

@@ -41,7 +41,7 @@ FINAL_VERBS: Final = frozenset({"abort", "delete", "drop", "purge", "remove", "s
 CHANGING_ONLY: Final = frozenset(
     {
         *("backup", "restore", "group reset", "share reset", "dead-letter redrive"),
-        *("supervisor submit", "supervisor reset"),
+        *("supervisor submit", "supervisor reset", "supervisor backfill"),
     }
 )
 """Commands with --dry-run that destroy nothing, and do not ask."""

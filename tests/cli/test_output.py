@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -14,11 +15,13 @@ import pytest
 import eventproc
 from eventproc.cli.main import root
 from eventproc.groups import ensure_group
+from eventproc.ingestion.loop import handle_next
 from eventproc.processors.dead_letters.operations import FailedEvent, append_letters
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.published import replace_files
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.ingestion import NewFile
+from eventproc.store.ownership import claim
 from eventproc.store.segments import Event
 from tests.cli.conftest import Cli
 from tests.cli.support import GROUP
@@ -119,6 +122,26 @@ def _supervisor(cli: Cli) -> str:
     return "totals"
 
 
+def _behind(cli: Cli) -> str:
+    """Return a supervisor that has run once, and has published nothing of the stream."""
+    spec = {
+        "id": "totals",
+        "io": {"streams": ["shop/orders"], "use_earliest_offset": True, "start_delay_ms": 0},
+        "schema": {"datasource": "orders"},
+    }
+    path = cli.directory.parent / "behind.json"
+    path.write_text(json.dumps(spec))
+    cli("supervisor", "submit", path).ok()
+
+    async def run() -> None:
+        async with eventproc.open(cli.directory, create=False, host=False) as ep:
+            owner = await ep.db.write(partial(claim, name="bucket", instance=ep.db.instance_id))
+            await handle_next(ep.db, owner, "totals", ep.db.peers.is_alive)
+
+    anyio.run(run)
+    return "totals"
+
+
 def _picture(cli: Cli) -> str:
     return str(cli.directory.parent / "totals.svg")
 
@@ -215,6 +238,8 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "supervisor handoff": (_supervisor,),
         "supervisor reset": (_supervisor,),
         "supervisor terminate": (_supervisor,),
+        "supervisor shutdown": (_supervisor,),
+        "supervisor backfill": (_behind,),
         "table list": (),
         "table describe": (_table,),
         "table drop": (_table, "--yes"),

@@ -14,7 +14,7 @@ from eventproc.testing import VirtualClock, check
 from tests.ingestion.support import Bench
 
 
-async def _run_none(db: Database) -> None:
+async def run_none(db: Database) -> None:
     """Stand in for the loop in the background: the tests run supervisors themselves."""
     await anyio.sleep_forever()
 
@@ -22,7 +22,7 @@ async def _run_none(db: Database) -> None:
 @pytest.fixture
 async def bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     """A system with a scope "s", whose supervisors the test runs."""
-    monkeypatch.setattr(system, "keep_supervisors", _run_none)
+    monkeypatch.setattr(system, "keep_supervisors", run_none)
     clock = VirtualClock()
     async with eventproc.open_memory(clock=clock) as ep:
         await ep.create_scope("s")

@@ -12,6 +12,7 @@ import attrs
 from eventproc.ingestion import SupervisorSpec
 from eventproc.ingestion.loop import handle_next, read_situation
 from eventproc.ingestion.memory import Memory
+from eventproc.ingestion.ranges import ends_of
 from eventproc.ingestion.working_state import Situation
 from eventproc.runtime import Eventproc
 from eventproc.store.ingestion import (
@@ -21,6 +22,7 @@ from eventproc.store.ingestion import (
     claim_tasks,
     close_sequence,
     finish_task,
+    get_spec_text,
     plan_slice,
     publish,
     read_groups,
@@ -181,12 +183,17 @@ class ScriptedTask:
         return self.order.task.id
 
     async def plan(self, wanted: Positions | None = None) -> SlicePlan:
-        """Plan a slice, by default to the tails of all partitions."""
-        db = self.worker.bench.db
+        """Plan a slice, by default to the tails of all partitions, or to the ends of a bounded supervisor's ranges."""
+        db, group = self.worker.bench.db, self.order.group
         if wanted is None:
             wanted = {}
             for stream in self.order.streams.values():
                 wanted |= await self.worker.bench.tails(stream)
+            text = await db.read(partial(get_spec_text, supervisor=group.supervisor, version=group.version))
+            names = {name: stream_id for stream_id, name in self.order.streams.items()}
+            ends = ends_of(SupervisorSpec.parse(text), names)
+            if ends is not None:
+                wanted = {key: min(tail, ends[key]) for key, tail in wanted.items() if key in ends}
         return await db.write(
             partial(
                 plan_slice,

@@ -211,7 +211,7 @@ def test_what_druid_has_and_we_have_not_is_refused_with_what_to_write() -> None:
     assert "stream of this directory" in found["type"]
     assert "of this directory" in found["spec.ioConfig.consumerProperties"]
     assert "idle_after_ms" in found["spec.ioConfig.idleConfig"]
-    assert "terminated" in found["spec.ioConfig.boundedStreamConfig"]
+    assert "write ranges" in found["spec.ioConfig.boundedStreamConfig"]
     assert found["spec.ioConfig.streams"] == "streams is given twice"
     assert found["spec.dataSchema.granularitySpec"] == "it must be an object"
     assert "max_rows_per_segment" in found["spec.tuningConfig.maxTotalRows"]

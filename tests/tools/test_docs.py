@@ -10,7 +10,8 @@ import pytest
 from eventproc.store.model.states import NEXT, SCOPE_NEXT
 from eventproc.store.model.transactions import TXN_NEXT
 from tools.docs import acceptance, states
-from tools.docs.acceptance import REQUIRED, Mark
+from tools.docs.acceptance import Mark
+from tools.docs.acceptance_cases import REQUIRED
 
 MARKED = """
 @pytest.mark.acceptance("A99", differs="no " "clock")
@@ -49,7 +50,7 @@ def test_cases_come_in_the_order_of_the_reference_with_their_tests(repository: P
 def test_a_missing_case_and_an_unknown_one_are_problems(repository: Path) -> None:
     problems = acceptance.problems(repository)
     assert [line for line in problems if "A99" in line] == [
-        "acceptance case A99 is not described in tools/docs/acceptance.py"
+        "acceptance case A99 is not described in tools/docs/acceptance_cases.py"
     ]
     assert len(problems) == len(REQUIRED) - 2 + 1
 

@@ -20,19 +20,26 @@ from eventproc.store.segments.offsets import boundary_before, offset_after
 
 
 class RangeReader:
-    """Finds the events of partitions. streams: full names by stream id; may grow."""
+    """Finds the events of partitions. streams: full names by stream id; may grow. ends: of a bounded supervisor."""
 
-    def __init__(self, directory: PlannerDirectory, path: Path, streams: Mapping[int, str]) -> None:
+    def __init__(
+        self,
+        directory: PlannerDirectory,
+        path: Path,
+        streams: Mapping[int, str],
+        ends: Positions | None = None,
+    ) -> None:
         self._directory = directory
         self._planner = Planner(SourceOptions(path=path), directory)
         self.streams = dict(streams)
+        self._ends = ends
 
     def wanted(self, read: Positions, bytes_max: int, events_max: int) -> dict[PartitionKey, int]:
         """Return where a slice of about `bytes_max` bytes, or `events_max` events, ends, in each unread partition.
 
         Both are shared in proportion to the unread part of each partition; at least one event of each. One read.
         """
-        return self._directory.read(partial(_wanted, read, bytes_max, events_max))
+        return self._directory.read(partial(_wanted, read, self._ends, bytes_max, events_max))
 
     def hold(self, name: str, starts: Positions, until_ms: int) -> None:
         """Keep the events from `starts` on readable until a deadline, under `name`. One write."""
@@ -63,8 +70,10 @@ class RangeReader:
         return PlannedRanges(stream.name, stream_id, [each for each in groups if each])
 
 
-def _wanted(read: Positions, bytes_max: int, events_max: int, tx: Tx) -> dict[PartitionKey, int]:
-    found = _wanted_bytes(read, bytes_max, tx)
+def _wanted(
+    read: Positions, ends: Positions | None, bytes_max: int, events_max: int, tx: Tx
+) -> dict[PartitionKey, int]:
+    found = _wanted_bytes(read, ends, bytes_max, tx)
     total = sum(end - read[key] for key, end in found.items())
     if total <= events_max:  # no event is shorter than a byte
         return found
@@ -74,12 +83,14 @@ def _wanted(read: Positions, bytes_max: int, events_max: int, tx: Tx) -> dict[Pa
     }
 
 
-def _wanted_bytes(read: Positions, bytes_max: int, tx: Tx) -> dict[PartitionKey, int]:
+def _wanted_bytes(read: Positions, ends: Positions | None, bytes_max: int, tx: Tx) -> dict[PartitionKey, int]:
     tails: dict[PartitionKey, int] = {}
     for key, at in read.items():
         state = segment_state(tx, *key)
-        if state is not None and state.tail > at:
-            tails[key] = state.tail
+        if state is not None:
+            tail = state.tail if ends is None else min(state.tail, ends.get(key, at))
+            if tail > at:
+                tails[key] = tail
     unread = sum(tail - read[key] for key, tail in tails.items())
     if unread <= bytes_max:
         return tails

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
 
 from eventproc.ingestion import DataSchema, SupervisorSpec
+from eventproc.ingestion.ranges import ends_of
 from eventproc.ingestion.spec import message_times
 from eventproc.spark.ingestion.files import TableFolder
 from eventproc.spark.ingestion.ranges import RangeReader
@@ -37,6 +38,7 @@ from eventproc.store.ingestion.published import (
     replace_files,
     used_files,
 )
+from eventproc.store.ingestion.rows import read_streams
 from eventproc.store.ingestion.unpublished import UnpublishedEvents, specs_of_table, unpublished_events
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import InvalidArgument, NotFound
@@ -240,7 +242,12 @@ class Tables:
                 if (spec := SupervisorSpec.parse(text)).schema.datasource == name
                 and (current := find_spec(tx, supervisor)) is not None
                 and current.text is not None
-                for events in unpublished_events(tx, supervisor, window=message_times(spec.io, tx.now_ms))
+                for events in unpublished_events(
+                    tx,
+                    supervisor,
+                    window=message_times(spec.io, tx.now_ms),
+                    bounds=ends_of(spec, read_streams(tx, supervisor)),
+                )
             ]
             for number, (_, events) in enumerate(behind):
                 hold_events(tx, f"{hold}-{number}", events.starts, tx.now_ms + HOLD_MS)

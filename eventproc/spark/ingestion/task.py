@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
 
 from eventproc.ingestion import SupervisorSpec
+from eventproc.ingestion.ranges import ends_of
 from eventproc.spark.ingestion.files import TableFolder
 from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import RowFrames
@@ -97,7 +98,8 @@ class TaskRun:
         self._spec = spec
         self._room = room
         self._clock = room.directory.db.clock
-        self._reader = RangeReader(room.directory, room.path, order.streams)
+        ends = ends_of(spec, {name: stream_id for stream_id, name in order.streams.items()})
+        self._reader = RangeReader(room.directory, room.path, order.streams, ends)
         self._meter = StatsMeter(self._clock.monotonic_ms(), spec.tuning.max_saved_parse_exceptions)
         self._folder = room.tables.scratch(self.id)
         self._group = f"eventproc ingestion {self.id}"
