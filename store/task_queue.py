@@ -1,8 +1,9 @@
 """Tasks: long work that one instance at a time does until it ends, and another one continues after a death.
 
 A task is a record: `open/BUCKET/ID` until it has ended, then `ended/ID` for a day. It runs where the bucket of its
-resource is owned. Tasks of one resource run one after the other, in the order of their ids. Starting raises `attempt`,
-which fences the instance that ran it before: every step of a task compares the attempt (`hold_task`).
+resource is owned. Tasks of one resource run one after the other, in the order of their ids: a record of the resource
+names the running one (`TaskHolder`). Starting raises `attempt`, which fences the instance that ran it before: every
+step of a task compares the attempt (`hold_task`).
 """
 
 from __future__ import annotations
@@ -102,6 +103,19 @@ def _may_follow(before: TaskInfo | None, after: TaskInfo) -> str | None:
 
 TASK: Final = RecordKind(name="task", value=TaskInfo, invariant=_may_follow)
 
+
+@attrs.frozen
+class TaskHolder:
+    """Which task runs on a resource. The key is the resource."""
+
+    task: str
+
+
+HOLDER: Final = RecordKind(name="task_holder", value=TaskHolder)
+
+OPEN_STEP: Final = 100
+"""Names of open tasks that one query reads. Higher: more are read behind the last one needed; lower: more queries."""
+
 _OPEN: Final = "open/"
 _ENDED: Final = "ended/"
 
@@ -172,21 +186,28 @@ def cancel_task(tx: Tx, task_id: str) -> TaskInfo:
     return task
 
 
-def due_tasks(tx: Tx, buckets: Collection[int], may_run: Callable[[TaskInfo], bool]) -> list[TaskInfo]:
+def due_tasks(
+    tx: Tx, buckets: Collection[int], may_run: Callable[[TaskInfo], bool], *, limit: int
+) -> list[TaskInfo]:
     """Return the tasks of these buckets that may start: of each resource the running one, else the first; if `may_run`.
 
-    So a resource has one running task, whatever the ids of those that wait.
+    limit: how many at most.
 
-    Cost: reads every task of these buckets that has not ended, about 20 us each.
+    Cost: reads the tasks that wait before the last one returned, about 20 us each.
     """
     due: list[TaskInfo] = []
     for bucket in sorted(buckets):
-        first: dict[str, TaskInfo] = {}
+        looked_at: set[str] = set()
         for each in _open_tasks(tx, bucket):
-            task = each.value
-            if task.status is TaskStatus.RUNNING or task.resource not in first:
-                first[task.resource] = task
-        due += filter(may_run, first.values())
+            resource = each.value.resource
+            if resource in looked_at:
+                continue
+            looked_at.add(resource)
+            task = _holder(tx, resource) or each.value
+            if may_run(task):
+                due.append(task)
+                if len(due) == limit:
+                    return due
     return due
 
 
@@ -196,9 +217,11 @@ def start_task(tx: Tx, task_id: str, instance: str, may_run: Callable[[TaskInfo]
     The caller has compared the ownership of the bucket in this transaction.
     """
     found = _find(tx, task_id)
-    if found is None or found.value not in due_tasks(tx, [bucket_of(found.value.resource)], may_run):
+    if found is None or found.value.status.has_ended or not may_run(found.value):
         return None
     task = found.value
+    if (holder := _holder(tx, task.resource)) is not None and holder.id != task_id:
+        return None
     if task.cancelling:
         _end(tx, found, attrs.evolve(task, status=TaskStatus.CANCELLED))
         return None
@@ -208,6 +231,8 @@ def start_task(tx: Tx, task_id: str, instance: str, may_run: Callable[[TaskInfo]
         return None
     started = attrs.evolve(task, status=TaskStatus.RUNNING, instance=instance, attempt=task.attempt + 1)
     replace(tx, TASK, found, started)
+    if holder is None:
+        create(tx, HOLDER, task.resource, TaskHolder(task_id))
     _wake(tx, task_id)
     return started
 
@@ -227,6 +252,7 @@ def release_task(tx: Tx, started: TaskInfo) -> None:
     replace(
         tx, TASK, found, attrs.evolve(found.value, status=TaskStatus.WAITING, stops=found.value.stops + 1)
     )
+    _give_back(tx, found.value)
     _wake(tx, started.id)
 
 
@@ -299,10 +325,25 @@ def watch_task(task_id: str) -> Watch:
 
 def _end(tx: Tx, found: Versioned[TaskInfo], ended: TaskInfo) -> TaskInfo:
     ended = attrs.evolve(ended, finished_ms=tx.now_ms)
+    _give_back(tx, ended)
     delete(tx, TASK, found)
     create(tx, TASK, _ENDED + ended.id, ended)
     _wake(tx, ended.id)
     return ended
+
+
+def _holder(tx: Tx, resource: str) -> TaskInfo | None:
+    """Return the running task of a resource. Two look-ups."""
+    holder = find(tx, HOLDER, resource)
+    found = None if holder is None else find(tx, TASK, f"{_OPEN}{bucket_of(resource):02}/{holder.value.task}")
+    return None if found is None else found.value
+
+
+def _give_back(tx: Tx, task: TaskInfo) -> None:
+    """Let another task have the resource, if this one has it."""
+    holder = find(tx, HOLDER, task.resource)
+    if holder is not None and holder.value.task == task.id:
+        delete(tx, HOLDER, holder)
 
 
 def _find(tx: Tx, task_id: str) -> Versioned[TaskInfo] | None:
@@ -313,9 +354,12 @@ def _find(tx: Tx, task_id: str) -> Versioned[TaskInfo] | None:
 
 
 def _open_tasks(tx: Tx, bucket: int) -> Iterator[Versioned[TaskInfo]]:
-    for key in keys(tx, TASK, prefix=f"{_OPEN}{bucket:02}/"):
-        if (found := find(tx, TASK, key)) is not None:
-            yield found
+    last = ""
+    while page := keys(tx, TASK, prefix=f"{_OPEN}{bucket:02}/", after=last, limit=OPEN_STEP):
+        for key in page:
+            if (found := find(tx, TASK, key)) is not None:
+                yield found
+        last = page[-1]
 
 
 def _open_key(task: TaskInfo) -> str:

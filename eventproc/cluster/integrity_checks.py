@@ -14,7 +14,7 @@ from eventproc.store.backup.contents import checksum_of, file_problem, find_orph
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database, Tx
 from eventproc.store.database.filesystem import DATABASE
-from eventproc.store.database.standalone import read_file
+from eventproc.store.database.standalone import read_beside, read_file
 from eventproc.store.ingestion.published import TABLES_FOLDER, table_files
 from eventproc.store.inspection import stream_violations, streams_to_check
 from eventproc.store.inspection.database_file import (
@@ -24,7 +24,10 @@ from eventproc.store.inspection.database_file import (
     read_all_texts,
 )
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
+from eventproc.store.model.errors import Closed
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
+from eventproc.store.tasks import run_uninterrupted
+from eventproc.store.thread_work import ThreadWork, WorkStopped
 
 
 @attrs.define
@@ -93,8 +96,9 @@ async def verify_directory(
 ) -> None:
     """Check an open directory, part by part: tables, pages, texts, each stream, the other rows, and each file.
 
-    Each part has a snapshot of its own, so that the log can be used again in between, and a cancellation waits for no
-    more than one part. advance: called with the number of parts that were checked, and of all.
+    Each part has a snapshot of its own, so that the log can be used again in between. A cancellation stops the check of
+    the pages, and waits for no more than one of the other parts. advance: called with the number of parts that were
+    checked, and of all.
     """
     names = await db.read(streams_to_check)
     files, tables = await db.read(event_files), await db.read(table_files)
@@ -103,7 +107,7 @@ async def verify_directory(
     if wrong := differences(await expected_tables(), await db.read(found_tables)):
         report.problems.append(f"{'; '.join(wrong)}; restore a backup, or use the version that created it")
     parts.end()
-    report.problems += await db.read(page_problems)
+    report.problems += await _check_pages(db)
     parts.end()
     unreadable = await db.read(text_problems)
     report.problems += unreadable
@@ -134,6 +138,26 @@ async def verify_directory(
             report.problems.append(problem)
         parts.end()
     report.orphans = await db.read(lambda tx: find_orphans(tx, folder))
+
+
+async def _check_pages(db: Database) -> list[str]:
+    """Return what is wrong with the pages. The longest part, so it ends soon after it was cancelled. Raises Closed."""
+    if db.path is None:
+        return await db.read(page_problems)
+    source, running = db.path / DATABASE, ThreadWork("the check of the pages", db.handles)
+
+    def check() -> list[str]:
+        with read_beside(source, db.clock, running.is_stopped) as tx:
+            found = page_problems(tx)
+        running.check()  # what it found may be that it was stopped
+        return found
+
+    try:
+        return await running.run(check)
+    except WorkStopped:
+        raise Closed(what="the directory") from None
+    finally:
+        await run_uninterrupted(running.end)
 
 
 def _stream_problems(tx: Tx, name: str) -> list[str]:

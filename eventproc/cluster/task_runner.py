@@ -129,9 +129,8 @@ class _Runner:
         """Start tasks of these buckets, at most as many as may run here at once, and run each in `tasks`."""
         if not owned or len(self.running) >= self.tasks_max:
             return
-        for task in await self.db.read(partial(due_tasks, buckets=owned, may_run=self.may_run)):
-            if len(self.running) >= self.tasks_max:
-                break
+        free = self.tasks_max - len(self.running)
+        for task in await self.db.read(partial(due_tasks, buckets=owned, may_run=self.may_run, limit=free)):
             start = partial(self._start, owner=owned[bucket_of(task.resource)], task_id=task.id)
             try:
                 found = await self.db.write(start, step=Step.TASK_START)

@@ -6,7 +6,6 @@ import glob
 import logging
 import os
 import shutil
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -48,7 +47,6 @@ from eventproc.store.model.errors import (
     NotSupported,
     StoreUnusable,
 )
-from eventproc.store.openable import Openable
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
 from eventproc.store.segments.holds import (
     HOLD_MS,
@@ -58,6 +56,7 @@ from eventproc.store.segments.holds import (
     renew_directory,
 )
 from eventproc.store.tasks import BackgroundTasks, run_uninterrupted
+from eventproc.store.thread_work import ThreadWork, WorkStopped
 
 LOG = logging.getLogger(__name__)
 
@@ -65,53 +64,6 @@ T = TypeVar("T")
 
 PART: Final = ".part"
 """Suffix of the folder of an unfinished backup: `.<name>.<instance>.part`, beside the destination."""
-
-
-class _Stopped(Exception):
-    """The caller was cancelled, or the directory is being closed."""
-
-
-class _RunningBackup(Openable):
-    """A backup that is being made. Closing the directory ends it first."""
-
-    def __init__(self, db: Database) -> None:
-        self._stop = threading.Event()
-        self._ended = anyio.Event()
-        super().__init__("the backup", db.handles, is_open=True)
-
-    async def _start(self) -> None:
-        """It is made open."""
-
-    async def _finish(self, why: BaseException | None) -> None:
-        self._stop.set()
-        await self._ended.wait()
-
-    async def end(self) -> None:
-        """Note that nothing of it runs any more."""
-        self._ended.set()
-        await self.close()
-
-    def check(self) -> None:
-        """Raise _Stopped if it must end. Callable from any thread."""
-        if self._stop.is_set():
-            raise _Stopped
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread, which calls `check` often. A cancellation is raised once the thread has ended."""
-        ended = anyio.Event()
-
-        def run() -> T:
-            try:
-                return work()
-            finally:
-                anyio.from_thread.run_sync(ended.set)
-
-        try:
-            return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
-        except anyio.get_cancelled_exc_class():
-            self._stop.set()
-            await run_uninterrupted(ended.wait)
-            raise
 
 
 async def plan_backup(db: Database, to: Path) -> BackupPlan:
@@ -145,13 +97,13 @@ async def make_backup(db: Database, to: Path, advance: Advance = lambda _done, _
             await anyio.sleep(RENEW_MS / 1000)
             await db.write(partial(renew_directory, name=name, until_ms=db.clock.wall_ms() + HOLD_MS))
 
-    running = _RunningBackup(db)
+    running = ThreadWork("the backup", db.handles)
     try:
         await db.write(lambda tx: hold_directory(tx, name, until_ms=tx.now_ms + HOLD_MS))
         async with BackgroundTasks() as tasks:
             tasks.start_soon(renew)
             return await running.run(partial(_make, db, directory, part, to, advance, running.check))
-    except _Stopped:
+    except WorkStopped:
         raise Closed(what="the directory") from None
     finally:
         try:

@@ -1,6 +1,7 @@
 """Databases in a file that no process shares: a copy of one snapshot, and files that are complete without a log.
 
-`copy_snapshot` makes such a file from an open database; `change_file` and `read_file` work on it.
+`copy_snapshot` makes such a file from an open database; `change_file` and `read_file` work on it. `read_beside` reads
+an open database for a long time, and can be stopped.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from eventproc.store.model.errors import DiskFull, StoreUnusable
 
 STEP_PAGES: Final = 256
 """Pages copied between two calls of `advance`, 4 MiB: some ms. A fork of the process waits for the end of a step."""
+
+STEP_INSTRUCTIONS: Final = 10_000
+"""Instructions of SQLite between two questions whether a read shall end, about 1 ms. Higher: a cancellation and a fork
+of the process wait longer; lower: more calls."""
 
 Advance = Callable[[int, int], None]
 """Called between steps with the bytes done and all bytes. It may raise, which ends the work."""
@@ -59,6 +64,33 @@ def copy_snapshot(source: Path, target: Path, advance: Advance) -> None:
         if primary_code(why) == sqlite3.SQLITE_IOERR:
             reason = f"cannot be written, or {source} cannot be read: a disk is full, or fails ({why})"
             raise StoreUnusable(path=str(target), reason=reason) from why
+        raise translate_error(why, str(source)) from why
+
+
+@contextmanager
+def read_beside(source: Path, clock: Clock, is_stopped: Callable[[], bool]) -> Iterator[Tx]:
+    """Read one snapshot of the database `source`, which this process has open, with a connection of its own.
+
+    So it keeps no connection from other reads. is_stopped: asked every STEP_INSTRUCTIONS; when it returns True, the
+    statement that runs raises sqlite3.OperationalError.
+    Raises CorruptRecord, sqlite3.Error.
+    """
+    inside = ForkBlocker()
+
+    def between_steps() -> bool:
+        inside.__exit__()
+        try:
+            return is_stopped()
+        finally:
+            inside.__enter__()
+
+    try:
+        with inside, closing(driver.connect(source)) as reader:
+            reader.execute("PRAGMA query_only = 1")
+            reader.set_progress_handler(between_steps, STEP_INSTRUCTIONS)
+            reader.execute("BEGIN")
+            yield Tx(reader, clock, snapshot=True)
+    except sqlite3.Error as why:
         raise translate_error(why, str(source)) from why
 
 

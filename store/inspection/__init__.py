@@ -15,6 +15,7 @@ from eventproc.store.inspection.streams import (
     stream_violations,
     streams_to_check,
 )
+from eventproc.store.inspection.tasks import task_violations
 from eventproc.store.inspection.transactions import txn_violations
 from eventproc.store.inspection.unfinished_events import unfinished_events
 
@@ -38,4 +39,5 @@ def shared_violations(tx: Tx) -> list[str]:
         *blob_violations(tx),
         *request_violations(tx),
         *txn_violations(tx),
+        *task_violations(tx),
     ]

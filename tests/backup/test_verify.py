@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import pytest
 
 import eventproc
+from eventproc.cluster import integrity_checks
 from eventproc.cluster.integrity_checks import IntegrityReport, verify_backup, verify_directory
-from eventproc.errors import CorruptRecord
+from eventproc.errors import Closed, CorruptRecord
 from eventproc.runtime import Eventproc
+from eventproc.store.database import Tx
 from eventproc.store.task_queue import TaskStatus
 from eventproc.streams import Stream
 from tests.backup.support import COUNT, flip_byte, numbers
@@ -66,6 +71,43 @@ async def test_reading_a_damaged_file_with_events_raises(
     async with eventproc.open(data) as other:
         with pytest.raises(CorruptRecord, match="chunk file"):
             await read_all(await other.stream("s/x"))
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "closed"])
+async def test_a_check_of_the_pages_ends_when_it_is_cancelled_or_the_directory_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    running = threading.Event()
+
+    def read_for_ever(tx: Tx) -> list[str]:
+        running.set()
+        tx.execute(
+            "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT max(x) FROM n"
+        ).fetchone()
+        return []
+
+    monkeypatch.setattr(integrity_checks, "check_all_pages", read_for_ever)
+    ep = await eventproc.open(tmp_path, durability="os")
+    failures: list[BaseException] = []
+
+    async def check() -> None:
+        try:
+            await verified(ep)
+        except BaseException as why:
+            failures.append(why)
+            if not isinstance(why, Closed):
+                raise
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(check)
+        await anyio.to_thread.run_sync(running.wait)
+        if ends == "cancelled":
+            tasks.cancel_scope.cancel()
+        else:
+            await ep.close()
+    (failure,) = failures
+    assert isinstance(failure, Closed if ends == "closed" else anyio.get_cancelled_exc_class())
+    await ep.close()
 
 
 async def read_all(stream: Stream) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import anyio
 import attrs
@@ -14,6 +15,7 @@ import eventproc
 from eventproc.cluster import run_tasks
 from eventproc.cluster.buckets import JOIN_MS, OWNED_BUCKETS
 from eventproc.cluster.task_runner import TASKS_MAX, Job, TaskContext
+from eventproc.store import task_queue
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.inspection.database_file import TableColumns
@@ -26,6 +28,7 @@ from eventproc.store.task_queue import (
     TASK_MEMORY_MS,
     TaskInfo,
     TaskStatus,
+    due_tasks,
     forget_tasks,
     submit_task,
 )
@@ -207,6 +210,28 @@ def test_tasks_of_one_resource_run_in_the_order_of_submission(runtime: VirtualRu
             assert times[2] - times[0] >= 2 * STEPS * 1_000
 
     runtime.run(main)
+
+
+async def test_the_next_tasks_are_found_without_reading_all_that_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with eventproc.open_memory(host=False) as ep:
+        found: list[str] = []
+
+        def fill(tx: Tx) -> None:
+            for number in range(1_000):
+                name = f"r{number % 500}"
+                submit_task(tx, task_id=new_id(tx.clock), kind="k", resource=name, arguments={"n": number})
+
+        def counted(tx: Tx, kind: RecordKind[Any], key: str) -> Any:
+            found.append(key)
+            return find(tx, kind, key)
+
+        await ep.db.write(fill)
+        monkeypatch.setattr(task_queue, "find", counted)
+        due = await ep.db.read(partial(due_tasks, buckets=range(16), may_run=lambda _: True, limit=4))
+        assert len({each.resource for each in due}) == 4
+        assert len(found) < 20
 
 
 def test_a_cancelled_task_ends_and_what_it_stored_stays(runtime: VirtualRuntime) -> None:
