@@ -62,7 +62,7 @@ hunt-groups: setup ## a thousand lives of the members of a group; ARGS="--hunt 5
 simulate: setup ## live through the whole system with SEEDS=200 seeds, from seed FIRST=0 on
 	$(BIN)/python -m tests.simulation $(SEEDS) $(FIRST)
 
-hunt-queries: setup ## a naive twin answers 100,000 queries about random histories; ARGS="--hunt 500" for longer
+hunt-queries: setup ## compare 100,000 answers about random histories with a naive twin; prints how many; ARGS="--hunt 500" for longer
 	$(PYTEST) --hunt 50 $(ARGS) tests/streams/test_queries.py -k naive_twin
 
 mutants: setup ## plant known bugs one at a time; fails if a test does not find one; ARGS="name ..." to choose

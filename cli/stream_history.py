@@ -209,18 +209,17 @@ def size(settings: Settings, name: str, start: str, end: str, output: str) -> No
 
     async def look(ep: Eventproc) -> Row:
         stream = await ep.stream(name)
-        low, high = await _cut(stream, start), await _cut(stream, end)
-        truncated = await stream.truncation()
-        before, between = await stream.size_before(low), await stream.size_between(low, high)
+        low, high = (parse_position(each, name, stream.stream_id) for each in (start, end))
+        found = await stream.measure(low, high)
         return {
             "name": name,
-            "from": str(low),
-            "to": str(high),
-            "events": between.events,
-            "bytes": between.bytes,
-            "events_before": before.events,
-            "bytes_before": before.bytes,
-            "truncated_ms": None if truncated is None else truncated.truncated_ms,
+            "from": str(found.start),
+            "to": str(found.end),
+            "events": found.between.events,
+            "bytes": found.between.bytes,
+            "events_before": found.before.events,
+            "bytes_before": found.before.bytes,
+            "truncated_ms": found.truncated_ms,
         }
 
     show_one(session.run(settings, look), output)

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.commit_path import commit_path as commit_path  # a fixture
+from tests.support.hunt_counts import counted_line
 from tests.support.virtual_time import virtual_time
 
 EXAMPLES = 100
@@ -82,6 +83,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if (line := counted_line(terminalreporter.getreports("passed"))) is not None:
+        terminalreporter.write_line(line)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for folder, mark in FOLDER_MARKS.items():

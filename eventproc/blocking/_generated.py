@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from eventproc.store.task_queue import TaskInfo
     from eventproc.streams import ScopeInfo, StreamInfo
     from eventproc.streams.description import (
+        MeasuredPart,
         PastScale,
         SegmentDescription,
         StreamDescription,
@@ -1130,6 +1131,22 @@ class StreamCalls:
             Truncated: a cut lies before the head.
         """
         return self._loop.call(self._twin.size_between, from_cut, to_cut)
+
+    def measure(self, start: Moment | StreamCut = "head", end: Moment | StreamCut = "tail") -> MeasuredPart:
+        """Return two positions, and the sizes before the first one and between them, all of one moment.
+
+        Args:
+            start: the earlier position: a cut at or after the head, "head" (default), "tail", or a time in ms, as for
+                `cut_at`.
+            end: the later position, likewise. Default: "tail".
+
+        Raises:
+            InvalidCut: a cut is not one of the stream.
+            InvalidArgument: `end` is not equal to or after `start`, or an argument is no position.
+            StreamReplaced: the handle or a cut belongs to a deleted stream of this name.
+            Truncated: a cut lies before the head.
+        """
+        return self._loop.call(self._twin.measure, start, end)
 
     def compare_cuts(self, one: StreamCut, other: StreamCut) -> CutOrder:
         """Return how one cut relates to another: before it, equal to or after it, or overlapping.

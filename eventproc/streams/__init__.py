@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eventproc.streams.codec import Codec, register_codec
 from eventproc.streams.description import (
+    MeasuredPart,
     PastScale,
     ScopeInfo,
     SegmentDescription,
@@ -24,6 +25,7 @@ __all__ = [
     "Codec",
     "EventWriter",
     "JointTransaction",
+    "MeasuredPart",
     "NewEvent",
     "PastScale",
     "ProgressHold",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from eventproc.store.catalog import Scope, StoredHistory, StreamRecord, get_stream, readable_size
+from eventproc.store.catalog import Scope, StoredHistory, StreamRecord, StreamSize, get_stream, readable_size
 from eventproc.store.catalog.cuts import head_cut, tail_cut
 from eventproc.store.database import Peers, Tx
 from eventproc.store.model.cuts import StreamCut
@@ -103,6 +103,24 @@ class PastScale:
     splits: int
     merges: int
     request_id: str | None
+
+
+@attrs.frozen(kw_only=True)
+class MeasuredPart:
+    """A part of a stream, from one cut to another, as `Stream.measure` returns it.
+
+    before: what was written before `start` since the stream was created, truncated events included.
+    between: what lies from `start` to `end`.
+    truncated_ms: when the stream was truncated last, in ms since 1970; None if it never was.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    start: StreamCut
+    end: StreamCut
+    before: StreamSize
+    between: StreamSize
+    truncated_ms: int | None
 
 
 @attrs.frozen

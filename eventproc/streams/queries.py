@@ -22,6 +22,7 @@ from eventproc.store.model.ids import SegmentId, as_segment, printable
 from eventproc.store.model.partitions import partition_ids
 from eventproc.store.segments import sealed_segments
 from eventproc.streams.description import (
+    MeasuredPart,
     PastScale,
     SegmentDescription,
     StreamDescription,
@@ -352,17 +353,28 @@ class StreamQueries:
         end = None if to_cut is None else as_cut(to_cut, "later cut")
 
         def query(tx: Tx, stream: StreamRecord) -> StreamSize:
-            for cut in (start, end):
-                if cut is not None:
-                    _verify_readable(tx, stream, cut)
-            low = head_cut(tx, stream) if start is None else start
-            high = tail_cut(tx, stream) if end is None else end
-            if compare_cuts(high, low, StoredHistory(tx, stream)) is not CutOrder.EQUAL_OR_AFTER:
-                raise InvalidArgument(what="later cut", value=str(high), reason=f"it is before {low}")
-            before, after = size_before(tx, stream, low), size_before(tx, stream, high)
-            return StreamSize(after.bytes - before.bytes, after.events - before.events)
+            return _measure(tx, stream, start or "head", end or "tail").between
 
         return await self._ask(query)
+
+    async def measure(
+        self, start: Moment | StreamCut = "head", end: Moment | StreamCut = "tail"
+    ) -> MeasuredPart:
+        """Return two positions, and the sizes before the first one and between them, all of one moment.
+
+        Args:
+            start: the earlier position: a cut at or after the head, "head" (default), "tail", or a time in ms, as for
+                `cut_at`.
+            end: the later position, likewise. Default: "tail".
+
+        Raises:
+            InvalidCut: a cut is not one of the stream.
+            InvalidArgument: `end` is not equal to or after `start`, or an argument is no position.
+            StreamReplaced: the handle or a cut belongs to a deleted stream of this name.
+            Truncated: a cut lies before the head.
+        """
+        first, last = as_position("start", start), as_position("end", end)
+        return await self._ask(lambda tx, stream: _measure(tx, stream, first, last))
 
     async def compare_cuts(self, one: StreamCut, other: StreamCut) -> CutOrder:
         """Return how one cut relates to another: before it, equal to or after it, or overlapping.
@@ -407,6 +419,38 @@ class StreamQueries:
             )
 
         return await self._ask(query)
+
+
+def as_position(what: str, value: Moment | StreamCut) -> Moment | StreamCut:
+    """Return a position in a stream as its caller names it. Raises InvalidArgument."""
+    if isinstance(value, StreamCut) or value in ("head", "tail"):
+        return value
+    if isinstance(value, int):
+        return check_int(what, value, unit="ms")
+    raise invalid_argument(what, value, "it must be 'head', 'tail', a stream cut, or an int of ms")
+
+
+def cut_at_position(tx: Tx, stream: StreamRecord, position: Moment | StreamCut) -> StreamCut:
+    """Return the cut at a position; a cut is not verified."""
+    if isinstance(position, StreamCut):
+        return position
+    if isinstance(position, int):
+        return time_cut(tx, stream, position)
+    return head_cut(tx, stream) if position == "head" else tail_cut(tx, stream)
+
+
+def _measure(
+    tx: Tx, stream: StreamRecord, start: Moment | StreamCut, end: Moment | StreamCut
+) -> MeasuredPart:
+    for each in (start, end):
+        if isinstance(each, StreamCut):
+            _verify_readable(tx, stream, each)
+    low, high = (cut_at_position(tx, stream, each) for each in (start, end))
+    if compare_cuts(high, low, StoredHistory(tx, stream)) is not CutOrder.EQUAL_OR_AFTER:
+        raise InvalidArgument(what="later cut", value=str(high), reason=f"it is before {low}")
+    before, after = size_before(tx, stream, low), size_before(tx, stream, high)
+    between = StreamSize(after.bytes - before.bytes, after.events - before.events)
+    return MeasuredPart(start=low, end=high, before=before, between=between, truncated_ms=stream.truncated_ms)
 
 
 def _limit(value: object) -> int:

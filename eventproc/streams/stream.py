@@ -10,7 +10,6 @@ import attrs
 from typing_extensions import TypeVar
 
 from eventproc.store.catalog import StoredHistory, current_epoch, get_stream
-from eventproc.store.catalog.cuts import head_cut, tail_cut, time_cut
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.cuts import StreamCut, as_cut
@@ -37,7 +36,7 @@ from eventproc.streams.description import (
 )
 from eventproc.streams.offload import OffloadResult, offload
 from eventproc.streams.queries import SegmentName as SegmentName
-from eventproc.streams.queries import StreamQueries
+from eventproc.streams.queries import StreamQueries, as_position, cut_at_position
 from eventproc.streams.reader import StreamReader
 from eventproc.streams.repeated_calls import derived_request, is_scale, is_update
 from eventproc.streams.request_calls import WAIT_MS, run_request
@@ -587,23 +586,11 @@ class Stream(StreamQueries, Generic[T]):
         stream = self._record(tx)
         if segments is not None:
             return frontier_of_segments(tx, stream, segments, from_tail=start == "tail")
-        if start == "head":
-            start = head_cut(tx, stream)
-        elif start == "tail":
-            start = tail_cut(tx, stream)
-        elif isinstance(start, int):
-            start = time_cut(tx, stream, start)
-        return frontier_at(tx, stream, start)
+        return frontier_at(tx, stream, cut_at_position(tx, stream, start))
 
 
 def _as_start(start: Start, *, ends_only: bool) -> Start:
     """Return where to begin, if that is a place; `ends_only`: if it is an end. Raises InvalidArgument."""
-    if isinstance(start, StreamCut) and not ends_only:
-        return start
-    if start in ("head", "tail"):
-        return start
-    if ends_only:
+    if ends_only and start not in ("head", "tail"):
         raise invalid_argument("start", start, "chosen segments start at 'head' or 'tail'")
-    if isinstance(start, int):
-        return check_int("start", start, unit="ms")
-    raise invalid_argument("start", start, "it must be 'head', 'tail', a stream cut, or an int of ms")
+    return as_position("start", start)

@@ -191,6 +191,11 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
         [each for each in NO_INT if each is not None],
     ),
     "cut_at": (lambda w, x: w.stream.cut_at(x), NO_INT),
+    "measure": (lambda w, x: w.stream.measure(x), [None, 1.5, "end", b"tail", True, [], {}, THING]),
+    "measure, end": (
+        lambda w, x: w.stream.measure("head", x),
+        [None, 1.5, "end", b"tail", True, [], {}, THING],
+    ),
     "update": (lambda w, x: w.stream.update(scaling=x), [2, None, "2", [], THING]),
     "update, timeout": (
         lambda w, x: w.stream.update(scaling=eventproc.ScalingPolicy.fixed(1), timeout_ms=x),
