@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 _CONTROL: Final = pc.MatchSubstringOptions(r"[\x00-\x1f]")
 _WHOLE: Final = pc.ReplaceSubstringOptions(r"^(-?\d+)$", r"\1.0")
-_NOTHING: Final = pa.scalar("")
 
 
 def as_json(rows: pa.RecordBatch) -> pa.Array:
@@ -40,7 +39,8 @@ def as_json(rows: pa.RecordBatch) -> pa.Array:
 
 def _join(*parts: pa.Array | pa.Scalar) -> pa.Array:
     """Return the parts one after the other; null if one of them is."""
-    return pc.call_function("binary_join_element_wise", [*parts, _NOTHING])
+    # A scalar imports pandas, which takes a second: not when the module is imported.
+    return pc.call_function("binary_join_element_wise", [*parts, pa.scalar("")])
 
 
 def _as_texts(column: pa.Array) -> pa.Array:

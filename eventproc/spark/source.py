@@ -30,7 +30,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from eventproc.spark.partitioning import ChunkPartition, divide_into_partitions
-from eventproc.spark.sink import EventprocStreamWriter, EventprocWriter
 from eventproc.spark.source_options import Positions, SourceOptions, parse_options
 from eventproc.spark.source_rows import RowLayout, read_partition, schema_of
 
@@ -75,10 +74,14 @@ class EventprocSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a DataFrame. Raises InvalidArgument."""
+        from eventproc.spark.sink import EventprocWriter
+
         return EventprocWriter(self._given, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """Return the writer of a query's batches. Raises InvalidArgument."""
+        from eventproc.spark.sink import EventprocStreamWriter
+
         return EventprocStreamWriter(self._given, schema, overwrite)
 
 

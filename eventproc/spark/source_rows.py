@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from socket import gethostname
 from typing import Final
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -157,6 +159,8 @@ def _opened(piece: FileSlice) -> ChunkReader:
 
 def _stamps(column: pa.Array) -> pa.Array:
     """Convert times in ms to Spark's timestamps in us."""
+    with suppress(pa.ArrowInvalid):  # a time outside of Spark's range
+        return column.cast(pa.timestamp("us", tz="UTC"))
     ms = column.cast(pa.int64())
     fits = pc.call_function("less_equal", [pc.call_function("abs", [ms]), pa.scalar(MS_MAX)])
     ms = pc.call_function("if_else", [fits, ms, pa.scalar(None, pa.int64())])
@@ -175,19 +179,29 @@ def _header_list(_: FileSlice, rows: ChunkRows) -> pa.Array:
     return pa.ListArray.from_arrays(moved, pairs, type=kind, mask=column.is_null())
 
 
-def _repeat(value: object, kind: pa.DataType, rows: ChunkRows) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), rows.batch.num_rows)
+def _texts(text: str, rows: ChunkRows) -> pa.Array:
+    """Return a text for each row. From buffers: a scalar imports pandas, which takes a second in each worker."""
+    count, encoded = rows.batch.num_rows, text.encode()
+    ends = np.arange(count + 1, dtype=np.int32) * len(encoded)
+    return pa.Array.from_buffers(
+        pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(encoded * count)]
+    )
+
+
+def _numbers(values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
+    """Return the numbers, from buffers like `_texts`."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 _MAKERS: Final[Mapping[str, Callable[[FileSlice, ChunkRows], pa.Array]]] = {
     "payload": lambda _, rows: rows.batch.column("payload"),
     "key": lambda _, rows: rows.batch.column("key"),
     "timestamp": lambda _, rows: _stamps(rows.batch.column("timestamp")),
-    "scope": lambda piece, rows: _repeat(piece.stream.partition("/")[0], pa.string(), rows),
-    "stream": lambda piece, rows: _repeat(piece.stream.partition("/")[2], pa.string(), rows),
-    "segment": lambda piece, rows: _repeat(piece.segment, pa.int64(), rows),
-    "offset": lambda _, rows: pa.array(rows.offsets()),
-    "number": lambda _, rows: pa.array(rows.numbers()),
+    "scope": lambda piece, rows: _texts(piece.stream.partition("/")[0], rows),
+    "stream": lambda piece, rows: _texts(piece.stream.partition("/")[2], rows),
+    "segment": lambda piece, rows: _numbers(np.full(rows.batch.num_rows, piece.segment, np.int64)),
+    "offset": lambda _, rows: _numbers(rows.offsets()),
+    "number": lambda _, rows: _numbers(rows.numbers()),
     "event_time": lambda _, rows: _stamps(rows.batch.column("event_time")),
     "headers": lambda _, rows: rows.batch.column("headers"),
 }
