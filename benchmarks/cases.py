@@ -49,6 +49,7 @@ class Bar(StrEnum):
     """What a bar says."""
 
     RATIO_MIN = "ratio >="
+    RATIO_MAX = "ratio <="
     VALUE_MIN = "ours >="
     VALUE_MAX = "ours <"
     MORE_MAX = "ours - floor <="
@@ -104,6 +105,8 @@ class Case:
             return True
         if self.kind is Bar.RATIO_MIN:
             return ratio >= self.bar and ours >= self.value_min
+        if self.kind is Bar.RATIO_MAX:
+            return ratio <= self.bar
         if self.kind is Bar.MORE_MAX:
             return ours - ours / ratio <= self.bar
         return ours >= self.bar if self.kind is Bar.VALUE_MIN else ours < self.bar
@@ -118,6 +121,21 @@ def _spark(name: str, module_name: str = "benchmarks.spark") -> Side:
         return sample
 
     return side
+
+
+def _spark_job(name: str, ours: str, floor: str, kind: Bar, bar: float, count: int = 1_000_000) -> Case:
+    """Return a measurement of a job of Spark, in seconds."""
+    return Case(
+        name=name,
+        unit="s",
+        classes=(Class.FSYNC,),
+        ours=_spark(ours, "benchmarks.spark_jobs"),
+        floor=_spark(floor, "benchmarks.spark_jobs"),
+        count=count,
+        quick_count=0,
+        bar=bar,
+        kind=kind,
+    )
 
 
 def _transactions(name: str, ours: Side, floor: Side, count: int, value_min: float) -> Case:
@@ -456,6 +474,14 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 bar=40,
                 kind=Bar.MORE_MAX,
             ),
+            _spark_job("spark_json_sink", "json_sink", "json_sink_by_hand", Bar.RATIO_MAX, 1.3),
+            _spark_job("spark_sink", "sink", "parquet_sink", Bar.VALUE_MAX, 1.5),
+            _spark_job("spark_batch_read", "batch_read", "parquet_read", Bar.VALUE_MAX, 0.9),
+            _spark_job("spark_typed_read", "typed_read", "parquet_typed_read", Bar.RATIO_MAX, 1.0),
+            _spark_job("spark_first_read", "first_read", "parquet_read", Bar.VALUE_MAX, 3),
+            _spark_job("spark_small_query", "small_query", "small_parquet_query", Bar.VALUE_MAX, 0.8),
+            _spark_job("spark_latency_p50", "latency_p50", "rate_latency_p50", Bar.VALUE_MAX, 0.4, 300),
+            _spark_job("spark_latency_p99", "latency_p99", "rate_latency_p99", Bar.VALUE_MAX, 1.5, 300),
             Case(
                 name="spark_writers",
                 unit="events/s",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Final
@@ -22,19 +22,40 @@ def as_json(rows: pa.RecordBatch) -> pa.Array:
     """Return each row as a JSON object without its null fields, as binary.
 
     Times are UTC in ISO 8601; decimals and bytes (base64) are texts, and so are NaN and infinities.
-    Cost: about 0.5 us per value; 5 us for nested values, bytes, and texts of a column with control characters.
+    Cost: about 0.5 us per value; 5 us for maps, bytes, and texts of a column with control characters.
     """
+    return _objects(rows.schema.names, rows.columns, rows.num_rows).cast(pa.binary())
+
+
+def _objects(names: Sequence[str], columns: Sequence[pa.Array], count: int) -> pa.Array:
+    """Return `count` JSON objects without their null fields."""
     fields = [
         _join(pa.scalar(f"{json.dumps(name, ensure_ascii=False)}:"), _as_texts(column))
-        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+        for name, column in zip(names, columns, strict=True)
     ]
     # Arrow drops a row of nulls only, so the first text is never null. The comma behind it is taken out again.
-    first = pa.repeat(pa.scalar("{"), rows.num_rows)
+    first = pa.repeat(pa.scalar("{"), count)
     present = pc.JoinOptions(null_handling="skip")
     opened = pc.call_function("binary_join_element_wise", [first, *fields, pa.scalar(",")], present)
-    assert len(opened) == rows.num_rows, "a row is an event"
+    assert len(opened) == count, "a row is an event"
     once = pc.ReplaceSubstringOptions("{,", "{", max_replacements=1)
-    return _join(pc.call_function("replace_substring", [opened], once), pa.scalar("}")).cast(pa.binary())
+    return _join(pc.call_function("replace_substring", [opened], once), pa.scalar("}"))
+
+
+def _arrays(column: pa.Array) -> pa.Array:
+    """Return each list as a JSON array; null stays null."""
+    items = _as_texts(column.flatten()).fill_null("null")
+    counts = pc.call_function("list_value_length", [column]).fill_null(0).to_numpy()
+    ends = np.concatenate([np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)])
+    lists = pa.ListArray.from_arrays(pa.array(ends), items)
+    joined = pc.call_function("binary_join", [lists, pa.scalar(",")])
+    return _where_valid(column, _join(pa.scalar("["), joined, pa.scalar("]")))
+
+
+def _where_valid(column: pa.Array, texts: pa.Array) -> pa.Array:
+    if not column.null_count:
+        return texts
+    return pc.call_function("if_else", [column.is_valid(), texts, pa.scalar(None, pa.string())])
 
 
 def _join(*parts: pa.Array | pa.Scalar) -> pa.Array:
@@ -61,6 +82,10 @@ def _as_texts(column: pa.Array) -> pa.Array:
                 "replace_substring", [column], pc.ReplaceSubstringOptions(plain, escaped)
             )
         return _quoted(column)
+    if pa.types.is_struct(kind):
+        return _where_valid(column, _objects([field.name for field in kind], column.flatten(), len(column)))
+    if pa.types.is_list(kind):
+        return _arrays(column)
     return pa.array(
         [
             None

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -99,6 +100,33 @@ def test_row_of_nulls_and_odd_texts_are_json() -> None:
     assert [json.loads(bytes(each["payload"])) for each in found] == [  # type: ignore[call-overload]  # bytes
         {} if each is None else {'a"b': each} for each in texts
     ]
+
+
+def test_nested_rows_become_json_as_python_writes_them() -> None:
+    inner = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.string()))])
+    kind = pa.struct(
+        [("a", pa.list_(inner)), ("b", pa.struct([("c", pa.float64())])), ("d", pa.list_(pa.int8()))]
+    )
+    rows: list[object] = [
+        {
+            "a": [{"x": 1, "y": ["{,", '"\\', None, "[,"]}, None, {"x": None, "y": []}],
+            "b": {"c": None},
+            "d": [1],
+        },
+        None,
+        {"a": [], "b": None, "d": None},
+        {"a": None, "b": {"c": 2.5}, "d": [None, 3]},
+    ]
+    column = pa.array([{"a": None, "b": None, "d": [9]}, *rows], kind).slice(1)
+
+    def filled(value: object) -> object:
+        if isinstance(value, dict):
+            return {name: filled(item) for name, item in value.items() if item is not None}
+        return [filled(item) for item in value] if isinstance(value, list) else value
+
+    events = events_of(pa.record_batch({"row": column, "n": pa.array(range(4))}))
+    texts = [json.loads(cast("bytes", each["payload"])) for each in events]
+    assert texts == [filled({"row": row, "n": at}) for at, row in enumerate(rows)]
 
 
 def test_float32_keeps_its_digits_in_json() -> None:
