@@ -5,11 +5,13 @@ A child process fills the directory in bulk with the functions of the store, so 
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from statistics import median
 from types import MappingProxyType
@@ -49,8 +51,11 @@ SEGMENTS_COUNT: Final = 4
 STEP_COUNT: Final = 1_000
 """Epochs or streams that one transaction of the database adds."""
 
-QUERIES_COUNT: Final = 60
-"""Queries of one kind between two looks at the clock. The shortest of the times counts, because the rest is noise."""
+QUERIES_COUNT: Final = 10
+"""Queries of one kind between two looks at the clock: so few that whatever else the machine does meets both sides."""
+
+CREATED_COUNT: Final = 200
+"""Streams that are created between two looks at the clock."""
 
 RATIO_MAX: Final = 1.5
 """What a query may cost with a long history, compared with its cost with a short one."""
@@ -91,13 +96,13 @@ async def slowest_query_floor(task: Task) -> Sample:
 
 
 async def create_among_many(task: Task) -> Sample:
-    """Create streams in a scope that has MANY, by many tasks."""
-    return await _create_among(task, MANY)
+    """Create streams in a scope that has MANY and in one that has FEW, by many tasks; the ratio of their CPU times."""
+    return await _compare_creating(task, MANY)
 
 
 async def create_among_few(task: Task) -> Sample:
-    """Do the same in a scope that has FEW."""
-    return await _create_among(task, FEW)
+    """Do the same in two scopes of FEW streams: what the measurement itself makes different."""
+    return await _compare_creating(task, FEW + 1)
 
 
 async def open_large(task: Task) -> Sample:
@@ -128,15 +133,12 @@ async def _compare_queries(task: Task, many: int) -> Sample:
         # Both without the cache of epochs, which holds all of a short history and little of a long one.
         with patch.object(EpochCache, "find", lambda *_: None):
             for name, query in _QUERIES.items():
-                times: dict[int, list[float]] = {many: [], FEW: []}
-                for number in range(task.count):
-                    rng = random.Random(PLACES_SEED + number)
-                    for stream, epochs in (large, many), (small, FEW):
-                        began = time.process_time()
-                        for _ in range(QUERIES_COUNT):
-                            await query(stream, epochs, rng)
-                        times[epochs].append(time.process_time() - began)
-                ratios[name] = min(times[many]) / min(times[FEW])
+                rngs = random.Random(PLACES_SEED), random.Random(PLACES_SEED)
+                ratios[name] = await _ratio(
+                    task.count,
+                    partial(_ask, query, large, many, rngs[0]),
+                    partial(_ask, query, small, FEW, rngs[1]),
+                )
         sample = watch.rate(2 * task.count * QUERIES_COUNT * len(_QUERIES))
         slowest = max(ratios, key=ratios.__getitem__)
         if ratios[slowest] > RATIO_MAX:
@@ -144,18 +146,53 @@ async def _compare_queries(task: Task, many: int) -> Sample:
         return attrs.evolve(sample, value=ratios[slowest])
 
 
-async def _create_among(task: Task, streams: int) -> Sample:
-    await _fill(task, Contents(streams=(streams,)))
-    async with eventproc.open(task.directory, durability=task.durability) as ep:
-        scope = _scope_name(streams)
-        await ep.create_stream(f"{scope}/warm")
-        numbers = iter(range(task.count))
+async def _ask(query: Query, stream: Stream, epochs: int, rng: random.Random) -> None:
+    for _ in range(QUERIES_COUNT):
+        await query(stream, epochs, rng)
 
-        async def run() -> None:
-            for number in numbers:
-                await ep.create_stream(f"{scope}/stream-{number}-new")
 
-        return await timed(run, CALLERS_COUNT, task.count)
+async def _compare_creating(task: Task, many: int) -> Sample:
+    """Create in two directories, because in one both scopes would lie in the same large table."""
+    async with AsyncExitStack() as opened:
+        creating: list[Callable[[], Awaitable[None]]] = []
+        for count in (many, FEW):
+            part = attrs.evolve(task, directory=task.directory / str(count))
+            await _fill(part, Contents(streams=(count,)))
+            ep = await opened.enter_async_context(eventproc.open(part.directory, durability=task.durability))
+            creating.append(partial(_create, ep, _scope_name(count), itertools.count()))
+            await creating[-1]()
+        watch = Stopwatch()
+        ratio = await _ratio(task.count, *creating)
+        return attrs.evolve(watch.rate(2 * task.count * CREATED_COUNT), value=ratio)
+
+
+async def _create(ep: eventproc.Eventproc, scope: str, numbers: Iterator[int]) -> None:
+    """Create CREATED_COUNT streams, by many tasks."""
+    these = itertools.islice(numbers, CREATED_COUNT)
+
+    async def run() -> None:
+        for number in these:
+            await ep.create_stream(f"{scope}/stream-{number}-new")
+
+    await timed(run, CALLERS_COUNT, CREATED_COUNT)
+
+
+async def _ratio(
+    count: int, ours: Callable[[], Awaitable[None]], other: Callable[[], Awaitable[None]]
+) -> float:
+    """Return how many times the CPU time of the other one ours needs: the median of `count` pairs.
+
+    The two of a pair run one after the other, and the first one changes: what else the machine does meets both.
+    """
+    ratios: list[float] = []
+    for number in range(count):
+        times: dict[int, float] = {}
+        for side in (0, 1) if number % 2 else (1, 0):
+            began = time.process_time()
+            await (ours, other)[side]()
+            times[side] = time.process_time() - began
+        ratios.append(times[0] / times[1])
+    return median(ratios)
 
 
 async def _open(task: Task, contents: Contents) -> Sample:

@@ -66,6 +66,13 @@ REST: Mapping[str, Row] = {
     "list_segments": READS,
     "list_epochs": READS,
     "get_cut": READS,
+    "list_sealed_segments": READS,
+    "list_segments_between": READS,
+    "describe_segment": READS,
+    "list_scales": READS,
+    "measure_stream": READS,
+    "compare_stream_cuts": READS,
+    "get_truncation": READS,
     "scale_stream": UPDATES,
     "split_segment": UPDATES,
     "merge_segments": UPDATES,
@@ -213,7 +220,11 @@ async def test_each_route_of_rest_answers_those_who_are_permitted_and_nobody_els
     async with httpx.AsyncClient(transport=transport, base_url="http://anything") as http:
         for route in ROUTES:
             path = route.path.format(
-                **NAMES, part="database", transaction="1", task="1", request="1", user="missing", token="1"
+                **NAMES,
+                part="database",
+                segment="9.9",
+                **dict.fromkeys(["transaction", "task", "request", "token"], "1"),
+                user="missing",
             )
 
             # A stream of events does not end; HEAD needs the same permission.

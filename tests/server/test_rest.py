@@ -224,6 +224,39 @@ def test_streams_epochs_and_requests_are_listed_by_pages(rest: RestClient) -> No
     assert older["items"][0]["target"] == "s/page-2"
 
 
+async def test_the_history_of_a_stream_is_asked_for(rest: RestClient, ep: Eventproc) -> None:
+    own = create(rest, "past")
+    stream = await ep.stream("s/past")
+    async with stream.writer() as writer:
+        await writer.write_many([(b"event", "key")] * 4)
+    middle = await stream.tail()
+    await stream.split("0.0")
+    assert [each["id"] for each in rest.get(f"{own}/segments?epoch=0")] == ["0.0"]
+    family = rest.get(f"{own}/segments/0.0")
+    assert (family["segment"]["sealed"], family["predecessors"]) == (True, [])
+    assert family["successors"] == [
+        {"id": "1.1", "predecessors": ["0.0"]},
+        {"id": "2.1", "predecessors": ["0.0"]},
+    ]
+    assert rest.get(f"{own}/segments/1.1")["predecessors"] == ["0.0"]
+    assert rest.call("GET", f"{own}/segments/9.9").status == 404
+    (sealed,) = rest.get(f"{own}/sealed-segments")["items"]
+    assert (sealed["id"], sealed["tail_number"]) == ("0.0", 4)
+    first = rest.get(f"{own}/segments-between?limit=2")
+    (last,) = rest.get(f"{own}/segments-between?limit=2&after={first['next']}")["items"]
+    assert [each["id"] for each in (*first["items"], last)] == ["0.0", "1.1", "2.1"]
+    scales = rest.get(f"{own}/scales?limit=1")
+    (scale,) = rest.get(f"{own}/scales?after={scales['next']}")["items"]
+    assert (scale["sealed"], scale["opened"]) == (["0.0"], ["1.1", "2.1"])
+    assert rest.get(f"{own}/size")["between"]["events"] == 4
+    assert rest.get(f"{own}/size?from={middle}")["before"]["events"] == 4
+    assert rest.get(f"{own}/compare?one=head&other={middle}")["order"] == "before"
+    assert rest.get(f"{own}/truncation") == {"truncation": None}
+    await stream.truncate(middle)
+    assert rest.get(f"{own}/truncation")["truncation"]["events_before"] == 4
+    assert rest.call("GET", f"{own}/size?from=tail&to=head").status == 400
+
+
 def test_a_scale_needs_the_same_keys(rest: RestClient) -> None:
     own = create(rest, "ranges", 2)
     half = {"seal": ["0.0"], "ranges": [{"low": 0, "high": 0.2}, {"low": 0.2, "high": 0.5}]}

@@ -626,3 +626,14 @@ AREAS: Final = {
     "K": "Consumer groups: what users of Kafka expect",
     "S": "Ingestion supervisors: what users of Druid expect",
 }
+
+ABSENT: Final = {
+    "F6": (
+        "WatermarkWorkflowTest",
+        (
+            "there are no watermarks, because no writer reports up to which time it has written; an event may carry a time,"
+            " which Spark and the supervisors of ingestion use"
+        ),
+    ),
+}
+"""Cases of the original that do not apply: the names of the tests, and the reason."""

@@ -81,12 +81,16 @@ async def describe_stream(call: RestCall, scope: ScopeName, stream: LocalName) -
 
 
 async def list_segments(
-    call: RestCall, scope: ScopeName, stream: LocalName, at: Position = "tail"
+    call: RestCall,
+    scope: ScopeName,
+    stream: LocalName,
+    at: Position = "tail",
+    epoch: Annotated[int | None, Limits(0, about="Number of an epoch, instead of `at`.")] = None,
 ) -> tuple[SegmentDescription, ...]:
-    """List the segments at the head, at the tail, or at a time."""
+    """List the segments at the head, at the tail, at a time, or of an epoch."""
     found = await call.ep.stream(f"{scope}/{stream}")
     moment: Moment = "head" if at == "head" else "tail" if at == "tail" else parse_time(at)
-    return tuple(await found.segments(moment))
+    return tuple(await found.segments(moment, epoch=epoch))
 
 
 async def list_epochs(

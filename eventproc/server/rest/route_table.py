@@ -7,6 +7,7 @@ from typing import Final
 
 from eventproc.server.access.needs import ANYONE, UPDATE_SCOPE, UPDATE_SERVER, USER
 from eventproc.server.rest import health_calls as health
+from eventproc.server.rest import history_calls as history
 from eventproc.server.rest import operator_calls as operator
 from eventproc.server.rest import pravega_calls as pravega
 from eventproc.server.rest import user_calls as users
@@ -67,6 +68,13 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _streams("GET", f"{_OWN_STREAM}/segments", operator.list_segments, errors=(404,)),
     _streams("GET", f"{_OWN_STREAM}/epochs", operator.list_epochs, errors=(404,)),
     _streams("GET", f"{_OWN_STREAM}/cut", operator.get_cut, errors=(404,)),
+    _streams("GET", f"{_OWN_STREAM}/sealed-segments", history.list_sealed_segments, errors=(404,)),
+    _streams("GET", f"{_OWN_STREAM}/segments-between", history.list_segments_between, errors=(404,)),
+    _streams("GET", f"{_OWN_STREAM}/segments/{{segment}}", history.describe_segment, errors=(404,)),
+    _streams("GET", f"{_OWN_STREAM}/scales", history.list_scales, errors=(404,)),
+    _streams("GET", f"{_OWN_STREAM}/size", history.measure_stream, errors=(404, 410)),
+    _streams("GET", f"{_OWN_STREAM}/compare", history.compare_stream_cuts, errors=(404,)),
+    _streams("GET", f"{_OWN_STREAM}/truncation", history.get_truncation, errors=(404,)),
     _streams("POST", f"{_OWN_STREAM}/scale", operator.scale_stream, errors=(404, 409), submits=True),
     _streams("POST", f"{_OWN_STREAM}/split", operator.split_segment, errors=(404, 409), submits=True),
     _streams("POST", f"{_OWN_STREAM}/merge", operator.merge_segments, errors=(404, 409), submits=True),

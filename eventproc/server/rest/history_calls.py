@@ -1,0 +1,133 @@
+"""The queries about a stream's history: segments, scales, sizes and order of cuts, truncation. As the Python API's."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import attrs
+
+from eventproc.groups.position_texts import cut_at_position, parse_position, parse_time
+from eventproc.server.rest.json_values import Limits, Page, PageOf
+from eventproc.server.rest.routes import PAGE, After, LocalName, PageLimit, RestCall, ScopeName, page_of
+from eventproc.store.model.cuts import CutOrder, StreamCut
+from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.streams import MeasuredPart, PastScale, SegmentDescription, Stream, TruncationDescription
+
+Position: TypeAlias = Annotated[str, Limits(about="head, tail, a time (ISO 8601, or ms), or a cut.")]
+Time: TypeAlias = Annotated[str | None, Limits(about="A time (ISO 8601, or ms).")]
+SegmentText: TypeAlias = Annotated[str, Limits(about="Id of a segment, such as 2.1.")]
+
+
+async def _cut(stream: Stream, text: str) -> StreamCut:
+    return await cut_at_position(stream, parse_position(text, stream.name, stream.stream_id))
+
+
+async def list_sealed_segments(
+    call: RestCall, scope: ScopeName, stream: LocalName, after: After = None, limit: PageLimit = PAGE
+) -> Annotated[Page, PageOf(SegmentDescription)]:
+    """List the sealed segments with their final sizes, the older ones first."""
+    handle = await call.ep.stream(f"{scope}/{stream}")
+    found = await handle.sealed_segments(after=after, limit=limit + 1)
+    return page_of(found, limit, lambda each: format_segment(each.id))
+
+
+async def list_segments_between(
+    call: RestCall,
+    scope: ScopeName,
+    stream: LocalName,
+    from_: Position = "head",
+    to: Position = "tail",
+    after: After = None,
+    limit: PageLimit = PAGE,
+) -> Annotated[Page, PageOf(SegmentDescription)]:
+    """List the segments in either of two cuts or between them, the older ones first."""
+    handle = await call.ep.stream(f"{scope}/{stream}")
+    found = await handle.segments_between(
+        await _cut(handle, from_), await _cut(handle, to), after=after, limit=limit + 1
+    )
+    return page_of(found, limit, lambda each: format_segment(each.id))
+
+
+@attrs.frozen
+class SegmentSuccessor:
+    """A segment that replaced another one. predecessors: all that must be read to their ends before it."""
+
+    id: SegmentId
+    predecessors: tuple[SegmentId, ...]
+
+
+@attrs.frozen
+class SegmentFamily:
+    """A segment, the ones that it replaced, and those that replaced it; none for an active one."""
+
+    segment: SegmentDescription
+    predecessors: tuple[SegmentId, ...]
+    successors: tuple[SegmentSuccessor, ...]
+
+
+async def describe_segment(
+    call: RestCall, scope: ScopeName, stream: LocalName, segment: SegmentText
+) -> SegmentFamily:
+    """Show a segment, active or sealed, with its predecessors and successors."""
+    handle = await call.ep.stream(f"{scope}/{stream}")
+    successors = await handle.successors(segment)
+    return SegmentFamily(
+        await handle.segment(segment),
+        await handle.predecessors(segment),
+        tuple(SegmentSuccessor(each, before) for each, before in successors.items()),
+    )
+
+
+async def list_scales(
+    call: RestCall,
+    scope: ScopeName,
+    stream: LocalName,
+    from_: Time = None,
+    to: Time = None,
+    after: Annotated[int | None, Limits(0, about="`next` of the previous page.")] = None,
+    limit: PageLimit = PAGE,
+) -> Annotated[Page, PageOf(PastScale)]:
+    """List the epoch of a time, and the scales from then until another time, the oldest first."""
+    handle = await call.ep.stream(f"{scope}/{stream}")
+    since, until = (None if each is None else parse_time(each) for each in (from_, to))
+    found = await handle.scales(since, until, after=after, limit=limit + 1)
+    return page_of(found, limit, lambda each: str(each.epoch))
+
+
+async def measure_stream(
+    call: RestCall, scope: ScopeName, stream: LocalName, from_: Position = "head", to: Position = "tail"
+) -> MeasuredPart:
+    """Show how many bytes and events lie between two positions, and before the first since the stream was created."""
+    handle = await call.ep.stream(f"{scope}/{stream}")
+    first, last = (parse_position(each, handle.name, handle.stream_id) for each in (from_, to))
+    return await handle.measure(first, last)
+
+
+@attrs.frozen
+class CutComparison:
+    """How one cut relates to another. order: of `one`: before, equal_or_after, or overlaps."""
+
+    one: StreamCut
+    other: StreamCut
+    order: CutOrder
+
+
+async def compare_stream_cuts(
+    call: RestCall, scope: ScopeName, stream: LocalName, one: Position, other: Position
+) -> CutComparison:
+    """Compare two positions of a stream."""
+    handle = await call.ep.stream(f"{scope}/{stream}")
+    left, right = await _cut(handle, one), await _cut(handle, other)
+    return CutComparison(left, right, await handle.compare_cuts(left, right))
+
+
+@attrs.frozen
+class LastTruncation:
+    """The last truncation of a stream; null if it never was truncated."""
+
+    truncation: TruncationDescription | None
+
+
+async def get_truncation(call: RestCall, scope: ScopeName, stream: LocalName) -> LastTruncation:
+    """Show where, when and how far a stream was truncated last."""
+    return LastTruncation(await (await call.ep.stream(f"{scope}/{stream}")).truncation())
