@@ -90,7 +90,7 @@ async def typed_read(task: Task) -> Sample:
 async def parquet_typed_read(task: Task) -> Sample:
     """The fields of JSON payloads out of Parquet, by `from_json`."""
     with _filled(task) as bench:
-        schema = _schema(bench).simpleString().removeprefix("struct<").removesuffix(">")
+        schema = _schema(bench).simpleString()
         parsed = f"from_json(CAST(payload AS STRING), '{schema}') AS row"
         return _timed(task, lambda _: _drop(_parquet(bench).selectExpr(parsed).select("row.*")))
 

@@ -70,6 +70,10 @@ class BatchCursor:
         """Return the position of the cursor."""
         return StreamCut(self.stream.name, self.stream.stream_id, self.frontier.offsets())
 
+    def position(self) -> str:
+        """Return the text of the cursor's position."""
+        return str(self.cut())
+
     def unread_events(self) -> int:
         """Return how many events lie between the cursor and the tail. Cost: two look-ups per segment."""
         return sum(each.events for each in unfinished_parts(self._tx, self.stream, self.cut()))

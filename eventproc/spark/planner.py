@@ -10,10 +10,28 @@ from typing import Final
 
 import attrs
 
+from eventproc.spark.assigned_segments import (
+    AssignedCursor,
+    AssignedPosition,
+    assigned_ranges,
+    at_offsets,
+    cursor_at,
+    ends_of,
+    find_assigned,
+    parse_position,
+    within_cut,
+)
 from eventproc.spark.batch_cursor import BatchBudget, BatchCursor, advance, ranges_between
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner_directory import HoldKey, PlannerDirectory
-from eventproc.spark.source_options import SEGMENT_HEAD, SEGMENT_TAIL, Positions, PositionSpec, SourceOptions
+from eventproc.spark.source_options import (
+    ASSIGNED,
+    SEGMENT_HEAD,
+    SEGMENT_TAIL,
+    Positions,
+    PositionSpec,
+    SourceOptions,
+)
 from eventproc.store.catalog import (
     StoredHistory,
     StreamRecord,
@@ -86,7 +104,7 @@ class Planner:
     def __init__(self, options: SourceOptions, directory: PlannerDirectory) -> None:
         self._options = options
         self._directory = directory
-        self._limits: dict[str, StreamCut] | None = None
+        self._limits: Offsets | None = None
         self._planned_ms: int | None = None  # when the last batch was
 
     def position(self, places: Positions) -> dict[str, str]:
@@ -98,7 +116,7 @@ class Planner:
 
     def freeze(self, end: Offsets) -> None:
         """Limit all batches to `end`. Streams that are not in `end` are not read."""
-        self._limits = {name: StreamCut.parse(text, name) for name, text in end.items()}
+        self._limits = dict(end)
 
     def next_position(self, start: Offsets, budget: BatchBudget) -> tuple[dict[str, str], dict[str, str]]:
         """Return the end of the next batch and the tails of its streams: (end, tails). One read.
@@ -166,9 +184,22 @@ class Planner:
 
     def _position(self, places: Positions, tx: Tx) -> dict[str, str]:
         return {
-            each.name: str(_cut_of(tx, each, places.of(each.name), strict=places.strict))
+            each.name: self._position_in(tx, each, places.of(each.name), strict=places.strict)
             for each in self._streams(tx)
         }
+
+    def _position_in(self, tx: Tx, stream: StreamRecord, place: PositionSpec, *, strict: bool) -> str:
+        if (given := self._options.assigned.get(stream.name)) is None:
+            return str(_cut_of(tx, stream, place, strict=strict))
+        if isinstance(place, str) and place.startswith(ASSIGNED):
+            return place
+        segments = find_assigned(tx, stream, given)
+        if place == "earliest" or place == "latest":
+            return str(ends_of(tx, stream, segments, tail=place == "latest"))
+        if isinstance(place, Mapping):
+            offsets = {segment: _offset_of(tx, stream, segment, at) for segment, at in place.items()}
+            return str(at_offsets(tx, stream, segments, offsets))
+        return str(within_cut(tx, stream, segments, _cut_of(tx, stream, place, strict=strict)))
 
     def _next(self, start: Offsets, budget: BatchBudget, tx: Tx) -> tuple[dict[str, str], dict[str, str]]:
         walks, tails = [], {}
@@ -176,14 +207,30 @@ class Planner:
             limit = None if self._limits is None else self._limits.get(stream.name)
             if self._limits is not None and limit is None:
                 continue
-            frontier = self._frontier(tx, stream, start.get(stream.name))
-            bounds = None if limit is None else limits_of(tx, stream.name, limit, frontier.held)
-            walks.append(BatchCursor(tx, stream, frontier, bounds))
-            tails[stream.name] = str(tail_cut(tx, stream))
+            if stream.name in self._options.assigned:
+                walk: BatchCursor = self._assigned_cursor(tx, stream, start.get(stream.name), limit)
+                tails[stream.name] = str(ends_of(tx, stream, list(walk.frontier.held), tail=True))
+            else:
+                frontier = self._frontier(tx, stream, start.get(stream.name))
+                cut = None if limit is None else StreamCut.parse(limit, stream.name)
+                bounds = None if cut is None else limits_of(tx, stream.name, cut, frontier.held)
+                walk = BatchCursor(tx, stream, frontier, bounds)
+                tails[stream.name] = str(tail_cut(tx, stream))
+            walks.append(walk)
         if self._is_early(walks):
             return dict(start), tails
         advance(walks, budget)
-        return {walk.stream.name: str(walk.cut()) for walk in walks}, tails
+        return {walk.stream.name: walk.position() for walk in walks}, tails
+
+    def _assigned_cursor(
+        self, tx: Tx, stream: StreamRecord, text: str | None, limit: str | None
+    ) -> AssignedCursor:
+        begin = None if text is None else AssignedPosition.parse(text, stream.name)
+        if begin is None or begin.stream_id != stream.stream_id:
+            begin = AssignedPosition(stream.stream_id, {})  # every segment begins at its head
+        end = None if limit is None else AssignedPosition.parse(limit, stream.name)
+        segments = find_assigned(tx, stream, self._options.assigned[stream.name])
+        return cursor_at(tx, stream, segments, begin, end, self._lose)
 
     def _is_early(self, walks: Sequence[BatchCursor]) -> bool:
         """Return whether the next batch should wait for more events."""
@@ -198,7 +245,7 @@ class Planner:
     def _read_on(self, tx: Tx, start: Offsets) -> list[StreamRecord]:
         """Return the streams to continue with. A stream of `start` that no longer exists counts as data loss."""
         for name, text in start.items():
-            stream_id = StreamCut.parse(text, name).stream_id
+            stream_id = parse_position(text, name).stream_id
             found = find_stream(tx, name)
             if found is None or found.value.stream_id != stream_id:
                 current = None if found is None else found.value.stream_id
@@ -235,8 +282,8 @@ class Planner:
     def _ranges(
         self, tx: Tx, name: str, start: str | None, end: str, *, plan: str, glued: bool
     ) -> PlannedRanges | None:
-        """Return the readable ranges between two cuts of a stream. Unreadable ones count as data loss."""
-        until = StreamCut.parse(end, name)
+        """Return the readable ranges between two positions in a stream. Unreadable ones count as data loss."""
+        until = parse_position(end, name)
         try:
             stream = get_stream(tx, name, stream_id=until.stream_id).value
         except StreamReplaced as why:
@@ -244,25 +291,39 @@ class Planner:
             return None
         groups = find_held_plan(tx, stream.stream_id, plan)
         held_before = groups is not None
-        if groups is None:
-            since = None if start is None else StreamCut.parse(start, name)
+        if groups is None and isinstance(until, AssignedPosition):
+            since = None if start is None else AssignedPosition.parse(start, name)
             if since is None or since.stream_id != stream.stream_id:
-                since = head_cut(tx, stream)
-            try:
-                groups = ranges_between(tx, stream, since, until)
-            except (
-                InvalidCut,
-                InvalidArgument,
-            ) as why:  # the history of a cut, or the complete range, was truncated
-                self._lose(why)
-                return None
-            if not glued:
-                groups = [[each] for each in sorted((e for g in groups for e in g), key=lambda e: e.segment)]
+                since = AssignedPosition(stream.stream_id, {})
+            groups = assigned_ranges(tx, stream, since, until, self._lose)
+        elif groups is None and isinstance(until, StreamCut):
+            groups = self._ranges_of_cuts(tx, stream, start, until, glued=glued)
+        if groups is None:
+            return None
         left = [
             [part for each in group for part in self._left(tx, stream, each, held_before=held_before)]
             for group in groups
         ]
         return PlannedRanges(name, stream.stream_id, [group for group in left if group])
+
+    def _ranges_of_cuts(
+        self, tx: Tx, stream: StreamRecord, start: str | None, until: StreamCut, *, glued: bool
+    ) -> list[list[HeldRange]] | None:
+        """Return the ranges between two cuts, readable or not; None if they count as lost."""
+        since = None if start is None else StreamCut.parse(start, stream.name)
+        if since is None or since.stream_id != stream.stream_id:
+            since = head_cut(tx, stream)
+        try:
+            groups = ranges_between(tx, stream, since, until)
+        except (
+            InvalidCut,
+            InvalidArgument,
+        ) as why:  # the history of a cut, or the complete range, was truncated
+            self._lose(why)
+            return None
+        if glued:
+            return groups
+        return [[each] for each in sorted((e for g in groups for e in g), key=lambda e: e.segment)]
 
     def _left(
         self, tx: Tx, stream: StreamRecord, held: HeldRange, *, held_before: bool

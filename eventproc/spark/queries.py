@@ -12,6 +12,7 @@ from typing import Final
 
 import attrs
 
+from eventproc.spark.assigned_segments import AssignedPosition, parse_position, unread_of
 from eventproc.store.catalog import find_stream, head_offsets, unfinished_parts
 from eventproc.store.database import Tx
 from eventproc.store.database.instances import is_alive, pid_of
@@ -129,7 +130,7 @@ def known_positions(tx: Tx, positions: Mapping[str, str]) -> dict[str, str]:
     found = {}
     for name, text in positions.items():
         stream = find_stream(tx, name)
-        if stream is not None and StreamCut.parse(text, name).stream_id == stream.value.stream_id:
+        if stream is not None and parse_position(text, name).stream_id == stream.value.stream_id:
             found[name] = text
     return found
 
@@ -143,10 +144,13 @@ def _state(path: Path, query: SparkQuery) -> QueryState:
 
 
 def _lag(tx: Tx, name: str, text: str) -> StreamLag:
-    cut = StreamCut.parse(text, name)
+    cut = parse_position(text, name)
     found = find_stream(tx, name)
     if found is None or found.value.stream_id != cut.stream_id:
         return StreamLag(name, text, None, None)
+    if isinstance(cut, AssignedPosition):
+        unread = unread_of(tx, cut).values()
+        return StreamLag(name, text, sum(each[0] for each in unread), sum(each[1] for each in unread))
     stream = found.value
     try:
         parts = unfinished_parts(tx, stream, cut)

@@ -22,9 +22,9 @@ from pyspark.sql.streaming.listener import (
 )
 
 from eventproc.processors.retry import retry_transient
+from eventproc.spark.assigned_segments import parse_position
 from eventproc.spark.queries import SparkQuery, known_positions, publish_query
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import EventprocError
 
 LOG: Final = logging.getLogger("eventproc.spark")
@@ -136,7 +136,7 @@ def positions_of(offset: str | None) -> Mapping[str, str]:
         if not isinstance(found, dict):
             return {}
         for name, text in found.items():
-            StreamCut.parse(text, name)
+            parse_position(text, name)
     except (EventprocError, TypeError, ValueError, AttributeError):
         return {}
     return found

@@ -38,6 +38,9 @@ USUAL_COLUMNS: Final = tuple(each for each in COLUMNS if each not in ON_REQUEST)
 HEADER_LIST: Final = "array"
 """What `includeHeaders` is for headers as Kafka's source has them: a list of names and bytes."""
 
+ASSIGNED: Final = "assigned "
+"""Begins the text of a position in chosen segments, which is no cut."""
+
 MODES: Final = ("permissive", "dropmalformed", "failfast")
 """What becomes of a malformed payload: nulls where it does not fit, no row, or the end of the query."""
 
@@ -58,7 +61,7 @@ _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_0
 _DURATION: Final = re.compile(r"([0-9]+) *([a-z]*)", re.ASCII)
 
 _NAMES: Final = (
-    *("path", "stream", "streamPattern", "columns", "includeHeaders", "schema", "mode"),
+    *("path", "stream", "streamPattern", "assign", "columns", "includeHeaders", "schema", "mode"),
     *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestampStrategy"),
     *("endingOffsets", "endingTimestamp", "minEventsPerTrigger", "maxTriggerDelay"),
     *("maxEventsPerTrigger", "maxBytesPerTrigger", "minPartitions", "maxEventsPerPartition"),
@@ -85,10 +88,14 @@ class Positions:
 
 @attrs.frozen(kw_only=True)
 class SourceOptions:
-    """The checked options of a reader. docs/design/spark-source.md describes each."""
+    """The checked options of a reader. docs/design/spark-source.md describes each.
+
+    assigned: the only segments to read, by stream; partitions of a topic as texts of their numbers.
+    """
 
     path: Path
     streams: tuple[str, ...] = ()
+    assigned: Mapping[str, tuple[SegmentId | str, ...]] = attrs.field(factory=dict)
     pattern: str | None = None
     columns: tuple[str, ...] | None = None
     schema: str | None = None
@@ -111,12 +118,18 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     given = known_options(options, _NAMES, "the format eventproc")
     if "path" not in given:
         raise invalid_argument("option path", None, "it must name the directory of the streams")
+    assigned = _assigned_of(given)
     streams = tuple(each.strip() for each in given.get("stream", "").split(",") if each.strip())
+    if assigned and (streams or "streampattern" in given):
+        raise invalid_argument("option assign", given["assign"], "give it without stream and streamPattern")
+    streams = streams or tuple(assigned)
     for each in streams:
         StreamName.parse(each)
     pattern = given.get("streampattern")
     if bool(streams) == (pattern is not None):
-        raise invalid_argument("option stream", given.get("stream"), "give either stream or streamPattern")
+        raise invalid_argument(
+            "option stream", given.get("stream"), "give either stream, streamPattern or assign"
+        )
     events_max = _int_of(given, "maxEventsPerTrigger")
     bytes_max = _int_of(given, "maxBytesPerTrigger")
     if events_max is not None and bytes_max is not None:
@@ -125,6 +138,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     return SourceOptions(
         path=Path(given["path"]).expanduser().absolute(),
         streams=tuple(dict.fromkeys(streams)),
+        assigned=assigned,
         pattern=None if pattern is None else _pattern_of(pattern),
         columns=_columns_of(given),
         schema=given.get("schema"),
@@ -141,6 +155,29 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=_one_of(given, "failOnDataLoss", ("true", "false"), "true") == "true",
         hold_ms=_int_of(given, "holdMs") or HOLD_MS,
     )
+
+
+def _assigned_of(given: Mapping[str, str]) -> dict[str, tuple[SegmentId | str, ...]]:
+    if (text := given.get("assign")) is None:
+        return {}
+    reason = (
+        'it must be JSON such as {"shop/orders": ["0.0", "2.1"]}, or {"shop/topic": [0, 2]} for partitions'
+    )
+    try:
+        named = json.loads(text)
+        found = {
+            str(stream): tuple(
+                str(each) if type(each) is int and each >= 0 else parse_segment(str(each))
+                for each in segments
+            )
+            for stream, segments in named.items()
+            if isinstance(segments, list) and segments
+        }
+    except (ValueError, TypeError, AttributeError, EventprocError):
+        raise invalid_argument("option assign", text, reason) from None
+    if not found or len(found) < len(named):
+        raise invalid_argument("option assign", text, reason)
+    return found
 
 
 def _int_of(given: Mapping[str, str], name: str) -> int | None:
@@ -260,6 +297,8 @@ def _offsets_of(option: str, stream: str, given: Mapping[str, object]) -> Mappin
 def _place_of(option: str, text: str, stream: str | None) -> PositionSpec:
     text = text.strip()
     if text == "earliest" or text == "latest":
+        return text
+    if text.startswith(ASSIGNED):
         return text
     if _CUT.match(text):
         if stream is None:
