@@ -97,6 +97,15 @@ def rows_of(table: DataFrame) -> list[tuple[int, str, int, int]]:
     return sorted((row[0], row[1], row[2], row[3]) for row in rows)
 
 
+def merged(rows: list[tuple[int, str, int, int]]) -> list[tuple[int, str, int, int]]:
+    """Return rows with those of equal minute and page added up."""
+    found: dict[tuple[int, str], tuple[int, int]] = {}
+    for minute, page, clicks, ms in rows:
+        before = found.get((minute, page), (0, 0))
+        found[minute, page] = before[0] + clicks, before[1] + ms
+    return sorted((*key, *value) for key, value in found.items())
+
+
 @contextmanager
 def worker_room(spark: SparkSession, path: Path, *, slots: int = 4) -> Iterator[WorkerRoom]:
     """Give what the tasks of a registered worker share."""

@@ -51,6 +51,7 @@ from tests.spark.ingestion_support import (
     claim,
     create_group,
     expected,
+    merged,
     positions,
     rows_of,
     spec_of,
@@ -78,15 +79,6 @@ def run_tasks(room: WorkerRoom, spec: SupervisorSpec) -> list[TaskRun]:
         run.join(WAIT_S)
         assert run.finished
     return runs
-
-
-def merged(rows: list[tuple[int, str, int, int]]) -> list[tuple[int, str, int, int]]:
-    """Return rows with those of equal minute and page added up."""
-    found: dict[tuple[int, str], tuple[int, int]] = {}
-    for minute, page, clicks, ms in rows:
-        before = found.get((minute, page), (0, 0))
-        found[minute, page] = before[0] + clicks, before[1] + ms
-    return sorted((*key, *value) for key, value in found.items())
 
 
 def tails_of(room: WorkerRoom, partitions: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
