@@ -9,15 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
 from statistics import median, quantiles
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import StructType
 
 from benchmarks.samples import Sample, Task
-from benchmarks.spark import SEGMENTS_COUNT, STREAM, SparkBench, cpu_s, rss_mb, session
+from benchmarks.spark import (
+    FEED_S,
+    SEGMENTS_COUNT,
+    STREAM,
+    WARM_BATCHES_COUNT,
+    SparkBench,
+    cpu_s,
+    rss_mb,
+    session,
+)
 from eventproc import ScalingPolicy
 
 REPETITIONS_COUNT: Final = 3
@@ -212,50 +220,49 @@ def _of_latencies(
         before_s = cpu_s()
         found = measure(task, bench)
         cpu_us = (cpu_s() - before_s) * 1e6 / len(found)
-        return Sample(value=figure(found[len(found) // 3 :]), cpu_us=cpu_us, rss_mb=rss_mb())
+        return Sample(value=figure(found), cpu_us=cpu_us, rss_mb=rss_mb())
 
 
 def _p99(seconds: list[float]) -> float:
     return quantiles(seconds, n=100)[-1]
 
 
-def _stream_latencies(task: Task, bench: SparkBench) -> list[float]:
-    """Write an event every 50 ms, and return how long each took to its handler."""
-    found: list[float] = []
+class _Latencies:
+    """A handler for `foreachBatch` that notes how long each row took to it, after WARM_BATCHES_COUNT batches."""
 
-    def handle(batch: DataFrame, _: int) -> None:
+    def __init__(self, time_of: Callable[[Row], float]) -> None:
+        self.seconds: list[float] = []
+        self._time_of = time_of
+        self._batches_count = 0
+
+    def __call__(self, batch: DataFrame, _: int) -> None:
         rows = batch.collect()
         now = time.time()
-        found.extend(now - float(bytes(row.payload)) for row in rows)
+        self._batches_count += bool(rows)
+        if self._batches_count > WARM_BATCHES_COUNT:
+            self.seconds += [now - self._time_of(row) for row in rows]
 
-    query = bench.stream().writeStream.foreachBatch(handle)
+
+def _stream_latencies(task: Task, bench: SparkBench) -> list[float]:
+    """Write an event every FEED_S, and return how long each took to its handler."""
+    handler = _Latencies(lambda row: float(bytes(row.payload)))
+    query = bench.stream().writeStream.foreachBatch(handler)
     running = query.option("checkpointLocation", str(bench.folder / "checkpoint")).start()
     with bench.ep.stream(STREAM).writer() as writer:
-        for number in count():
-            writer.write(b"%.6f" % time.time(), key=f"{number % 7}")
-            time.sleep(0.05)
-            if len(found) >= task.count:
-                break
+        while len(handler.seconds) < task.count:
+            writer.write(b"%.6f" % time.time(), key="customer")
+            time.sleep(FEED_S)
     running.stop()
-    return found
+    return handler.seconds
 
 
 def _rate_latencies(task: Task, bench: SparkBench) -> list[float]:
-    """Let Spark make 20 rows a second, and return how long each took to its handler."""
-    found: list[float] = []
-
-    def handle(batch: DataFrame, _: int) -> None:
-        rows = batch.collect()
-        now = time.time()
-        found.extend(now - row.timestamp.timestamp() for row in rows)
-
-    rows = bench.spark.readStream.format("rate").option("rowsPerSecond", 20).load()
-    running = (
-        rows.writeStream.foreachBatch(handle)
-        .option("checkpointLocation", str(bench.folder / "checkpoint"))
-        .start()
-    )
-    while len(found) < task.count:
-        time.sleep(0.05)
+    """Let Spark make as many rows a second, and return how long each took to its handler."""
+    handler = _Latencies(lambda row: row.timestamp.timestamp())
+    rows = bench.spark.readStream.format("rate").option("rowsPerSecond", round(1 / FEED_S)).load()
+    query = rows.writeStream.foreachBatch(handler)
+    running = query.option("checkpointLocation", str(bench.folder / "checkpoint")).start()
+    while len(handler.seconds) < task.count:
+        time.sleep(FEED_S)
     running.stop()
-    return found
+    return handler.seconds

@@ -57,6 +57,7 @@ def events(stream: BlockingStream, segment: int) -> list[tuple[int, int]]:
     return [(segment, event.number) for event in found]
 
 
+@pytest.mark.acceptance("Q4")
 def test_query_reads_its_segment_alone_until_that_is_finished(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
@@ -177,6 +178,7 @@ def test_wrong_assignment_is_refused_by_name(given: dict[str, str]) -> None:
         parse_options({"path": "/data", **given})
 
 
+@pytest.mark.acceptance("Q4")
 def test_partitions_of_a_topic_are_read_in_batches_and_by_a_query(
     spark: SparkSession, ep: BlockingEventproc, path: Path, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from tests.tidy.source import ROOT
 
 
 @pytest.mark.torture
+@pytest.mark.acceptance("Q19")
 def test_executors_of_a_cluster_read_and_write_and_stopping_ends_in_order(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

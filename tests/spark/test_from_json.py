@@ -87,6 +87,7 @@ def differing(schema: str, theirs: list[tuple[str | None, ...]]) -> Iterator[byt
             yield payload
 
 
+@pytest.mark.acceptance("Q11")
 def test_rows_are_those_of_from_json_except_for_the_listed_ones(spark: SparkSession) -> None:
     for schema, theirs in spark_rows(spark).items():
         kind = schema.split()[1].rstrip(",")
@@ -97,6 +98,7 @@ def test_rows_are_those_of_from_json_except_for_the_listed_ones(spark: SparkSess
         assert found & set(MALFORMED_HERE) >= readable, schema
 
 
+@pytest.mark.acceptance("Q11")
 def test_row_does_not_depend_on_the_payloads_beside_it(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ EVENTS = 3000
 
 
 @pytest.mark.torture
+@pytest.mark.acceptance("Q3")
 def test_driver_after_a_killed_one_copies_the_remaining_events_once(
     spark: SparkSession, ep: BlockingEventproc, path: Path, tmp_path: Path
 ) -> None:

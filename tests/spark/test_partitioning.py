@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +60,7 @@ def test_split_makes_enough_groups_at_event_borders(sizes: list[list[int]], coun
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=4), st.integers(1, 25))
+@pytest.mark.acceptance("Q9")
 def test_partition_has_at_most_the_given_events(counts: list[int], most: int) -> None:
     with TemporaryDirectory() as folder:
         task = []

@@ -134,6 +134,7 @@ def test_large_successors_are_left_to_the_next_batch(
     assert len(second[2]) == 2
 
 
+@pytest.mark.acceptance("Q6")
 def test_later_stream_of_a_pattern_is_read_from_its_head(
     ep: BlockingEventproc, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
@@ -146,6 +147,7 @@ def test_later_stream_of_a_pattern_is_read_from_its_head(
     assert [event.payload for event in events_of(groups)] == [b"%06d" % each for each in range(5)]
 
 
+@pytest.mark.acceptance("Q5")
 def test_positions_are_ends_times_and_cuts(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
@@ -161,6 +163,7 @@ def test_positions_are_ends_times_and_cuts(
     assert reading.position(Positions(2**50)) == reading.position(LATEST)
 
 
+@pytest.mark.acceptance("Q5")
 def test_positions_by_segment_name_all_segments_of_a_cut(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
@@ -179,6 +182,7 @@ def test_positions_by_segment_name_all_segments_of_a_cut(
             reading.position(Positions(wrong))
 
 
+@pytest.mark.acceptance("Q5")
 def test_time_without_later_events_is_the_tail_or_an_error(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
@@ -211,6 +215,7 @@ def test_time_behind_the_last_event_is_an_error_also_if_a_scale_came_later(
         planner(directory, path, **options).position(places)
 
 
+@pytest.mark.acceptance("Q7")
 def test_batch_waits_for_its_least_number_of_events_up_to_the_delay(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
@@ -384,6 +389,7 @@ def test_events_truncated_between_planning_and_exporting_are_lost(
     assert planner(directory, path, failOnDataLoss="false").plan(start, end, batch="", glued=True) == []
 
 
+@pytest.mark.acceptance("Q8")
 def test_replaced_stream_fails_the_query_or_is_read_from_its_head(
     ep: BlockingEventproc, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
@@ -435,6 +441,7 @@ class _Mortal(PlannerDirectory):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.acceptance("Q3")
 def test_planner_after_a_dead_one_plans_the_same_batch(
     after: bool, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:

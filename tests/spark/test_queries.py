@@ -35,6 +35,10 @@ def query(ep: Eventproc, **fields: object) -> SparkQuery:
     return attrs.evolve(made, **fields)  # type: ignore[arg-type]
 
 
+@pytest.mark.acceptance(
+    "Q18",
+    differs="by `ep.queries()`: a source in Python reports no metrics such as offsetsBehindLatest",
+)
 async def test_query_lag_counts_events_behind_the_last_batch_across_scales(
     tmp_path: Path,
 ) -> None:

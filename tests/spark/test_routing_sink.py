@@ -68,6 +68,7 @@ def numbers(streams: Sequence[BlockingStream]) -> list[list[int]]:
     return [sorted(numbers_of(events_of(each))) for each in streams]
 
 
+@pytest.mark.acceptance("Q14")
 def test_rows_go_to_the_streams_that_they_name_and_a_repeated_batch_to_none(
     streams: list[BlockingStream], directory: PlannerDirectory, path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_older_run_is_refused_in_a_stream_that_the_newer_one_did_not_write_to(
 
 @pytest.mark.torture
 @pytest.mark.parametrize("point", [faults.WRITE_COMMIT, faults.WRITE_COMMITTED])
+@pytest.mark.acceptance("Q13")
 def test_driver_killed_during_its_commit_leaves_the_batch_in_all_streams_or_in_none(
     point: str, streams: list[BlockingStream], directory: PlannerDirectory, path: Path
 ) -> None:
@@ -167,6 +169,7 @@ def test_sink_names_either_one_stream_or_a_column() -> None:
     assert EventColumns.of(named, kafka).stream is None
 
 
+@pytest.mark.acceptance("Q14")
 def test_query_routes_rows_as_kafkas_sink_does(
     spark: SparkSession, streams: list[BlockingStream], path: Path, tmp_path: Path
 ) -> None:

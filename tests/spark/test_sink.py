@@ -56,6 +56,7 @@ def directory(path: Path, ep: BlockingEventproc) -> Iterator[PlannerDirectory]:
 
 
 @pytest.mark.hunt(seeds=6)
+@pytest.mark.acceptance("Q12")
 def test_batches_are_in_the_stream_once_and_in_order_despite_scales_and_reruns(
     seed: int, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
@@ -143,6 +144,7 @@ def test_batch_committed_by_a_dead_driver_is_not_written_again(
 
 @pytest.mark.torture
 @pytest.mark.parametrize("point", [faults.WRITE_BEGUN, faults.WRITE_COMMIT, faults.WRITE_COMMITTED])
+@pytest.mark.acceptance("Q13")
 def test_driver_killed_during_its_commit_leaves_all_of_the_batch_or_nothing(
     point: str, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
@@ -189,6 +191,7 @@ def test_files_of_a_failed_batch_are_deleted(
     assert files(path) == []
 
 
+@pytest.mark.acceptance("Q15")
 def test_new_checkpoint_is_a_new_run_that_fences_the_old_one(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
@@ -293,6 +296,7 @@ def test_doctor_reports_missing_chunk_files(
     assert "1 files with events are missing" in capsys.readouterr().out
 
 
+@pytest.mark.acceptance("Q15")
 def test_run_does_not_continue_in_another_stream_of_the_same_name(
     ep: BlockingEventproc, stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:

@@ -205,6 +205,7 @@ def test_row_that_cannot_be_an_event_is_refused(column: str, values: list[object
         ),
     ],
 )
+@pytest.mark.acceptance("Q16")
 def test_column_of_the_wrong_type_is_refused_by_name(
     rows: Mapping[str, list[object]], columns: Mapping[str, str], named: str
 ) -> None:

@@ -59,6 +59,7 @@ def in_order(rows: Sequence[Row]) -> bool:
     return True
 
 
+@pytest.mark.acceptance("Q1")
 def test_batch_query_reads_every_column_across_a_scale(
     spark: SparkSession, stream: BlockingStream, path: Path
 ) -> None:
@@ -102,6 +103,7 @@ def test_json_payloads_become_typed_columns(spark: SparkSession, stream: Blockin
     assert sorted(row.delay or 0 for row in by_schema.collect()) == [0, 2.5]
 
 
+@pytest.mark.acceptance("Q9")
 def test_min_partitions_splits_segments(spark: SparkSession, stream: BlockingStream, path: Path) -> None:
     write(stream, range(1000))
     found = batch(spark, path, minPartitions="6", columns="payload,key")
@@ -111,6 +113,7 @@ def test_min_partitions_splits_segments(spark: SparkSession, stream: BlockingStr
     assert in_order(rows)
 
 
+@pytest.mark.acceptance("Q10")
 def test_topic_is_read_by_partition_with_headers_as_kafka_has_them(
     spark: SparkSession, ep: BlockingEventproc, path: Path
 ) -> None:
@@ -155,6 +158,7 @@ def test_errors_reach_the_user_in_the_words_of_the_source(
         reading.load(str(path)).collect()
 
 
+@pytest.mark.acceptance("Q2")
 def test_limited_batches_read_every_event_in_order_across_scales_and_restarts(
     spark: SparkSession, stream: BlockingStream, path: Path, tmp_path: Path
 ) -> None:
@@ -188,6 +192,7 @@ def test_concurrent_queries_read_the_same_files(
     assert len(files(path)) == 2
 
 
+@pytest.mark.acceptance("Q8")
 def test_truncation_ahead_of_the_query_fails_it_or_is_skipped(
     spark: SparkSession, stream: BlockingStream, path: Path, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def test_positions_of_several_streams_are_json_and_default_to_the_head() -> None
         ({"mode": "ignore"}, "mode"),
     ],
 )
+@pytest.mark.acceptance("Q16")
 def test_wrong_option_is_refused_by_name(given: dict[str, str], named: str) -> None:
     with pytest.raises(InvalidArgument, match=named):
         options(**given)

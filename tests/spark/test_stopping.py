@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.tidy.source import ROOT
 
 PATIENCE_S = 120
 
 
+@pytest.mark.acceptance("Q18")
 def test_stopping_spark_ends_what_never_ends(path: Path) -> None:
     command = [sys.executable, "-m", "tests.spark.stopping_driver", str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)

@@ -19,8 +19,9 @@ HEAD = """\
 # Acceptance
 
 The cases of Pravega's own tests that hold here, and the tests that show each; and after them the cases by which users
-of Kafka judge consumer groups, and users of Druid judge ingestion supervisors. `make docs` writes this page from the
-`acceptance` marks of the tests; edit those. A test without a remark asserts the case as in the original.
+of Kafka judge consumer groups, users of Druid judge ingestion supervisors, and users of Spark judge connectors.
+`make docs` writes this page from the `acceptance` marks of the tests; edit those. A test without a remark asserts the
+case as in the original.
 """
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from tools.docs.connector_cases import CONNECTOR_CASES
+
 # Each case: the names of the original tests, and what they assert. The gate fails while a case has no test.
 REQUIRED: Final = {
     "A1": (
@@ -613,6 +615,7 @@ REQUIRED: Final = {
         "",
         "An equal spec changes nothing; a changed schema lets old tasks publish, and new ones begin at their ends.",
     ),
+    **CONNECTOR_CASES,
 }
 
 AREAS: Final = {
@@ -624,6 +627,7 @@ AREAS: Final = {
     "F": "Policies",
     "G": "Users and tokens",
     "K": "Consumer groups: what users of Kafka expect",
+    "Q": "Spark: what users of the connectors of Kafka and Pravega expect",
     "S": "Ingestion supervisors: what users of Druid expect",
 }
 
