@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eventproc.store.chunks.arrow_buffers import nulls_of, numbers, text_scalar, values_of
+
 _CONTROL: Final = pc.MatchSubstringOptions(r"[\x00-\x1f]")
 _WHOLE: Final = pc.ReplaceSubstringOptions(r"^(-?\d+)$", r"\1.0")
 
@@ -30,38 +32,38 @@ def as_json(rows: pa.RecordBatch) -> pa.Array:
 def _objects(names: Sequence[str], columns: Sequence[pa.Array], count: int) -> pa.Array:
     """Return `count` JSON objects without their null fields."""
     fields = [
-        _join(pa.scalar(f"{json.dumps(name, ensure_ascii=False)}:"), _as_texts(column))
+        _join(text_scalar(f"{json.dumps(name, ensure_ascii=False)}:"), _as_texts(column))
         for name, column in zip(names, columns, strict=True)
     ]
     # Arrow drops a row of nulls only, so the first text is never null. The comma behind it is taken out again.
-    first = pa.repeat(pa.scalar("{"), count)
+    first = pa.repeat(text_scalar("{"), count)
     present = pc.JoinOptions(null_handling="skip")
-    opened = pc.call_function("binary_join_element_wise", [first, *fields, pa.scalar(",")], present)
+    opened = pc.call_function("binary_join_element_wise", [first, *fields, text_scalar(",")], present)
     assert len(opened) == count, "a row is an event"
     once = pc.ReplaceSubstringOptions("{,", "{", max_replacements=1)
-    return _join(pc.call_function("replace_substring", [opened], once), pa.scalar("}"))
+    return _join(pc.call_function("replace_substring", [opened], once), text_scalar("}"))
 
 
 def _arrays(column: pa.Array) -> pa.Array:
     """Return each list as a JSON array; null stays null."""
-    items = _as_texts(column.flatten()).fill_null("null")
-    counts = pc.call_function("list_value_length", [column]).fill_null(0).to_numpy()
+    items = _as_texts(column.flatten()).fill_null(text_scalar("null"))
+    lengths = pc.call_function("list_value_length", [column])
+    counts = np.where(nulls_of(lengths), 0, values_of(lengths, np.int32))
     ends = np.concatenate([np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)])
-    lists = pa.ListArray.from_arrays(pa.array(ends), items)
-    joined = pc.call_function("binary_join", [lists, pa.scalar(",")])
-    return _where_valid(column, _join(pa.scalar("["), joined, pa.scalar("]")))
+    lists = pa.ListArray.from_arrays(numbers(ends, pa.int32()), items)
+    joined = pc.call_function("binary_join", [lists, text_scalar(",")])
+    return _where_valid(column, _join(text_scalar("["), joined, text_scalar("]")))
 
 
 def _where_valid(column: pa.Array, texts: pa.Array) -> pa.Array:
     if not column.null_count:
         return texts
-    return pc.call_function("if_else", [column.is_valid(), texts, pa.scalar(None, pa.string())])
+    return pc.call_function("if_else", [column.is_valid(), texts, pa.nulls(1, pa.string())[0]])
 
 
 def _join(*parts: pa.Array | pa.Scalar) -> pa.Array:
     """Return the parts one after the other; null if one of them is."""
-    # A scalar imports pandas, which takes a second: not when the module is imported.
-    return pc.call_function("binary_join_element_wise", [*parts, pa.scalar("")])
+    return pc.call_function("binary_join_element_wise", [*parts, text_scalar("")])
 
 
 def _as_texts(column: pa.Array) -> pa.Array:
@@ -110,7 +112,7 @@ def _format_of(kind: pa.DataType) -> str:
 
 
 def _quoted(texts: pa.Array) -> pa.Array:
-    return _join(pa.scalar('"'), texts, pa.scalar('"'))
+    return _join(text_scalar('"'), texts, text_scalar('"'))
 
 
 def _plain(value: object, kind: pa.DataType) -> object:

@@ -16,6 +16,7 @@ from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.sink_rows import POSITION
 from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput
 from eventproc.store.catalog import get_stream
+from eventproc.store.chunks.arrow_buffers import values_of
 from eventproc.store.chunks.chunk_file import find_buffers
 from eventproc.store.chunks.index import put_aside
 from eventproc.store.chunks.ingest import (
@@ -163,7 +164,7 @@ def _cut_file(router: Router, path: Path) -> Iterator[SinkRecordBatch]:
 
 def _cut(router: Router, events: pa.RecordBatch) -> Iterator[tuple[SegmentId, int, int]]:
     """Yield (segment, first, last): the range of the events, sorted by position, that belongs to each segment."""
-    found = np.searchsorted(events.column(POSITION).to_numpy(), router.key_borders[1:]).tolist()
+    found = np.searchsorted(values_of(events.column(POSITION), np.float64), router.key_borders[1:]).tolist()
     for segment, (first, last) in zip(router.segments, pairwise([0, *found, events.num_rows]), strict=True):
         if first < last:
             yield segment, first, last

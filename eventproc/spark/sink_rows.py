@@ -24,6 +24,7 @@ from eventproc.spark.json_rows import as_json
 from eventproc.spark.sink_options import SinkOptions
 from eventproc.spark.source_options import COLUMNS
 from eventproc.spark.source_rows import HEADER_LIST_TYPE
+from eventproc.store.chunks.arrow_buffers import nulls_of, numbers, values_of
 from eventproc.store.chunks.chunk_file import SCHEMA, STAMP
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import InvalidArgument
@@ -141,7 +142,9 @@ class EventColumns:
             raise invalid_argument(f"column {self.stream}", None, "each row must name its stream")
         for index, name in enumerate(names.dictionary.to_pylist()):
             StreamName.parse(name)
-            own = pc.call_function("equal", [names.indices, pa.scalar(index, names.indices.type)])
+            own = pc.call_function(
+                "equal", [names.indices, numbers(np.array([index], np.int32), pa.int32())[0]]
+            )
             yield name, rows if len(names.dictionary) == 1 else rows.filter(own)
 
     def events(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -166,7 +169,7 @@ class EventColumns:
         if self.headers is not None:
             headers = _as_map(rows.column(self.headers)).cast(kind)
         _check_headers(headers)
-        columns = [payloads, keys, times, headers, pa.array(_positions(keys))]
+        columns = [payloads, keys, times, headers, numbers(_positions(keys), pa.float64())]
         return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
 
 
@@ -249,7 +252,7 @@ def _positions(keys: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return the position of each key, NaN without one. Each distinct key is hashed once."""
     known = keys.dictionary_encode()
     where = np.array([*(position(key) for key in known.dictionary.to_pylist()), math.nan])
-    found: np.ndarray[tuple[int], np.dtype[np.float64]] = where[
-        known.indices.fill_null(len(where) - 1).to_numpy(zero_copy_only=False)
-    ]
+    missing = nulls_of(known.indices)
+    indices = np.where(missing, len(where) - 1, values_of(known.indices, np.int32))
+    found: np.ndarray[tuple[int], np.dtype[np.float64]] = where[indices]
     return found

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from eventproc.spark.sink_rows import EVENTS, POSITION, EventColumns
+from eventproc.store.chunks.arrow_buffers import numbers, values_of
 from eventproc.store.chunks.chunk_file import ChunkWriter, sync_folders
 from eventproc.store.chunks.index import ARROW_SUFFIX, BATCH_EVENTS_MAX, SINK_FOLDER
 from eventproc.store.chunks.ingest import SHARED
@@ -153,10 +154,10 @@ class _TaskFile:
             return None
         (events,) = pa.Table.from_batches(waiting).combine_chunks().to_batches()
         index = EVENTS.get_field_index(POSITION)
-        where = _spread_evenly(events.column(index).to_numpy(), self._spread)
+        where = _spread_evenly(values_of(events.column(index), np.float64), self._spread)
         order = np.argsort(where, kind="stable")
-        events = events.take(pa.array(order))
-        return events.set_column(index, EVENTS.field(index), pa.array(where[order]))
+        events = events.take(numbers(order, pa.int64()))
+        return events.set_column(index, EVENTS.field(index), numbers(where[order], pa.float64()))
 
 
 def _spread_evenly(

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 from eventproc.spark.json_payloads import parse_json
 from eventproc.spark.partitioning import ChunkPartition, FileSlice
 from eventproc.spark.source_options import COLUMNS, ON_REQUEST, SourceOptions
+from eventproc.store.chunks.arrow_buffers import numbers, repeated_text
 from eventproc.store.chunks.chunk_file import ChunkReader, ChunkRows
 from eventproc.store.chunks.ingest import SHARED
 from eventproc.store.model.argument_checks import invalid_argument
@@ -179,29 +180,15 @@ def _header_list(_: FileSlice, rows: ChunkRows) -> pa.Array:
     return pa.ListArray.from_arrays(moved, pairs, type=kind, mask=column.is_null())
 
 
-def _texts(text: str, rows: ChunkRows) -> pa.Array:
-    """Return a text for each row. From buffers: a scalar imports pandas, which takes a second in each worker."""
-    count, encoded = rows.batch.num_rows, text.encode()
-    ends = np.arange(count + 1, dtype=np.int32) * len(encoded)
-    return pa.Array.from_buffers(
-        pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(encoded * count)]
-    )
-
-
-def _numbers(values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
-    """Return the numbers, from buffers like `_texts`."""
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
-
-
 _MAKERS: Final[Mapping[str, Callable[[FileSlice, ChunkRows], pa.Array]]] = {
     "payload": lambda _, rows: rows.batch.column("payload"),
     "key": lambda _, rows: rows.batch.column("key"),
     "timestamp": lambda _, rows: _stamps(rows.batch.column("timestamp")),
-    "scope": lambda piece, rows: _texts(piece.stream.partition("/")[0], rows),
-    "stream": lambda piece, rows: _texts(piece.stream.partition("/")[2], rows),
-    "segment": lambda piece, rows: _numbers(np.full(rows.batch.num_rows, piece.segment, np.int64)),
-    "offset": lambda _, rows: _numbers(rows.offsets()),
-    "number": lambda _, rows: _numbers(rows.numbers()),
+    "scope": lambda piece, rows: repeated_text(piece.stream.partition("/")[0], rows.batch.num_rows),
+    "stream": lambda piece, rows: repeated_text(piece.stream.partition("/")[2], rows.batch.num_rows),
+    "segment": lambda piece, rows: numbers(np.full(rows.batch.num_rows, piece.segment, np.int64), pa.int64()),
+    "offset": lambda _, rows: numbers(rows.offsets(), pa.int64()),
+    "number": lambda _, rows: numbers(rows.numbers(), pa.int64()),
     "event_time": lambda _, rows: _stamps(rows.batch.column("event_time")),
     "headers": lambda _, rows: rows.batch.column("headers"),
 }
