@@ -36,7 +36,7 @@ from eventproc.spark.sessions import register
 from eventproc.spark.source_options import USUAL_COLUMNS, parse_options
 from eventproc.store.database import Durability
 from eventproc.store.ingestion.published import TableSummary
-from eventproc.store.model.argument_checks import check_instance
+from eventproc.store.model.argument_checks import check_instance, invalid_argument
 from eventproc.store.model.errors import Closed
 from eventproc.store.segments.holds import HOLD_MS
 
@@ -167,32 +167,44 @@ class AttachedEventproc(BlockingEventproc):
         return reading_ranges(self._spark, directory, parse_options(given), asked)
 
     def writing(
-        self, stream: str, *, key: str | None = None, event_time: str | None = None
+        self,
+        stream: str | None = None,
+        *,
+        stream_column: str | None = None,
+        key: str | None = None,
+        event_time: str | None = None,
     ) -> Callable[[DataFrame, int], None]:
-        """Return a function for `foreachBatch` that writes each batch into `stream` once.
+        """Return a function for `foreachBatch` that writes each batch once, into `stream` or where its rows say.
 
         Args:
             stream: The stream, "scope/stream".
+            stream_column: Instead: column with the full name of each row's stream, a string.
             key: Column of the routing key, a string. None (default): the column `key`, if there is one.
             event_time: Column of the event time, a timestamp. None (default): the column `event_time`, if any.
 
         Raises:
             NotFound: The stream does not exist.
+            InvalidArgument: Neither `stream` nor `stream_column` is given, or both are.
         """
-        self.stream(stream)  # raises NotFound here and not later in the query
-        return partial(self.write_batch, stream=stream, key=key, event_time=event_time)
+        _check_target(stream, stream_column)
+        if stream is not None:
+            self.stream(stream)  # raises NotFound here and not later in the query
+        return partial(
+            self.write_batch, stream=stream, stream_column=stream_column, key=key, event_time=event_time
+        )
 
     def write_batch(
         self,
         batch: DataFrame,
         batch_id: int,
-        stream: str,
+        stream: str | None = None,
         *,
+        stream_column: str | None = None,
         key: str | None = None,
         event_time: str | None = None,
         part: str = "",
     ) -> None:
-        """Write a batch into a stream from within `foreachBatch`: all rows together, once per query and batch id.
+        """Write a batch into a stream or several within `foreachBatch`: all rows together, once per query and batch id.
 
         The batch goes through the sink; docs/design/spark-sink.md says which columns it takes.
 
@@ -200,17 +212,21 @@ class AttachedEventproc(BlockingEventproc):
             batch: The DataFrame that Spark passed to the function.
             batch_id: The id that Spark passed with it.
             stream: The stream, "scope/stream".
+            stream_column: Instead: column with the full name of each row's stream, a string.
             key: Column of the routing key, a string.
             event_time: Column of the event time, a timestamp.
             part: Distinguishes several writes of one batch to one stream.
 
         Raises:
-            InvalidArgument: A column or `part` cannot be used.
+            InvalidArgument: A column or `part` cannot be used; neither `stream` nor `stream_column` is given, or both.
             IllegalTransition: The call is outside of `foreachBatch`.
             Closed: The directory was detached.
         """
         self._loop.check()
-        self._batches.write(batch, batch_id, stream, key=key, event_time=event_time, part=part)
+        _check_target(stream, stream_column)
+        self._batches.write(
+            batch, batch_id, stream, stream_column=stream_column, key=key, event_time=event_time, part=part
+        )
 
     def run(self, app: App, *, grace_ms: int = GRACE_MS) -> BlockingRunning:
         """Run the app's processors while the block runs, or until Spark is stopped. See `BlockingEventproc.run`."""
@@ -424,6 +440,11 @@ class _StopHook:
             for each in attached:
                 ending.callback(each._stop_queries)
                 ending.callback(each._drain)
+
+
+def _check_target(stream: str | None, stream_column: str | None) -> None:
+    if (stream is None) == (stream_column is None):
+        raise invalid_argument("stream", stream, "give either stream or stream_column")
 
 
 def _ended(query: SparkQuery) -> SparkQuery:

@@ -15,19 +15,24 @@ _RUN: Final = "spark.jobGroup.id"
 """Local property of a query's thread that holds the id of this run of the query."""
 
 
+_OWN_STREAMS: Final = "the streams that its rows name"
+
+
 class BatchWriter:
     """Writes batches of this process's queries into the streams of one directory."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._written: dict[tuple[str, str, str, str], int] = {}  # {(query, run, stream, part): last batch}
+        # {(query, run, stream or _OWN_STREAMS, part): last batch}
+        self._written: dict[tuple[str, str, str, str], int] = {}
 
     def write(
         self,
         batch: DataFrame,
         batch_id: int,
-        stream: str,
+        stream: str | None,
         *,
+        stream_column: str | None,
         key: str | None,
         event_time: str | None,
         part: str,
@@ -38,15 +43,16 @@ class BatchWriter:
         if not query:
             state = 'not within `foreachBatch`; use `batch.write.format("eventproc")`'
             raise IllegalTransition(name="a batch", event="writing it once", state=state)
-        place = (query, run, stream, part)
+        where = stream or _OWN_STREAMS
+        place = (query, run, where, part)
         if self._written.get(place) == batch_id:
             reason = (
-                f"batch {batch_id} was written to {stream} already; give each write of a batch its own part"
+                f"batch {batch_id} was written to {where} already; give each write of a batch its own part"
             )
             raise invalid_argument("part", part, reason)
         sink = f"{query}:{part}" if part else query
-        options = {"path": str(self._path), "stream": stream, "sink": sink, "batch": str(batch_id)}
-        chosen = {"key": key, "eventTime": event_time}
+        options = {"path": str(self._path), "sink": sink, "batch": str(batch_id)}
+        chosen = {"stream": stream, "streamColumn": stream_column, "key": key, "eventTime": event_time}
         options |= {name: column for name, column in chosen.items() if column is not None}
         batch.write.format("eventproc").mode("append").options(**options).save()
         self._written[place] = batch_id

@@ -99,16 +99,23 @@ ALL_STREAMS: Final = 0
 """In place of a stream's id: a sink whose rows name their streams. Ids of streams begin at 1."""
 
 
+_ROUTED: Final = " by column"
+
+
 def record_routed_batch(tx: Tx, batch: SinkBatch, streams: Mapping[str, int]) -> bool:
     """Record that this transaction writes the batch to several streams; return False if it was written before.
 
     A batch that runs again may have other rows, so the streams in which it is do not decide: the sink has a record of
-    its own. streams: {name: id}. Raises as `record_sink_batch`.
+    its own. Those of the streams show only whether a stream was replaced. streams: {name: id}. Raises as
+    `record_sink_batch`.
     """
     if not record_sink_batch(tx, "*", ALL_STREAMS, batch):
         return False
-    # A stream may know the batch if the sink's option was `stream` before.
-    return all(record_sink_batch(tx, name, stream_id, batch) for name, stream_id in streams.items())
+    # By another name: a write to one of these streams alone is another write, also of the same sink and batch.
+    own = attrs.evolve(batch, name=f"{batch.name}{_ROUTED}")
+    for name, stream_id in streams.items():
+        record_sink_batch(tx, name, stream_id, own)
+    return True
 
 
 def record_sink_batch(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> bool:

@@ -74,8 +74,11 @@ def test_repeated_batch_is_in_the_stream_once(
     tmp_path: Path,
 ) -> None:
     dies = [True]
+    sides = [attached.create_stream(f"s/out{segment}") for segment in (0, 1, 2**32 + 2, 2**32 + 3)]
 
     def both(batch: DataFrame, batch_id: int) -> None:
+        routed = batch.selectExpr("payload", "concat('s/out', segment) AS to")
+        attached.writing(stream_column="to")(routed, batch_id)
         attached.write_batch(batch.select("segment", "number", "key"), batch_id, OUT, key="key")
         attached.write_batch(batch.select("payload", "key"), batch_id, OUT, key="key", part="copies")
         if dies:
@@ -93,6 +96,8 @@ def test_repeated_batch_is_in_the_stream_once(
     write(stream, range(100, 110))
     assert start().awaitTermination(120)
     found = payloads(out)
+    routed = [payload for each in sides for payload in payloads(each)]
+    assert sorted(routed) == [b"%06d" % each for each in range(110)]
     copies = [each for each in found if not each.startswith(b"{")]
     assert copies == [b"%06d" % each for each in range(110)]
     rows = [json.loads(each) for each in found if each.startswith(b"{")]
@@ -126,6 +131,8 @@ def test_second_write_of_a_batch_needs_a_part(
         attached.write_batch(spark.range(1), 0, OUT)
     with pytest.raises(NotFound):
         attached.writing("s/none")
+    with pytest.raises(InvalidArgument, match="either stream or stream_column"):
+        attached.writing()
 
 
 def test_query_status_shows_running_failed_and_ended(

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import attrs
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -85,6 +86,10 @@ def test_rows_go_to_the_streams_that_they_name_and_a_repeated_batch_to_none(
     only = [each for each in task(path, range(600, 660)) if each.stream != "s/c"]
     assert commit_batch(directory, only, 2)
     assert [len(each) for each in numbers(streams)] == [220, 220, 200]
+    alone = SinkBatch("sink", "run", 2)  # the same sink and batch, but not the same write
+    rest = [attrs.evolve(each, stream=None) for each in task(path, [662])]
+    assert commit(directory, "s/c", rest, alone) and not commit(directory, "s/c", rest, alone)
+    assert numbers(streams)[2][-1] == 662
     assert len(files(path)) == 3
     check(directory)
 
@@ -193,4 +198,4 @@ def test_query_routes_rows_as_kafkas_sink_does(
     ]
     assert found == [list(range(first, 90, 3)) for first in range(3)]
     last = committed(path, None, "routed")
-    assert last is not None and last["batch"] == 0 and last == committed(path, "s/b", "routed")
+    assert last is not None and last["batch"] == 0 and committed(path, "s/b", "routed") is None
