@@ -55,7 +55,9 @@ class SegmentBuffer:
 
     def take(self) -> SegmentBuffer:
         """Return a buffer with the events of this one, which is then empty."""
-        taken = attrs.evolve(self)
+        taken = SegmentBuffer(
+            self.segment, self.payloads, self.keys, self.event_times, self.headers, self.chosen
+        )
         self.payloads, self.keys = [], []
         self.event_times = self.headers = self.chosen = None
         return taken

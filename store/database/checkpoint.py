@@ -42,10 +42,6 @@ LOG_BYTES: Final = 32 * 1024 * 1024
 commits before them. Higher: a longer log, which a recovery reads; lower: checkpoints cost each small transaction more,
 100 of 700 us with 4 MiB."""
 
-LARGE_FRAMES: Final = 64
-"""Frames of a commit whose pages count as different without a look: 1 MiB. Higher: a longer look after large commits;
-lower: checkpoints are due earlier than they need be."""
-
 TRUNCATE_BYTES: Final = 512 * 1024 * 1024
 """Bytes of frames above which the log counts as stuck."""
 
@@ -63,9 +59,11 @@ _READ_MARKS_AT: Final = 2 * 48 + 4
 _READ_LOCKS_AT: Final = 120 + 3
 # struct flock: type, whence, start, length, pid.
 _FLOCK: Final = struct.Struct("@hhqqi4x")
-# The pages of the first frames follow the header of 136 bytes, 4 bytes each; those of later frames lie in other blocks.
-_FRAME_PAGES_AT: Final = 136
-_FRAME_PAGES: Final = 4062
+# Blocks of 32 KiB, each of 4,096 words, which are the pages of frames, and a hash table of as many bytes. In the first
+# block the header takes the place of 34 words.
+_BLOCK_BYTES: Final = 32768
+_BLOCK_WORDS: Final = 4096
+_HEADER_WORDS: Final = 34
 _UNUSED_MARK: Final = 0xFFFFFFFF
 
 
@@ -84,9 +82,9 @@ class Checkpointer:
     under_lock: bool = UNDER_LOCK
     log_bytes: int = LOG_BYTES
     frames_seen: int = 0
+    frames_counted: int = 0
     frames_copied: int = 0
     pages_due: set[int] = attrs.field(factory=set)
-    frames_due: int = 0
     estimated_bytes: int = 0
     warned: bool = False
     forks_wait: ForkBlocker = attrs.field(factory=ForkBlocker)
@@ -103,30 +101,33 @@ class Checkpointer:
         else:
             if frames < self.frames_seen:  # a writer restarted the log
                 self._begin_count(0)
-            self._count(frames)
+            self.frames_seen = frames
             if (frames - self.frames_copied) * PAGE_BYTES >= self.log_bytes:
                 return True
-            due_bytes = (len(self.pages_due) + self.frames_due) * PAGE_BYTES
+            due_bytes = (len(self.pages_due) + frames - self.frames_counted) * PAGE_BYTES
+            if due_bytes >= self.checkpoint_bytes:  # if all uncounted frames are of different pages
+                self._count_pages()
+                due_bytes = len(self.pages_due) * PAGE_BYTES
         return due_bytes >= self.checkpoint_bytes
 
-    def _count(self, frames: int) -> None:
-        """Count the pages of the frames that were added, up to `frames`."""
-        first, added = self.frames_seen, frames - self.frames_seen
-        self.frames_seen = frames
-        if self.shm_fd is not None and added <= LARGE_FRAMES and frames <= _FRAME_PAGES:
-            pages = array("I")
-            pages.frombytes(
-                os.pread(self.shm_fd, added * pages.itemsize, _FRAME_PAGES_AT + first * pages.itemsize)
-            )
-            self.pages_due.update(pages)
-        else:
-            self.frames_due += added
-
     def _begin_count(self, frames: int) -> None:
-        """Count from now on, when the log has `frames`."""
-        self.frames_seen = self.frames_copied = frames
-        self.frames_due = 0
+        """Count the pages from now on, when the log has `frames`."""
+        self.frames_seen = self.frames_counted = self.frames_copied = frames
         self.pages_due.clear()
+
+    def _count_pages(self) -> None:
+        """Count the pages of the frames that were not counted yet."""
+        assert self.shm_fd is not None, "the frames are known from there"
+        at, end = self.frames_counted + _HEADER_WORDS, self.frames_seen + _HEADER_WORDS
+        while at < end:
+            block, word = divmod(at, _BLOCK_WORDS)
+            words = array("I")
+            count = min(end - at, _BLOCK_WORDS - word)
+            size_bytes = count * words.itemsize
+            words.frombytes(os.pread(self.shm_fd, size_bytes, block * _BLOCK_BYTES + word * words.itemsize))
+            self.pages_due.update(words)
+            at += count
+        self.frames_counted = self.frames_seen
 
     def sync_log(self) -> None:
         """Write the log to the disk, so that a checkpoint, which begins with that, finds it done.
