@@ -6,7 +6,7 @@ during a commit form the next batch.
 
 A lone brief job skips the thread if commits do not wait for the disk: the event loop runs it, which saves two switches
 of threads. `_turn` says who uses the connection. If commits wait for the disk, the event loop waits with the caller of
-such a job for a moment instead of going to sleep, unless other tasks are busy.
+such a job for a moment instead of going to sleep, if the caller knows of no other one and other tasks are not busy.
 
 A job in the queue has not started. Its caller may remove it, by cancellation or at its deadline, and then it never
 runs. The thread blocks in flock, which the kernel serves in order, while the event loop watches the deadlines.
@@ -167,6 +167,7 @@ class FileWriter:
         timeout_ms: int | None,
         *,
         brief: bool = False,
+        lone: bool = False,
         step: Step | None = None,
     ) -> T:
         """See `Database.write`."""
@@ -176,7 +177,7 @@ class FileWriter:
         future: asyncio.Future[None] = loop.create_future()
         job = AwaitedJob(fn, size_bytes, future, now, deadline, step)
         alone = brief and self._inline and not self._awake and not self._queue
-        waits = self._synced and brief and not self._queue and size_bytes <= INLINE_BYTES_MAX
+        waits = lone and brief and self._synced and not self._queue and size_bytes <= INLINE_BYTES_MAX
         self._queue.append(job)
         self._jobs_count = number = self._jobs_count + 1
         if not self._awake:
