@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar, cast
 
 from eventproc.store.catalog import StoredHistory, StreamRecord, StreamSize, get_stream, size_before
 from eventproc.store.catalog.cuts import head_cut, tail_cut, time_cut
@@ -425,7 +425,7 @@ def as_position(what: str, value: Moment | StreamCut) -> Moment | StreamCut:
     """Return a position in a stream as its caller names it. Raises InvalidArgument."""
     if isinstance(value, StreamCut) or value in ("head", "tail"):
         return value
-    if isinstance(value, int):
+    if isinstance(cast("object", value), int):
         return check_int(what, value, unit="ms")
     raise invalid_argument(what, value, "it must be 'head', 'tail', a stream cut, or an int of ms")
 

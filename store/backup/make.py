@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import anyio
-import anyio.from_thread
 import anyio.to_thread
 
 from eventproc.store.backup.contents import (
