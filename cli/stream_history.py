@@ -209,8 +209,8 @@ def size(settings: Settings, name: str, start: str, end: str, output: str) -> No
 
     async def look(ep: Eventproc) -> Row:
         stream = await ep.stream(name)
-        low, high = (parse_position(each, name, stream.stream_id) for each in (start, end))
-        found = await stream.measure(low, high)
+        low = parse_position(start, name, stream.stream_id)
+        found = await stream.measure(low, parse_position(end, name, stream.stream_id))
         return {
             "name": name,
             "from": str(found.start),

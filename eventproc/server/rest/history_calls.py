@@ -99,8 +99,10 @@ async def measure_stream(
 ) -> MeasuredPart:
     """Show how many bytes and events lie between two positions, and before the first since the stream was created."""
     handle = await call.ep.stream(f"{scope}/{stream}")
-    first, last = (parse_position(each, handle.name, handle.stream_id) for each in (from_, to))
-    return await handle.measure(first, last)
+    return await handle.measure(
+        parse_position(from_, handle.name, handle.stream_id),
+        parse_position(to, handle.name, handle.stream_id),
+    )
 
 
 @attrs.frozen
