@@ -403,7 +403,6 @@ _WHERE = {
         "PastScale",
         "ScopeInfo",
         "SegmentDescription",
-        "SegmentRange",
         "Stream",
         "StreamDescription",
         "StreamInfo",
