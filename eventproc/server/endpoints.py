@@ -127,8 +127,16 @@ async def verify_private(ep: Eventproc) -> None:
         raise StoreUnusable(path=str(ep.path), reason=reason)
 
 
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+def listen_at(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Its connections send each answer immediately.
+
+    They inherit TCP_NODELAY. asyncio sets it only for sockets that name their protocol, which those of
+    `create_server` do not. Without it, the second packet of an answer waits for the acknowledgement of the first one,
+    which the caller's kernel delays by 40 ms.
+    """
+    listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 @asynccontextmanager
@@ -161,7 +169,7 @@ async def serve_endpoints(
     assert isinstance(listener, MultiListener)
     store_port = int(listener.extra(SocketAttribute.local_port))
     async with listener:
-        with socket.create_server((host, addresses.controller_port), family=_family(host)) as listening:
+        with listen_at(host, addresses.controller_port) as listening:
             port = listening.getsockname()[1]
             async with (
                 BackgroundTasks() as tasks,
@@ -218,7 +226,7 @@ async def _rest(
         ]
 
     host, port = address
-    listener = socket.create_server((host, port), family=_family(host))
+    listener = listen_at(host, port)
     bound = host, int(listener.getsockname()[1])
     tls = _context(certificates, "h2", "http/1.1")
     async with serve_rest(
