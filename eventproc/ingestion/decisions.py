@@ -580,17 +580,19 @@ class SupervisorRun:
     def _hold_unpublished(self) -> None:
         """Keep what the groups may have to read again: from the committed offsets on, as far as it is readable."""
         starts: dict[PartitionKey, int] = {}
+        bounds = self.view.bounds or {}
         needed = {key for each in self.state.groups.values() for key in each.starts}
-        if self.view.bounds is not None and not self.situation.terminated:
-            needed |= self.view.bounds.keys()  # also of ranges that no group reads yet
+        if not self.situation.terminated:
+            needed |= bounds.keys()  # also of ranges that no group reads yet
         for key in needed:
             offset = self.state.offsets.get(key)
             if key in self.view.partitions and offset is not None and not offset.closed:
-                starts[key] = max(offset.offset, self.view.readable_from(key))
+                start = max(offset.offset, self.view.readable_from(key))
+                if key not in bounds or start < bounds[key][1]:
+                    starts[key] = start
         if starts or self.view.held:
             until_ms = self.now_ms + self.spec.io.period_ms + HOLD_MS
-            bounds = self.view.bounds or {}
-            ends = {key: bounds[key][1] for key in starts if key in bounds}
+            ends = {key: end for key, (_, end) in bounds.items() if key in starts}
             self.state.actions.append(HoldEvents(starts, until_ms, ends))
 
     def _due_ms(self) -> int:

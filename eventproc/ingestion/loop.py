@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import attrs
@@ -39,6 +39,10 @@ from eventproc.store.model.errors import DatabaseStopped, Fenced, NotFound, Retr
 from eventproc.store.ownership import Owner
 
 LOG = logging.getLogger("eventproc.ingestion")
+
+SPECS_KEPT: Final = 64
+"""Parsed specs that are kept, the latest ones. Every run needs one, and a thousand ranges take 50 ms to parse.
+Higher: more memory, some kB each."""
 
 FAILED_PAUSE_MS: Final = 1_000
 """Pause after a supervisor's loop failed, so that a lasting failure does not keep a processor busy."""
@@ -107,7 +111,7 @@ def read_situation(
     versions = spec_versions(tx, supervisor)
     newest = next(each for each in versions if each.text is not None)
     assert newest.text is not None, "the version was chosen for having a text"
-    spec = SupervisorSpec.parse(newest.text)
+    spec = _parsed(newest.text)
     memory = Memory.decode(text)
     pattern = matcher(spec)
     if with_lags is None:
@@ -129,6 +133,11 @@ def read_situation(
     return Situation(
         view=view, spec=spec, version=newest.version, terminated=versions[0].text is None, memory=memory
     )
+
+
+@lru_cache(SPECS_KEPT)
+def _parsed(text: str) -> SupervisorSpec:
+    return SupervisorSpec.parse(text)
 
 
 def get_situation(tx: Tx, supervisor: str, is_alive: Callable[[str], bool]) -> Situation:

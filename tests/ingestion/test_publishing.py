@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from functools import partial
 
+import anyio
 import attrs
 import pytest
 
@@ -60,6 +61,29 @@ async def test_a_publication_behind_the_committed_offset_publishes_nothing(bench
     await bench.db.write(lambda tx: write_offset(tx, "clicks", key, IngestOffset(ends[key], 20)))
     assert await task.publish() is PublishOutcome.MISMATCH
     assert await bench.published() == []
+
+
+@pytest.mark.acceptance("S22")
+async def test_of_replicas_that_publish_simultaneously_one_wins(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
+    await bench.submit(replicas=3)
+    await bench.run()
+    await bench.write(20)
+    tasks = [(await (await bench.worker(name)).claim(1))[0] for name in ("w1", "w2", "w3")]
+    for task in tasks:
+        await task.step()
+    await tasks[0].close()
+    outcomes: list[PublishOutcome] = []
+
+    async def publish_one(task: ScriptedTask) -> None:
+        outcomes.append(await task.publish())
+
+    async with anyio.create_task_group() as group:
+        for task in tasks:
+            group.start_soon(publish_one, task)
+    assert sorted(outcomes) == ["already", "already", "published"]
+    assert len(await bench.published()) == 2  # a file for each partition
+    await bench.check_ranges()
 
 
 @pytest.mark.acceptance("S22")
