@@ -11,6 +11,11 @@ import attrs
 import httpx
 import jsonschema_rs
 
+from eventproc.runtime import Eventproc
+from eventproc.server.access.authority import Authority
+from eventproc.server.rest.application import RestAnswers, rest_application
+from eventproc.server.rest.openapi import document
+from eventproc.server.rest.route_table import ROUTES
 from eventproc.testing.crash import PATIENCE_S
 
 
@@ -23,17 +28,49 @@ class RestAnswer:
     body: Any
 
 
-class RestClient:
+class DocumentedResponses:
+    """Verifies responses against an OpenAPI document."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.document = document
+        self._operations = [
+            (re.compile(re.sub(r"{\w+}", "[^/]+", path)), methods)
+            for path, methods in self.document["paths"].items()
+        ]
+
+    def verify(self, method: str, path: str, answer: RestAnswer) -> None:
+        """Fail if the document does not describe this response of this operation."""
+        operation = self._operation(method, path)
+        kind = "application/problem+json" if answer.status >= 400 else "application/json"
+        if operation is None:
+            schema: dict[str, Any] = {"$ref": "#/components/schemas/Problem"}
+        else:
+            responses = operation["responses"]
+            described = responses.get(str(answer.status), responses["default"])
+            if "content" not in described:
+                assert answer.body is None
+                return
+            schema = described["content"][kind]["schema"]
+        assert answer.headers["content-type"] == kind
+        jsonschema_rs.validator_for({**schema, "components": self.document["components"]}).validate(
+            answer.body
+        )
+
+    def _operation(self, method: str, path: str) -> dict[str, Any] | None:
+        for pattern, methods in self._operations:
+            if pattern.fullmatch(path) and method.lower() in methods:
+                found: dict[str, Any] = methods[method.lower()]
+                return found
+        return None
+
+
+class RestClient(DocumentedResponses):
     """Calls a serving process. base: its address."""
 
     def __init__(self, base: str) -> None:
         self.base = base
         self._http = httpx.Client(base_url=base, timeout=PATIENCE_S, trust_env=False)
-        self.document: dict[str, Any] = self._http.get("/openapi.json").json()
-        self._operations = [
-            (re.compile(re.sub(r"{\w+}", "[^/]+", path)), methods)
-            for path, methods in self.document["paths"].items()
-        ]
+        super().__init__(self._http.get("/openapi.json").json())
 
     def close(self) -> None:
         self._http.close()
@@ -58,27 +95,25 @@ class RestClient:
         assert answer.status == 200, answer
         return answer.body
 
-    def verify(self, method: str, path: str, answer: RestAnswer) -> None:
-        """Fail if the document does not describe this response of this operation."""
-        operation = self._operation(method, path)
-        kind = "application/problem+json" if answer.status >= 400 else "application/json"
-        if operation is None:
-            schema: dict[str, Any] = {"$ref": "#/components/schemas/Problem"}
-        else:
-            responses = operation["responses"]
-            described = responses.get(str(answer.status), responses["default"])
-            if "content" not in described:
-                assert answer.body is None
-                return
-            schema = described["content"][kind]["schema"]
-        assert answer.headers["content-type"] == kind
-        jsonschema_rs.validator_for({**schema, "components": self.document["components"]}).validate(
-            answer.body
-        )
 
-    def _operation(self, method: str, path: str) -> dict[str, Any] | None:
-        for pattern, methods in self._operations:
-            if pattern.fullmatch(path):
-                found: dict[str, Any] | None = methods.get(method.lower())
-                return found
-        return None
+class RestInMemory(DocumentedResponses):
+    """Calls an application of this process, as a caller without users."""
+
+    def __init__(self, ep: Eventproc) -> None:
+        super().__init__(document(ROUTES))
+        transport = httpx.ASGITransport(rest_application(RestAnswers(ep, Authority(ep.db), "127.0.0.1")))
+        self._http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
+
+    async def call(self, method: str, path: str, body: object = None) -> RestAnswer:
+        """Return the response; fails if the document does not describe it."""
+        response = await self._http.request(method, path, json=body)
+        found = response.json() if response.text else None
+        answer = RestAnswer(response.status_code, dict(response.headers), found)
+        self.verify(method, response.request.url.path, answer)
+        return answer
+
+    async def ok(self, method: str, path: str, body: object = None) -> Any:
+        """Return the body of a call that succeeds."""
+        answer = await self.call(method, path, body)
+        assert answer.status < 300, answer
+        return answer.body

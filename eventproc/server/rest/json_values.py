@@ -6,13 +6,25 @@ read strictly: nothing is converted, and an unknown field is refused with the si
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache
-from typing import Annotated, Any, Final, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    TypeAlias,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import attrs
 
@@ -23,6 +35,9 @@ from eventproc.store.model.ids import SegmentId, format_segment, parse_segment
 
 Schema = dict[str, Any]
 """A JSON Schema, as OpenAPI 3.1 has it."""
+
+JsonObject: TypeAlias = dict[str, object]
+"""An object whose members another part of the program reads and verifies."""
 
 REFERENCE: Final = "#/components/schemas/"
 """Where the document keeps the schemas of classes."""
@@ -161,6 +176,7 @@ _SCALARS: Final[Mapping[Any, Schema]] = types.MappingProxyType(
         int: {"type": "integer", "format": "int64"},
         float: {"type": "number", "format": "double"},
         bool: {"type": "boolean"},
+        bytes: {"type": "string", "contentEncoding": "base64"},
         StreamCut: {"type": "string", "description": "A cut of a stream, such as 7:0.0=120"},
         SegmentId: {"type": "string", "description": "A segment, as number.epoch", "pattern": r"^\d+\.\d+$"},
     }
@@ -182,6 +198,8 @@ def _plain_schema(kind: Any, classes: dict[str, Schema]) -> Schema:
         return {"type": "array", "prefixItems": parts, "minItems": len(parts), "maxItems": len(parts)}
     if origin in (tuple, list, Sequence):
         return {"type": "array", "items": schema_of(arguments[0], classes)}
+    if kind == JsonObject:
+        return {"type": "object"}
     if origin in (dict, Mapping):
         return {"type": "object", "additionalProperties": schema_of(arguments[1], classes)}
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -220,6 +238,8 @@ def to_plain(kind: Any, value: Any) -> Any:
         return value
     if kind is SegmentId:
         return format_segment(value)
+    if kind is bytes:
+        return base64.b64encode(value).decode()
     if _is_text(kind):
         return str(value)
     origin, arguments = get_origin(kind) or kind, get_args(kind)
@@ -262,6 +282,14 @@ def _read(kind: Any, plain: object, path: str) -> Any:
     if attrs.has(kind):
         return _read_object(kind, plain, path)
     origin, arguments = get_origin(kind) or kind, get_args(kind)
+    if kind == JsonObject:
+        if not isinstance(plain, dict):
+            raise invalid_argument(path, plain, "it must be an object")
+        return cast("JsonObject", plain)
+    if origin is Literal:
+        if plain not in arguments:
+            raise invalid_argument(path, plain, f"possible: {', '.join(map(str, arguments))}")
+        return plain
     if origin is tuple:
         if not isinstance(plain, list):
             raise invalid_argument(path, plain, "it must be an array")

@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 
 import attrs
 
-from eventproc.cluster import ClusterDescription
+from eventproc.cluster import ClusterDescription, DeleteScopeTask, OffloadTask, VerifyTask
 from eventproc.groups import (
     GroupDescription,
     GroupInfo,
@@ -53,6 +53,7 @@ from eventproc.workflows.requests import AnyRequest, ScaleStream, TruncateStream
 Position: TypeAlias = Annotated[str, Limits(about="head, tail, a time (ISO 8601, or ms), or a cut.")]
 Segments: TypeAlias = Annotated[tuple[SegmentId, ...], Limits(1, SEGMENTS_MAX)]
 TaskId: TypeAlias = Annotated[str, Limits(about="Id of the task.")]
+TransactionId: TypeAlias = Annotated[str, Limits(about="Id of the transaction.")]
 RequestId: TypeAlias = Annotated[str, Limits(about="Id of the request.")]
 
 ScalePlan: TypeAlias = Callable[[Epoch], tuple[Sequence[SegmentId], Sequence[KeyRange]]]
@@ -212,7 +213,48 @@ async def truncate_stream(
     return await describe_stream(call, scope, stream)
 
 
+@attrs.frozen
+class OffloadBody:
+    """Which events move. older_than_ms: age of the youngest one, in ms."""
+
+    older_than_ms: Annotated[int, Limits(0)] = 0
+
+
+async def offload_stream(call: RestCall, scope: ScopeName, stream: LocalName, body: OffloadBody) -> TaskInfo:
+    """Begin a task that moves old events of a stream from the database into files."""
+    found = await call.ep.stream(f"{scope}/{stream}")
+    return await call.ep.tasks.submit(OffloadTask(found.name, body.older_than_ms))
+
+
+async def verify_directory(call: RestCall) -> TaskInfo:
+    """Begin a task that checks all pages, all invariants and all files of the directory."""
+    return await call.ep.tasks.submit(VerifyTask())
+
+
+async def delete_scope_with_streams(call: RestCall, scope: ScopeName) -> TaskInfo:
+    """Begin a task that seals and deletes the streams of a scope, then the scope with all that is left in it."""
+    if scope not in [each.name for each in await call.ep.scopes()]:
+        raise NotFound(kind="scope", name=scope)
+    return await call.ep.tasks.submit(DeleteScopeTask(scope))
+
+
 # Transactions.
+
+
+async def describe_transaction(
+    call: RestCall, scope: ScopeName, stream: LocalName, transaction: TransactionId
+) -> TransactionDescription:
+    """Show a transaction: owner, size, lease, and the position of its events after the commit."""
+    return await (await call.ep.stream(f"{scope}/{stream}")).transaction_of(transaction).status()
+
+
+async def commit_transaction(
+    call: RestCall, scope: ScopeName, stream: LocalName, transaction: TransactionId
+) -> TransactionDescription:
+    """Decide that the staged events of a transaction become visible, which they do soon."""
+    found = (await call.ep.stream(f"{scope}/{stream}")).transaction_of(transaction)
+    await found.commit(wait=False)
+    return await found.status()
 
 
 async def list_transactions(
@@ -233,7 +275,7 @@ async def abort_transaction(
     call: RestCall,
     scope: ScopeName,
     stream: LocalName,
-    transaction: Annotated[str, Limits(about="Id of the transaction.")],
+    transaction: TransactionId,
     force: Annotated[bool, Limits(about="Also if its commit is decided, and fails.")] = False,
 ) -> TransactionDescription:
     """Abort a transaction: discard its staged events for ever."""

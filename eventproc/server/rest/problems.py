@@ -19,6 +19,7 @@ from eventproc.errors import (
     Fenced,
     InvalidArgument,
     InvalidCut,
+    InvalidSpec,
     NotFound,
     NotSupported,
     Rejected,
@@ -38,6 +39,7 @@ RETRY_AFTER_S: Final = 1
 STATUS_OF: Final[tuple[tuple[type[EventprocError], HTTPStatus], ...]] = (
     (InvalidArgument, HTTPStatus.BAD_REQUEST),
     (InvalidCut, HTTPStatus.BAD_REQUEST),
+    (InvalidSpec, HTTPStatus.BAD_REQUEST),
     (NotSupported, HTTPStatus.BAD_REQUEST),
     (NotFound, HTTPStatus.NOT_FOUND),
     (AlreadyExists, HTTPStatus.CONFLICT),

@@ -6,10 +6,14 @@ from functools import partial
 from typing import Final
 
 from eventproc.server.access.needs import ANYONE, UPDATE_SCOPE, UPDATE_SERVER, USER
+from eventproc.server.rest import group_calls as groups
 from eventproc.server.rest import health_calls as health
 from eventproc.server.rest import history_calls as history
 from eventproc.server.rest import operator_calls as operator
 from eventproc.server.rest import pravega_calls as pravega
+from eventproc.server.rest import processor_calls as processors
+from eventproc.server.rest import supervisor_calls as supervisors
+from eventproc.server.rest import topic_calls as topics
 from eventproc.server.rest import user_calls as users
 from eventproc.server.rest.routes import RestRoute, route
 
@@ -21,13 +25,24 @@ _STREAM: Final = f"{_SCOPE}/streams/{{stream}}"
 _GROUP: Final = f"{_SCOPE}/readergroups/{{group}}"
 _OWN_STREAM: Final = f"{OWN}/streams/{{scope}}/{{stream}}"
 _USER: Final = f"{OWN}/users/{{user}}"
+_TRANSACTION: Final = f"{_OWN_STREAM}/transactions/{{transaction}}"
 _OWN_GROUP: Final = f"{OWN}/groups/{{scope}}/{{group}}"
+
+_SHARE: Final = f"{OWN}/shares/{{scope}}/{{group}}"
+_TOPIC: Final = f"{OWN}/topics/{{scope}}/{{stream}}"
+_PROCESSOR: Final = f"{OWN}/processors/{{scope}}/{{group}}"
+_LETTERS: Final = f"{_PROCESSOR}/dead-letters"
+_SUPERVISOR: Final = f"{OWN}/supervisors/{{supervisor}}"
 
 _scopes = partial(route, tag="scopes")
 _streams = partial(route, tag="streams")
 _groups = partial(route, tag="reader groups")
 _health = partial(route, tag="health", need=ANYONE)
 _operation = partial(route, tag="operation")
+_shares = partial(route, tag="share groups")
+_topics = partial(route, tag="topics")
+_processors = partial(route, tag="processors")
+_supervisors = partial(route, tag="supervisors")
 _users = partial(route, tag="users")
 
 ROUTES: Final[tuple[RestRoute, ...]] = (
@@ -79,16 +94,80 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _streams("POST", f"{_OWN_STREAM}/split", operator.split_segment, errors=(404, 409), submits=True),
     _streams("POST", f"{_OWN_STREAM}/merge", operator.merge_segments, errors=(404, 409), submits=True),
     _streams("POST", f"{_OWN_STREAM}/truncate", operator.truncate_stream, errors=(404, 409), submits=True),
+    _streams("POST", f"{_OWN_STREAM}/offload", operator.offload_stream, status=202, errors=(404,)),
     _streams("GET", f"{_OWN_STREAM}/transactions", operator.list_transactions, errors=(404,)),
+    _streams("GET", _TRANSACTION, operator.describe_transaction, errors=(404,)),
+    _streams("POST", f"{_TRANSACTION}/commit", operator.commit_transaction, errors=(404, 409)),
     _streams(
         "POST",
-        f"{_OWN_STREAM}/transactions/{{transaction}}/abort",
+        f"{_TRANSACTION}/abort",
         operator.abort_transaction,
         errors=(404, 409),
     ),
     _groups("GET", f"{OWN}/groups", operator.list_groups, errors=(404,)),
     _groups("GET", _OWN_GROUP, operator.describe_group, errors=(404,)),
     _groups("POST", f"{_OWN_GROUP}/reset", operator.reset_group, errors=(404, 409, 410)),
+    _groups("POST", f"{OWN}/groups/{{scope}}", groups.create_group, status=201, errors=(404, 409)),
+    _groups("PUT", f"{_OWN_GROUP}/options", groups.update_group, errors=(404, 409)),
+    _groups("POST", f"{_OWN_GROUP}/checkpoints", groups.create_checkpoint, status=201, errors=(404, 409)),
+    _groups("GET", f"{_OWN_GROUP}/checkpoints", groups.list_checkpoints, errors=(404,)),
+    _groups(
+        "POST",
+        f"{_OWN_GROUP}/readers/{{reader}}/offline",
+        groups.take_reader_offline,
+        status=204,
+        errors=(404,),
+    ),
+    _groups("GET", f"{_OWN_GROUP}/offsets", groups.list_offsets, errors=(404, 409)),
+    _shares("GET", f"{OWN}/shares", groups.list_shares, errors=(404,)),
+    _shares("POST", f"{OWN}/shares/{{scope}}", groups.create_share, status=201, errors=(404, 409)),
+    _shares("GET", _SHARE, groups.describe_share, errors=(404,)),
+    _shares("POST", f"{_SHARE}/reset", groups.reset_share, errors=(404, 409, 410)),
+    _shares("DELETE", _SHARE, groups.delete_share, status=204, errors=(404,)),
+    _topics("GET", f"{OWN}/topics", topics.list_topics, errors=(404,)),
+    _topics(
+        "POST", f"{OWN}/topics/{{scope}}", topics.create_topic, status=201, errors=(404, 409), submits=True
+    ),
+    _topics("GET", _TOPIC, topics.describe_topic, errors=(404, 409)),
+    _topics("POST", f"{_TOPIC}/alter", topics.alter_topic, errors=(404, 409), submits=True),
+    _topics("POST", f"{_TOPIC}/truncate", topics.truncate_topic, errors=(404, 409), submits=True),
+    _topics(
+        "DELETE",
+        _TOPIC,
+        topics.delete_topic,
+        status=204,
+        errors=(404, 409),
+        submits=True,
+        need=UPDATE_SCOPE,
+    ),
+    _processors("GET", f"{OWN}/processors", processors.list_processors),
+    _processors("GET", _PROCESSOR, processors.describe_processor, errors=(404,)),
+    _processors("POST", f"{_PROCESSOR}/pause", processors.pause_processor, errors=(404,)),
+    _processors("POST", f"{_PROCESSOR}/resume", processors.resume_processor, errors=(404,)),
+    _processors("GET", _LETTERS, processors.list_dead_letters, errors=(404,)),
+    _processors("GET", f"{_LETTERS}/{{letter}}", processors.describe_dead_letter, errors=(404,)),
+    _processors("POST", f"{_LETTERS}/redrive", processors.redrive_dead_letters, errors=(404, 409)),
+    _processors("POST", f"{_LETTERS}/drop", processors.drop_dead_letters, errors=(404,)),
+    _supervisors("GET", f"{OWN}/supervisors", supervisors.list_supervisors),
+    _supervisors("POST", f"{OWN}/supervisors", supervisors.submit_supervisor, errors=(404, 409)),
+    _supervisors("GET", _SUPERVISOR, supervisors.describe_supervisor, errors=(404,)),
+    _supervisors("GET", f"{_SUPERVISOR}/versions", supervisors.list_supervisor_versions, errors=(404,)),
+    _supervisors("GET", f"{_SUPERVISOR}/tasks", supervisors.list_supervisor_tasks, errors=(404,)),
+    _supervisors("GET", f"{_SUPERVISOR}/lags", supervisors.list_supervisor_lags, errors=(404,)),
+    _supervisors("POST", f"{_SUPERVISOR}/suspend", supervisors.suspend_supervisor, errors=(404, 409)),
+    _supervisors("POST", f"{_SUPERVISOR}/resume", supervisors.resume_supervisor, errors=(404, 409)),
+    _supervisors("POST", f"{_SUPERVISOR}/terminate", supervisors.terminate_supervisor, errors=(404, 409)),
+    _supervisors("POST", f"{_SUPERVISOR}/handoff", supervisors.hand_off_supervisor, errors=(404, 409)),
+    _supervisors("POST", f"{_SUPERVISOR}/reset", supervisors.reset_supervisor, errors=(404, 409)),
+    _operation("POST", f"{OWN}/verify", operator.verify_directory, status=202),
+    _scopes(
+        "DELETE",
+        f"{OWN}/scopes/{{scope}}",
+        operator.delete_scope_with_streams,
+        status=202,
+        errors=(404,),
+        need=UPDATE_SERVER,
+    ),
     _operation("GET", f"{OWN}/tasks", operator.list_tasks),
     _operation("GET", f"{OWN}/tasks/{{task}}", operator.describe_task, errors=(404,)),
     _operation("POST", f"{OWN}/tasks/{{task}}/cancel", operator.cancel_task, errors=(404,)),

@@ -1,0 +1,105 @@
+"""Topics, as an operator sees and changes them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import attrs
+
+from eventproc.server.rest.json_values import Limits, Page, PageOf
+from eventproc.server.rest.routes import PAGE, After, LocalName, PageLimit, RestCall, ScopeName, page_of
+from eventproc.store.model.limits import SEGMENTS_MAX
+from eventproc.topics import TopicDescription, TopicInfo
+
+Partitions = Annotated[int, Limits(1, SEGMENTS_MAX)]
+
+
+@attrs.frozen(kw_only=True)
+class TopicBody:
+    """A topic to create. partitioning: which partition an event without a number gets. ttl_ms: null: for ever."""
+
+    name: str
+    partitions: Partitions = 1
+    partitioning: Literal["key", "round_robin"] = "key"
+    ttl_ms: Annotated[int, Limits(1)] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class AlterBody:
+    """What shall change; null: as it is. partitions: how many there shall be, not fewer than now."""
+
+    partitions: Partitions | None = None
+    partitioning: Literal["key", "round_robin"] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class BeforeBody:
+    """Which events to delete: those before a time, in ms since 1970, or before a number of one partition."""
+
+    before_ms: int | None = None
+    partition: Annotated[int, Limits(0)] | None = None
+    before_number: Annotated[int, Limits(0)] | None = None
+
+
+async def list_topics(
+    call: RestCall,
+    scope: Annotated[str | None, Limits(about="Only topics of this scope.")] = None,
+    after: After = None,
+    limit: PageLimit = PAGE,
+) -> Annotated[Page, PageOf(TopicInfo)]:
+    """List topics by name."""
+    found = await call.ep.topics(scope, after=after, limit=limit + 1)
+    return page_of(found, limit, lambda each: each.name)
+
+
+async def create_topic(call: RestCall, scope: ScopeName, body: TopicBody) -> TopicDescription:
+    """Create a topic: a stream with numbered partitions."""
+    found = await call.ep.create_topic(
+        f"{scope}/{body.name}",
+        partitions=body.partitions,
+        partitioning=body.partitioning,
+        ttl_ms=body.ttl_ms,
+        request_id=call.request_id,
+        timeout_ms=call.wait_ms,
+    )
+    return await found.describe()
+
+
+async def describe_topic(call: RestCall, scope: ScopeName, stream: LocalName) -> TopicDescription:
+    """Show a topic's state, strategy, sizes and partitions."""
+    return await (await call.ep.topic(f"{scope}/{stream}")).describe()
+
+
+async def alter_topic(
+    call: RestCall, scope: ScopeName, stream: LocalName, body: AlterBody
+) -> TopicDescription:
+    """Add partitions to a topic, or change its strategy."""
+    found = await call.ep.topic(f"{scope}/{stream}")
+    await found.alter(
+        partitions=body.partitions,
+        partitioning=body.partitioning,
+        request_id=call.request_id,
+        timeout_ms=call.wait_ms,
+    )
+    return await found.describe()
+
+
+async def truncate_topic(
+    call: RestCall, scope: ScopeName, stream: LocalName, body: BeforeBody
+) -> TopicDescription:
+    """Delete the oldest events of a topic, or of one partition."""
+    found = await call.ep.topic(f"{scope}/{stream}")
+    await found.truncate(
+        partition=body.partition,
+        before_ms=body.before_ms,
+        before_number=body.before_number,
+        request_id=call.request_id,
+        timeout_ms=call.wait_ms,
+    )
+    return await found.describe()
+
+
+async def delete_topic(call: RestCall, scope: ScopeName, stream: LocalName) -> None:
+    """Delete a topic with its events and transactions."""
+    found = await call.ep.topic(f"{scope}/{stream}")
+    await found.delete(request_id=call.request_id, timeout_ms=call.wait_ms)

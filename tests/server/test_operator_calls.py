@@ -1,0 +1,201 @@
+"""REST of an operator, for what has no path of Pravega's: each answer is verified against the OpenAPI document."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+import eventproc
+from eventproc.runtime import Eventproc
+from eventproc.server.rest.application import RestAnswers, rest_application
+from tests.groups.support import eventually
+from tests.server.access_support import READ, UPDATE, add_user, loaded
+from tests.server.rest_client import RestInMemory
+
+OWN = "/eventproc/v1"
+
+
+@pytest.fixture
+async def ep() -> AsyncIterator[Eventproc]:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with stream.writer() as writer:
+            for number in range(3):
+                await writer.write(b"%d" % number, key="k")
+        yield ep
+
+
+@pytest.fixture
+async def rest(ep: Eventproc) -> RestInMemory:
+    return RestInMemory(ep)
+
+
+async def test_a_group_is_created_updated_checkpointed_and_deleted(rest: RestInMemory, ep: Eventproc) -> None:
+    body = {"name": "g", "streams": ["s/t"], "start": ["tail"], "lease_ms": 60_000}
+    made = await rest.ok("POST", f"{OWN}/groups/s", body)
+    assert (made["name"], made["events"], made["options"]["lease_ms"]) == ("s/g", 0, 60_000)
+    assert (await rest.call("POST", f"{OWN}/groups/s", {**body, "lease_ms": None})).status == 409
+    options = {
+        name: value for name, value in made["options"].items() if not name.startswith(("on_del", "added"))
+    }
+    changed = await rest.ok(
+        "PUT", f"{OWN}/groups/s/g/options", {**options, "lease_ms": None, "retains": "manual"}
+    )
+    assert (changed["options"]["lease_ms"], changed["options"]["retains"]) == (None, "manual")
+    wrong = await rest.call("PUT", f"{OWN}/groups/s/g/options", {**options, "retains": "all"})
+    assert (wrong.status, "possible: progress, manual" in wrong.body["detail"]) == (400, True)
+    made = await rest.ok("POST", f"{OWN}/groups/s/g/checkpoints", {"name": "first"})
+    found = await rest.ok("GET", f"{OWN}/groups/s/g/checkpoints")
+    assert found["checkpoints"] == [made]
+    group = await ep.reader_group("s/g")
+    async with group.reader("r1"):
+        assert (await rest.call("POST", f"{OWN}/groups/s/g/readers/r1/offline")).status == 204
+        assert (await group.describe()).members == ()
+    assert (await rest.call("DELETE", "/v1/scopes/s/readergroups/g")).status == 204
+
+
+async def test_a_consumer_group_shows_its_offsets_by_partition(rest: RestInMemory, ep: Eventproc) -> None:
+    await ep.create_topic("s/topic", partitions=2)
+    await ep.create_consumer_group("s/c", ["s/topic"])
+    found = await rest.ok("GET", f"{OWN}/groups/s/c/offsets")
+    assert [each["partition"] for each in found["partitions"]] == [0, 1]
+
+
+async def test_a_share_group_is_created_listed_reset_and_deleted(rest: RestInMemory) -> None:
+    body = {"name": "q", "streams": ["s/t"], "start": ["head"], "deliveries_max": 2}
+    made = await rest.ok("POST", f"{OWN}/shares/s", body)
+    assert made["options"]["deliveries_max"] == 2
+    listed = await rest.ok("GET", f"{OWN}/shares?scope=s")
+    assert [each["name"] for each in listed["items"]] == ["s/q"]
+    assert (await rest.ok("GET", f"{OWN}/shares/s/q"))["generation"] == made["generation"]
+    moved = await rest.ok("POST", f"{OWN}/shares/s/q/reset", {"to": ["tail"]})
+    assert moved["generation"] > made["generation"]
+    assert (await rest.call("DELETE", f"{OWN}/shares/s/q")).status == 204
+    assert (await rest.call("GET", f"{OWN}/shares/s/q")).status == 404
+
+
+async def test_a_topic_is_created_altered_truncated_and_deleted(rest: RestInMemory) -> None:
+    made = await rest.ok("POST", f"{OWN}/topics/s", {"name": "topic", "partitions": 2, "partitioning": "key"})
+    assert len(made["partitions"]) == 2
+    altered = await rest.ok("POST", f"{OWN}/topics/s/topic/alter", {"partitions": 3})
+    assert len(altered["partitions"]) == 3
+    assert await rest.ok("POST", f"{OWN}/topics/s/topic/truncate", {"before_ms": 0})
+    assert [each["name"] for each in (await rest.ok("GET", f"{OWN}/topics"))["items"]] == ["s/topic"]
+    assert await rest.ok("GET", f"{OWN}/topics/s/topic") is not None
+    assert (await rest.call("DELETE", f"{OWN}/topics/s/topic")).status == 204
+    wrong = await rest.call("POST", f"{OWN}/topics/s", {"name": "other", "partitioning": "sticky"})
+    assert (wrong.status, "possible: key, round_robin" in wrong.body["detail"]) == (400, True)
+
+
+async def test_a_processor_is_paused_and_its_dead_letters_are_shown_redriven_and_dropped(
+    rest: RestInMemory, ep: Eventproc
+) -> None:
+    app = eventproc.App()
+
+    @app.processor("s/t", group="mailer", retry=eventproc.RetryPolicy(attempts=1))
+    async def mail(event: eventproc.Event) -> None:
+        raise ValueError("no such address")
+
+    async with ep.run(app) as running:
+        await running.wait_idle()
+    path = f"{OWN}/processors/s/mailer"
+    assert [each["group"]["name"] for each in (await rest.ok("GET", f"{OWN}/processors"))["items"]] == [
+        "s/mailer"
+    ]
+    assert (await rest.ok("POST", f"{path}/pause"))["group"]["paused"] is True
+    assert (await rest.ok("POST", f"{path}/resume"))["group"]["paused"] is False
+    first = await rest.ok("GET", f"{path}/dead-letters?limit=2")
+    last = await rest.ok("GET", f"{path}/dead-letters?after={first['next']}")
+    letters = [*first["items"], *last["items"]]
+    assert [base64.b64decode(each["payload"]) for each in letters] == [b"0", b"1", b"2"]
+    assert await rest.ok("GET", f"{path}/dead-letters/{letters[0]['id']}") == letters[0]
+    assert (await rest.ok("POST", f"{path}/dead-letters/redrive", {"ids": [letters[0]["id"]]}))[
+        "letters"
+    ] == 1
+    assert (await rest.ok("POST", f"{path}/dead-letters/drop", {"ids": None}))["letters"] == 2
+    assert (await rest.ok("GET", f"{path}/dead-letters"))["items"] == []
+
+
+async def test_a_caller_sees_no_event_of_a_stream_that_it_may_not_read(ep: Eventproc) -> None:
+    tokens = await ep.db.write(
+        lambda tx: {
+            "of-group": add_user(tx, "of-group", (READ, "s/mailer")),
+            "of-scope": add_user(tx, "of-scope", (UPDATE, "s")),
+        }
+    )
+    app = eventproc.App()
+
+    @app.processor("s/t", group="mailer", retry=eventproc.RetryPolicy(attempts=1))
+    async def mail(event: eventproc.Event) -> None:
+        raise ValueError
+
+    async with ep.run(app) as running:
+        await running.wait_idle()
+    transport = httpx.ASGITransport(rest_application(RestAnswers(ep, await loaded(ep), "127.0.0.1")))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        headers = {"Authorization": f"Bearer {tokens['of-group']}"}
+        assert (await http.get(f"{OWN}/processors/s/mailer", headers=headers)).status_code == 200
+        assert (await http.get(f"{OWN}/processors/s/mailer/dead-letters", headers=headers)).status_code == 403
+        headers = {"Authorization": f"Bearer {tokens['of-scope']}"}
+        body = {"name": "mine", "streams": ["s/t"]}
+        for kind in ("groups", "shares"):
+            assert (await http.post(f"{OWN}/{kind}/s", headers=headers, json=body)).status_code == 403
+
+
+async def test_a_supervisor_is_submitted_shown_suspended_and_terminated(
+    rest: RestInMemory, ep: Eventproc
+) -> None:
+    path = f"{OWN}/supervisors"
+    spec = {
+        "id": "clicks",
+        "io": {"streams": ["s/t"], "use_earliest_offset": True},
+        "schema": {"datasource": "clicks", "dimensions": ["page"]},
+    }
+    shown = await rest.ok("POST", path, {"spec": spec, "dry_run": True})
+    assert shown["submitted"] is False
+    assert (await rest.ok("GET", path))["items"] == []
+    assert (await rest.ok("POST", path, {"spec": spec}))["submitted"] is True
+    assert [each["id"] for each in (await rest.ok("GET", path))["items"]] == ["clicks"]
+    (version,) = (await rest.ok("GET", f"{path}/clicks/versions"))["versions"]
+    assert version["spec"]["io"]["streams"] == ["s/t"]
+    for name in ("tasks", "lags"):
+        assert await rest.ok("GET", f"{path}/clicks/{name}")
+    for verb in ("suspend", "resume", "reset", "handoff"):
+        body: object = {} if verb == "handoff" else None
+        assert (await rest.ok("POST", f"{path}/clicks/{verb}", body))["id"] == "clicks"
+    await rest.ok("POST", f"{path}/clicks/terminate")
+
+    async def has_ended() -> bool:
+        return not (await rest.ok("GET", path))["items"]
+
+    await eventually(ep, has_ended)
+    wrong = await rest.call("POST", path, {"spec": {**spec, "io": {"streams": 5}}})
+    assert (wrong.status, "io.streams" in str(wrong.body)) == (400, True)
+
+
+async def test_a_transaction_is_shown_and_committed(rest: RestInMemory, ep: Eventproc) -> None:
+    stream = await ep.stream("s/t")
+    path = f"{OWN}/streams/s/t"
+    async with stream.transaction() as txn:
+        await txn.write(b"x", key="k")
+        await txn.flush()
+        found = await rest.ok("GET", f"{path}/transactions/{txn.id}")
+        assert found["state"] == "open"
+        decided = await rest.ok("POST", f"{path}/transactions/{txn.id}/commit")
+        assert decided["state"] in ("committing", "committed")
+
+
+async def test_long_work_is_begun_as_a_task(rest: RestInMemory, ep: Eventproc) -> None:
+    await ep.create_scope("old")
+    await ep.create_stream("old/t")
+    begun = await rest.call("DELETE", f"{OWN}/scopes/old")
+    assert (begun.status, begun.body["kind"]) == (202, "delete-scope")
+    assert (await ep.tasks.wait(begun.body["id"])).status is eventproc.TaskStatus.DONE
+    assert (await rest.call("GET", "/v1/scopes/old")).status == 404
+    assert (await rest.call("DELETE", f"{OWN}/scopes/old")).status == 404
+    assert (await rest.ok("POST", f"{OWN}/verify"))["kind"] == "verify"
+    assert (await rest.ok("POST", f"{OWN}/streams/s/t/offload", {"older_than_ms": 0}))["kind"] == "offload"
