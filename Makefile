@@ -38,8 +38,8 @@ example: setup ## two programs on Spark over the same records; with ARGS="--cont
 test: setup ## every test, with half of the seeds, in WORKERS=2 processes; ARGS="-k name" to choose
 	$(PYTEST) --hunt 0.5 $(ARGS)
 
-test-fast: setup ## in two minutes: no other processes, no Spark, a fifth of the seeds; ARGS="-k name" to choose
-	$(PYTEST) --hunt 0.2 -m "not (subprocess or torture or spark or packaging)" $(ARGS)
+test-fast: setup ## no other processes, no Spark, a fifth of the seeds, one event loop each; ARGS="-k name" to choose
+	$(PYTEST) --hunt 0.2 --one-form -m "not (subprocess or torture or spark or packaging)" $(ARGS)
 
 hunt: setup ## a hundred times the seeds and examples of `make test`; ARGS="--hunt 1000" for longer
 	$(PYTEST) --hunt 50 $(ARGS)

@@ -13,7 +13,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeAlias
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -35,6 +37,12 @@ FOLDER_MARKS = {
 PROCESS_MARKS = frozenset({"subprocess", *FOLDER_MARKS.values()})
 """Tests with one of these marks may start processes; `make test-fast` leaves them out."""
 
+FORMS: Final = frozenset({"anyio_backend", "form", "runtime"})
+"""Fixtures that repeat a test on another event loop, or on a database in a file; `--one-form` chooses one repeat."""
+
+Variant: TypeAlias = tuple[str, Mapping[str, object]]
+"""A test as it is collected: its name without parameters, and its parameters."""
+
 STARTS_A_PROCESS = frozenset(
     {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
 )
@@ -46,6 +54,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--hunt", type=float, default=1.0, metavar="N", help="N times as many seeds and examples"
     )
     parser.addoption("--hunt-from", type=int, default=0, metavar="SEED", help="the first seed of each hunt")
+    parser.addoption(
+        "--one-form",
+        action="store_true",
+        help="run each test on one event loop and in one form of the database, by turns",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -88,13 +101,40 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(line)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         for folder, mark in FOLDER_MARKS.items():
             if item.nodeid.startswith(folder):
                 item.add_marker(mark)
+    if config.getoption("--one-form"):
+        chosen = choose_forms([_variant(item) for item in items])
+        config.hook.pytest_deselected(
+            items=[item for item, is_chosen in zip(items, chosen, strict=True) if not is_chosen]
+        )
+        items[:] = [item for item, is_chosen in zip(items, chosen, strict=True) if is_chosen]
     # First, so that one of several workers has them all when the others begin to take tests from it: one Spark session.
     items.sort(key=lambda item: not item.nodeid.startswith("tests/spark/"))
+
+
+def _variant(item: pytest.Item) -> Variant:
+    callspec = item.callspec if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
+    return item.nodeid.partition("[")[0], {} if callspec is None else callspec.params
+
+
+def choose_forms(variants: Iterable[Variant]) -> list[bool]:
+    """Return which variants to run: of those that differ in `FORMS` alone one, by turns."""
+    keys = [
+        (name, *sorted((each, id(value)) for each, value in parameters.items() if each not in FORMS))
+        for name, parameters in variants
+    ]
+    places: dict[tuple[object, ...], list[int]] = {}
+    for place, key in enumerate(keys):
+        places.setdefault(key, []).append(place)
+    chosen = {
+        same[(zlib.crc32(str(key[0]).encode()) + turn) % len(same)]
+        for turn, (key, same) in enumerate(places.items())
+    }
+    return [place in chosen for place in range(len(keys))]
 
 
 def _factor(config: pytest.Config) -> float:
