@@ -32,6 +32,7 @@ from eventproc.ingestion.notices import (
     ScaleNotice,
     encode_notice,
 )
+from eventproc.ingestion.ranges import RANGES_HOLD_MS
 from eventproc.ingestion.spec import AutoscalerConfig, AutoscalerStrategy, LagAggregate, SupervisorSpec
 from eventproc.ingestion.working_state import Situation, WorkingState
 from eventproc.store.ingestion.rows import IngestOffset
@@ -591,7 +592,8 @@ class SupervisorRun:
                 if key not in bounds or start < bounds[key][1]:
                     starts[key] = start
         if starts or self.view.held:
-            until_ms = self.now_ms + self.spec.io.period_ms + HOLD_MS
+            hold_ms = self.spec.io.period_ms + HOLD_MS if self.view.bounds is None else RANGES_HOLD_MS
+            until_ms = self.now_ms + hold_ms
             ends = {key: end for key, (_, end) in bounds.items() if key in starts}
             self.state.actions.append(HoldEvents(starts, until_ms, ends))
 

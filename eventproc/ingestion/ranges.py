@@ -7,12 +7,13 @@ on the events, so that neither a truncation nor a death can come between. Source
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from eventproc.ingestion.spec import SupervisorSpec
 from eventproc.ingestion.spec_reader import Problems
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
-from eventproc.store.ingestion.holds import hold_unpublished
+from eventproc.store.ingestion.holds import held_unpublished, hold_unpublished
 from eventproc.store.ingestion.rows import (
     IngestOffset,
     read_offsets,
@@ -25,7 +26,11 @@ from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.ids import parse_segment
 from eventproc.store.model.ingestion import NO_POSITIONS, PartitionKey, Positions
 from eventproc.store.segments import number_at, segment_state, verify_offset
-from eventproc.store.segments.holds import HOLD_MS
+
+RANGES_HOLD_MS: Final = 365 * 24 * 3_600_000
+"""How long the events of ranges stay readable while no instance runs their supervisor, in wall ms. Retention does not
+wait for them. Longer keeps nothing more, because the supervisor releases them when it is completed or terminated.
+Shorter loses events if the directory stays closed for so long."""
 
 
 def bounds_of(spec: SupervisorSpec, streams: Mapping[str, int]) -> dict[PartitionKey, tuple[int, int]] | None:
@@ -95,14 +100,14 @@ def _read_before(previous: SupervisorSpec) -> str:
 def begin_ranges(tx: Tx, spec: SupervisorSpec, held: Positions = NO_POSITIONS) -> None:
     """Commit where the ranges of a checked spec begin, and hold their events; what is published of them stays.
 
-    held: first bytes that another supervisor keeps readable. Nothing happens if the spec is not bounded.
-    Cost: four look-ups per range.
+    held: first bytes that another supervisor keeps readable. What this one has kept readable stays so.
+    Nothing happens if the spec is not bounded. Cost: four look-ups per range.
     """
     streams = {name: get_stream(tx, name).value.stream_id for name in spec.stream_names}
     bounds = bounds_of(spec, streams)
     if bounds is None:
         return
-    offsets = read_offsets(tx, spec.id)
+    offsets, own = read_offsets(tx, spec.id), held_unpublished(tx, spec.id)
     starts: dict[PartitionKey, int] = {}
     ends: dict[PartitionKey, int] = {}
     for name, stream_id in streams.items():
@@ -113,11 +118,11 @@ def begin_ranges(tx: Tx, spec: SupervisorSpec, held: Positions = NO_POSITIONS) -
         write_offset(tx, spec.id, key, IngestOffset(found.offset, found.number))
         state = segment_state(tx, *key)
         assert state is not None, "the ranges were checked in this transaction"
-        readable = max(found.offset, min(held.get(key, state.head), state.head))
+        first = min(held.get(key, state.head), own.get(key, state.head), state.head)
+        readable = max(found.offset, first)
         if readable < end:
             starts[key], ends[key] = readable, end
-    until_ms = tx.now_ms + spec.io.start_delay_ms + HOLD_MS
-    hold_unpublished(tx, spec.id, starts, until_ms, ends)
+    hold_unpublished(tx, spec.id, starts, tx.now_ms + RANGES_HOLD_MS, ends)
 
 
 def first_positions(

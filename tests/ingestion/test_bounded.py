@@ -13,6 +13,7 @@ from eventproc.ingestion import SupervisorSpec, SupervisorState
 from eventproc.ingestion.supervisor import Supervisor
 from eventproc.store.catalog import get_stream
 from eventproc.store.ingestion import read_tasks
+from eventproc.store.ingestion.holds import held_unpublished
 from eventproc.store.ingestion.unpublished import unpublished_events
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.ids import format_segment
@@ -276,3 +277,24 @@ async def test_only_ranges_count_as_unpublished_and_retention_does_not_wait_for_
     assert dict(head.offsets) == dict((await stream.tail()).offsets)
     assert await state_of(other) is not SupervisorState.COMPLETED
     assert await state_of(supervisor) is SupervisorState.RUNNING
+
+
+async def test_an_update_of_the_spec_keeps_ranges_readable_that_were_truncated(bench: Bench) -> None:
+    _, starts, ends = await begin(bench, 2)
+    stream = await bench.ep.stream("s/t")
+    await stream.truncate(await stream.tail())
+    await bench.ep.submit_supervisor(bounded(ranges_of(starts, ends), task_count=2))
+    assert await bench.db.read(lambda tx: held_unpublished(tx, "clicks")) == starts
+
+
+async def test_ranges_stay_readable_while_no_instance_runs_their_supervisor(bench: Bench) -> None:
+    supervisor, starts, ends = await begin(bench, 2)
+    bench.clock.advance(60 * HOUR_MS)  # a weekend
+    assert await bench.db.read(lambda tx: held_unpublished(tx, "clicks")) == starts
+    await bench.ep.submit_supervisor(bounded(ranges_of(starts, ends), task_count=2))
+    bench.clock.advance(60 * HOUR_MS)
+    assert await bench.db.read(lambda tx: held_unpublished(tx, "clicks")) == starts
+    await drain(bench)
+    await bench.run()
+    assert await state_of(supervisor) is SupervisorState.COMPLETED
+    assert await bench.db.read(lambda tx: held_unpublished(tx, "clicks")) == {}
