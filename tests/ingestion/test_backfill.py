@@ -236,3 +236,14 @@ async def test_a_death_during_a_backfill_leaves_all_of_it_or_nothing(
         await complete(bench, BACKFILL, worker)
         await assert_published_once(bench)
         await check(ep.db)
+
+
+async def test_a_backfill_leaves_out_streams_that_the_spec_no_longer_names(bench: Bench) -> None:
+    await bench.ep.create_stream("s/former")
+    supervisor, _, starts = await behind(bench, streams=["s/t", "s/former"])
+    await bench.write(20, "s/former")
+    await bench.ep.submit_supervisor(spec_of(start_delay_ms=0))
+    await bench.run()
+    spec = await supervisor.preview_backfill()
+    assert spec.stream_names == ("s/t",)
+    assert len(spec.io.ranges) == len(starts)
