@@ -20,11 +20,13 @@ from eventproc.store.chunks.arrow_buffers import values_of
 from eventproc.store.chunks.chunk_file import find_buffers
 from eventproc.store.chunks.index import put_aside
 from eventproc.store.chunks.ingest import (
+    ALL_STREAMS,
     SegmentSpan,
     SinkBatch,
     SinkFile,
     SinkRecordBatch,
     append_files,
+    find_sink_batch,
     record_routed_batch,
     record_sink_batch,
     verify_file,
@@ -59,6 +61,8 @@ def commit(
     After an error nothing is visible. Raises NotFound, StreamSealed, WriterFenced, CorruptRecord, OSError, and the
     errors of a write.
     """
+    if stream is None and batch is not None and directory.read(partial(_is_committed, batch)):
+        return False  # a stream of an earlier attempt may be sealed or deleted by now
     by_stream: dict[str, list[TaskOutput]] = {} if stream is None else {stream: []}
     for each in written:
         name = each.stream if stream is None else stream
@@ -88,6 +92,12 @@ def find_stream_route(stream: str, tx: Tx) -> tuple[int, Router]:
     """Return the id of a writable stream, and what routes its events. Raises NotFound, StreamSealed."""
     stream_id = get_stream(tx, stream).value.stream_id
     return stream_id, find_route(tx, stream, stream_id, None)[0]
+
+
+def _is_committed(batch: SinkBatch, tx: Tx) -> bool:
+    """Return whether the newest run of a sink whose rows name their streams has committed the batch."""
+    last = find_sink_batch(tx, ALL_STREAMS, batch.name)
+    return last is not None and last.run == batch.run and batch.batch <= last.batch
 
 
 def _find_routes(streams: Sequence[str], tx: Tx) -> dict[str, tuple[int, Router]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from socket import gethostname
 from typing import Final
@@ -28,6 +28,10 @@ and copy it into the database under the write lock. A lower one makes a file, wi
 SORTED_BYTES: Final = 64 * 2**20
 """Bytes of events that are sorted together. A higher value makes fewer, larger extents and takes up to three times
 that much memory."""
+
+MESSAGE_BYTES: Final = 2**20
+"""Bytes of events in the message of a task that writes to several streams. A higher value lets the messages of hundreds
+of tasks fill the driver's memory. A lower one makes more files, with two syncs each."""
 
 STREAMS_MAX: Final = 256
 """Streams that a task writes to, at most. Each may have an open file."""
@@ -93,8 +97,8 @@ def write_routed_task(
                         raise invalid_argument(f"column {columns.stream}", stream, reason)
                     found[stream] = _TaskFile(folder, run or "batch")
                 found[stream].add(columns.events(own))
-            if sum(file.waiting_bytes for file in found.values()) >= SORTED_BYTES:
-                max(found.values(), key=lambda file: file.waiting_bytes).write()
+            _write_largest(list(found.values()), SORTED_BYTES)
+        _write_largest([each for each in found.values() if each.is_small], MESSAGE_BYTES + 1)
         return tuple(
             attrs.evolve(found[stream].finish(run), stream=stream)
             for stream in sorted(found, key=lambda stream: stream or "")
@@ -103,6 +107,16 @@ def write_routed_task(
         for file in found.values():
             file.abandon()
         raise
+
+
+def _write_largest(files: Sequence[_TaskFile], bytes_max: int) -> None:
+    """Write the files with the most waiting events until fewer than `bytes_max` bytes of events are waiting."""
+    waiting = sum(each.waiting_bytes for each in files)
+    for each in sorted(files, key=lambda file: file.waiting_bytes, reverse=True):
+        if waiting < bytes_max:
+            return
+        waiting -= each.waiting_bytes
+        each.write()
 
 
 class _TaskFile:
@@ -118,12 +132,17 @@ class _TaskFile:
         self._waiting: list[pa.RecordBatch] = []
         self.waiting_bytes = 0
 
+    @property
+    def is_small(self) -> bool:
+        """Whether the driver would carry the events."""
+        return self._writer is None and self.waiting_bytes <= SMALL_BYTES
+
     def add(self, events: pa.RecordBatch) -> None:
         self._waiting.append(events)
         self.waiting_bytes += events.nbytes
 
     def finish(self, run: str | None) -> TaskOutput:
-        if self._writer is None and self.waiting_bytes <= SMALL_BYTES:
+        if self.is_small:
             return TaskOutput(run, small_events=self._take())
         self.write()
         assert self._writer is not None, "more than SMALL_BYTES are waiting"

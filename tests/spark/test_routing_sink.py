@@ -114,6 +114,18 @@ def test_batch_for_a_missing_stream_is_in_no_stream(
     assert len(numbers(streams[:1])[0]) == 100
 
 
+def test_repeated_batch_is_recognised_though_one_of_its_streams_was_sealed(
+    streams: list[BlockingStream], directory: PlannerDirectory, path: Path
+) -> None:
+    assert commit_batch(directory, task(path, range(3)), 0)
+    streams[2].seal()
+    assert not commit_batch(directory, task(path, range(3)), 0)
+    streams[2].delete()
+    assert not commit_batch(directory, task(path, range(3)), 0)
+    assert commit_batch(directory, task(path, [3, 4]), 1)
+    assert numbers(streams[:2]) == [[0, 3], [1, 4]]
+
+
 def test_older_run_is_refused_in_a_stream_that_the_newer_one_did_not_write_to(
     streams: list[BlockingStream], directory: PlannerDirectory, path: Path
 ) -> None:
@@ -147,6 +159,25 @@ def test_driver_killed_during_its_commit_leaves_the_batch_in_all_streams_or_in_n
     assert commit_batch(directory, task(path, range(300), size=LARGE), 0) is not survived
     assert numbers(streams) == [list(range(first, 300, 3)) for first in range(3)]
     check(directory)
+
+
+def test_task_keeps_few_bytes_of_its_streams_in_memory_and_in_its_message(
+    path: Path, ep: BlockingEventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[int] = []
+    write = eventproc.spark.sink_task._write_largest
+
+    def watched(files: Sequence[eventproc.spark.sink_task._TaskFile], bytes_max: int) -> None:
+        write(files, bytes_max)
+        waiting.append(sum(each.waiting_bytes for each in files))
+
+    monkeypatch.setattr(eventproc.spark.sink_task, "_write_largest", watched)
+    monkeypatch.setattr(eventproc.spark.sink_task, "SORTED_BYTES", 100 * LARGE)
+    monkeypatch.setattr(eventproc.spark.sink_task, "MESSAGE_BYTES", 10 * LARGE)
+    task(path, range(300), size=LARGE)  # the second part alone exceeds the memory
+    assert max(waiting) < 100 * LARGE
+    small = [each.small_events for each in task(path, range(15), size=LARGE)]
+    assert 0 < sum(each.nbytes for each in small if each is not None) <= 10 * LARGE
 
 
 def test_rows_without_a_stream_and_tasks_with_too_many_are_refused(
