@@ -52,8 +52,13 @@ class ThreadWork(Openable):
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread, which calls `check` often. A cancellation is raised once the thread has ended."""
         ended = anyio.Event()
+        turn = (
+            threading.Lock()
+        )  # whoever comes first has it for ever: the thread that begins, or a cancellation
 
         def run() -> T:
+            if not turn.acquire(blocking=False):
+                raise WorkStopped
             try:
                 return work()
             finally:
@@ -63,5 +68,6 @@ class ThreadWork(Openable):
             return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
         except anyio.get_cancelled_exc_class():
             self._stop.set()
-            await run_uninterrupted(ended.wait)
+            if not turn.acquire(blocking=False):
+                await run_uninterrupted(ended.wait)
             raise

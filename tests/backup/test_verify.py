@@ -17,7 +17,9 @@ from eventproc.errors import Closed, CorruptRecord
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.task_queue import TaskStatus
+from eventproc.store.thread_work import ThreadWork
 from eventproc.streams import Stream
+from eventproc.testing.crash import PATIENCE_S
 from tests.backup.support import COUNT, flip_byte, numbers
 
 
@@ -108,6 +110,16 @@ async def test_a_check_of_the_pages_ends_when_it_is_cancelled_or_the_directory_i
     (failure,) = failures
     assert isinstance(failure, Closed if ends == "closed" else anyio.get_cancelled_exc_class())
     await ep.close()
+
+
+async def test_work_that_is_cancelled_before_its_thread_begins_ends_and_is_not_done(ep: Eventproc) -> None:
+    work, done = ThreadWork("a test", ep.db.handles), threading.Event()
+    with anyio.fail_after(PATIENCE_S), anyio.CancelScope() as scope:
+        scope.cancel()
+        await work.run(done.set)
+    assert scope.cancelled_caught
+    assert not done.is_set()
+    await work.end()
 
 
 async def read_all(stream: Stream) -> None:
