@@ -59,13 +59,17 @@ class LoopCallbacks:
     def wait(self, timeout_s: float) -> bool:
         """Block the event loop until a function was added, at most `timeout_s`, and run it; return whether one was."""
         until = self._loop.time() + timeout_s
-        self._waits = True
         try:
+            self._waits = True
             while not self._calls and self._loop.time() < until:
                 self._nap.acquire(timeout=NAP_S)
-        finally:
             # Before the look at the functions: one that was added without a wake-up is found by it.
             self._waits = False
+        except BaseException:  # interrupted, as by Ctrl-C: what was added without a wake-up still runs
+            self._waits = False
+            if self._calls:
+                self._wake()
+            raise
         if not self._calls:
             return False
         self._context.run(self._run_all)

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from contextvars import ContextVar
 from functools import partial
+from typing import cast
 
 import anyio
 import pytest
 
 from eventproc.store.database.loop_callbacks import LoopCallbacks
+from eventproc.testing.crash import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -65,6 +67,22 @@ async def test_a_wait_without_a_callback_ends_and_later_ones_wake_the_event_loop
         done = anyio.Event()
         leave(callbacks, [done.set])
         await done.wait()
+
+
+async def test_what_a_thread_adds_to_an_interrupted_wait_runs_later() -> None:
+    with closing(LoopCallbacks()) as callbacks:
+        done = anyio.Event()
+
+        class InterruptedNap:
+            def acquire(self, *, timeout: float) -> bool:
+                leave(callbacks, [done.set])
+                raise KeyboardInterrupt
+
+        callbacks._nap = cast("threading.Lock", InterruptedNap())
+        with pytest.raises(KeyboardInterrupt):
+            callbacks.wait(60)
+        with anyio.fail_after(PATIENCE_S):
+            await done.wait()
 
 
 async def test_a_raising_callback_is_logged_and_the_others_run(
