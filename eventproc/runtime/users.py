@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+import anyio
 import attrs
 from anyio import to_thread
 
@@ -66,6 +67,7 @@ class Users:
 
     def __init__(self, db: Database) -> None:
         self._db = db
+        self._hashing = anyio.Lock()  # one hash at a time: each takes 64 MiB
 
     def __repr__(self) -> str:
         return f"Users({str(self._db.path or ':memory:')!r})"
@@ -86,7 +88,7 @@ class Users:
             With a password, 0.2 s of CPU time in a thread, and 64 MiB.
         """
         users.check_user_name(name)
-        hashed = await _hash(password)
+        hashed = await self._hash(password)
         return _info(await self._db.write(partial(users.add_user, name=name, password=hashed)))
 
     async def get(self, name: str) -> UserInfo:
@@ -133,7 +135,7 @@ class Users:
             With a password, 0.2 s of CPU time in a thread, and 64 MiB.
         """
         users.check_user_name(name)
-        hashed = await _hash(password)
+        hashed = await self._hash(password)
         await self._db.write(partial(users.set_password, name=name, password=hashed))
 
     async def grant(self, name: str, permission: Permission, pattern: str) -> UserInfo:
@@ -217,6 +219,17 @@ class Users:
     async def _changed(self, change: Callable[[Tx], users.User]) -> UserInfo:
         return _info(await self._db.write(change))
 
+    async def _hash(self, password: str | None) -> str | None:
+        if password is None:
+            return None
+        try:
+            from eventproc.store.access.passwords import hash_password  # few programs have its library
+        except ImportError as why:
+            what = f"a password without the package {why.name}"
+            raise NotSupported(what=what, remedy="pip install 'eventproc[server]'") from None
+        async with self._hashing:
+            return await to_thread.run_sync(hash_password, password)
+
 
 def _info(user: users.User) -> UserInfo:
     return UserInfo(
@@ -239,14 +252,3 @@ def _permission(given: Any) -> Permission:
     except ValueError:
         reason = f"it must be {Permission.READ} or {Permission.READ_UPDATE}"
         raise invalid_argument("permission", given, reason) from None
-
-
-async def _hash(password: str | None) -> str | None:
-    if password is None:
-        return None
-    try:
-        from eventproc.store.access.passwords import hash_password  # few programs have its library
-    except ImportError as why:
-        what = f"a password without the package {why.name}"
-        raise NotSupported(what=what, remedy="pip install 'eventproc[server]'") from None
-    return await to_thread.run_sync(hash_password, password)

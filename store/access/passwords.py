@@ -33,10 +33,14 @@ def hash_password(password: str) -> str:
     """
     if not isinstance(cast("object", password), str):
         raise invalid_argument("password", "(hidden)", "it must be str")
+    try:
+        length = len(password.encode())
+    except UnicodeEncodeError:
+        raise invalid_argument("password", "(hidden)", "it has half a surrogate pair") from None
     if password.startswith(f"{TOKEN_PREFIX}_"):
         reason = "it must not look like a token, which servers would not compare with it"
         raise invalid_argument("password", "(hidden)", reason)
-    if len(password) < PASSWORD_CHARS_MIN or len(password.encode()) > PASSWORD_BYTES_MAX:
+    if len(password) < PASSWORD_CHARS_MIN or length > PASSWORD_BYTES_MAX:
         reason = (
             f"it must have at least {PASSWORD_CHARS_MIN} characters, and at most {PASSWORD_BYTES_MAX:,} bytes"
         )

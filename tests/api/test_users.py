@@ -45,7 +45,7 @@ async def test_a_password_is_kept_as_a_hash_and_never_shown(ep: Eventproc) -> No
     assert is_password(stored.password, "correct horse")
     await ep.users.set_password("ann", None)
     assert not (await ep.users.get("ann")).has_password
-    wrong: list[object] = ["short", "x" * 2_000, b"secret bytes", 5, "ep1_looks_like_a_token"]
+    wrong: list[object] = ["short", "x" * 2_000, b"secret bytes", 5, "ep1_looks_like_a_token", "\ud800" * 9]
     for each in wrong:
         with pytest.raises(InvalidArgument, match="hidden") as caught:
             await ep.users.set_password("ann", each)  # type: ignore[arg-type]  # refused
