@@ -7,6 +7,7 @@ Wall-clock milliseconds stamp events, ages and holds. Monotonic milliseconds of 
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from hashlib import blake2b
@@ -14,6 +15,9 @@ from typing import Final, Protocol, runtime_checkable
 
 RANDOM_POOL_BYTES: Final = 4096
 """Random bytes that the kernel gives in one call. Higher: more memory; lower: more calls, at 1 us."""
+
+
+_VERSION_7: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
 @runtime_checkable
@@ -117,11 +121,13 @@ def id_floor(wall_ms: int) -> str:
 
 
 def id_time_ms(identifier: str) -> int:
-    """Return the wall milliseconds at which a UUID version 7 was made. Raises ValueError for any other text."""
-    text = identifier.replace("-", "")
-    if len(text) != 32 or text[12] != "7":
-        raise ValueError(f"{identifier!r} is not a UUID of version 7")
-    return int(text[:12], 16)
+    """Return the wall milliseconds at which a UUID version 7 was made. Raises ValueError for any other text.
+
+    One spelling is accepted, lower case with hyphens: another one of the same id would name another request.
+    """
+    if _VERSION_7.fullmatch(identifier) is None:
+        raise ValueError(f"{identifier!r} is not a UUID of version 7 in lower case")
+    return int(identifier.replace("-", "")[:12], 16)
 
 
 def _read_boot_id() -> str:

@@ -339,7 +339,7 @@ def _verify_new(tx: Tx, request_id: str, target: str) -> None:
         age_ms = tx.now_ms - id_time_ms(request_id)
     except ValueError as error:
         raise InvalidArgument(
-            what="request id", value=request_id, reason="it is not a UUID of version 7"
+            what="request id", value=request_id, reason="it is not a UUID of version 7 in lower case"
         ) from error
     if age_ms > OUTCOME_MEMORY_MS:
         raise Expired(target=target, request_id=request_id)

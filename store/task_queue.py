@@ -132,7 +132,7 @@ def submit_task(
         id_time_ms(task_id)
     except ValueError as error:
         raise InvalidArgument(
-            what="task id", value=task_id, reason="it is not a UUID of version 7"
+            what="task id", value=task_id, reason="it is not a UUID of version 7 in lower case"
         ) from error
     asked = (kind, resource, dict(arguments))
     if (repeated := find_task(tx, task_id)) is not None:

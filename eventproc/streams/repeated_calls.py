@@ -113,4 +113,6 @@ def request_part_id(request_id: str, part: str) -> str:
     try:
         return part_id(check_str("request id", request_id), part)
     except ValueError as error:
-        raise invalid_argument("request id", request_id, "it is not a UUID of version 7") from error
+        raise invalid_argument(
+            "request id", request_id, "it is not a UUID of version 7 in lower case"
+        ) from error

@@ -265,7 +265,8 @@ class Topic(Stream[T]):
             before_number: remove the events of `partition` before this event number, which consumers call its offset.
             if_version: the version that the topic must have, as `describe` shows it. None (default): any.
             request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
-                what became of the first one. None (default): a new id.
+                what became of the first one, even if it names another partition, time or number. None (default): a
+                new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:

@@ -145,6 +145,20 @@ async def test_a_text_that_is_no_id_is_refused_before_anything_changes(made: Str
     assert await _state(made) == before
 
 
+async def test_another_spelling_of_an_id_does_not_name_a_second_request(made: StreamAndTopic) -> None:
+    request_id = made.ep.requests.new_id()
+    await made.stream.split("1.1", request_id=request_id)
+    before = await _state(made)
+    for spelling in (
+        request_id.upper(),
+        request_id.replace("-", ""),
+        f"{request_id[:14]}7 anything else here.",
+    ):
+        with pytest.raises(InvalidArgument, match="version 7 in lower case"):
+            await made.stream.seal(request_id=spelling)
+    assert await _state(made) == before
+
+
 async def test_an_id_of_the_day_before_is_refused() -> None:
     clock = VirtualClock()
     async with eventproc.open_memory(clock=clock) as ep:
