@@ -52,9 +52,8 @@ class ThreadWork(Openable):
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread, which calls `check` often. A cancellation is raised once the thread has ended."""
         ended = anyio.Event()
-        turn = (
-            threading.Lock()
-        )  # whoever comes first has it for ever: the thread that begins, or a cancellation
+        # Never released: if the cancellation takes it, the work does not begin; if the thread does, its end is awaited.
+        turn = threading.Lock()
 
         def run() -> T:
             if not turn.acquire(blocking=False):

@@ -16,11 +16,12 @@ from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority, Caller
 from eventproc.server.wire import commands as c
 from eventproc.server.wire import strangers
+from eventproc.server.wire.connection import OURS
 from eventproc.server.wire.listener import SegmentStore
 from eventproc.store.access.users import get_user
 from eventproc.testing.crash import PATIENCE_S
 from tests.server.access_support import UPDATE, add_user, loaded
-from tests.server.test_many_connections import OURS, greeted, until
+from tests.server.test_many_connections import greeted, until
 from tests.server.wire_peer import WRITER
 
 HARMLESS = c.KeepAlive().encode()
