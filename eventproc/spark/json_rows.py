@@ -6,7 +6,7 @@ import base64
 import json
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Final
 
@@ -133,6 +133,6 @@ def _plain(value: object, kind: pa.DataType) -> object:
         return f"{at.replace(tzinfo=None).isoformat(timespec='microseconds')}{'' if value.tzinfo is None else 'Z'}"
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    if isinstance(value, date | Decimal):
+    if isinstance(value, date | time | Decimal):
         return str(value)
     return value

@@ -134,6 +134,12 @@ def test_float32_keeps_its_digits_in_json() -> None:
     assert [each["payload"] for each in found] == [b'{"a":0.1}', b'{"a":1e+20}']
 
 
+def test_times_of_day_are_texts_in_json() -> None:
+    rows = pa.record_batch({"at": pa.array([3_723_000_004_000, None], pa.time64("ns"))})
+    found = EventColumns(None, None, None, None).events(rows).column("payload")
+    assert found.to_pylist() == [b'{"at":"01:02:03.000004"}', b"{}"]
+
+
 def test_rows_without_a_payload_become_json_without_nulls() -> None:
     rows = pa.record_batch(
         {
