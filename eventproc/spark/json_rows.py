@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventproc.store.chunks.arrow_buffers import nulls_of, numbers, text_scalar, values_of
+from eventproc.store.model.errors import InvalidArgument
 
 _CONTROL: Final = pc.MatchSubstringOptions(r"[\x00-\x1f]")
 _WHOLE: Final = pc.ReplaceSubstringOptions(r"^(-?\d+)$", r"\1.0")
@@ -24,9 +25,19 @@ def as_json(rows: pa.RecordBatch) -> pa.Array:
     """Return each row as a JSON object without its null fields, as binary.
 
     Times are UTC in ISO 8601; decimals and bytes (base64) are texts, and so are NaN and infinities.
+    Raises InvalidArgument for a text that is not UTF-8.
     Cost: about 0.5 us per value; 5 us for maps, bytes, and texts of a column with control characters.
     """
-    return _objects(rows.schema.names, rows.columns, rows.num_rows).cast(pa.binary())
+    texts = _objects(rows.schema.names, rows.columns, rows.num_rows)
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:  # Spark does not check what it casts to a string
+        raise InvalidArgument(
+            what="row",
+            value="a text that is not UTF-8",
+            reason="JSON cannot hold it; keep the column binary, which becomes base64",
+        ) from None
+    return texts.cast(pa.binary())
 
 
 def _objects(names: Sequence[str], columns: Sequence[pa.Array], count: int) -> pa.Array:

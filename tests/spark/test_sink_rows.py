@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -132,6 +133,14 @@ def test_nested_rows_become_json_as_python_writes_them() -> None:
 def test_float32_keeps_its_digits_in_json() -> None:
     found = events_of(pa.record_batch({"a": pa.array([0.1, 1e20], pa.float32())}))
     assert [each["payload"] for each in found] == [b'{"a":0.1}', b'{"a":1e+20}']
+
+
+def test_texts_that_are_not_utf8_are_refused_in_rows_of_json() -> None:
+    ends = pa.py_buffer(np.array([0, 1, 2], np.int32))
+    texts = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"a\xff")])
+    for column in (texts, pa.StructArray.from_arrays([texts], names=["b"])):
+        with pytest.raises(InvalidArgument, match="not UTF-8"):
+            events_of(pa.record_batch({"a": column}))
 
 
 def test_times_of_day_are_texts_in_json() -> None:
