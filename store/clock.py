@@ -10,7 +10,6 @@ import os
 import re
 import threading
 import time
-from hashlib import blake2b
 from typing import Final, Protocol, runtime_checkable
 
 RANDOM_POOL_BYTES: Final = 4096
@@ -110,6 +109,8 @@ def part_id(identifier: str, part: str) -> str:
     Raises ValueError if the identifier is none.
     """
     id_time_ms(identifier)
+    from hashlib import blake2b  # few programs need it
+
     tail = bytearray(blake2b(f"{identifier}/{part}".encode(), digest_size=10).digest())
     return _as_version_7(bytes.fromhex(identifier.replace("-", "")[:12]), tail)
 

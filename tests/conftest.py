@@ -10,6 +10,7 @@ file) overrides the fixture, in its module or in its folder's conftest:
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -47,6 +48,14 @@ STARTS_A_PROCESS = frozenset(
     {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
 )
 """Python's audit events of a process that starts another one."""
+
+
+def _is_of_this_test(record: logging.LogRecord) -> bool:
+    """Return False for what asyncio says, tests later, of a process whose end its transport noticed first."""
+    return not str(record.msg).startswith("Unknown child process pid")
+
+
+logging.getLogger("asyncio").addFilter(_is_of_this_test)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

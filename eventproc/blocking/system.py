@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -122,7 +122,11 @@ class BlockingEventproc(EventprocCalls, Opened):
         self.requests = BlockingRequests(loop, system.requests)
         self.cluster = BlockingCluster(loop, system.cluster)
         self.tasks = BlockingTasks(loop, system.tasks)
-        self.users = BlockingUsers(loop, system.users)
+
+    @cached_property
+    def users(self) -> BlockingUsers:
+        """Who may call the endpoints of `eventproc serve`, and do what."""
+        return BlockingUsers(self._loop, self._twin.users)
 
     def __repr__(self) -> str:
         return f"Blocking{self._twin!r}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
 from eventproc.cluster import (
     TASK_JOBS,
@@ -48,7 +48,6 @@ from eventproc.runtime.share_groups import ShareSystem
 from eventproc.runtime.supervisors import SupervisorSystem
 from eventproc.runtime.tasks import Tasks
 from eventproc.runtime.topics import TopicSystem
-from eventproc.runtime.users import Users
 from eventproc.store.backup.results import BackupResult
 from eventproc.store.catalog import (
     get_scope,
@@ -99,6 +98,9 @@ from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT
 from eventproc.workflows.requests import CreateStream, DeleteScope
 from eventproc.workflows.scopes import create_scope, delete_empty_scope
 
+if TYPE_CHECKING:
+    from eventproc.runtime.users import Users
+
 P = TypeVar("P")
 S = TypeVar("S")
 U = TypeVar("U")
@@ -111,7 +113,6 @@ class Eventproc(ConsumerSystem, ProcessorSystem, ShareSystem, SupervisorSystem, 
 
     requests: submits requests, and finds them by id.
     tasks: submits long work, and finds it by id.
-    users: who may call the endpoints of `eventproc serve`, and do what.
     cluster: the instances that have it open, and an event for each that comes or goes.
     """
 
@@ -123,7 +124,13 @@ class Eventproc(ConsumerSystem, ProcessorSystem, ShareSystem, SupervisorSystem, 
         self.requests = Requests(db)
         self.cluster = Cluster(db)
         self.tasks = Tasks(db)
-        self.users = Users(db)
+
+    @cached_property
+    def users(self) -> Users:
+        """Who may call the endpoints of `eventproc serve`, and do what."""
+        from eventproc.runtime.users import Users  # few programs need it
+
+        return Users(self._db)
 
     def __repr__(self) -> str:
         return f"Eventproc({str(self.path or ':memory:')!r}, {self._state})"

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
-from typing import Final
+from typing import Any, Final
 
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -71,6 +71,9 @@ def borrowed_session(conf: Mapping[str, str]) -> Iterator[SparkSession]:
 def register(spark: SparkSession) -> None:
     """Add the formats "eventproc", of streams, and "eventproc.table", of published tables, to a session.
 
+    It becomes the active session of the calling thread. A thread that starts queries and did not make the session calls
+    this, because Spark looks for the format of a sink in the active session.
+
     Readers use as many partitions as the session has cores. Workers of a local session run this Python unless
     PYSPARK_PYTHON is set.
 
@@ -78,6 +81,8 @@ def register(spark: SparkSession) -> None:
         spark: The session.
     """
     context = spark.sparkContext
+    java: Any = spark._jvm  # PySpark does not wrap the call
+    SparkSession._get_j_spark_session_class(java).setActiveSession(spark._jsparkSession)
     if "PYSPARK_PYTHON" not in os.environ and (context.master or "").startswith("local"):
         context.pythonExec = sys.executable
     cores = context.defaultParallelism

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -210,6 +210,33 @@ def test_cancelled_handler_between_two_jobs_starts_no_other(
     assert done.wait(60)
     assert outcomes != ["it ran"]
     assert spark.range(1).collect(), "other jobs do"
+
+
+def test_a_thread_that_attaches_to_a_session_of_another_thread_starts_queries(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    copied: list[int] = []
+
+    def copy() -> None:
+        with eventproc.spark.attach(spark, tmp_path / "streams", durability="os") as ep:
+            ep.create_scope("s")
+            write(ep.create_stream(STREAM), range(5))
+            out = ep.create_stream(OUT)
+            source = spark.readStream.format("eventproc").options(
+                path=str(ep.path), stream=STREAM, startingOffsets="earliest"
+            )
+            sink = (
+                source.load()
+                .writeStream.format("eventproc")
+                .options(path=str(ep.path), stream=OUT, checkpointLocation=str(tmp_path / "checkpoint"))
+            )
+            sink.trigger(availableNow=True).start().awaitTermination()
+            copied.append(out.describe().events)
+
+    thread = Thread(target=copy)
+    thread.start()
+    thread.join()
+    assert copied == [5]
 
 
 def test_detach_closes_the_directory_and_leaves_spark_running(spark: SparkSession, path: Path) -> None:
