@@ -81,8 +81,9 @@ def register(spark: SparkSession) -> None:
         spark: The session.
     """
     context = spark.sparkContext
-    java: Any = spark._jvm  # PySpark does not wrap the call
-    SparkSession._get_j_spark_session_class(java).setActiveSession(spark._jsparkSession)
+    jvm: Any = spark._jvm
+    sessions: Any = SparkSession._get_j_spark_session_class(jvm)  # PySpark does not wrap the call
+    sessions.setActiveSession(spark._jsparkSession)
     if "PYSPARK_PYTHON" not in os.environ and (context.master or "").startswith("local"):
         context.pythonExec = sys.executable
     cores = context.defaultParallelism

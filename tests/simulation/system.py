@@ -182,6 +182,10 @@ class SystemSimulation:
     def _able(self) -> list[SimulatedInstance]:
         return [each for each in self.world.instances if each.alive and not each.suspended]
 
+    async def _some_able(self) -> list[SimulatedInstance]:
+        """Return the instances that can act: a new one if the others died or are suspended."""
+        return self._able() or [await self._start()]
+
     async def _on(self, instance: SimulatedInstance, work: Callable[[Eventproc], Awaitable[object]]) -> bool:
         """Let an instance do something; return whether it did, False if it died first or met a transient error."""
         done, ended = False, anyio.Event()
@@ -204,7 +208,7 @@ class SystemSimulation:
         return done
 
     async def _somewhere(self, work: Callable[[Eventproc], Awaitable[object]]) -> bool:
-        return await self._on(self.random.choice(self._able()), work)
+        return await self._on(self.random.choice(await self._some_able()), work)
 
     async def _pause(self, most_s: float) -> None:
         await anyio.sleep(self.random.random() * most_s)
@@ -354,7 +358,7 @@ class SystemSimulation:
     async def _harm(self) -> None:
         for number in range(CHAOS):
             await self._pause(4)
-            able = self._able()
+            able = await self._some_able()
             victim = self.random.choice(able)
             harm = self.random.choice(["kill", "point", "suspend", "wall", "disk", "delay"])
             if not self._is_disturbed:
