@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import cast
 
@@ -128,6 +129,28 @@ def test_nested_rows_become_json_as_python_writes_them() -> None:
     events = events_of(pa.record_batch({"row": column, "n": pa.array(range(4))}))
     texts = [json.loads(cast("bytes", each["payload"])) for each in events]
     assert texts == [filled({"row": row, "n": at}) for at, row in enumerate(rows)]
+
+
+def test_null_fields_are_omitted_wherever_they_stand() -> None:
+    values: list[list[object]] = [["a", 'b"', "c"], [1.0, 2.5, 3.0], [{"x": 1}, {"x": None}, {"x": 3}]]
+    kinds = [pa.string(), pa.float64(), pa.struct([("x", pa.int64())])]
+    for absent in product([set(), {1}, {0, 1, 2}], repeat=3):
+        columns = [
+            [None if at in nulls else value for at, value in enumerate(column)]
+            for column, nulls in zip(values, absent, strict=True)
+        ]
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+        found = events_of(pa.RecordBatch.from_arrays(arrays, names=["s", "f", "o"]))
+        wanted = [
+            {
+                name: {} if value == {"x": None} else value
+                for name, value in zip(["s", "f", "o"], row, strict=True)
+                if value is not None
+            }
+            for row in zip(*columns, strict=True)
+        ]
+        texts = [cast("bytes", each["payload"]).decode() for each in found]
+        assert texts == [json.dumps(each, separators=(",", ":")) for each in wanted]
 
 
 def test_float32_keeps_its_digits_in_json() -> None:
