@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Final
 
@@ -29,10 +30,11 @@ from eventproc.runtime import open as open_directory
 from eventproc.spark.foreach_batch import BatchWriter
 from eventproc.spark.ingestion.tables import Compaction, Moment, Overwriting, Tables
 from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.spark.planner_processes import PlannerProcesses
 from eventproc.spark.queries import QueryDescription, SparkQuery, describe_queries
 from eventproc.spark.query_publisher import Change, QueryListener, QueryPublisher, shortened
 from eventproc.spark.range_reads import SegmentOffsets, checked_ranges, reading_ranges
-from eventproc.spark.sessions import register
+from eventproc.spark.sessions import choose_python, register_with
 from eventproc.spark.source_options import USUAL_COLUMNS, parse_options
 from eventproc.store.database import Durability
 from eventproc.store.ingestion.published import TableSummary
@@ -79,7 +81,9 @@ def attach(
     check_instance(
         SparkSession, "session", spark, "it must be a session of this process, not of Spark Connect"
     )
-    register(spark)
+    choose_python(spark.sparkContext)
+    hook = _StopHook.of(spark.sparkContext)
+    register_with(spark, hook.launcher)
     with ExitStack() as stack:
         loop = stack.enter_context(running_loop())
         opening = open_directory(path, durability=durability, create=create, host=host, chunks=chunks)
@@ -88,7 +92,7 @@ def attach(
         attached = AttachedEventproc(loop, system, spark)
         stack.enter_context(attached._publishing())
         attached._open = stack.pop_all()
-    _StopHook.of(spark.sparkContext).attached.append(attached)
+    hook.attached.append(attached)
     atexit.register(attached.detach)
     return attached
 
@@ -411,18 +415,24 @@ class AttachedEventproc(BlockingEventproc):
 class _StopHook:
     """Replaces the `stop` of a SparkContext, which every way of stopping Spark from Python calls."""
 
-    def __init__(self, context: SparkContext) -> None:
+    def __init__(self, context: SparkContext, planners: PlannerProcesses | None) -> None:
         self.attached: list[AttachedEventproc] = []
         self._stop = context.stop
+        self._planners = planners
 
     @classmethod
     def of(cls, context: SparkContext) -> _StopHook:
         """Return the hook of the context, installing it if necessary."""
         found: object = context.stop
         if not isinstance(found, cls):
-            found = cls(context)
+            found = cls(context, PlannerProcesses.begin(context))
             context.stop = found  # type: ignore[method-assign]
         return found
+
+    @property
+    def launcher(self) -> Path | None:
+        """What Spark should start as the Python of streams; None: the usual one."""
+        return None if self._planners is None else self._planners.launcher
 
     @classmethod
     def forget(cls, context: SparkContext, attached: AttachedEventproc) -> None:
@@ -436,6 +446,8 @@ class _StopHook:
         with ExitStack() as ending:  # callbacks run in reverse order, also after a failure
             for each in attached:
                 ending.callback(each.detach)
+            if self._planners is not None:
+                ending.callback(self._planners.end)
             ending.callback(self._stop)
             for each in attached:
                 ending.callback(each._stop_queries)

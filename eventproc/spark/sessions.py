@@ -8,8 +8,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
+from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -80,16 +82,33 @@ def register(spark: SparkSession) -> None:
     Args:
         spark: The session.
     """
-    context = spark.sparkContext
+    register_with(spark, None)
+
+
+def register_with(spark: SparkSession, python: Path | None) -> None:
+    """Do as `register`. python: the program that Spark starts as the Python of streams; None: that of the session."""
     jvm: Any = spark._jvm
     sessions: Any = SparkSession._get_j_spark_session_class(jvm)  # PySpark does not wrap the call
     sessions.setActiveSession(spark._jsparkSession)
-    if "PYSPARK_PYTHON" not in os.environ and (context.master or "").startswith("local"):
-        context.pythonExec = sys.executable
+    context = spark.sparkContext
+    choose_python(context)
     cores = context.defaultParallelism
     # A class made here is pickled with its attributes. The module's class would be pickled by name only.
-    spark.dataSource.register(type("SizedSource", (EventprocSource,), {"cores": cores}))
+    source = type("SizedSource", (EventprocSource,), {"cores": cores})
+    usual = context.pythonExec
+    try:
+        if python is not None:
+            context.pythonExec = str(python)  # Spark keeps it with the format
+        spark.dataSource.register(source)
+    finally:
+        context.pythonExec = usual
     spark.dataSource.register(EventprocTable)
+
+
+def choose_python(context: SparkContext) -> None:
+    """Let the workers of a local session run this Python, unless PYSPARK_PYTHON is set."""
+    if "PYSPARK_PYTHON" not in os.environ and (context.master or "").startswith("local"):
+        context.pythonExec = sys.executable
 
 
 def _log_configuration() -> str:

@@ -21,6 +21,7 @@ from eventproc.blocking import BlockingStream
 from eventproc.processors import App
 from eventproc.spark import AttachedEventproc, QueryState
 from eventproc.spark.attached import _StopHook
+from eventproc.spark.planner_processes import PlannerProcesses
 from eventproc.store.model.errors import Closed, IllegalTransition, InvalidArgument, NotFound
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import Event as StreamEvent
@@ -259,7 +260,10 @@ def test_detach_closes_the_directory_and_leaves_spark_running(spark: SparkSessio
     assert (path / "chunks").resolve() == shared
 
 
-@pytest.mark.parametrize("failing", ["drain", "queries", "stop", "detach"])
+STEPS = ("drain", "queries", "stop", "planners", "detach")
+
+
+@pytest.mark.parametrize("failing", STEPS)
 def test_failure_while_stopping_spark_does_not_prevent_the_other_steps(failing: str) -> None:
     done: list[str] = []
 
@@ -268,10 +272,11 @@ def test_failure_while_stopping_spark_does_not_prevent_the_other_steps(failing: 
         if name == failing:
             raise OSError(name)
 
-    steps = {name: partial(step, name) for name in ("drain", "queries", "stop", "detach")}
-    ending = _StopHook(cast("SparkContext", SimpleNamespace(stop=steps["stop"])))
+    steps = {name: partial(step, name) for name in STEPS}
+    planners = cast("PlannerProcesses", SimpleNamespace(end=steps["planners"]))
+    ending = _StopHook(cast("SparkContext", SimpleNamespace(stop=steps["stop"])), planners)
     attached = SimpleNamespace(_drain=steps["drain"], _stop_queries=steps["queries"], detach=steps["detach"])
     ending.attached.append(cast("AttachedEventproc", attached))
     with pytest.raises(OSError, match=failing):
         ending()
-    assert done == ["drain", "queries", "stop", "detach"]
+    assert done == list(STEPS)
