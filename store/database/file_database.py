@@ -24,7 +24,7 @@ import attrs
 from eventproc.store.clock import Clock, SystemClock
 from eventproc.store.database import connection as driver
 from eventproc.store.database import instances
-from eventproc.store.database.checkpoint import Checkpointer
+from eventproc.store.database.checkpoint import LOG_BYTES, Checkpointer
 from eventproc.store.database.commit_batch import BatchCommitter
 from eventproc.store.database.connection import ThreadConnection
 from eventproc.store.database.database import Database, DatabaseTimeouts, Durability
@@ -35,6 +35,7 @@ from eventproc.store.database.instances import Instance
 from eventproc.store.database.listener import CommitListener
 from eventproc.store.database.locks import FormatLock, WriteLock
 from eventproc.store.database.log_record import LogRecorder, LogRecordFile, check_files, check_log
+from eventproc.store.database.log_room import LogRoom
 from eventproc.store.database.loop_callbacks import LoopCallbacks
 from eventproc.store.database.migrate import (
     Migration,
@@ -390,6 +391,7 @@ class FileDatabase(Database):
                 log=opened.log,
             ),
             log=opened.log,
+            room=LogRoom(f"{path / DATABASE}-wal", LOG_BYTES),
             clock=clock,
             callbacks=callbacks,
             publish=self._publish,

@@ -35,6 +35,7 @@ from eventproc.store.database.connection import ThreadConnection
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX, cancellation_returns
 from eventproc.store.database.locks import WriteLock
 from eventproc.store.database.log_record import LogRecorder
+from eventproc.store.database.log_room import LogRoom
 from eventproc.store.database.loop_callbacks import LoopCallbacks
 from eventproc.store.database.notifier import CommitNotifier
 from eventproc.store.database.sqlite_errors import primary_code
@@ -119,6 +120,7 @@ class FileWriter:
         notifier: CommitNotifier,
         checkpointer: Checkpointer,
         log: LogRecorder,
+        room: LogRoom,
         clock: Clock,
         callbacks: LoopCallbacks,
         publish: Callable[[CommitBatch], None],
@@ -134,6 +136,7 @@ class FileWriter:
         self.checkpointer = checkpointer
         self._connection = connection
         self._log = log
+        self._room = room
         self._committer = committer
         self._lock = lock
         self._lock_path = lock_path
@@ -439,6 +442,8 @@ class FileWriter:
                         self._send(batch)
                     sent = True
                     self.checkpointer.run()
+                elif self._synced:
+                    self._room.keep(self._log.frames)
         if not sent:
             self._awake = False  # `_drain` looks at the queue after this
             self._send(batch)

@@ -176,14 +176,19 @@ def empty(path: Path) -> None:
         file.truncate(0)
 
 
+def half_of_commits(path: Path) -> int:
+    """Return a position in the middle of what was committed, without the room behind it."""
+    return len(path.read_bytes().rstrip(b"\0")) // 2
+
+
 def cut(path: Path) -> None:
     with path.open("r+b") as file:
-        file.truncate(path.stat().st_size // 2)
+        file.truncate(half_of_commits(path))
 
 
 def flip(path: Path) -> None:
     with path.open("r+b") as file:
-        file.seek(path.stat().st_size // 2)
+        file.seek(half_of_commits(path))
         byte = file.read(1)[0]
         file.seek(-1, 1)
         file.write(bytes([byte ^ 0xFF]))
