@@ -69,9 +69,10 @@ async def test_a_copy_with_zeros_behind_the_last_commit_has_all_commits(
     directory: Path, tmp_path: Path
 ) -> None:
     async with grown(directory) as world:
-        assert isinstance(world.db, FileDatabase)
         killed = tmp_path / "killed"
-        shutil.copytree(world.db.path, killed, ignore=shutil.ignore_patterns("*-shm", "*.lock", "instances"))
+        shutil.copytree(
+            log_of(world).parent, killed, ignore=shutil.ignore_patterns("*-shm", "*.lock", "instances")
+        )
         assert (killed / "eventproc.db-wal").stat().st_size > end_of(world)
     async with open_world("file", killed) as again:
         assert await again.names() == ["after", LARGE]
