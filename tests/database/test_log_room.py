@@ -22,7 +22,7 @@ LARGE = "x" * LOG_BYTES_MIN
 
 
 def log_of(world: World) -> Path:
-    assert isinstance(world.db, FileDatabase)
+    assert world.db.path is not None
     return world.db.path / "eventproc.db-wal"
 
 
