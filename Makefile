@@ -38,6 +38,8 @@ example: setup ## two programs on Spark over the same records; with ARGS="--cont
 test: setup ## every test, with half of the seeds, in WORKERS=2 processes; ARGS="-k name" to choose
 	$(PYTEST) --hunt 0.5 $(ARGS)
 
+# On two cores these tests wait a quarter of the time, mostly for syncs.
+test-fast: WORKERS = 3
 test-fast: setup ## no other processes, no Spark, a fifth of the seeds, one event loop each; ARGS="-k name" to choose
 	$(PYTEST) --hunt 0.2 --one-form -m "not (subprocess or torture or spark or packaging)" $(ARGS)
 
