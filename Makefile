@@ -13,7 +13,7 @@ SEEDS ?= 200
 FIRST ?= 0
 WORKERS ?= 2
 BIN := .venv/bin
-PYTEST := $(BIN)/pytest -q -n $(WORKERS) --dist worksteal
+PYTEST = $(BIN)/pytest -q -n $(WORKERS) --dist worksteal
 
 # Images of containers often forbid to keep compiled code beside the source. It is kept aside then: without it, each of
 # the processes that tests start compiles everything again.
