@@ -338,7 +338,7 @@ async def test_a_key_of_another_request_does_not_tell_its_target_to_those_who_ma
             headers = {"Authorization": f"Bearer {tokens[user]}", "Idempotency-Key": request.id}
             body = {"streamName": "u"}
             refused = await http.post("/v1/scopes/other/streams", json=body, headers=headers)
-            assert refused.status_code == 400
+            assert refused.status_code == 422
             assert ("s/t" in refused.text) is is_told, user
 
 

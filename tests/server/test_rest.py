@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx
@@ -275,12 +277,78 @@ def test_a_repeated_key_finds_the_first_request(rest: RestClient) -> None:
         assert rest.call("POST", "/v1/scopes/s/streams", body, idempotency_key=key).status == 201
     assert rest.get(f"/eventproc/v1/requests/{key}")["status"] == "done"
     other = {"streamName": "twice"}
-    assert rest.call("POST", "/v1/scopes/s/streams", other, idempotency_key=key).status == 400
     assert rest.call("POST", "/v1/scopes/s/streams", other, idempotency_key="1").status == 400
     rest.call("PUT", "/v1/scopes/s/streams/once/state", {"streamState": "SEALED"})
     key = new_id(SystemClock())
     for _ in range(2):
         assert rest.call("DELETE", "/v1/scopes/s/streams/once", idempotency_key=key).status == 204
+
+
+SPLIT = {"segment": "0.0"}
+SCALING = {"type": "FIXED_NUM_SEGMENTS", "minSegments": 3}
+RANGES = [{"low": 0, "high": 0.25}, {"low": 0.25, "high": 0.5}]
+
+
+@pytest.mark.parametrize(
+    "method, path, body, others",
+    [
+        ("POST", "/v1/scopes/s/streams", {"streamName": "keyed-new"}, [{"streamName": "keyed-other"}]),
+        (
+            "POST",
+            "/v1/scopes/s/streams",
+            {"streamName": "keyed-config"},
+            [{"streamName": "keyed-config", "scalingPolicy": SCALING}],
+        ),
+        (
+            "PUT",
+            "/v1/scopes/s/streams/NAME",
+            {"streamTags": ["a"], "scalingPolicy": SCALING},
+            [{"streamTags": ["b"], "scalingPolicy": SCALING}, {"streamTags": ["a"]}],
+        ),
+        ("POST", "OWN/split", SPLIT, [SPLIT | {"into": 3}, {"segment": "0.1"}]),
+        (
+            "POST",
+            "OWN/scale",
+            {"seal": ["0.0"], "ranges": RANGES},
+            [
+                {"seal": ["0.1"], "ranges": RANGES},
+                {"seal": ["0.0"], "ranges": [{"low": 0, "high": 0.1}, {"low": 0.1, "high": 0.5}]},
+            ],
+        ),
+        ("POST", "OWN/truncate", {"cut": "CUT"}, [{"cut": "OTHER"}]),
+        ("POST", "/eventproc/v1/topics/s/TOPIC/alter", {"partitions": 3}, [{"partitions": 4}]),
+    ],
+    ids=["name", "config", "update", "split", "scale", "truncate", "topic"],
+)
+def test_a_repeated_key_with_another_body_is_refused_and_with_an_equal_one_succeeds(
+    rest: RestClient, request: pytest.FixtureRequest, method: str, path: str, body: Any, others: list[Any]
+) -> None:
+    name = f"keyed-{request.node.callspec.id}-stream"
+    own = create(rest, name, segments=2)
+    assert rest.call("POST", "/eventproc/v1/topics/s", {"name": f"{name}-topic"}).status == 201
+    cut = rest.get(f"{own}/cut")["cut"]
+    known = {
+        "OWN": own,
+        "NAME": name,
+        "TOPIC": f"{name}-topic",
+        "CUT": cut,
+        "OTHER": cut.replace("0.0=0", "0.0=5"),
+    }
+    path = re.sub("[A-Z]{3,}", lambda found: known[found[0]], path)
+    key, before = new_id(SystemClock()), None
+    for each in (body, *others, body):
+        sent = {
+            field: known.get(value, value) if isinstance(value, str) else value
+            for field, value in each.items()
+        }
+        answer = rest.call(method, path, sent, idempotency_key=key)
+        if each is body:
+            assert answer.status < 300, answer
+            assert before in (None, answer.body)
+            before = answer.body
+        else:
+            assert answer.status == 422
+            assert "belongs to another request" in answer.body["detail"]
 
 
 def test_a_call_that_does_not_wait_is_given_the_place_of_its_request(rest: RestClient) -> None:

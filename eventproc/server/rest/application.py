@@ -26,6 +26,7 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route as HttpRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import (
@@ -43,7 +44,7 @@ from eventproc.server.rest.json_values import BODY, read_text, read_value, refus
 from eventproc.server.rest.metrics import Gauge, render_metrics
 from eventproc.server.rest.openapi import EVENTS_TYPE, document
 from eventproc.server.rest.operator_calls import RequestReport
-from eventproc.server.rest.problems import PROBLEM_TYPE, HttpProblem, problem_of
+from eventproc.server.rest.problems import PROBLEM_TYPE, RETRY_AFTER_S, HttpProblem, problem_of
 from eventproc.server.rest.route_table import OWN, ROUTES
 from eventproc.server.rest.routes import EventStream, RestCall, RestRoute, names_of
 from eventproc.store.model.argument_checks import invalid_argument
@@ -53,6 +54,17 @@ LOG = logging.getLogger("eventproc.server")
 
 BODY_BYTES_MAX: Final = 1 << 20
 """Largest body of a call. Higher: more memory for each call that is being read."""
+
+BODY_S: Final = 30
+"""How long a caller may take to send its body, in s. Higher: slow callers hold their calls for longer; lower: callers
+with a slow network are cut off."""
+
+SEND_S: Final = 30
+"""How long a caller may take for a part of a response, in s, before its call ends. Higher and lower: as BODY_S."""
+
+CALLS_MAX: Final = 256
+"""Calls that run simultaneously, up to a body of the largest size each; more are refused with 503. Callers that watch
+changes have a bound of their own. Higher: more memory; lower: fewer callers that wait for their outcomes."""
 
 WAIT_S: Final = 30
 """How long a call waits for the outcome of its request, unless it asks for another time, in s."""
@@ -64,6 +76,12 @@ CHALLENGE: Final = MappingProxyType(
     {"WWW-Authenticate": 'Basic realm="eventproc", charset="UTF-8", Bearer realm="eventproc"'}
 )
 """What a response without valid credentials asks for."""
+
+REQUEST_ID: Final = "request id"
+"""What an InvalidArgument names for a key that is malformed, or that belongs to another request."""
+
+RETRY: Final = MappingProxyType({"Retry-After": str(RETRY_AFTER_S)})
+"""When a call that was refused because of others may come again."""
 
 DOCUMENT_PATH: Final = "/openapi.json"
 METRICS_PATH: Final = "/metrics"
@@ -98,7 +116,8 @@ class RestAnswers:
     async def answer(self, methods: Mapping[str, RestRoute], request: HttpRequest) -> Response:
         """Return the response of the route for the method, or a problem."""
         route = methods["GET" if request.method == "HEAD" else request.method]
-        return await self._guard(request, partial(self._answer, route, request))
+        answer = partial(self._answer, route, request)
+        return await self._guard(request, answer, is_bounded=not route.need.is_for_anyone)
 
     async def show_metrics(self, request: HttpRequest) -> Response:
         """Return what Prometheus scrapes."""
@@ -112,8 +131,16 @@ class RestAnswers:
         body, media_type = await render_metrics(self._ep, [*self._gauges(), watching], accept)
         return Response(body, headers={"content-type": media_type})
 
-    async def _guard(self, request: HttpRequest, answer: Callable[[], Awaitable[Response]]) -> Response:
-        """Return what `answer` returns; a problem for its error, and when the server ends."""
+    async def _guard(
+        self, request: HttpRequest, answer: Callable[[], Awaitable[Response]], *, is_bounded: bool = True
+    ) -> Response:
+        """Return what `answer` returns; a problem for its error, and when the server ends.
+
+        is_bounded: whether CALLS_MAX counts. A question for the health does not wait, and must not fail in a flood.
+        """
+        if is_bounded and len(self._running) >= CALLS_MAX:
+            detail = f"{CALLS_MAX} calls are running; try again"
+            return _problem(HttpProblem(HTTPStatus.SERVICE_UNAVAILABLE, detail, RETRY))
         scope = anyio.CancelScope()
         self._running.add(scope)
         try:
@@ -127,7 +154,7 @@ class RestAnswers:
         except NotPermitted as why:
             return _problem(HttpProblem(HTTPStatus.FORBIDDEN, str(why)))
         except TooManyPasswords as why:
-            return _problem(HttpProblem(HTTPStatus.SERVICE_UNAVAILABLE, str(why), {"Retry-After": "1"}))
+            return _problem(HttpProblem(HTTPStatus.SERVICE_UNAVAILABLE, str(why), RETRY))
         except ClientDisconnect:  # nobody reads the answer
             return Response(status_code=HTTPStatus.BAD_REQUEST)
         except Exception as why:
@@ -149,8 +176,13 @@ class RestAnswers:
         arguments = _arguments(route, request)
         if route.body is not None:
             arguments["body"] = read_value(route.body, await _body(request), BODY)
+        call = _call(self._ep, route, request, caller)
         try:
-            result = await route.answer(_call(self._ep, route, request, caller), **arguments)
+            result = await route.answer(call, **arguments)
+        except InvalidArgument as why:
+            if why.what == REQUEST_ID:
+                await call.verify_key()
+            raise
         except StillPending as why:
             if not route.submits:
                 raise
@@ -192,6 +224,22 @@ def rest_application(answers: RestAnswers) -> Starlette:
         ],
         exception_handlers={HTTPException: _refuse},
     )
+
+
+def sending_soon(application: ASGIApp) -> ASGIApp:
+    """Return the application with a bound: a call ends if its caller takes nothing for SEND_S."""
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_soon(message: Message) -> None:
+            with anyio.fail_after(SEND_S):
+                await send(message)
+
+        try:
+            await application(scope, receive, send_soon)
+        except TimeoutError:
+            LOG.warning("%s: ending a call whose caller takes nothing", scope.get("path"))
+
+    return run
 
 
 async def _refuse(_: HttpRequest, why: Exception) -> Response:
@@ -251,11 +299,15 @@ async def _body(request: HttpRequest) -> object:
     if kind != "application/json":
         raise HttpProblem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > BODY_BYTES_MAX:
-            detail = f"the body exceeds {BODY_BYTES_MAX:,} bytes"
-            raise HttpProblem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+    with anyio.move_on_after(BODY_S) as reading:
+        async for part in request.stream():
+            body += part
+            if len(body) > BODY_BYTES_MAX:
+                detail = f"the body exceeds {BODY_BYTES_MAX:,} bytes"
+                raise HttpProblem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+    if reading.cancelled_caught:
+        detail = f"the body did not arrive within {BODY_S} s"
+        raise HttpProblem(HTTPStatus.REQUEST_TIMEOUT, detail, {"Connection": "close"})
     try:
         return json.loads(body.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as why:

@@ -9,9 +9,14 @@ import attrs
 from eventproc.groups.position_texts import cut_at_position, parse_position, parse_time
 from eventproc.server.rest.json_values import Limits, Page, PageOf
 from eventproc.server.rest.routes import PAGE, After, LocalName, PageLimit, RestCall, ScopeName, page_of
+from eventproc.store.catalog import StoredHistory, get_stream
+from eventproc.store.database import Tx
 from eventproc.store.model.cuts import CutOrder, StreamCut
-from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.history import predecessors, successors
+from eventproc.store.model.ids import SegmentId, as_segment, format_segment, printable
+from eventproc.store.model.names import StreamName
 from eventproc.streams import MeasuredPart, PastScale, SegmentDescription, Stream, TruncationDescription
+from eventproc.streams.description import describe_segment as segment_description
 
 Position: TypeAlias = Annotated[str, Limits(about="head, tail, a time (ISO 8601, or ms), or a cut.")]
 Time: TypeAlias = Annotated[str | None, Limits(about="A time (ISO 8601, or ms).")]
@@ -68,14 +73,22 @@ class SegmentFamily:
 async def describe_segment(
     call: RestCall, scope: ScopeName, stream: LocalName, segment: SegmentText
 ) -> SegmentFamily:
-    """Show a segment, active or sealed, with its predecessors and successors."""
-    handle = await call.ep.stream(f"{scope}/{stream}")
-    successors = await handle.successors(segment)
-    return SegmentFamily(
-        await handle.segment(segment),
-        await handle.predecessors(segment),
-        tuple(SegmentSuccessor(each, before) for each, before in successors.items()),
-    )
+    """Show a segment, active or sealed, with its predecessors and successors, all of one moment."""
+    name, chosen = str(StreamName.parse(f"{scope}/{stream}")), as_segment(segment)
+
+    def look(tx: Tx) -> SegmentFamily:
+        record = get_stream(tx, name).value
+        history = StoredHistory(tx, record)
+        return SegmentFamily(
+            segment_description(tx, record, chosen),
+            tuple(map(printable, predecessors(history, chosen))),
+            tuple(
+                SegmentSuccessor(printable(each), tuple(map(printable, before)))
+                for each, before in successors(history, chosen).items()
+            ),
+        )
+
+    return await call.ep.db.read(look)
 
 
 async def list_scales(

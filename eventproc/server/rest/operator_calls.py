@@ -48,7 +48,7 @@ from eventproc.streams import (
     TransactionDescription,
 )
 from eventproc.streams.queries import Moment
-from eventproc.workflows.requests import AnyRequest, ScaleStream, TruncateStream
+from eventproc.workflows.requests import ScaleStream, TruncateStream
 
 Position: TypeAlias = Annotated[str, Limits(about="head, tail, a time (ISO 8601, or ms), or a cut.")]
 Segments: TypeAlias = Annotated[tuple[SegmentId, ...], Limits(1, SEGMENTS_MAX)]
@@ -156,7 +156,10 @@ async def scale_stream(
     call: RestCall, scope: ScopeName, stream: LocalName, body: ScaleBody
 ) -> OpenedSegments:
     """Seal segments, and open new ones over exactly the same keys."""
-    return await _scale(call, f"{scope}/{stream}", lambda _: (body.seal, body.ranges))
+    ranges = tuple(body.ranges)
+    return await _scale(
+        call, f"{scope}/{stream}", body.seal, lambda _: (body.seal, ranges), lambda opened: opened == ranges
+    )
 
 
 async def split_segment(
@@ -164,7 +167,13 @@ async def split_segment(
 ) -> OpenedSegments:
     """Split an active segment into equal parts."""
     name = f"{scope}/{stream}"
-    return await _scale(call, name, lambda epoch: split_ranges(epoch, body.segment, body.into, stream=name))
+    return await _scale(
+        call,
+        name,
+        (body.segment,),
+        lambda epoch: split_ranges(epoch, body.segment, body.into, stream=name),
+        lambda opened: len(opened) == body.into,
+    )
 
 
 async def merge_segments(
@@ -172,18 +181,34 @@ async def merge_segments(
 ) -> OpenedSegments:
     """Merge active segments with adjacent key ranges."""
     name = f"{scope}/{stream}"
-    return await _scale(call, name, lambda epoch: merge_ranges(epoch, body.segments, stream=name))
+    return await _scale(
+        call,
+        name,
+        body.segments,
+        lambda epoch: merge_ranges(epoch, body.segments, stream=name),
+        lambda opened: len(opened) == 1,
+    )
 
 
-async def _scale(call: RestCall, name: str, plan: ScalePlan) -> OpenedSegments:
+async def _scale(
+    call: RestCall,
+    name: str,
+    seal: Sequence[SegmentId],
+    plan: ScalePlan,
+    opens: Callable[[tuple[KeyRange, ...]], bool],
+) -> OpenedSegments:
+    """Scale a stream. opens: whether the call asks for segments of these ranges, which a first call has recorded."""
     await call.ep.stream(name)  # verifies the name
 
-    def make(tx: Tx) -> AnyRequest:
+    def make(tx: Tx) -> ScaleStream:
         record = get_stream(tx, name).value
         seal, ranges = plan(current_epoch(tx, record))
         return ScaleStream(name, record.stream_id, tuple(seal), tuple(ranges))
 
-    done = await call.run(ScaleStream, name, lambda: call.ep.db.read(make))
+    def is_equal(recorded: ScaleStream) -> bool:
+        return set(recorded.seal) == set(seal) and opens(recorded.ranges)
+
+    done = await call.run(ScaleStream, name, lambda: call.ep.db.read(make), is_equal)
 
     def look(tx: Tx) -> Epoch | None:
         return StoredHistory(tx, get_stream(tx, name).value).opened_by(done.id)
@@ -204,12 +229,17 @@ async def truncate_stream(
 ) -> StreamDescription:
     """Move the head of a stream to a cut. The events before it are deleted."""
 
-    async def make() -> AnyRequest:
+    async def make() -> TruncateStream:
         found = await call.ep.stream(f"{scope}/{stream}")
         cut = await cut_at_position(found, parse_position(body.cut, found.name, found.stream_id))
         return TruncateStream(found.name, cut.stream_id, dict(cut.offsets))
 
-    await call.run(TruncateStream, f"{scope}/{stream}", make)
+    def is_equal(recorded: TruncateStream) -> bool:
+        """Compare cuts; a name such as "tail", or a time, stands for the cut that the first call found there."""
+        asked = parse_position(body.cut, recorded.stream, recorded.stream_id)
+        return not isinstance(asked, StreamCut) or dict(asked.offsets) == recorded.offsets
+
+    await call.run(TruncateStream, f"{scope}/{stream}", make, is_equal)
     return await describe_stream(call, scope, stream)
 
 

@@ -45,13 +45,7 @@ from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_tags
 from eventproc.store.records import find
 from eventproc.streams import StreamInfo
-from eventproc.workflows.requests import (
-    AnyRequest,
-    CreateStream,
-    DeleteStream,
-    SealStream,
-    UpdateStream,
-)
+from eventproc.workflows.requests import CreateStream, DeleteStream, SealStream, UpdateStream
 from eventproc.workflows.scopes import create_scope as create_scope_record
 
 TimeMs = Annotated[int, Limits(0, about="Wall time, in ms since 1970.")]
@@ -115,12 +109,14 @@ async def create_stream(call: RestCall, scope: ScopeName, body: CreateStreamRequ
     scaling = ScalingPolicy.fixed(1) if body.scaling_policy is None else body.scaling_policy.policy()
     config = StreamConfig(scaling, retention=body.retention(), tags=as_tags(body.stream_tags or ()))
 
-    def make(tx: Tx) -> AnyRequest:
+    def make(tx: Tx) -> CreateStream:
         if find_stream(tx, name) is not None:
             raise AlreadyExists(kind="stream", name=name)
         return CreateStream(name, config)
 
-    await call.run(CreateStream, name, lambda: call.ep.db.read(make))
+    await call.run(
+        CreateStream, name, lambda: call.ep.db.read(make), lambda recorded: recorded.config == config
+    )
     return await get_stream_of(call, scope, body.stream_name)
 
 
@@ -136,7 +132,7 @@ async def update_stream(
     body.verify_enforced()
     retention, tags = body.retention(), as_tags(body.stream_tags or ())
 
-    def make(tx: Tx) -> AnyRequest:
+    def make(tx: Tx) -> UpdateStream:
         found = _found(tx, scope, stream)
         present = found.config
         if present.is_topic and body.scaling_policy is not None:
@@ -149,14 +145,22 @@ async def update_stream(
         fields = ("retention", "tags") if keeps else ("retention", "tags", "scaling")
         return UpdateStream(found.name, found.stream_id, config, keep_segments=keeps, fields=fields)
 
-    await call.run(UpdateStream, f"{scope}/{stream}", lambda: call.ep.db.read(make))
+    def is_equal(recorded: UpdateStream) -> bool:
+        config = recorded.config
+        if body.scaling_policy is None:
+            has_scaling = "scaling" not in (recorded.fields or ())
+        else:
+            has_scaling = ScalingConfig.of(config.scaling) == ScalingConfig.of(body.scaling_policy.policy())
+        return has_scaling and (config.retention, config.tags) == (retention, tags)
+
+    await call.run(UpdateStream, f"{scope}/{stream}", lambda: call.ep.db.read(make), is_equal)
     return await get_stream_of(call, scope, stream)
 
 
 async def delete_stream(call: RestCall, scope: ScopeName, stream: LocalName) -> None:
     """Delete a sealed stream with its events."""
 
-    def make(tx: Tx) -> AnyRequest:
+    def make(tx: Tx) -> DeleteStream:
         found = _found(tx, scope, stream)
         return DeleteStream(found.name, found.stream_id)
 
@@ -168,7 +172,7 @@ async def update_stream_state(
 ) -> StateChange:
     """Seal a stream for ever."""
 
-    def make(tx: Tx) -> AnyRequest:
+    def make(tx: Tx) -> SealStream:
         found = _found(tx, scope, stream)
         return SealStream(found.name, found.stream_id)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_type_hints
 
 import attrs
@@ -13,14 +14,17 @@ from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import TRUSTED, Caller
 from eventproc.server.access.needs import Need, Place
 from eventproc.server.rest.json_values import Limits, Page
+from eventproc.server.rest.problems import HttpProblem
 from eventproc.store.access.permissions import Permission
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotFound
+from eventproc.store.records import from_json
 from eventproc.store.requests import Request
 from eventproc.streams.request_calls import run_request
 from eventproc.workflows.requests import AnyRequest
 
 T = TypeVar("T")
+R = TypeVar("R", bound=AnyRequest)
 
 PAGE_ENTRIES_MAX: Final = 1_000
 """Most entries of a page. Higher: longer reads of the database and larger responses."""
@@ -57,24 +61,42 @@ class RestCall:
     last_event_id: str | None = None
 
     async def run(
-        self, kind: type[AnyRequest], target: str, make: Callable[[], Awaitable[AnyRequest]]
+        self,
+        kind: type[R],
+        target: str,
+        make: Callable[[], Awaitable[R]],
+        is_equal: Callable[[R], bool] = lambda _: True,
     ) -> Request:
         """Submit the request that `make` returns, and wait for its outcome; a repeated key finds the first request.
 
-        Raises what the request was refused for, and StillPending.
+        is_equal: whether a recorded request is what this call asks for. `make` looks at the present state, which the
+            first call may have changed, so that a repeated call is not compared with what it returns.
+        Raises what the request was refused for, StillPending, and HttpProblem for the key of another call.
         """
         if self.request_id is not None and (found := await self._find(self.request_id)) is not None:
-            if (found.kind, found.target) != (kind.kind, target):
-                reason = "it belongs to another request"
-                if self.caller.may(Permission.READ, found.target):
-                    reason += f": {found.kind} of {found.target}"
-                raise invalid_argument("Idempotency-Key", self.request_id, reason)
+            is_repeated = (found.kind, found.target) == (kind.kind, target)
+            if not is_repeated or not is_equal(from_json(found.body, kind)):
+                raise self._key_problem(found)
             ended = await self.ep.requests.wait(found.id, timeout_ms=self.wait_ms)
             if ended.error is not None:
                 raise ended.error
             return ended
         request = await make()
         return await run_request(self.ep.db, request, request_id=self.request_id, timeout_ms=self.wait_ms)
+
+    async def verify_key(self) -> None:
+        """Raise HttpProblem if the key belongs to a request, which is then another one than this call asks for."""
+        if self.request_id is not None and (found := await self._find(self.request_id)) is not None:
+            raise self._key_problem(found)
+
+    def _key_problem(self, found: Request) -> HttpProblem:
+        """Return the refusal of a call whose key belongs to another request, which not every caller may know."""
+        known = f", {found.kind} of {found.target}" if self.caller.may(Permission.READ, found.target) else ""
+        detail = (
+            f"Idempotency-Key {self.request_id!r} belongs to another request{known}; "
+            "repeat a key only with an equal call, and use a new one for each change"
+        )
+        return HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
 
     async def _find(self, request_id: str) -> Request | None:
         try:
