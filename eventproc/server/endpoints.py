@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,6 +23,7 @@ from eventproc.server.access.authority import Authority
 from eventproc.server.access.certificates import Certificates
 from eventproc.server.controller.service import Controller
 from eventproc.server.controller.serving import serving_controller
+from eventproc.server.listening import BoundedListener, listen_at, naming_address, notice_dead_peers
 from eventproc.server.wire.greeting import greets, unverified_tls
 from eventproc.server.wire.listener import SegmentStore
 from eventproc.store.model.argument_checks import invalid_argument
@@ -37,6 +37,13 @@ CONTROLLER_PORT: Final = 9090
 
 SEGMENT_STORE_PORT: Final = 12345
 """Port of Pravega's segment store."""
+
+CONTROLLER_CONNECTIONS_MAX: Final = 1_000
+"""Connections of the controller; a client has one, and each holds some 20 kB. The one that is idle for the longest time
+goes for a new one. Higher: more memory; lower: clients that come and go must connect more often."""
+
+REST_CONNECTIONS_MAX: Final = 1_000
+"""Connections of REST, which end when they are idle for some seconds. Higher: more memory; lower: fewer callers."""
 
 REST_CLOSE_WAIT_S: Final = 5
 """How long running calls of REST may take when the server ends."""
@@ -127,18 +134,6 @@ async def verify_private(ep: Eventproc) -> None:
         raise StoreUnusable(path=str(ep.path), reason=reason)
 
 
-def listen_at(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Its connections send each answer immediately.
-
-    They inherit TCP_NODELAY. asyncio sets it only for sockets that name their protocol, which those of
-    `create_server` do not. Without it, the second packet of an answer waits for the acknowledgement of the first one,
-    which the caller's kernel delays by 40 ms.
-    """
-    listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
-
-
 @asynccontextmanager
 async def serve_endpoints(
     ep: Eventproc,
@@ -165,11 +160,14 @@ async def serve_endpoints(
     verify_hosts(addresses, has_users=authority.is_required, is_encrypted=has_tls or allows_plain)
     if authority.is_required:
         await verify_private(ep)
-    listener = await anyio.create_tcp_listener(local_host=host, local_port=addresses.segment_store_port)
+    with naming_address(host, addresses.segment_store_port):
+        listener = await anyio.create_tcp_listener(local_host=host, local_port=addresses.segment_store_port)
     assert isinstance(listener, MultiListener)
     store_port = int(listener.extra(SocketAttribute.local_port))
     async with listener:
-        with listen_at(host, addresses.controller_port) as listening:
+        for each in listener.listeners:
+            notice_dead_peers(each.extra(SocketAttribute.raw_socket))
+        with listen_at(host, addresses.controller_port, CONTROLLER_CONNECTIONS_MAX) as listening:
             port = listening.getsockname()[1]
             async with (
                 BackgroundTasks() as tasks,
@@ -185,7 +183,7 @@ async def serve_endpoints(
                 controller = Controller(ep.db, owned, authority, answers)
                 async with (
                     serving_controller(controller, listening, _context(certificates, "h2")),
-                    _rest(ep, authority, addresses.rest, store, certificates) as rest,
+                    _rest(ep, authority, addresses.rest, (store, listening), certificates) as rest,
                 ):
                     yield attrs.evolve(
                         addresses,
@@ -205,18 +203,25 @@ async def _rest(
     ep: Eventproc,
     authority: Authority,
     address: tuple[str, int] | None,
-    store: SegmentStore,
+    others: tuple[SegmentStore, BoundedListener],
     certificates: Certificates | None,
 ) -> AsyncIterator[tuple[str, int] | None]:
-    """Serve REST while the block runs, if there is an address; yield it with its actual port."""
+    """Serve REST while the block runs, if there is an address; yield it with its actual port.
+
+    others: the segment store and the socket of the controller, for the metrics.
+    """
     if address is None:
         yield None
         return
     from eventproc.server.rest.listener import serve_rest  # few servers need Starlette and Hypercorn
     from eventproc.server.rest.metrics import Gauge
 
+    store, controller = others
+
     def gauges() -> list[Gauge]:
         return [
+            Gauge("controller_connections", "Connections of the controller.", controller.connections),
+            Gauge("rest_connections", "Connections of REST.", listener.connections),
             Gauge("connections", "Connections of the segment store.", store.connections),
             Gauge("strangers", "Connections of the segment store without a valid token.", store.strangers),
             Gauge("connection_bytes", "Bytes of frames that connections hold.", store.held_bytes),
@@ -226,10 +231,11 @@ async def _rest(
         ]
 
     host, port = address
-    listener = listen_at(host, port)
+    listener = listen_at(host, port, REST_CONNECTIONS_MAX)
     bound = host, int(listener.getsockname()[1])
     tls = _context(certificates, "h2", "http/1.1")
-    async with serve_rest(
-        ep, authority, listener, host, close_wait_s=REST_CLOSE_WAIT_S, gauges=gauges, tls=tls
-    ):
-        yield bound
+    with listener:
+        async with serve_rest(
+            ep, authority, listener, host, close_wait_s=REST_CLOSE_WAIT_S, gauges=gauges, tls=tls
+        ):
+            yield bound

@@ -21,7 +21,8 @@ from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.catalog_calls import CatalogCalls
 from eventproc.server.controller.service import SERVICE
 from eventproc.server.controller.serving import REQUEST_BYTES_MAX
-from eventproc.server.endpoints import Addresses, listen_at, serve_endpoints
+from eventproc.server.endpoints import Addresses, serve_endpoints
+from eventproc.server.listening import listen_at
 from eventproc.testing.crash import PATIENCE_S
 
 ANY_PORTS = Addresses(controller_port=0, segment_store_port=0)
@@ -67,7 +68,7 @@ async def test_a_port_in_use_is_an_error_of_the_system(ep: Eventproc, taken: str
 
 
 def test_an_answer_does_not_wait_for_the_acknowledgement_of_the_packet_before() -> None:
-    with listen_at("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+    with listen_at("127.0.0.1", 0, 1) as listening, socket.create_connection(listening.getsockname()):
         connection, _ = listening.accept()
         with connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -8,7 +8,8 @@ server starts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -74,6 +75,14 @@ STATUS_OF: Final[tuple[tuple[type[EventprocError], Status], ...]] = (
 )
 """The code of each error; the first class that fits decides. All others are INTERNAL."""
 
+
+CALLS_MAX: Final = 1_000
+"""Calls that run simultaneously; more are refused with UNAVAILABLE, which clients repeat. Higher: more memory, up to a
+request of the largest size for each; lower: bursts of many clients take longer."""
+
+PEER_WAIT_S: Final = 30
+"""How long a client may take to send a request that it has begun, or to take a reply, in s. Higher: slow clients hold
+their calls for longer; lower: clients with a slow network are cut off."""
 
 Call: TypeAlias = Callable[..., Awaitable[Any]]
 """From the request to the reply. One that any user may call gets the caller too, and shows what that one may read."""
@@ -174,9 +183,13 @@ class Controller:
     async def _answer(self, name: str, rule: Rule, stream: Stream[Any, Any]) -> None:
         if self._is_closing:
             raise GRPCError(Status.UNAVAILABLE, "the server is closing")
+        if self._running >= CALLS_MAX:
+            raise GRPCError(Status.UNAVAILABLE, f"{CALLS_MAX:,} calls are running; try again")
         self._running += 1
         try:
-            await stream.send_message(await self._call(name, rule, stream))
+            reply = await self._call(name, rule, stream)
+            with _peer_wait(f"{name}: the reply was not taken"):
+                await stream.send_message(reply)
         finally:
             self._end_call()
 
@@ -189,7 +202,8 @@ class Controller:
         """Return the reply. The credentials are verified before the request is read."""
         try:
             caller = await self._caller(rule, stream)
-            request = await stream.recv_message()
+            with _peer_wait(f"{name}: the request was not complete"):
+                request = await stream.recv_message()
             if request is None:
                 raise GRPCError(Status.INVALID_ARGUMENT, f"{name}: the request is missing")
             scope, local = target_of(request)
@@ -242,6 +256,15 @@ class Controller:
     async def _forget_writer(self, _: pb.RemoveWriterRequest) -> pb.RemoveWriterResponse:
         """Do nothing: the numbers of silent writers are dropped in the background."""
         return pb.RemoveWriterResponse()
+
+
+@contextmanager
+def _peer_wait(what: str) -> Iterator[None]:
+    """Bound how long the block waits for the client. Raises GRPCError."""
+    with anyio.move_on_after(PEER_WAIT_S) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise GRPCError(Status.DEADLINE_EXCEEDED, f"{what} within {PEER_WAIT_S} s")
 
 
 def status_of(why: EventprocError) -> Status:

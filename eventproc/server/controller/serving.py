@@ -1,28 +1,38 @@
-"""The controller's gRPC server: it bounds requests, and its end waits for running calls and closes connections.
+"""The controller's gRPC server: it bounds requests and idle connections, and its end waits for running calls.
 
-grpclib does neither: its `close` cancels running calls and leaves connections open, and a request may have any length.
+grpclib does neither: its `close` cancels running calls and leaves connections open, a request may have any length, and
+a connection stays for as long as its client likes. It also sends a reply in three packets, which are joined here.
 """
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 from weakref import WeakSet
 
 import anyio
+from grpclib.config import Configuration
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
 from grpclib.protocol import AbstractHandler, H2Protocol
 from grpclib.protocol import Stream as H2Stream
-from grpclib.server import Server
+from grpclib.server import Handler, Server
 
 from eventproc.server.controller.service import Controller
+from eventproc.server.listening import BoundedListener
 
-REQUEST_BYTES_MAX: Final = 2**20
-"""Largest request; a cut of 1024 segments has 20 kB. Higher: more memory per call."""
+REQUEST_BYTES_MAX: Final = 128 * 1024
+"""Largest request; two cuts of 1024 segments have 40 kB. Higher: more memory for each of CALLS_MAX calls."""
+
+UNREAD_BYTES_MAX: Final = 2 * REQUEST_BYTES_MAX
+"""What a client may send ahead of the calls that read it, on one connection. Higher: more memory for each connection
+that sends and does not wait; lower: a client whose request is refused as too large is interrupted while it sends."""
+
+IDLE_S: Final = 300
+"""How long a connection may have no call and be silent, in s. Higher: clients that have gone keep their places for
+longer; lower: clients that call seldom must connect again."""
 
 CLOSE_WAIT_S: Final = 5
 """How long running calls of the controller may take when the server ends."""
@@ -31,8 +41,9 @@ CLOSE_WAIT_S: Final = 5
 class _BoundedCalls(AbstractHandler):
     """Passes calls on, and refuses a request that is too large before it is read."""
 
-    def __init__(self, calls: AbstractHandler) -> None:
+    def __init__(self, calls: Handler) -> None:
         self._calls = calls
+        self.loop = calls.loop
 
     def accept(
         self, stream: H2Stream, headers: list[tuple[str, str]], release_stream: Callable[[], None]
@@ -60,13 +71,14 @@ class _BoundedCalls(AbstractHandler):
 
 @asynccontextmanager
 async def serving_controller(
-    controller: Controller, listening: socket.socket, tls: ssl.SSLContext | None = None
+    controller: Controller, listening: BoundedListener, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[None]:
     """Answer calls while the block runs. At its end running calls may finish, and all connections are closed.
 
     tls: encrypts connections; None: they are plain.
     """
     server = _ControllerServer(controller)
+    listening.make_room = server.close_idle
     await server.start(sock=listening, ssl=tls)
     try:
         yield
@@ -83,8 +95,11 @@ class _ControllerServer(Server):
     """A server that knows its connections."""
 
     def __init__(self, controller: Controller) -> None:
-        super().__init__([controller])
-        self._connections: WeakSet[H2Protocol] = WeakSet()
+        windows = Configuration(
+            http2_connection_window_size=UNREAD_BYTES_MAX, http2_stream_window_size=UNREAD_BYTES_MAX
+        )
+        super().__init__([controller], config=windows)
+        self._connections: WeakSet[_ControllerConnection] = WeakSet()
 
     def stop_listening(self) -> None:
         """Accept no more connections."""
@@ -94,12 +109,104 @@ class _ControllerServer(Server):
     def close_connections(self) -> None:
         """Close every connection that is open."""
         for connection in list(self._connections):
-            # One whose handshake has failed was never made, and has no such attribute.
-            if hasattr(connection, "connection") and not connection.connection.is_closing():
+            if connection.is_open:
                 connection.processor.close("the server has closed")
 
+    def close_idle(self) -> bool:
+        """Close the connection that is idle for the longest time; return whether there is one."""
+        idle = [each for each in self._connections if each.is_idle]
+        if idle:
+            min(idle, key=lambda each: each.used_s).processor.close("the connection is idle")
+        return bool(idle)
+
     def _protocol_factory(self) -> H2Protocol:
-        made = super()._protocol_factory()
-        made.handler = _BoundedCalls(made.handler)
+        usual = super()._protocol_factory()
+        assert isinstance(usual.handler, Handler)
+        made = _ControllerConnection(_BoundedCalls(usual.handler), usual.config, usual.h2_config)
         self._connections.add(made)
         return made
+
+
+class _ControllerConnection(H2Protocol):
+    """A connection that is closed when it is idle for IDLE_S. It has 100 calls at a time, as h2 announces.
+
+    used_s: when its client sent something last, in s of the event loop.
+    """
+
+    handler: _BoundedCalls
+    used_s = 0.0
+    _loop: Any = None
+    _timer: Any = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is made and not closing. One whose handshake has failed is never made."""
+        return hasattr(self, "connection") and not self.connection.is_closing()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is open without a call."""
+        return self.is_open and not self.processor.streams
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to serve it."""
+        self._loop = self.handler.loop
+        joined: Any = _JoinedWrites(transport, self._loop.call_soon)
+        super().connection_made(joined)
+        self.used_s = self._loop.time()
+        self._timer = self._loop.call_at(self.used_s + IDLE_S, self._look)
+
+    def data_received(self, data: bytes) -> None:
+        """Handle what the client has sent."""
+        self.used_s = self._loop.time()
+        super().data_received(data)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        now_s = self._loop.time()
+        if self.is_idle and now_s >= self.used_s + IDLE_S:
+            self.processor.close("the connection is idle")
+        else:
+            self._timer = self._loop.call_at(max(self.used_s, now_s - IDLE_S / 2) + IDLE_S, self._look)
+
+
+class _JoinedWrites:
+    """A transport that sends what is written in one turn of the event loop together.
+
+    A reply is its headers, a message and trailers. Each packet costs 40 us of the server, and as much of the client.
+    """
+
+    def __init__(self, transport: Any, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self._transport = transport
+        self._call_soon = call_soon
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send the data at the end of this turn."""
+        if not self._parts:
+            self._call_soon(self._send)
+        self._parts.append(bytes(data))
+
+    def close(self) -> None:
+        """Send what is written, and close the connection."""
+        self._send()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether it is closed, or will be."""
+        return bool(self._transport.is_closing())
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        """Return what the transport knows of the connection."""
+        found: object = self._transport.get_extra_info(name, default)
+        return found
+
+    def _send(self) -> None:
+        parts, self._parts = self._parts, []
+        if parts and not self._transport.is_closing():
+            self._transport.write(b"".join(parts))

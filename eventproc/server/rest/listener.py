@@ -10,28 +10,52 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
+from hypercorn.asyncio import run as run_module
 from hypercorn.asyncio import serve
-from hypercorn.config import Config
+from hypercorn.asyncio.tcp_server import TCPServer
+from hypercorn.config import Config, Sockets
 
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
-from eventproc.server.rest.application import RestAnswers, rest_application
+from eventproc.server.rest.application import RestAnswers, rest_application, sending_soon
 from eventproc.server.rest.metrics import Gauge
 
 HTTP_LOG: Final = logging.getLogger("eventproc.server.http")
 """What Hypercorn says; warnings only, because the address is logged with the others."""
 
 
+IDLE_S: Final = 10
+"""How long a connection may have no call, or take to send the head of its next one, in s. Higher: idle connections hold
+their places for longer; lower: callers that call seldom must connect again."""
+
+HANDSHAKE_S: Final = 10
+"""How long the handshake of TLS may take, in s."""
+
 END_WAIT_S: Final = 1
 """How long connections may take to end after their calls were answered, in s."""
 
 
-class _Config(Config):
-    """A configuration whose certificates may change."""
+class _CallerConnection(TCPServer):
+    """A connection that ends when its caller closes it. Hypercorn's own stays for IDLE_S then, and takes a place."""
 
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
+    async def _read_data(self) -> None:
+        await super()._read_data()
+        await self.idle_task.stop()
+
+
+class _Config(Config):
+    """A configuration with a socket that listens already, and with certificates that may change."""
+
+    def __init__(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         super().__init__()
+        self._listener = listener
         self._tls = tls
+        self.keep_alive_timeout = IDLE_S
+        self.ssl_handshake_timeout = HANDSHAKE_S
+
+    def create_sockets(self) -> Sockets:
+        """Return the socket that was given."""
+        return Sockets([], [self._listener], []) if self._tls is None else Sockets([self._listener], [], [])
 
     @property
     def ssl_enabled(self) -> bool:
@@ -69,13 +93,13 @@ async def serve_rest(
         tls: encrypts connections; None: they are plain.
     """
     HTTP_LOG.setLevel(logging.WARNING)
-    config = _Config(tls)
-    config.bind = [f"fd://{listener.detach()}"]
+    vars(run_module)["TCPServer"] = _CallerConnection  # Hypercorn has no setting for it
+    config = _Config(listener, tls)
     config.errorlog = HTTP_LOG
     config.include_server_header = False
     config.graceful_timeout = close_wait_s + 2 * END_WAIT_S
     answers = RestAnswers(ep, authority, host, gauges)
-    application = rest_application(answers)
+    application = sending_soon(rest_application(answers))
     ending, ended = anyio.Event(), anyio.Event()
 
     async def run() -> None:
