@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
+import anyio
 import attrs
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import positive_data_acceptance
 
+import eventproc
 from eventproc import errors
 from eventproc.server.rest.json_values import camel
 from eventproc.server.rest.openapi import document
 from eventproc.server.rest.problems import SCHEMA, STATUS_OF, problem_of, status_of
 from eventproc.server.rest.route_table import ROUTES
+from tests.server.access_support import UPDATE, add_user
 from tests.server.rest_client import RestClient
+from tests.server.support import ServerProcess
 from tests.server.test_rest import directory as directory  # a fixture
 from tests.server.test_rest import rest as rest  # a fixture
 
@@ -74,9 +80,34 @@ def test_a_problem_has_the_fields_of_its_error_and_hides_what_is_a_bug() -> None
 @pytest.mark.subprocess
 @pytest.mark.parametrize("valid", [True, False])
 def test_calls_made_from_the_document_get_what_it_describes(rest: RestClient, valid: bool) -> None:
+    make_calls(rest, valid=valid, calls=CALLS)
+
+
+@pytest.mark.subprocess
+def test_calls_of_a_user_get_what_the_document_describes_and_without_a_token_401(tmp_path: Path) -> None:
+    """A call with credentials is repeated without them, and with wrong ones: that is a check of schemathesis."""
+    directory = tmp_path / "served"
+    token = anyio.run(make_directory, directory)
+    directory.chmod(0o700)
+    with ServerProcess(directory, rest=True) as server:
+        client = RestClient(server.rest)
+        make_calls(client, valid=True, calls=1, headers={"Authorization": f"Bearer {token}"})
+        client.close()
+
+
+async def make_directory(directory: Path) -> str:
+    """Make a directory with an administrator; return its token."""
+    async with eventproc.open(directory, durability="os") as ep:
+        return await ep.db.write(lambda tx: add_user(tx, "admin", (UPDATE, "*")))
+
+
+def make_calls(
+    rest: RestClient, *, valid: bool, calls: int, headers: Mapping[str, str] | None = None
+) -> None:
+    """Make calls of each operation, and verify each response against the document."""
     mode = schemathesis.GenerationMode.POSITIVE if valid else schemathesis.GenerationMode.NEGATIVE
-    calls = settings(
-        max_examples=CALLS,
+    chosen = settings(
+        max_examples=calls,
         deadline=None,
         database=None,
         derandomize=True,
@@ -95,12 +126,12 @@ def test_calls_made_from_the_document_get_what_it_describes(rest: RestClient, va
         if described["operationId"] == "watchChanges":
             continue  # the response has no end; test_changes.py reads it
 
-        @calls
+        @chosen
         @given(case=operation.as_strategy(generation_mode=mode))
-        def make_calls(case: Any) -> None:
-            response = case.call(base_url=rest.base)
+        def call(case: Any) -> None:
+            response = case.call(base_url=rest.base, headers=headers)
             assert response.status_code < 500, response.text
             # A valid text need not be a valid name.
-            case.validate_response(response, excluded_checks=[positive_data_acceptance])
+            case.validate_response(response, excluded_checks=[positive_data_acceptance], headers=headers)
 
-        make_calls()
+        call()
