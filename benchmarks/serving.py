@@ -11,7 +11,8 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Final, TypeVar
@@ -24,10 +25,15 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from grpclib.client import Channel, UnaryUnaryMethod
 
 import eventproc
+from benchmarks.bare import Commits
 from benchmarks.floors import inserts
 from benchmarks.samples import PAYLOAD_BYTES, Sample, Task
+from eventproc.cluster.segment_containers import serving_containers
+from eventproc.server.access.authority import Authority
 from eventproc.server.controller import controller_pb2 as pb
-from eventproc.server.controller.service import SERVICE
+from eventproc.server.controller.service import SERVICE, Controller
+from eventproc.server.controller.serving import serving_controller
+from eventproc.server.listening import listen_at
 from eventproc.server.wire import commands as c
 from eventproc.server.wire.codec import FRAME_HEAD, MESSAGES, Message
 
@@ -127,12 +133,7 @@ class ServerAtWork:
 @asynccontextmanager
 async def _serving(task: Task, events: int = 0) -> AsyncIterator[ServerAtWork]:
     """Serve a stream of one segment with so many events."""
-    async with eventproc.open(task.directory, durability=_durability(task)) as ep:
-        await ep.create_scope("benchmark")
-        stream = await ep.create_stream(STREAM)
-        async with stream.writer() as writer:
-            for _ in range(events):
-                await writer.post(bytes(PAYLOAD_BYTES))
+    await _make_stream(task, events)
     command = [sys.executable, "-m", "eventproc", "-C", str(task.directory), "serve"]
     command += ["--controller-port", "0", "--segment-store-port", "0"]
     process = await anyio.to_thread.run_sync(_start, command)
@@ -142,6 +143,15 @@ async def _serving(task: Task, events: int = 0) -> AsyncIterator[ServerAtWork]:
     finally:
         process.kill()
         process.wait()
+
+
+async def _make_stream(task: Task, events: int = 0) -> None:
+    async with eventproc.open(task.directory, durability=_durability(task)) as ep:
+        await ep.create_scope("benchmark")
+        stream = await ep.create_stream(STREAM)
+        async with stream.writer() as writer:
+            for _ in range(events):
+                await writer.post(bytes(PAYLOAD_BYTES))
 
 
 def _start(command: list[str]) -> subprocess.Popen[str]:
@@ -164,10 +174,15 @@ async def write(task: Task) -> Sample:
     """Write with a thousand events of the client in flight, until all are acknowledged."""
     async with _serving(task) as server:
         cpu_s = server.cpu_s()
-        command = [sys.executable, "-c", _CLIENT, str(server.controller), str(task.count), str(IN_FLIGHT)]
-        said = (await anyio.run_process(command)).stdout.decode()  # the client logs there too
-        seconds = float(said.rpartition(_SAID)[2])
+        seconds = await _client(task, server.controller)
         return server.sample(task.count / seconds, cpu_s, task.count)
+
+
+async def _client(task: Task, controller: int) -> float:
+    """Let the unmodified client write; return the seconds that it took. controller: its port."""
+    command = [sys.executable, "-c", _CLIENT, str(controller), str(task.count), str(IN_FLIGHT)]
+    said = (await anyio.run_process(command)).stdout.decode()  # the client logs there too
+    return float(said.rpartition(_SAID)[2])
 
 
 async def write_cpu(task: Task) -> Sample:
@@ -187,6 +202,48 @@ async def write_floor(task: Task) -> Sample:
     count = task.count // BLOCK_EVENTS
     done = await inserts(attrs.evolve(task, count=count), _EVENT * BLOCK_EVENTS, callers=1)
     return attrs.evolve(done, value=done.value * BLOCK_EVENTS, cpu_us=done.cpu_us / BLOCK_EVENTS)
+
+
+async def write_bare(task: Task) -> Sample:
+    """Let the client write to a bare loop: commit each block as it came, through one crossing to a thread."""
+    await _make_stream(task)
+    address, seconds = ("127.0.0.1", 0), 0.0
+    commits = Commits(task.directory, task.durability)
+    async with (
+        eventproc.open(task.directory) as ep,
+        await anyio.create_tcp_listener(local_host=address[0]) as listener,
+        anyio.create_task_group() as tasks,
+    ):
+        place = address[0], int(listener.extra(anyio.abc.SocketAttribute.local_port))
+        tasks.start_soon(listener.serve, partial(_acknowledge, commits))
+        async with serving_containers(ep.db, place, address) as containers:
+            listening = listen_at(*address, 100)
+            async with serving_controller(Controller(ep.db, containers, Authority(ep.db)), listening):
+                seconds = await _client(task, listening.getsockname()[1])
+        tasks.cancel_scope.cancel()
+    commits.close()
+    return Sample(task.count / seconds, 0, 0)
+
+
+async def _acknowledge(commits: Commits, stream: anyio.abc.SocketStream) -> None:
+    """Serve a connection that writes: answer its set-up, and commit and acknowledge its blocks."""
+    caller, last = WireCaller(stream), c.NO_EVENT_NUMBER
+    with suppress(anyio.IncompleteRead, anyio.EndOfStream, anyio.BrokenResourceError):
+        async with stream:
+            while True:
+                command = await caller.receive()
+                if isinstance(command, c.Hello):
+                    await caller.send(command)
+                elif isinstance(command, c.SetupAppend):
+                    last = c.NO_EVENT_NUMBER
+                    await caller.send(
+                        c.AppendSetup(command.request_id, command.segment, command.writer, last)
+                    )
+                elif isinstance(command, c.AppendBlockEnd):
+                    await commits.insert(command.data)
+                    number = command.last_event_number
+                    await caller.send(c.DataAppended(command.writer, number, last, command.request_id, 0))
+                    last = number
 
 
 async def read(task: Task) -> Sample:

@@ -312,9 +312,11 @@ def _event_run(appends: list[_PendingAppend]) -> EventRun:
     first, time, _ = appends[0]
     last, _, events = appends[-1]
     blocks = [events.block for _, _, events in appends]
-    payloads = (
-        blocks[0].payloads if len(blocks) == 1 else [each for block in blocks for each in block.payloads]
-    )
+    if len(blocks) == 1:
+        only = blocks[0].payloads
+        payloads = only if isinstance(only, list) else list(only)
+    else:
+        payloads = [each for block in blocks for each in block.payloads]
     return EventRun(
         segment=first.segment,
         start=first.offset,

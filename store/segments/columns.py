@@ -55,7 +55,7 @@ class EventBlock:
     All present lists have the same length.
     """
 
-    payloads: list[bytes]
+    payloads: Sequence[bytes]
     keys: list[str | None] | None = None
     positions: list[float] | None = None
     event_times: list[int | None] | None = None

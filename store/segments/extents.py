@@ -142,10 +142,13 @@ class BlobLoader:
             columns = unpack_inline(extent.inline)
             return columns, ends_of(columns)
         if (found := self._loaded.get(extent.place)) is None:
-            columns = load_blob(self._tx, extent.place)
+            columns = self._load(extent.place)
             found = self._loaded[extent.place] = (columns, ends_of(columns))
             self.loaded_bytes += len(columns.data)
         return found
+
+    def _load(self, blob_id: int) -> Columns:
+        return load_blob(self._tx, blob_id)
 
 
 def load_blob(tx: Tx, blob_id: int) -> Columns:

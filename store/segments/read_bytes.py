@@ -8,7 +8,8 @@ from __future__ import annotations
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.ids import SegmentId, format_segment
-from eventproc.store.segments.extents import BlobLoader, read_extents
+from eventproc.store.segments.blob_cache import CachedBlobLoader
+from eventproc.store.segments.extents import read_extents
 from eventproc.store.segments.read import LOADED_BYTES_MAX
 from eventproc.store.segments.state import segment_state
 
@@ -17,12 +18,13 @@ def read_bytes(tx: Tx, stream_id: int, segment: SegmentId, offset: int, bytes_ma
     """Return the segment's bytes from `offset` on: at least one if there is one, at most `bytes_max`.
 
     offset: in [head, tail]; at the tail nothing is returned. The segment must exist.
-    Cost: one look-up, one query per 256 extents, and the blobs that hold the bytes, each loaded once and verified.
+    Cost: one look-up, one query per 256 extents, and the blobs that hold the bytes, each loaded and verified unless it
+    was read before.
     """
     state = segment_state(tx, stream_id, segment)
     assert state is not None, f"segment {format_segment(segment)} of stream {stream_id} not found"
     end = min(state.tail, offset + bytes_max)
-    blobs = BlobLoader(tx)
+    blobs = CachedBlobLoader(tx)
     parts: list[bytes] = []
     while offset < end:
         before = offset

@@ -16,11 +16,13 @@ from eventproc.store.segments import (
     SegmentEvents,
     WriterSequence,
     append,
+    blob_cache,
     from_frames,
     join_step,
     last_sequence,
     read_bytes,
 )
+from eventproc.store.segments.columns import Columns
 from tests.segments.support import (
     ONE,
     STREAM,
@@ -50,7 +52,9 @@ def append_framed(
 def test_frames_become_the_columns_that_a_writer_makes_of_the_same_events(events: list[bytes]) -> None:
     made, ours = from_frames(framed(*events), len(events)), part(ONE, map(SampleEvent, events)).events
     assert (made.data, made.lengths, made.keys) == (ours.data, ours.lengths, ours.keys)
-    assert made.block.payloads == events
+    assert list(made.block.payloads) == events
+    assert [made.block.payloads[number] for number in range(len(events))] == events
+    assert (made.block.payloads[1:], len(made.block)) == (events[1:], len(events))
 
 
 @given(st.binary(max_size=64))
@@ -113,6 +117,35 @@ async def test_a_block_must_follow_the_one_before_in_the_same_group_commit(db: D
 
     await db.write(write)
     assert [event.payload for event in await read_all(db)] == [b"a", b"b", b"other"]
+
+
+async def test_a_blob_with_the_id_of_a_deleted_one_is_read_anew(db: Database) -> None:
+    await make_segments(db)
+    get = partial(read_bytes, stream_id=STREAM_ID, segment=ONE, offset=0, bytes_max=2**20)
+    await db.write(appending(payloads("x" * 4000)))
+    assert await db.read(get) == framed(b"x" * 4000)
+
+    def replace(tx: Tx) -> None:
+        tx.execute("DELETE FROM extent WHERE stream_id = ?", (STREAM_ID,))
+        tx.execute("DELETE FROM blob WHERE stream_id = ?", (STREAM_ID,))
+
+    await db.write(replace)
+    await db.write(appending(payloads("y" * 4000, segment=TWO)))
+    (ids,) = {tuple(row) for row in await db.read(lambda tx: tx.execute("SELECT id FROM blob").fetchall())}
+    assert ids == (1,)
+    other = partial(read_bytes, stream_id=STREAM_ID, segment=TWO, offset=0, bytes_max=2**20)
+    assert await db.read(other) == framed(b"y" * 4000)
+
+
+def test_the_cache_of_blobs_drops_those_that_were_used_least_recently(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(blob_cache, "CACHED_BYTES_MAX", 25)
+    cache = blob_cache.BlobCache()
+    for number in range(4):
+        cache._keep((number, 1, 0, 10), Columns(b"", None, None, None, None, None, bytes(10)))
+    cache._keep((9, 1, 0, 30), Columns(b"", None, None, None, None, None, bytes(30)))
+    assert [key[0] for key in cache._columns] == [2, 3]
 
 
 async def test_any_range_of_bytes_can_be_read_of_inline_joined_and_shared_blobs(db: Database) -> None:

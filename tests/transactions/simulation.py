@@ -141,7 +141,8 @@ class TransactionSimulation:
             for _ in range(self.random.randint(1, 2)):
                 if fate != "leave":
                     twin.tried.add(fate)
-                    await (txn_stream.commit if fate == "commit" else txn_stream.abort)(twin.id)
+                    commit = self.random.choice((txn_stream.commit, txn_stream.commit_now))
+                    await (commit if fate == "commit" else txn_stream.abort)(twin.id)
                     twin.decided = fate
         except Rejected:  # its lease ended, or its stream was sealed
             assert twin.decided is None

@@ -26,6 +26,7 @@ from eventproc.store.transactions import (
     TxnState,
     create_txn,
     decide_abort,
+    decide_and_commit,
     decide_commit,
     find_txn,
     get_txn,
@@ -94,6 +95,9 @@ class TxnStream:
 
     async def commit(self, txn_id: str) -> TxnRecord:
         return await self.db.write(lambda tx: decide_commit(tx, self.stream.stream_id, txn_id))
+
+    async def commit_now(self, txn_id: str) -> TxnRecord:
+        return await self.db.write(lambda tx: decide_and_commit(tx, self.stream.stream_id, txn_id))
 
     async def abort(self, txn_id: str, *, version: int | None = None) -> TxnRecord:
         return await self.db.write(

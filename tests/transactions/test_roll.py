@@ -19,7 +19,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.roll import plan_roll
 from eventproc.store.model.routing import position
 from eventproc.store.segments import EventBlock, SegmentEvents, WriterSequence
-from eventproc.store.transactions import create_txn, decide_commit, stage
+from eventproc.store.transactions import create_txn, decide_and_commit, decide_commit, stage
 from eventproc.streams import Stream
 from eventproc.testing import VirtualClock, check, run_seeded
 from tests.transactions.support import NAME, TxnStream, events_of, wait_committed
@@ -108,7 +108,8 @@ class RollSimulation:
         if self.open:
             txn_id = self.random.choice(list(self.open))
             _, events = self.open.pop(txn_id)
-            await stream._db.write(lambda tx: decide_commit(tx, stream.stream_id, txn_id))
+            decide = self.random.choice((decide_commit, decide_and_commit))
+            await stream._db.write(lambda tx: decide(tx, stream.stream_id, txn_id))
             self.decided.append((txn_id, events))
 
     def event(self, key: str) -> tuple[str, bytes]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
+from eventproc.server.brief_writes import write_briefly
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.conversions import (
     PINGS,
@@ -20,17 +22,31 @@ from eventproc.server.writable_streams import verify_writable
 from eventproc.store.catalog import current_epoch, get_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.epochs import Epoch
-from eventproc.store.model.errors import IllegalTransition, NotFound, TransactionAborted
+from eventproc.store.model.errors import Corrupt, IllegalTransition, NotFound, TransactionAborted
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.transactions import (
+    TXN_OUTCOMES,
     TxnRecord,
     create_txn,
     decide_abort,
+    decide_and_commit,
     decide_commit,
     find_txn,
     list_finished,
     ping,
+    watch_txn,
 )
+
+STATE_WAIT_MS: Final = 500
+"""How long a question for the state of a decided transaction waits until it is final, in ms. Higher: a client whose
+commit fails learns later that it is not visible yet; lower: more questions, of a millisecond of CPU each."""
+
+COMMITTED_MAX: Final = 1_000
+"""Committed transactions that are remembered, of 0.3 kB each. Higher: more memory; lower: under many clients their
+questions read the database."""
+
+DECIDED: Final = (TxnState.COMMITTING, TxnState.ABORTING)
+"""The states that end by themselves."""
 
 
 class TransactionCalls:
@@ -38,6 +54,13 @@ class TransactionCalls:
 
     def __init__(self, db: Database) -> None:
         self.db = db
+        self._committed: dict[tuple[str, str], None] = {}
+        """The last transactions that calls have committed: their clients ask for the state next."""
+
+    def _note_committed(self, name: str, txn_id: str) -> None:
+        if len(self._committed) >= COMMITTED_MAX:
+            del self._committed[next(iter(self._committed))]
+        self._committed[name, txn_id] = None
 
     async def begin(self, request: pb.CreateTxnRequest) -> pb.CreateTxnResponse:
         """Begin a transaction on the segments of the current epoch. Raises NotFound, StreamSealed, InvalidArgument."""
@@ -57,19 +80,26 @@ class TransactionCalls:
             )
             return txn, epoch
 
-        txn, epoch = await self.db.write(make)
+        txn, epoch = await write_briefly(self.db, make)
         return pb.CreateTxnResponse(
             txnId=txn_message(txn.id),
             activeSegments=[segment_range(name, each) for each in epoch.segments],
         )
 
     async def commit(self, request: pb.TxnRequest) -> pb.TxnStatus:
-        """Decide to commit; the host does it. A repeated call changes nothing."""
+        """Commit, in this step if possible; else the host does it. A repeated call changes nothing."""
+
+        def commit(tx: Tx, stream_id: int, txn_id: str) -> None:
+            if decide_and_commit(tx, stream_id, txn_id).state is TxnState.COMMITTED:
+                tx.after(partial(self._note_committed, name_of(request.streamInfo), txn_id))
 
         def decide(tx: Tx, stream_id: int, txn_id: str) -> None:
             decide_commit(tx, stream_id, txn_id)
 
-        return await self._decide(request, decide)
+        try:
+            return await self._decide(request, commit)
+        except Corrupt:  # the host says so, and keeps the order of commits
+            return await self._decide(request, decide)
 
     async def abort(self, request: pb.TxnRequest) -> pb.TxnStatus:
         """Decide to abort. A repeated call changes nothing."""
@@ -82,7 +112,7 @@ class TransactionCalls:
     async def _decide(self, request: pb.TxnRequest, decide: Callable[[Tx, int, str], None]) -> pb.TxnStatus:
         name, txn_id = name_of(request.streamInfo), txn_id_of(request.txnId)
         try:
-            await self.db.write(lambda tx: decide(tx, get_stream(tx, name).value.stream_id, txn_id))
+            await write_briefly(self.db, lambda tx: decide(tx, get_stream(tx, name).value.stream_id, txn_id))
         except NotFound as why:
             missing = pb.TxnStatus.TRANSACTION_NOT_FOUND
             return pb.TxnStatus(
@@ -111,14 +141,40 @@ class TransactionCalls:
         return await self.db.write(extend)
 
     async def state(self, request: pb.TxnRequest) -> pb.TxnState:
-        """Return the state; UNKNOWN for a transaction that never existed, or is forgotten."""
-        name = name_of(request.streamInfo)
+        """Return the state; UNKNOWN for a transaction that never existed, or is forgotten.
 
-        def look(tx: Tx) -> TxnRecord | None:
-            return find_txn(tx, get_stream(tx, name).value.stream_id, txn_id_of(request.txnId))
+        Clients ask again without a pause until a decided transaction is final, which it is within milliseconds. So the
+        answer waits for that, for STATE_WAIT_MS at most.
+        """
+        name, txn_id = name_of(request.streamInfo), txn_id_of(request.txnId)
+        if (name, txn_id) in self._committed:
+            return pb.TxnState(state=STATES[TxnState.COMMITTED])
 
-        found = await self.db.read(look)
+        def look(tx: Tx) -> tuple[int, TxnRecord | None]:
+            stream_id = get_stream(tx, name).value.stream_id
+            return stream_id, find_txn(tx, stream_id, txn_id)
+
+        stream_id, found = await self.db.read(look)
+        if found is not None and found.state in DECIDED:
+            found = await self._wait_final(stream_id, txn_id, look)
         return pb.TxnState() if found is None else pb.TxnState(state=STATES[found.state])
+
+    async def _wait_final(
+        self, stream_id: int, txn_id: str, look: Callable[[Tx], tuple[int, TxnRecord | None]]
+    ) -> TxnRecord | None:
+        """Return a decided transaction when it is final, as this process writes it or the database says."""
+        endings = self.db.shared[TXN_OUTCOMES]
+        until_ms = self.db.clock.monotonic_ms() + STATE_WAIT_MS
+        key = stream_id, txn_id
+        with endings.expecting(key), self.db.subscribe([watch_txn(stream_id, txn_id)]) as changes:
+            while True:
+                _, found = await self.db.read(look)  # after the subscription, which therefore misses nothing
+                left_ms = until_ms - self.db.clock.monotonic_ms()
+                if found is None or found.state not in DECIDED or left_ms <= 0:
+                    return found
+                await changes.wait(left_ms)
+                if (ended := endings.find(key)) is not None:
+                    return ended
 
     async def completed(self, request: pb.ListCompletedTxnRequest) -> pb.ListCompletedTxnResponse:
         """Return the latest finished transactions that clients can name."""

@@ -32,7 +32,7 @@ from eventproc.server.wire.segment_names import (
     segment_name,
 )
 from eventproc.server.wire.truncation import truncate_segment
-from eventproc.store.database import Database
+from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import INT_MAX
 from eventproc.store.model.errors import (
     EventprocError,
@@ -428,25 +428,44 @@ class WireConnection:
         missing = _missing(command.request_id, command.segment)
         if target is None:
             return missing
+        bytes_max = min(max(command.suggested_length, 8), READ_BYTES_MAX)
+        read = partial(calls.read_segment, target=target, offset=command.offset, bytes_max=bytes_max)
         try:
-            stream_id = await self._db.read(partial(calls.find_stream_id, target=target))
-            look = partial(
-                calls.read_segment, target=target, stream_id=stream_id, offset=command.offset, bytes_max=0
-            )
             until_ms = self._db.clock.monotonic_ms() + POLL_MS
-            with (
-                self._db.subscribe([watch_stream(stream_id)]) as changes,
-                self._ownership.containers.notifying(changes),
-            ):
-                while True:
-                    self._ownership.verify(target)
-                    state = (await self._db.read(look)).state
-                    left_ms = until_ms - self._db.clock.monotonic_ms()
-                    if command.offset != state.tail or state.sealed or left_ms <= 0:
-                        break
-                    await changes.wait(left_ms)
+            found = await self._send_read(command, target, read, None)
+            while isinstance(found, calls.SegmentBytes):
+                with (
+                    self._db.subscribe([watch_stream(found.stream_id)]) as changes,
+                    self._ownership.containers.notifying(changes),
+                ):
+                    # What came before the subscription is seen here.
+                    found = await self._send_read(command, target, read, until_ms)
+                    while isinstance(found, calls.SegmentBytes):
+                        await changes.wait(max(until_ms - self._db.clock.monotonic_ms(), 0))
+                        found = await self._send_read(command, target, read, until_ms)
+            return found
+        except NotFound:
+            return missing
+        except MovedSegment:
+            return self._wrong_host(command.request_id, target)
+
+    async def _send_read(
+        self,
+        command: c.ReadSegment,
+        target: WireSegment,
+        read: Callable[[Tx], calls.SegmentBytes],
+        until_ms: int | None,
+    ) -> Message | calls.SegmentBytes | None:
+        """Send the bytes that there are, and return None; or return a refusal, or what says that there are none yet.
+
+        until_ms: when to answer without bytes, in monotonic ms.
+        """
+        async with self._channel.sending:  # bytes are loaded when they can be sent
+            self._ownership.verify(target)
+            found = await self._db.read(read)
             if (refusal := self._verify(command)) is not None:  # the grant may have been revoked meanwhile
                 return refusal
+            state = found.state
             if command.offset < state.head:
                 return c.SegmentIsTruncated(
                     command.request_id, command.segment, state.head, "", command.offset
@@ -454,24 +473,20 @@ class WireConnection:
             if command.offset > state.tail:
                 text = f"offset {command.offset} lies beyond the end {state.tail}"
                 return c.ErrorMessage(command.request_id, command.segment, text, c.ILLEGAL_ARGUMENT)
-            bytes_max = min(max(command.suggested_length, 8), READ_BYTES_MAX)
-            async with self._channel.sending:  # bytes are loaded when they can be sent
-                found = await self._db.read(partial(look, bytes_max=bytes_max))
-                at_tail = found.reaches_tail
-                await self._channel.send_locked(
-                    c.SegmentRead(
-                        command.segment,
-                        command.offset,
-                        at_tail,
-                        at_tail and found.state.sealed,
-                        found.data,
-                        command.request_id,
-                    )
+            is_over = until_ms is not None and self._db.clock.monotonic_ms() >= until_ms
+            if not (found.data or state.sealed or is_over):
+                return found
+            at_tail = found.reaches_tail
+            await self._channel.send_locked(
+                c.SegmentRead(
+                    command.segment,
+                    command.offset,
+                    at_tail,
+                    at_tail and state.sealed,
+                    found.data,
+                    command.request_id,
                 )
-        except NotFound:
-            return missing
-        except MovedSegment:
-            return self._wrong_host(command.request_id, target)
+            )
         return None
 
     async def _on_table(

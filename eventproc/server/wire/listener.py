@@ -7,7 +7,7 @@ import ssl
 from typing import Final
 
 import anyio
-from anyio.abc import AnyByteStream, Listener, SocketAttribute, SocketStream
+from anyio.abc import ByteStream, Listener, SocketAttribute, SocketStream
 from anyio.streams.tls import TLSStream
 
 from eventproc.cluster.segment_containers import SegmentContainers
@@ -86,7 +86,7 @@ class SegmentStore:
             finally:
                 self._connections -= 1
 
-    async def _encrypted(self, stream: SocketStream) -> AnyByteStream:
+    async def _encrypted(self, stream: SocketStream) -> ByteStream:
         """Return the stream after its handshake, if there are certificates."""
         if self._tls is None:
             return stream

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from eventproc.cluster.segment_containers import SegmentContainers, container_of
+from eventproc.server.brief_writes import write_briefly
 from eventproc.server.wire.commands import WrongHost
 from eventproc.server.wire.segment_names import WireSegment
 from eventproc.store.database import Database, Tx
@@ -49,7 +50,7 @@ class WireOwnership:
             return call(tx)
 
         try:
-            return await self._db.write(run, size_bytes=size_bytes)
+            return await write_briefly(self._db, run, size_bytes=size_bytes)
         except OwnerFenced:
             raise MovedSegment(target) from None
 

@@ -44,6 +44,7 @@ class WireWriter:
 class SegmentBytes:
     """Bytes of a segment from an offset on. data: empty at the tail. state: how far the segment goes."""
 
+    stream_id: int
     state: WireState
     offset: int
     data: bytes
@@ -214,10 +215,11 @@ def look_at_segment(tx: Tx, target: WireSegment) -> WireState:
     return wire_state(tx, target, find_stream_id(tx, target))
 
 
-def read_segment(tx: Tx, target: WireSegment, stream_id: int, offset: int, bytes_max: int) -> SegmentBytes:
+def read_segment(tx: Tx, target: WireSegment, offset: int, bytes_max: int) -> SegmentBytes:
     """Return bytes from `offset` on, none if it is outside of [head, tail). Raises NotFound."""
+    stream_id = find_stream_id(tx, target)
     state = wire_state(tx, target, stream_id)
     data = b""
-    if state.head <= offset < state.tail and bytes_max:
+    if state.head <= offset < state.tail:
         data = read_wire_bytes(tx, target, stream_id, offset, bytes_max)
-    return SegmentBytes(state, offset, data)
+    return SegmentBytes(stream_id, state, offset, data)
