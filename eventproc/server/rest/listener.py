@@ -93,7 +93,7 @@ async def serve_rest(
         tls: encrypts connections; None: they are plain.
     """
     HTTP_LOG.setLevel(logging.WARNING)
-    vars(run_module)["TCPServer"] = _CallerConnection  # Hypercorn has no setting for it
+    run_module.__dict__["TCPServer"] = _CallerConnection  # Hypercorn has no setting for it
     config = _Config(listener, tls)
     config.errorlog = HTTP_LOG
     config.include_server_header = False
