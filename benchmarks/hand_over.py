@@ -20,7 +20,7 @@ from benchmarks.samples import Sample, Task
 from benchmarks.spark import FEED_S, SparkBench, cpu_s, rss_mb, session
 from eventproc import IoConfig, ScalingPolicy, SupervisorSpec, TuningConfig
 from eventproc.blocking.supervisor import BlockingSupervisor
-from eventproc.spark.ingestion.worker import IngestionWorker
+from eventproc.spark.ingestion.worker import SETTINGS, IngestionWorker
 
 WARM_STEPS: Final = 40
 """Steps in reading that are not counted: over more than one group, where groups hand over."""
@@ -103,7 +103,7 @@ def _ingesting(
     task: Task, duration_ms: int, tuning: TuningConfig
 ) -> Iterator[tuple[SparkBench, BlockingSupervisor]]:
     """Give a stream that a supervisor with one group ingests."""
-    with session(task) as bench:
+    with session(task, SETTINGS) as bench:
         assert bench.ep.path is not None, "a directory has a path"
         bench.ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(SEGMENTS_COUNT))
         worker = IngestionWorker(bench.ep.path, slots=SLOTS_COUNT, master="local[2]")

@@ -1,7 +1,9 @@
 """An ingestion task with roll-up, beside the same aggregation written by hand as one Spark job over the same stream.
 
 Ours reads in slices, keeps statistics, merges, and publishes durably; the hand-written job reads all in one pass, and
-writes Parquet by day. Both read chunk files that an earlier run, which is not timed, exported.
+writes Parquet by day. Both read chunk files that an earlier run, which is not timed, exported, and both run in a
+session with a worker's settings, whose start is not timed. A timed task follows others, as after a hand-over: it begins
+with the size of a slice that these have found.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from eventproc import (
 )
 from eventproc.spark.ingestion.files import TableFolder
 from eventproc.spark.ingestion.task import TaskRun, WorkerRoom
+from eventproc.spark.ingestion.worker import SETTINGS
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import TaskOrder, claim_tasks, find_task, register_worker
@@ -75,7 +78,7 @@ SCHEMA: Final = DataSchema(
 
 async def ingest(task: Task) -> Sample:
     """A task that reads the stream to its tail and publishes; events/s."""
-    with session(task) as bench:
+    with session(task, SETTINGS) as bench:
         _fill(bench, task.count)
         path = bench.ep.path
         assert path is not None
@@ -89,7 +92,7 @@ async def ingest(task: Task) -> Sample:
 
 async def by_hand(task: Task) -> Sample:
     """The same rows by one job; events/s."""
-    with session(task) as bench:
+    with session(task, SETTINGS) as bench:
         _fill(bench, task.count)
         return _measured(task, lambda number: _aggregate_once(bench, bench.folder / f"by-hand-{number}"))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import cycle
 from pathlib import Path
@@ -180,10 +180,10 @@ def events_of(count: int) -> Iterator[tuple[bytes, str]]:
 
 
 @contextmanager
-def session(task: Task) -> Iterator[SparkBench]:
-    """Give a session, and an empty directory open in it."""
+def session(task: Task, conf: Mapping[str, str] | None = None) -> Iterator[SparkBench]:
+    """Give a session, with further settings, and an empty directory open in it."""
     os.environ["PYTHONPATH"] = str(ROOT)  # Spark's processes import the trivial source
-    spark = eventproc.spark.session(master="local[2]")
+    spark = eventproc.spark.session(master="local[2]", conf=conf)
     with eventproc.spark.attach(spark, task.directory / "streams", durability=task.durability) as ep:
         ep.create_scope("bench")
         yield SparkBench(spark, ep, task.directory)

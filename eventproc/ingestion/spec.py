@@ -245,7 +245,8 @@ class TuningConfig:
 
     max_rows_per_segment: rows of one sequence, after which a task publishes and goes on reading.
     intermediate_handoff_ms: age of a sequence after which it does the same; None: only the task's duration counts.
-    max_rows_in_memory, max_bytes_in_memory: bounds of one slice.
+    max_rows_in_memory: rows of one slice, after its roll-up, as far as the slice before it tells.
+    max_bytes_in_memory: bytes of the events of one slice.
     task_timeout_ms: silence after which a task counts as hung, and is replaced.
     reset_offset_automatically: whether events that were truncated before they were read are skipped; otherwise the
     supervisor becomes unhealthy, and names the gap.

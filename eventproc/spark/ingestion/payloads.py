@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import math
-import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -55,22 +55,29 @@ MARKS: Final = pa.schema(
 """The columns beside those of the payload's fields."""
 
 
-def reader_of(fields: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function for `mapInArrow` that reads pickled file slices. fields: columns to take from payloads."""
-    schema = pa.schema([*fields, *MARKS])
+@attrs.frozen
+class PayloadReader:
+    """A function for `mapInArrow` that reads the tasks with the numbers that it receives. Sent to executors.
 
-    def read(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for task in tasks:
-            for pickled in task.column(0).to_pylist():
-                for rows in _rows(pickle.loads(pickled)):
-                    columns, wrong = parse_payloads(rows.batch.column("payload"), fields)
-                    samples = _samples(rows.batch.column("payload"), wrong)
+    fields: columns to take from payloads; those of MARKS follow. tasks: file slices, in order.
+    """
+
+    fields: pa.Schema
+    tasks: tuple[tuple[FileSlice, ...], ...]
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the events of the tasks."""
+        schema = pa.schema([*self.fields, *MARKS])
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                for rows in _rows(self.tasks[number]):
+                    payloads = rows.batch.column("payload")
+                    columns, wrong = parse_payloads(payloads, self.fields)
                     stamps = (
                         rows.batch.column(name).cast(pa.int64()) for name in ("timestamp", "event_time")
                     )
-                    yield pa.RecordBatch.from_arrays([*columns, wrong, samples, *stamps], schema=schema)
-
-    return read
+                    made = [*columns, wrong, _samples(payloads, wrong), *stamps]
+                    yield pa.RecordBatch.from_arrays(made, schema=schema)
 
 
 def parse_payloads(payloads: pa.Array, fields: pa.Schema) -> tuple[list[pa.Array], pa.Array]:

@@ -34,12 +34,16 @@ class RangeReader:
         self.streams = dict(streams)
         self._ends = ends
 
-    def wanted(self, read: Positions, bytes_max: int, events_max: int) -> dict[PartitionKey, int]:
+    def wanted(
+        self, read: Positions, bytes_max: int, events_max: int, *, bytes_most: int | None = None
+    ) -> dict[PartitionKey, int]:
         """Return where a slice of about `bytes_max` bytes, or `events_max` events, ends, in each unread partition.
 
         Both are shared in proportion to the unread part of each partition; at least one event of each. One read.
+        bytes_most: bytes of a slice that takes all that is unread; None: not more than `bytes_max`.
         """
-        return self._directory.read(partial(_wanted, read, self._ends, bytes_max, events_max))
+        all_max = bytes_max if bytes_most is None else bytes_most
+        return self._directory.read(partial(_wanted, read, self._ends, bytes_max, events_max, all_max))
 
     def hold(self, name: str, starts: Positions, until_ms: int) -> None:
         """Keep the events from `starts` on readable until a deadline, under `name`. One write."""
@@ -71,9 +75,9 @@ class RangeReader:
 
 
 def _wanted(
-    read: Positions, ends: Positions | None, bytes_max: int, events_max: int, tx: Tx
+    read: Positions, ends: Positions | None, bytes_max: int, events_max: int, all_max: int, tx: Tx
 ) -> dict[PartitionKey, int]:
-    found = _wanted_bytes(read, ends, bytes_max, tx)
+    found = _wanted_bytes(read, ends, bytes_max, all_max, tx)
     total = sum(end - read[key] for key, end in found.items())
     if total <= events_max:  # no event is shorter than a byte
         return found
@@ -83,7 +87,9 @@ def _wanted(
     }
 
 
-def _wanted_bytes(read: Positions, ends: Positions | None, bytes_max: int, tx: Tx) -> dict[PartitionKey, int]:
+def _wanted_bytes(
+    read: Positions, ends: Positions | None, bytes_max: int, all_max: int, tx: Tx
+) -> dict[PartitionKey, int]:
     tails: dict[PartitionKey, int] = {}
     for key, at in read.items():
         state = segment_state(tx, *key)
@@ -92,7 +98,7 @@ def _wanted_bytes(read: Positions, ends: Positions | None, bytes_max: int, tx: T
             if tail > at:
                 tails[key] = tail
     unread = sum(tail - read[key] for key, tail in tails.items())
-    if unread <= bytes_max:
+    if unread <= all_max:
         return tails
     found: dict[PartitionKey, int] = {}
     for key, tail in tails.items():

@@ -6,7 +6,6 @@ aggregation over all of them would give (sums of doubles may differ in their las
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from datetime import MAXYEAR, UTC, datetime, timedelta
 from typing import Any, Final
@@ -34,7 +33,14 @@ from eventproc.ingestion import (
     TimestampFormat,
     TimestampSpec,
 )
-from eventproc.spark.ingestion.payloads import APPENDED, EVENT_TIME, MARKS, PAYLOAD, UNPARSEABLE, reader_of
+from eventproc.spark.ingestion.payloads import (
+    APPENDED,
+    EVENT_TIME,
+    MARKS,
+    PAYLOAD,
+    UNPARSEABLE,
+    PayloadReader,
+)
 from eventproc.spark.partitioning import FileSlice, pack_into_tasks
 from eventproc.store.model.argument_checks import invalid_argument
 
@@ -97,6 +103,16 @@ _DATA_TYPES: Final[Mapping[str, DataType]] = {
     "timestamp": TimestampType(),
 }
 
+_MARKS: Final = StructType(
+    [
+        StructField(UNPARSEABLE, StringType()),
+        StructField(PAYLOAD, StringType()),
+        StructField(APPENDED, LongType()),
+        StructField(EVENT_TIME, LongType()),
+    ]
+)
+"""The columns of MARKS, as Spark names their types."""
+
 _FIXED_MS: Final[Mapping[Granularity, int]] = {
     Granularity.SECOND: 1_000,
     Granularity.MINUTE: 60_000,
@@ -126,16 +142,28 @@ class RowFrames:
         self.inputs = _struct(_input_types(spark, schema))
         self.columns = table_columns(schema)
         self._dimensions = [_column(each.name) for each in schema.dimensions]
+        self._computed = {each.name: F.expr(each.expression) for each in schema.transforms}
+        # Expressions are made once: each takes some calls into the JVM, and a task reads many slices.
+        self._is_row = F.col(_WHY).isNull()
+        self._counts = [
+            F.count(F.lit(1)).alias("processed"),
+            F.count(F.when(F.col(_WHY) == _THROWN_AWAY, 1)).alias("thrown_away"),
+            F.count(F.when(F.col(_WHY) == _UNPARSEABLE, 1)).alias("unparseable"),
+        ]
+        self._typed = self._typed_columns()
+        self._accepted: dict[tuple[int | None, int | None], Column] = {}
+        self._keys = [F.col(TIME), *self._dimensions]
+        self._metrics = [
+            column.cast(_AGGREGATES[each.type].type).alias(each.name)
+            for column, each in zip(self._made(), schema.metrics, strict=True)
+        ]
 
     def read(self, groups: Sequence[Sequence[FileSlice]]) -> DataFrame:
         """Return the events of slices: the inputs, and the marks of `payloads`."""
         tasks = pack_into_tasks(groups, self._spark.sparkContext.defaultParallelism)
-        rows = [(bytearray(pickle.dumps(task)),) for task in tasks]
-        fields = to_arrow_schema(self.inputs, timezone="UTC")
-        texts, numbers = (UNPARSEABLE, PAYLOAD), (APPENDED, EVENT_TIME)
-        marks = _struct(dict.fromkeys(texts, "string") | dict.fromkeys(numbers, "bigint"))
-        schema = StructType([*self.inputs, *marks])
-        return self._spark.createDataFrame(rows, "slices binary").mapInArrow(reader_of(fields), schema)
+        reader = PayloadReader(to_arrow_schema(self.inputs, timezone="UTC"), tuple(map(tuple, tasks)))
+        numbers = self._spark.range(0, len(tasks), 1, max(len(tasks), 1))
+        return numbers.mapInArrow(reader, StructType([*self.inputs, *_MARKS]))
 
     def typed(
         self,
@@ -152,13 +180,8 @@ class RowFrames:
         """
         marked = self._marked(events, min_ms, max_ms)
         if counts is not None:
-            marked = marked.observe(
-                counts,
-                F.count(F.lit(1)).alias("processed"),
-                F.count(F.when(F.col(_WHY) == _THROWN_AWAY, 1)).alias("thrown_away"),
-                F.count(F.when(F.col(_WHY) == _UNPARSEABLE, 1)).alias("unparseable"),
-            )
-        return marked.where(F.col(_WHY).isNull()).drop(_WHY)
+            marked = marked.observe(counts, *self._counts)
+        return marked.where(self._is_row)
 
     def unparseable(self, events: DataFrame, count_max: int) -> list[str]:
         """Return some of the payloads that are no rows. Runs a job."""
@@ -170,19 +193,15 @@ class RowFrames:
 
     def rolled_up(self, typed: DataFrame) -> DataFrame:
         """Return the rows of the table: aggregated if the schema says so."""
+        if self._schema.rollup:
+            return _aggregated(typed, self._keys, self._metrics)
+        return typed.select(*self._keys, *self._metrics)
+
+    def _made(self) -> list[Column]:
         metrics = self._schema.metrics
         if self._schema.rollup:
-            made = [_AGGREGATES[each.type].make(F.col(_FIELD + each.name)) for each in metrics]
-        else:
-            made = [
-                F.lit(1) if each.type is MetricType.COUNT else F.col(_FIELD + each.name) for each in metrics
-            ]
-        named = [
-            column.cast(_AGGREGATES[each.type].type).alias(each.name)
-            for column, each in zip(made, metrics, strict=True)
-        ]
-        keys = [F.col(TIME), *self._dimensions]
-        return _aggregated(typed, keys, named) if self._schema.rollup else typed.select(*keys, *named)
+            return [_AGGREGATES[each.type].make(F.col(_FIELD + each.name)) for each in metrics]
+        return [F.lit(1) if each.type is MetricType.COUNT else F.col(_FIELD + each.name) for each in metrics]
 
     def by_interval(self, rows: DataFrame) -> DataFrame:
         """Return the roll-up of table rows, with the interval of each, those of an interval together and in order."""
@@ -201,22 +220,20 @@ class RowFrames:
         self, events: DataFrame, min_ms: int | None, max_ms: int | None, keep: Sequence[Column] = ()
     ) -> DataFrame:
         """Return a typed row for each event, and in _WHY the reason if it is not accepted."""
+        found = self._with_transforms(events) if self._schema.transforms else events
+        if (min_ms, max_ms) not in self._accepted:
+            self._accepted[min_ms, max_ms] = self._why(min_ms, max_ms)
+        return found.select(*self._typed, *keep, self._accepted[min_ms, max_ms])
+
+    def _with_transforms(self, events: DataFrame) -> DataFrame:
+        plain = [_column(name) for name in self.inputs.names if name not in self._computed]
+        made = [column.alias(name) for name, column in self._computed.items()]
+        return events.select(*plain, *made, *(F.col(name) for name in MARKS.names))
+
+    def _typed_columns(self) -> list[Column]:
         schema = self._schema
-        computed = {each.name: F.expr(each.expression) for each in schema.transforms}
-        plain = [_column(name) for name in self.inputs.names if name not in computed]
-        marks = [F.col(name) for name in MARKS.names]
-        base = events.select(*plain, *(made.alias(name) for name, made in computed.items()), *marks)
-        at = _time_of(schema.timestamp)
-        refused = F.lit(False)
-        if min_ms is not None:
-            refused = refused | (F.unix_millis(at) < min_ms)
-        if max_ms is not None:
-            refused = refused | (F.unix_millis(at) >= max_ms)
-        if schema.filter is not None:
-            refused = refused | ~F.coalesce(F.expr(schema.filter), F.lit(False))
-        wrong = F.col(UNPARSEABLE).isNotNull() | at.isNull()
-        return base.select(
-            truncated(at, schema.query_granularity).alias(TIME),
+        return [
+            truncated(_time_of(schema.timestamp), schema.query_granularity).alias(TIME),
             *(
                 _column(each.field or each.name).try_cast(_TYPES[each.type]).alias(each.name)
                 for each in schema.dimensions
@@ -227,9 +244,19 @@ class RowFrames:
                 .alias(_FIELD + each.name)
                 for each in schema.metrics
             ),
-            *keep,
-            F.when(wrong, _UNPARSEABLE).when(refused, _THROWN_AWAY).alias(_WHY),
-        )
+        ]
+
+    def _why(self, min_ms: int | None, max_ms: int | None) -> Column:
+        at = _time_of(self._schema.timestamp)
+        refused = F.lit(False)
+        if min_ms is not None:
+            refused = refused | (F.unix_millis(at) < min_ms)
+        if max_ms is not None:
+            refused = refused | (F.unix_millis(at) >= max_ms)
+        if self._schema.filter is not None:
+            refused = refused | ~F.coalesce(F.expr(self._schema.filter), F.lit(False))
+        wrong = F.col(UNPARSEABLE).isNotNull() | at.isNull()
+        return F.when(wrong, _UNPARSEABLE).when(refused, _THROWN_AWAY).alias(_WHY)
 
 
 def truncated(time: Column, granularity: Granularity) -> Column:

@@ -17,13 +17,13 @@ from typing import Any, Final, TypeVar
 
 import attrs
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
 
 from eventproc.ingestion import SupervisorSpec
 from eventproc.ingestion.ranges import ends_of
-from eventproc.spark.ingestion.files import TableFolder
+from eventproc.spark.ingestion.files import TableFolder, rows_of
 from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import RowFrames
+from eventproc.spark.ingestion.slice_size import LEAST_BYTES, SliceSizes
 from eventproc.spark.ingestion.stats import StatsMeter
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.database import Tx
@@ -46,12 +46,6 @@ T = TypeVar("T")
 
 LOG: Final = logging.getLogger("eventproc.ingestion")
 
-SLICE_MS: Final = 1_000
-"""How long a slice should take. A longer one costs less per event, and shows its rows and its progress later."""
-
-SLICE_BYTES_MIN: Final = 2**20
-"""Bytes of the first slice, and the least that a slice shrinks to."""
-
 LOOK_MS: Final = 100
 """Pause before a task that has read everything looks for new events: one read of the database."""
 
@@ -71,6 +65,7 @@ class WorkerRoom:
     path: Path
     instance: str
     tables: TableFolder
+    sizes: SliceSizes = attrs.field(factory=SliceSizes)
 
 
 @attrs.define
@@ -106,7 +101,11 @@ class TaskRun:
         self._wake = threading.Event()
         self._killed = False
         self._draining = False
-        self._slice_bytes = SLICE_BYTES_MIN
+        self._size = room.sizes.begin(
+            spec.schema,
+            rows_max=spec.tuning.max_rows_in_memory,
+            bytes_max=spec.tuning.max_bytes_in_memory,
+        )
         self._reported_ms = self._held_ms = self._clock.monotonic_ms()
         self._thread = threading.Thread(target=self._run, name=self._group, daemon=True)
 
@@ -168,6 +167,7 @@ class TaskRun:
                 LOG.warning("task %s failed", self.id, exc_info=True)
                 self._finish(_described(why))
         finally:
+            self._room.sizes.end(self._spec.schema, self._size)
             shutil.rmtree(self._folder, ignore_errors=True)
             try:
                 self._reader.release(self._group)
@@ -217,11 +217,12 @@ class TaskRun:
         if self._clock.monotonic_ms() - self._held_ms >= RENEW_MS:
             self._hold(sequence.starts)
         due = self._is_due(sequence)
-        tuning = self._spec.tuning
         wanted = (
             NO_POSITIONS
             if due
-            else self._reader.wanted(sequence.read, self._slice_bytes, tuning.max_rows_in_memory)
+            else self._reader.wanted(
+                sequence.read, self._size.bytes, self._size.events, bytes_most=self._size.bytes_most
+            )
         )
         plan = self._ask(sequence, wanted)
         if plan.closed and not plan.until and not self._is_read(sequence, plan):
@@ -271,9 +272,8 @@ class TaskRun:
         events = self._frames.read(groups)
         window = self._order.group
         typed = self._frames.typed(events, min_ms=window.min_ms, max_ms=window.max_ms, counts=seen)
-        kept = Observation()
-        rows = self._frames.rolled_up(typed)
-        rows.observe(kept, F.count(F.lit(1)).alias("rows")).write.parquet(str(folder))
+        self._frames.rolled_up(typed).write.parquet(str(folder))
+        rows = rows_of(folder)
         now_ms = self._clock.monotonic_ms()
         took_ms = max(now_ms - began_ms, 1)
         size_bytes = sum(end - starts[key] for key, end in plan.until.items())
@@ -287,11 +287,11 @@ class TaskRun:
             unparseable=counts["unparseable"],
         )
         sequence.slices.append(folder)
-        sequence.rows += kept.get["rows"]
+        sequence.rows += rows
         sequence.read |= plan.until
         if counts["unparseable"]:
             self._note_unparseable(events)
-        self._adapt(took_ms, size_bytes)
+        self._size.note(took_ms, size_bytes=size_bytes, events=counts["processed"], rows=rows)
 
     def _note_unparseable(self, events: DataFrame) -> None:
         tuning = self._spec.tuning
@@ -304,14 +304,6 @@ class TaskRun:
                 value=str(self._meter.unparseable),
                 reason=f"more than max_parse_exceptions ({limit}) cannot be parsed; see the task's samples",
             )
-
-    def _adapt(self, took_ms: int, size_bytes: int) -> None:
-        """Choose the size of the next slice, at most twice this one's, so that it takes about SLICE_MS."""
-        if took_ms > SLICE_MS or size_bytes * 2 > self._slice_bytes:
-            factor = min(max(SLICE_MS / took_ms, 0.25), 2.0)
-            wanted = round(self._slice_bytes * factor)
-            limit = max(self._spec.tuning.max_bytes_in_memory, SLICE_BYTES_MIN)
-            self._slice_bytes = min(max(wanted, SLICE_BYTES_MIN), limit)
 
     def _publish(self, sequence: _Sequence, plan: SlicePlan) -> None:
         """Publish a sequence that was read to its ends, unless another replica did; then its files go."""
@@ -378,7 +370,7 @@ class TaskRun:
         """Return when there are new events, after a wake-up, or when a report is due."""
         until_ms = self._clock.monotonic_ms() + REPORT_MS
         while self._clock.monotonic_ms() < until_ms and not self._sleep(LOOK_MS):
-            if self._reader.wanted(sequence.read, SLICE_BYTES_MIN, 1):
+            if self._reader.wanted(sequence.read, LEAST_BYTES, 1):
                 return
 
     def _sleep(self, limit_ms: int) -> bool:
