@@ -65,7 +65,13 @@ from eventproc.store.model.group_errors import (
     ShareStreamsDeleted,
     TooManyCheckpoints,
 )
-from eventproc.store.model.ingestion_errors import BackfillRefused, InvalidSpec, TableChanged, TaskFenced
+from eventproc.store.model.ingestion_errors import (
+    BackfillRefused,
+    InvalidSpec,
+    SupervisorTerminated,
+    TableChanged,
+    TaskFenced,
+)
 from eventproc.store.model.metadata_errors import HistoryCompacted, StaleVersion
 
 TYPE_CHECKING = False  # imported when first used: they bring the engine of the processors with them
@@ -135,6 +141,7 @@ __all__ = [
     "StreamNotSealed",
     "StreamReplaced",
     "StreamSealed",
+    "SupervisorTerminated",
     "TableChanged",
     "TaskFenced",
     "TooManyCheckpoints",

@@ -25,9 +25,9 @@ from eventproc.store.ingestion import (
 )
 from eventproc.store.ingestion.rows import read_streams
 from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.errors import InvalidCut
+from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.ids import format_segment
-from eventproc.store.model.ingestion import PartitionKey
+from eventproc.store.model.ingestion import IngestGroupState, PartitionKey
 from eventproc.store.segments import number_at, verify_offset
 
 
@@ -94,9 +94,16 @@ def terminate(tx: Tx, supervisor: str) -> None:
 
 
 def hand_off(tx: Tx, supervisor: str, groups: Sequence[int] | None) -> None:
-    """Let groups publish now, None: all that read. Unknown ones are ignored. Raises NotFound."""
+    """Let groups publish now, None: all that read. Raises NotFound, also for a group that does not read."""
     get_live_spec(tx, supervisor)
-    chosen = groups if groups is not None else [each.gid for each in read_groups(tx, supervisor)]
+    found = read_groups(tx, supervisor)
+    reading = sorted({each.gid for each in found if each.state is IngestGroupState.ACTIVE})
+    for gid in () if groups is None else sorted(set(groups).difference(reading)):
+        known = (
+            f"reads in groups {', '.join(map(str, reading))}" if reading else "has no group that reads now"
+        )
+        raise NotFound(kind=f"group of supervisor {supervisor}, which {known}", name=str(gid))
+    chosen = reading if groups is None else groups
     _post(tx, supervisor, HandoffNotice(tuple(sorted(set(chosen)))))
 
 

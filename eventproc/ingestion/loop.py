@@ -31,11 +31,12 @@ from eventproc.store.ingestion import (
 from eventproc.store.ingestion.published import has_intervals_before
 from eventproc.store.ingestion.rows import read_streams
 from eventproc.store.ingestion.supervisors import (
+    missing_supervisor,
     read_memory,
     write_memory,
 )
 from eventproc.store.ingestion.view import read_view
-from eventproc.store.model.errors import DatabaseStopped, Fenced, NotFound, Retryable
+from eventproc.store.model.errors import DatabaseStopped, Fenced, Retryable
 from eventproc.store.ownership import Owner
 
 LOG = logging.getLogger("eventproc.ingestion")
@@ -144,7 +145,7 @@ def get_situation(tx: Tx, supervisor: str, is_alive: Callable[[str], bool]) -> S
     """Return what a supervisor decides on, with lags. Raises NotFound if it has ended."""
     found = read_situation(tx, supervisor, is_alive, with_lags=True)
     if found is None:
-        raise NotFound(kind="supervisor", name=supervisor)
+        raise missing_supervisor(tx, supervisor)
     return found
 
 

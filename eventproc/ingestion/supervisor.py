@@ -147,10 +147,10 @@ class Supervisor:
         """Let groups publish what they have read now; others go on behind them.
 
         Args:
-            groups: their numbers; unknown ones are ignored. None (default): all.
+            groups: numbers of groups that read. None (default): all of them.
 
         Raises:
-            NotFound: no such supervisor, or it was terminated.
+            NotFound: no such supervisor, or it was terminated; or a group does not read. Then nothing changes.
             InvalidArgument: a number is not valid.
         """
         if groups is not None:

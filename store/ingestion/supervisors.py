@@ -7,6 +7,7 @@ import attrs
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.notices import announce, post_notice
 from eventproc.store.model.errors import NotFound
+from eventproc.store.model.ingestion_errors import SupervisorTerminated
 
 
 @attrs.frozen
@@ -40,11 +41,19 @@ def find_spec(tx: Tx, supervisor: str) -> SpecVersion | None:
 
 
 def get_live_spec(tx: Tx, supervisor: str) -> SpecVersion:
-    """Return the newest spec of a supervisor that was not terminated. Raises NotFound."""
+    """Return the newest spec of a supervisor that was not terminated. Raises NotFound, SupervisorTerminated."""
     found = find_spec(tx, supervisor)
     if found is None or found.text is None:
-        raise NotFound(kind="supervisor", name=supervisor)
+        raise missing_supervisor(tx, supervisor)
     return found
+
+
+def missing_supervisor(tx: Tx, supervisor: str) -> NotFound:
+    """Return the error about a supervisor that does not run: it was terminated, or never submitted."""
+    found = find_spec(tx, supervisor)
+    if found is None:
+        return NotFound(kind="supervisor", name=supervisor)
+    return SupervisorTerminated(name=supervisor, terminated_ms=found.created_ms)
 
 
 def get_spec_text(tx: Tx, supervisor: str, version: int) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import attrs
 
-from eventproc.store.model.errors import Fenced, Rejected, Retryable, error
+from eventproc.store.model.errors import Fenced, NotFound, Rejected, Retryable, error
 from eventproc.store.model.short_repr import short_repr_of_fields
 
 
@@ -47,6 +49,24 @@ class BackfillRefused(Rejected):
 
     def __str__(self) -> str:
         return f"supervisor {self.supervisor} cannot be backfilled: {self.reason}"
+
+
+@error
+class SupervisorTerminated(NotFound):
+    """The supervisor was terminated, and does not run.
+
+    Submit a spec of the same id: it goes on at its offsets. `eventproc supervisor history` shows the last spec.
+    """
+
+    kind: str = "supervisor"
+    terminated_ms: int
+
+    def __str__(self) -> str:
+        at = datetime.fromtimestamp(self.terminated_ms / 1000, UTC).isoformat(timespec="seconds")
+        return (
+            f"no supervisor {self.name!r}: it was terminated at {at.replace('+00:00', 'Z')}; submit its spec again to"
+            f" go on at its offsets (`supervisor history {self.name}` shows it)"
+        )
 
 
 @error

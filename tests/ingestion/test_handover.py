@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from eventproc import ScalingPolicy
+from eventproc.errors import NotFound
 from eventproc.ingestion import SupervisorState
 from eventproc.store.model.ingestion import PublishOutcome, SequenceState
 from tests.ingestion.support import HOUR_MS, Bench, ScriptedWorker
@@ -50,10 +51,26 @@ async def test_no_more_groups_end_than_the_spec_allows(bench: Bench) -> None:
 async def test_listed_groups_hand_off_at_the_next_run_beyond_any_limit(bench: Bench) -> None:
     await started(bench, 3, task_count=3, stop_task_count=1)
     supervisor = await bench.ep.supervisor("clicks")
-    await supervisor.handoff([1, 2, 77])
+    await supervisor.handoff([1, 2])
     await bench.run()
     assert sorted(each.gid for each in await bench.pending()) == [1, 2]
     assert sorted(await bench.active()) == [0, 1, 2]
+
+
+@pytest.mark.acceptance("S14", differs="a number without a group that reads is refused, with those that read")
+async def test_hand_off_of_a_group_that_does_not_read_is_refused(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
+    await bench.submit(task_count=2)
+    supervisor = await bench.ep.supervisor("clicks")
+    with pytest.raises(
+        NotFound, match="no group '0' of supervisor clicks, which has no group that reads now"
+    ):
+        await supervisor.handoff([0])
+    await bench.run()
+    with pytest.raises(NotFound, match="no group '7' of supervisor clicks, which reads in groups 0, 1"):
+        await supervisor.handoff([0, 7])
+    await bench.run()
+    assert await bench.pending() == []
 
 
 @pytest.mark.acceptance(

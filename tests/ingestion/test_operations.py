@@ -10,7 +10,14 @@ import pytest
 
 from eventproc import ScalingPolicy
 from eventproc.cluster import keep_supervisors
-from eventproc.errors import InvalidArgument, InvalidCut, InvalidSpec, NotFound, TaskFenced
+from eventproc.errors import (
+    InvalidArgument,
+    InvalidCut,
+    InvalidSpec,
+    NotFound,
+    SupervisorTerminated,
+    TaskFenced,
+)
 from eventproc.ingestion import SpecEffect, SupervisorState, loop
 from eventproc.ingestion.supervisor import Supervisor
 from eventproc.store.faults import Step
@@ -115,10 +122,12 @@ async def test_terminate_publishes_and_keeps_history_offsets_and_files(bench: Be
     await worker.complete_pending()
     await bench.run()
     assert await bench.ep.supervisors() == []
-    with pytest.raises(NotFound, match="clicks"):
+    when = r"no supervisor 'clicks': it was terminated at 20\d\d-.*Z; submit its spec again to go on at its offsets"
+    with pytest.raises(SupervisorTerminated, match=when):
         await supervisor.status()
-    with pytest.raises(NotFound, match="clicks"):
-        await supervisor.suspend()
+    for change in (supervisor.suspend, supervisor.handoff, supervisor.reset, supervisor.terminate):
+        with pytest.raises(SupervisorTerminated, match=when):
+            await change()
     with pytest.raises(NotFound, match="nothing"):
         await bench.ep.supervisor("nothing")
     newest, first = await supervisor.history()

@@ -167,12 +167,16 @@ async def test_a_supervisor_is_submitted_shown_suspended_and_terminated(
     for verb in ("suspend", "resume", "reset", "handoff"):
         body: object = {} if verb == "handoff" else None
         assert (await rest.ok("POST", f"{path}/clicks/{verb}", body))["id"] == "clicks"
+    refused = await rest.call("POST", f"{path}/clicks/handoff", {"groups": [7]})
+    assert (refused.status, "no group '7' of supervisor clicks" in str(refused.body)) == (404, True)
     await rest.ok("POST", f"{path}/clicks/terminate")
 
     async def has_ended() -> bool:
         return not (await rest.ok("GET", path))["items"]
 
     await eventually(ep, has_ended)
+    refused = await rest.call("POST", f"{path}/clicks/resume")
+    assert (refused.status, "submit its spec again" in str(refused.body)) == (404, True)
     wrong = await rest.call("POST", path, {"spec": {**spec, "io": {"streams": 5}}})
     assert (wrong.status, "io.streams" in str(wrong.body)) == (400, True)
 
