@@ -1,33 +1,34 @@
-"""Spark's daemon of Python processes for `spark.python.daemon.module`, without a stack trace when its session ends.
+"""Spark's daemon of Python processes, without a pause of 40 ms in each task; for `spark.python.daemon.module`.
 
-Spark and Python talk through a socket file if `spark.python.unix.domain.socket.enabled` is set. When the session ends,
-Spark closes it while a process waits for its next task. The process ends, as it should, but prints a BrokenPipeError.
+Spark sends a task over TCP as two small writes. The second one waits until the first is acknowledged, which Linux delays
+by 40 ms on a connection that answers requests. TCP_QUICKACK ends this mode until the next answer, so each task sets it.
 """
 
 from __future__ import annotations
 
-from socket import socket
+import socket
+from contextlib import suppress
 from typing import Final
 
 from pyspark import daemon
 
-ENDED: Final = 1
-"""Answer of a process that takes no more tasks."""
+QUICKACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
+"""The option, which only Linux has."""
 
 _worker = daemon.worker
 
 
-def quiet_worker(sock: socket, authenticated: bool) -> int:
-    """Run a task, as Spark's function of that place does. Returns ENDED if Spark has closed the socket."""
-    try:
-        return int(_worker(sock, authenticated))
-    except BrokenPipeError:
-        return ENDED
+def prompt_worker(sock: socket.socket, authenticated: bool) -> int:
+    """Run a task, as Spark's function of that place does, and acknowledge its parts immediately."""
+    if QUICKACK is not None:
+        with suppress(OSError):  # Spark talks through a socket file
+            sock.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)
+    return int(_worker(sock, authenticated))
 
 
 def main() -> None:
     """Run the daemon until Spark ends it."""
-    daemon.worker = quiet_worker
+    daemon.worker = prompt_worker
     daemon.manager()
 
 

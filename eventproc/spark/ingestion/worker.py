@@ -45,13 +45,12 @@ SETTINGS: Final = {
     "spark.scheduler.mode": "FAIR",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.sql.adaptive.enabled": "false",
-    "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "eventproc.spark.python_daemon",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
-"""Settings of a worker's session. Others halve what a small slice costs: no second planning between the stages
-of a job (30 ms); no TCP between Spark and Python, where an acknowledgement is delayed by 40 ms in each task; and no
-search for the caller's line in each expression (30 ms)."""
+"""Settings of a worker's session. The last three halve what a small slice costs: no second planning between the stages
+of a job (30 ms), no delayed acknowledgements between Spark and Python (40 ms in each task), and no search for the
+caller's line in each expression (30 ms)."""
 
 
 class IngestionWorker:
