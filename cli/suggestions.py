@@ -17,8 +17,11 @@ from eventproc.store.access.users import USER
 from eventproc.store.catalog import get_stream, list_scopes, list_streams, stream_names
 from eventproc.store.database import Database, Tx
 from eventproc.store.groups import group_names, member_statuses, share_names
+from eventproc.store.ingestion import known_supervisors
+from eventproc.store.ingestion.published import list_tables
 from eventproc.store.model.errors import EventprocError, NotFound, TransactionNotFound
 from eventproc.store.model.ids import format_segment
+from eventproc.store.model.ingestion_errors import SupervisorTerminated
 from eventproc.store.records import keys
 from eventproc.store.segments import segment_ids
 from eventproc.store.transactions import list_finished, list_open
@@ -57,7 +60,7 @@ async def add_suggestions(db: Database, missing: NotFound) -> None:
 
 def _note(tx: Tx, missing: NotFound) -> str | None:
     known = _known(tx, missing)
-    if known is None:
+    if known is None or isinstance(missing, SupervisorTerminated):  # its text says what to do
         return None
     names = list(islice(known.names, NAMES_MAX))
     # A sealed segment has the typed name, and is not found in the current epoch.
@@ -82,6 +85,12 @@ def _known(tx: Tx, missing: NotFound) -> _Known | None:
         case "topic":
             topics = [each.name for each in list_streams(tx, scope) if each.config.is_topic]
             return _Known(topics, f"eventproc topic list {scope}")
+        case "group" if owner == "supervisor":
+            return _Known((), f"eventproc supervisor status {rest.split()[1].rstrip(',')}")
+        case "supervisor":
+            return _Known(known_supervisors(tx), "eventproc supervisor list")
+        case "table":
+            return _Known([each.name for each in list_tables(tx)], "eventproc table list")
         case "group":
             return _Known(group_names(tx, scope), f"eventproc group list {scope}")
         case "share group":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from itertools import zip_longest
 from typing import Final
 
 import attrs
@@ -246,14 +247,16 @@ def history(settings: Settings, name: str, output: str) -> None:
     """
 
     async def look(ep: Eventproc) -> list[Row]:
+        versions = await (await ep.supervisor(name)).history()
+        before = [each.spec for each in versions[1:]]
         return [
             {
                 "version": each.version,
                 "created_ms": each.created_ms,
-                "change": _change(each.spec),
+                "change": _change(each.spec, former),
                 "spec": None if each.spec is None else json.loads(each.spec.text()),
             }
-            for each in await (await ep.supervisor(name)).history()
+            for each, former in zip_longest(versions, before)
         ]
 
     show_rows(session.run(settings, look), HISTORY_COLUMNS, output)
@@ -467,10 +470,12 @@ def _moves(status: SupervisorStatus, cuts: list[StreamCut]) -> list[Row]:
     ]
 
 
-def _change(spec: SupervisorSpec | None) -> str:
+def _change(spec: SupervisorSpec | None, former: SupervisorSpec | None) -> str:
     if spec is None:
         return "terminated"
-    return "suspended" if spec.suspended else "submitted"
+    if spec.suspended:
+        return "suspended"
+    return "resumed" if former == attrs.evolve(spec, suspended=True) else "submitted"
 
 
 def _status_row(found: SupervisorStatus) -> dict[str, object]:

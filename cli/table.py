@@ -110,7 +110,9 @@ def query(settings: Settings, sql: str, realtime: bool, limit: int, output: str)
         eventproc table query "SELECT DISTINCT page FROM clicks"
         eventproc table query "SELECT * FROM clicks ORDER BY __time DESC" --realtime --limit 10 --output json
     """
-    with _attached(settings) as ep:
+    from eventproc.spark.sql_errors import explained
+
+    with _attached(settings) as ep, explained(sql):
         found = _queried(ep, sql, realtime=realtime).limit(limit)
         rows = [_plain(row.asDict(recursive=True)) for row in found.collect()]
         show_rows(rows, found.columns, output)
@@ -159,7 +161,9 @@ def overwrite(
     start_ms, end_ms = parse_time(start), parse_time(end)
     look = partial(_would, what="overwrite", name=name, bounds=(start_ms, end_ms))
     if is_confirmed(settings, Consent(yes, dry_run), f"Overwrite rows of table {name}", look, output):
-        with _attached(settings) as ep:
+        from eventproc.spark.sql_errors import explained
+
+        with _attached(settings) as ep, explained(sql):
             rows = _queried(ep, sql)
             within = rows.where(
                 f"__time >= timestamp_millis({start_ms}) AND __time < timestamp_millis({end_ms})"

@@ -1,7 +1,8 @@
 """Spark's daemon of Python processes, without a pause of 40 ms in each task; for `spark.python.daemon.module`.
 
-Spark sends a task over TCP as two small writes. The second one waits until the first is acknowledged, which Linux delays
-by 40 ms on a connection that answers requests. TCP_QUICKACK ends this mode until the next answer, so each task sets it.
+Spark sends a task over TCP as two small writes. The second one waits until the first is acknowledged, which Linux
+delays by 40 ms on a connection that answers requests. TCP_QUICKACK ends that mode until the next answer, so each task
+sets it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from eventproc.cli.suggestions import NAMES_MAX
@@ -33,6 +35,28 @@ def test_mistyped_name_is_answered_with_similar_ones_and_the_listing(
     why = billing(*words.split()).refused(3)
     assert f"; did you mean {suggestion}" in why
     assert why.endswith(f"? `{listing}` lists what exists\n")
+
+
+def test_supervisors_and_their_groups_are_answered_with_what_exists(billing: Cli) -> None:
+    spec = {"io": {"streams": ["shop/orders"]}, "schema": {"datasource": "clicks", "dimensions": ["page"]}}
+    (billing.directory.parent / "clicks.json").write_text(json.dumps(spec))
+    billing("supervisor", "submit", str(billing.directory.parent / "clicks.json")).ok()
+    assert "did you mean 'clicks'? `eventproc supervisor list`" in billing(
+        "supervisor", "status", "clickz"
+    ).refused(3)
+    assert billing("supervisor", "handoff", "clicks", "--group", "7").refused(3) == (
+        "eventproc: no group '7' of supervisor clicks, which has no group that reads now;"
+        " `eventproc supervisor status clicks` lists what exists\n"
+    )
+    for change in ("suspend", "resume", "terminate"):
+        billing("supervisor", change, "clicks").ok()
+    assert (
+        billing("supervisor", "resume", "clicks")
+        .refused(3)
+        .endswith("`supervisor history clicks` shows it)\n")
+    )
+    versions = billing("supervisor", "history", "clicks", "--output", "json").json()
+    assert [each["change"] for each in versions] == ["terminated", "resumed", "suspended", "submitted"]
 
 
 def test_name_like_no_other_is_answered_with_the_listing_only(shop: Cli) -> None:

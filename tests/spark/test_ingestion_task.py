@@ -212,6 +212,9 @@ def test_shell_queries_compacts_and_overwrites_a_table(
     assert (overwritten["rows_before"], overwritten["rows_after"]) == (6, 2)
     assert queried == {"clicks": 100}
     assert compacted["files_before"] == 0, "each interval has one file"
+    assert run_command(["-C", str(path), "table", "query", "SELECT * FROM clix"]) == 2
+    assert "The table or view `clix` cannot be found" in (refused := capsys.readouterr().err)
+    assert "this is a bug" not in refused
 
 
 def test_rows_are_transformed_filtered_and_counted_when_refused(

@@ -77,6 +77,7 @@ class IngestionWorker:
         spark = eventproc.spark.session(master=self._master, conf=SETTINGS)
         # A task logs its own failure. What Spark says of the cancelled jobs of a stopped task would look like one.
         spark.sparkContext.setLogLevel("FATAL")
+        logging.getLogger("py4j").setLevel(logging.WARNING)  # it notes the end of each thread's connection
         try:
             with PlannerDirectory(self._path, hold_ms=HOLD_MS) as directory:
                 instance = directory.db.instance_id
