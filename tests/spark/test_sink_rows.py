@@ -131,6 +131,16 @@ def test_nested_rows_become_json_as_python_writes_them() -> None:
     assert texts == [filled({"row": row, "n": at}) for at, row in enumerate(rows)]
 
 
+def test_items_of_a_list_without_null_items_lose_only_their_null_fields() -> None:
+    rows: list[object] = [[{"x": 1, "y": None}, {"x": None, "y": 2}], [{"x": 3, "y": 4}]]
+    kind = pa.list_(pa.struct([("x", pa.int64()), ("y", pa.int64())]))
+    events = events_of(pa.record_batch({"items": pa.array(rows, kind)}))
+    assert [json.loads(cast("bytes", each["payload"])) for each in events] == [
+        {"items": [{"x": 1}, {"y": 2}]},
+        {"items": [{"x": 3, "y": 4}]},
+    ]
+
+
 def test_null_fields_are_omitted_wherever_they_stand() -> None:
     values: list[list[object]] = [["a", 'b"', "c"], [1.0, 2.5, 3.0], [{"x": 1}, {"x": None}, {"x": 3}]]
     kinds = [pa.string(), pa.float64(), pa.struct([("x", pa.int64())])]
