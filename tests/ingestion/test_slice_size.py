@@ -68,6 +68,17 @@ class TestSliceSize:
 
 
 class TestSliceSizes:
+    def test_the_first_slice_of_a_worker_says_nothing_about_the_others(self) -> None:
+        sizes = SliceSizes()
+        idle = sizes.begin("clicks", rows_max=ROWS_MAX, bytes_max=64 * MIB)
+        sizes.end("clicks", idle)  # it read nothing
+        size = sizes.begin("clicks", rows_max=ROWS_MAX, bytes_max=64 * MIB)
+        read(size, 1, fixed_ms=11_000, mib_ms=20)
+        assert size.bytes == FIRST_BYTES
+        took = read(size, 8, fixed_ms=250, mib_ms=20)
+        assert took[-1] < 1.2 * SLICE_MS
+        assert size.bytes > 4 * FIRST_BYTES
+
     def test_a_task_begins_as_the_last_one_of_its_kind_ended(self) -> None:
         sizes = SliceSizes()
         first = sizes.begin("clicks", rows_max=ROWS_MAX, bytes_max=64 * MIB)

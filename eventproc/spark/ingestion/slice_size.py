@@ -46,7 +46,7 @@ class SliceSizes:
         """Return the limits for a new task: as those of the last ended task of the kind, or the first ones."""
         with self._lock:
             known = self._known.get(kind)
-        size = SliceSize(rows_max=rows_max, bytes_max=bytes_max)
+        size = SliceSize(rows_max=rows_max, bytes_max=bytes_max, warms_up=known is None)
         if known is not None:
             size.follow(known)
         return size
@@ -60,13 +60,18 @@ class SliceSizes:
 class SliceSize:
     """The limits of the next slice. bytes: of payloads and frames. events: its number of events."""
 
-    def __init__(self, *, rows_max: int, bytes_max: int) -> None:
-        """rows_max: rows of one slice, after its roll-up. bytes_max: its bytes."""
+    def __init__(self, *, rows_max: int, bytes_max: int, warms_up: bool = False) -> None:
+        """Begin with the first limits.
+
+        rows_max: rows of one slice, after its roll-up. bytes_max: its bytes. warms_up: whether the next slice is the
+        first of its kind in a worker: Spark loads classes and compiles for it, which says nothing about the others.
+        """
         self._rows_max = rows_max
         self._bytes_max = max(bytes_max, LEAST_BYTES)
         self._line = _Line(_FIXED_MS)
         self.bytes: int = min(FIRST_BYTES, self._bytes_max)
         self.events: int = rows_max
+        self._warms_up = warms_up
 
     @property
     def bytes_most(self) -> int:
@@ -76,13 +81,17 @@ class SliceSize:
     def follow(self, known: SliceSize) -> None:
         """Begin with what another task has learned."""
         self._line = copy(known._line)
+        self._warms_up = known._warms_up
         self.bytes = min(known.bytes, self._bytes_max)
         self.events = self._rows_max * known.events // known._rows_max
 
     def note(self, took_ms: int, *, size_bytes: int, events: int, rows: int) -> None:
         """Learn from a slice that was read. rows: what it was rolled up to."""
-        self._line.add(size_bytes, took_ms)
         self.events = self._rows_max * max(events, 1) // max(rows, 1)
+        if self._warms_up:
+            self._warms_up = False
+            return
+        self._line.add(size_bytes, took_ms)
         limit = min(self._bytes_max, max(size_bytes, LEAST_BYTES) * _GROWTH_MAX)
         if took_ms <= SLICE_MS and size_bytes * _GROWTH_MAX < self.bytes:
             return  # the stream had no more: a small slice says little about a large one

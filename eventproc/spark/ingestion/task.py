@@ -217,17 +217,9 @@ class TaskRun:
         if self._clock.monotonic_ms() - self._held_ms >= RENEW_MS:
             self._hold(sequence.starts)
         due = self._is_due(sequence)
-        wanted = (
-            NO_POSITIONS
-            if due
-            else self._reader.wanted(
-                sequence.read, self._size.bytes, self._size.events, bytes_most=self._size.bytes_most
-            )
-        )
-        plan = self._ask(sequence, wanted)
+        plan = self._ask(sequence, NO_POSITIONS if due else self._wanted(sequence))
         if plan.closed and not plan.until and not self._is_read(sequence, plan):
-            assert plan.ends is not None
-            plan = self._ask(sequence, plan.ends)
+            plan = self._ask(sequence, self._wanted(sequence))
         self._reader.streams |= plan.streams
         if new := plan.starts.keys() - sequence.starts.keys():
             added = {key: plan.starts[key] for key in new}
@@ -237,6 +229,11 @@ class TaskRun:
         if self._draining and not plan.closed:
             raise _Ended("its worker drains")
         return plan
+
+    def _wanted(self, sequence: _Sequence) -> Positions:
+        """Return where the next slice should end."""
+        size = self._size
+        return self._reader.wanted(sequence.read, size.bytes, size.events, bytes_most=size.bytes_most)
 
     def _ask(self, sequence: _Sequence, wanted: Positions) -> SlicePlan:
         self._reported_ms = self._clock.monotonic_ms()
