@@ -104,6 +104,12 @@ class PlannerProcesses:
     def end(self) -> None:
         """End the server, which deletes the launcher. Planners that still run are not affected."""
         atexit.unregister(self.end)
+        try:
+            self._end_server()
+        finally:  # also if the server did not end by itself
+            shutil.rmtree(self.launcher.parent, ignore_errors=True)
+
+    def _end_server(self) -> None:
         assert self._server.stdin is not None, "the server was started with a pipe"
         self._server.stdin.close()
         with suppress(subprocess.TimeoutExpired):

@@ -96,6 +96,7 @@ def test_query_runs_without_its_fork_server(attached: AttachedEventproc, path: P
         hook._planners = usual
         eventproc.spark.attach(attached.spark, path).detach()
         other.end()
+    assert not other.launcher.parent.exists()
 
 
 def test_launcher_is_an_ordinary_python_for_other_programs(planners: PlannerProcesses) -> None:
