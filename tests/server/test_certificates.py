@@ -18,7 +18,9 @@ import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.server.access import certificates as certificates_module
 from eventproc.server.access.certificates import CertificateFiles, Certificates
+from eventproc.server.controller import serving
 from eventproc.server.endpoints import Addresses, serve_endpoints
+from eventproc.server.rest import listener
 from eventproc.server.wire.greeting import greets, unverified_tls
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.testing.crash import PATIENCE_S
@@ -115,6 +117,19 @@ async def test_a_connection_without_encryption_or_with_another_authority_is_clos
             with pytest.raises(ssl.SSLError):
                 await to_thread.run_sync(lambda at: serial_at(at, trustme.CA()), port)
             await to_thread.run_sync(lambda at: serial_at(at, authority), port)
+
+
+async def test_a_connection_without_a_handshake_is_closed(
+    ep: Eventproc, files: CertificateFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "HANDSHAKE_S", 0.05)
+    monkeypatch.setattr(listener, "HANDSHAKE_S", 0.05)
+    async with serve_endpoints(ep, ADDRESSES, Certificates(files)) as bound:
+        assert bound.rest is not None
+        for port in (bound.controller_port, bound.rest[1]):
+            async with await anyio.connect_tcp("127.0.0.1", port) as silent:
+                with anyio.fail_after(PATIENCE_S):
+                    assert await until_closed(silent) is None
 
 
 async def test_a_server_that_encrypts_is_seen_to_answer_by_the_other_servers(

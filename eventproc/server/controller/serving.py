@@ -34,6 +34,13 @@ IDLE_S: Final = 300
 """How long a connection may have no call and be silent, in s. Higher: clients that have gone keep their places for
 longer; lower: clients that call seldom must connect again."""
 
+HANDSHAKE_S: Final = 10
+"""How long the handshake of TLS may take, in s. Higher: strangers keep their places for longer; lower: clients with a
+slow network are cut off."""
+
+GOODBYE_S: Final = 1
+"""How long a closed connection of TLS waits for its client to close it, too, in s. Meanwhile it keeps its place."""
+
 CLOSE_WAIT_S: Final = 5
 """How long running calls of the controller may take when the server ends."""
 
@@ -79,7 +86,7 @@ async def serving_controller(
     """
     server = _ControllerServer(controller)
     listening.make_room = server.close_idle
-    await server.start(sock=listening, ssl=tls)
+    await server.listen(listening, tls)
     try:
         yield
     finally:
@@ -100,6 +107,17 @@ class _ControllerServer(Server):
         )
         super().__init__([controller], config=windows)
         self._connections: WeakSet[_ControllerConnection] = WeakSet()
+
+    async def listen(self, listening: BoundedListener, tls: ssl.SSLContext | None) -> None:
+        """Accept connections, as `start` does, which knows no bound for handshakes."""
+        self._server = await self._loop.create_server(
+            self._protocol_factory,
+            sock=listening,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else HANDSHAKE_S,
+            ssl_shutdown_timeout=None if tls is None else GOODBYE_S,
+        )
+        self._server_closed_fut = self._loop.create_future()
 
     def stop_listening(self) -> None:
         """Accept no more connections."""

@@ -31,6 +31,10 @@ their places for longer; lower: callers that call seldom must connect again."""
 HANDSHAKE_S: Final = 10
 """How long the handshake of TLS may take, in s."""
 
+STREAMS_MAX: Final = 8
+"""Calls that a connection of HTTP/2 may have at a time. Higher: a caller that takes nothing of its responses holds more
+of them in memory; lower: a caller that asks for many things waits."""
+
 END_WAIT_S: Final = 1
 """How long connections may take to end after their calls were answered, in s."""
 
@@ -52,6 +56,7 @@ class _Config(Config):
         self._tls = tls
         self.keep_alive_timeout = IDLE_S
         self.ssl_handshake_timeout = HANDSHAKE_S
+        self.h2_max_concurrent_streams = STREAMS_MAX
 
     def create_sockets(self) -> Sockets:
         """Return the socket that was given."""
