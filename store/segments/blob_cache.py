@@ -15,8 +15,8 @@ from eventproc.store.segments.event_storage import STORAGE_BLOB_FORMAT
 from eventproc.store.segments.extents import BLOB_FORMAT, BlobLoader, load_blob
 
 CACHED_BYTES_MAX: Final = 16 * 2**20
-"""Bytes of events that are cached: four blobs of the usual largest size. Higher: more memory; lower: readers of several
-segments load blobs again."""
+"""Bytes of columns that are cached: four blobs of the usual largest size. Higher: more memory; lower: readers of
+several segments load blobs again."""
 
 _Key: TypeAlias = tuple[int, int, int, int]
 """Id, format, checksum and size of a blob. An id may be used again after its blob was deleted."""
@@ -47,12 +47,17 @@ class BlobCache:
         return found
 
     def _keep(self, key: _Key, columns: Columns) -> None:
-        if key in self._columns or len(columns.data) > CACHED_BYTES_MAX:
+        size_bytes = _size_bytes(columns)
+        if key in self._columns or size_bytes > CACHED_BYTES_MAX:
             return
         self._columns[key] = columns
-        self._size_bytes += len(columns.data)
+        self._size_bytes += size_bytes
         while self._size_bytes > CACHED_BYTES_MAX:
-            self._size_bytes -= len(self._columns.pop(next(iter(self._columns))).data)
+            self._size_bytes -= _size_bytes(self._columns.pop(next(iter(self._columns))))
+
+
+def _size_bytes(columns: Columns) -> int:
+    return sum(len(column) for column in columns if column is not None)
 
 
 BLOB_CACHE: Final = SharedSlot(BlobCache, in_reads=True)
