@@ -14,7 +14,6 @@ from eventproc.store.segments.append import (
 from eventproc.store.segments.columns import EncodedBlock, EventBlock, Headers
 from eventproc.store.segments.event import NO_HEADERS, TTL_HEADER, Event, EventRun
 from eventproc.store.segments.extents import INLINE_EXTENT_COUNTER, InlineExtentCounter, read_extents
-from eventproc.store.segments.framed import from_frames
 from eventproc.store.segments.inline_extents import join_step
 from eventproc.store.segments.lifecycle import (
     create_segments,
@@ -34,7 +33,6 @@ from eventproc.store.segments.offsets import (
 )
 from eventproc.store.segments.rates import SegmentRate, segment_rates, write_rate
 from eventproc.store.segments.read import READ_BYTES_MAX, ReadResult, read
-from eventproc.store.segments.read_bytes import read_bytes
 from eventproc.store.segments.reaper import forget_writers, free_step
 from eventproc.store.segments.recent import RECENT_EVENTS, RecentEvents
 from eventproc.store.segments.state import (
@@ -86,7 +84,6 @@ __all__ = [
     "forget_passed_segments",
     "forget_writers",
     "free_step",
-    "from_frames",
     "is_event_boundary",
     "join_step",
     "last_sequence",
@@ -95,7 +92,6 @@ __all__ = [
     "offset_at_time",
     "offset_of_number",
     "read",
-    "read_bytes",
     "read_extents",
     "readable_sealed",
     "request_reaping",

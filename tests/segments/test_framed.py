@@ -17,12 +17,12 @@ from eventproc.store.segments import (
     WriterSequence,
     append,
     blob_cache,
-    from_frames,
     join_step,
     last_sequence,
-    read_bytes,
 )
 from eventproc.store.segments.columns import Columns
+from eventproc.store.segments.framed import from_frames
+from eventproc.store.segments.read_bytes import read_bytes
 from tests.segments.support import (
     ONE,
     STREAM,

@@ -24,7 +24,7 @@ from eventproc.server.wire.codec import (
     WireEntry,
 )
 from eventproc.store.model.errors import EventprocError
-from eventproc.store.segments import from_frames
+from eventproc.store.segments.framed import from_frames
 from tests.server.wire_peer import WRITER, WirePeer, block, connected, framed
 from tests.support.virtual_time import anyio_backend as anyio_backend
 

@@ -16,7 +16,7 @@ from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotFound, OffsetConflict
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.segments import SegmentState, read_bytes, segment_state
+from eventproc.store.segments import SegmentState, segment_state
 from eventproc.store.segments.append import next_append
 from eventproc.store.segments.attributes import find_attribute, set_attribute
 from eventproc.store.segments.offsets import boundary_before
@@ -26,6 +26,7 @@ from eventproc.store.segments.payload_bytes import (
     payload_tail,
     read_payload_bytes,
 )
+from eventproc.store.segments.read_bytes import read_bytes
 
 _IS_BYTES: Final = b"byte stream"
 """Attribute of a byte stream. Those of clients have 16 bytes."""

@@ -44,7 +44,8 @@ from eventproc.store.model.errors import (
     TransactionAborted,
     WriterFenced,
 )
-from eventproc.store.segments import EncodedBlock, from_frames
+from eventproc.store.segments import EncodedBlock
+from eventproc.store.segments.framed import from_frames
 from eventproc.streams.fetch import watch_stream
 
 LOG = logging.getLogger("eventproc.server.access")
