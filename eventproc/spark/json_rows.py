@@ -122,9 +122,8 @@ def _join(*parts: pa.Array | pa.Scalar) -> pa.Array:
 
 def _as_texts(column: pa.Array) -> pa.Array:
     """Return each value as JSON; null stays null."""
-    if pa.types.is_struct(
-        column.type
-    ):  # its pieces are null where a field is, which this join would make of the whole
+    if pa.types.is_struct(column.type):
+        # Its pieces are null where a field is, which the join below would make of the whole.
         names = [field.name for field in column.type]
         return _where_valid(column, _objects(names, column.flatten(), len(column)))
     pieces = _merged(_pieces(column))

@@ -315,11 +315,8 @@ class Planner:
             since = head_cut(tx, stream)
         try:
             groups = ranges_between(tx, stream, since, until)
-        except (
-            InvalidCut,
-            InvalidArgument,
-        ) as why:  # the history of a cut, or the complete range, was truncated
-            self._lose(why)
+        except (InvalidCut, InvalidArgument) as why:
+            self._lose(why)  # the history of a cut, or the complete range, was truncated
             return None
         if glued:
             return groups

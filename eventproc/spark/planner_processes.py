@@ -70,9 +70,8 @@ class PlannerProcesses:
             )
         )
         launcher.chmod(0o700)
-        is_runnable = (
-            os.access(launcher, os.X_OK) and script.is_file()
-        )  # a package in an archive has no files
+        # A package in an archive has no files.
+        is_runnable = os.access(launcher, os.X_OK) and script.is_file()
         if not is_runnable or len(os.fsencode(path)) > SOCKET_CHARS_MAX:
             raise OSError(f"{folder} cannot be used for a program and a socket")
         with socket.socket(socket.AF_UNIX) as listener:

@@ -36,7 +36,6 @@ from eventproc.store.transactions import (
     stage,
 )
 from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event
-from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT
 from eventproc.streams.writer import find_route
 
 STAGE_BYTES: Final = 2**20
@@ -236,7 +235,6 @@ class Staging:
                     fn,
                     size_bytes=size_bytes,
                     brief=True,
-                    lone=len(self._db.shared[TRANSACTION_ATTENDANT].running) <= 1,
                     step=Step.TRANSACTION_STAGE if last is None else Step.TRANSACTION_END,
                 )
                 return

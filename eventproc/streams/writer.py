@@ -212,9 +212,7 @@ class EventWriter(Openable, Generic[P]):
         alone = self._sending is None and not self._waiting_bytes and not self._ready
         self._add(payload, key, event_time, headers, partition)
         if alone:
-            await self._send(
-                self._take(), lone=True
-            )  # directly, which saves two switches to the sender's task
+            await self._send(self._take())  # directly, which saves two switches to the sender's task
         else:
             await self._next.wait()
 
@@ -431,7 +429,7 @@ class EventWriter(Openable, Generic[P]):
             self._room.set()
             self._room = None
 
-    async def _send(self, send: Send, *, lone: bool = False) -> None:
+    async def _send(self, send: Send) -> None:
         """Send and settle, in the sender's task or in that of a lone caller; one at a time."""
         sequence = self._sequence + 1 if send.sequence is None else send.sequence
         identity = None if self._name is None else WriterSequence(self._name, sequence)
@@ -442,7 +440,7 @@ class EventWriter(Openable, Generic[P]):
                 fn = partial(self._append, send, self._buffers.parts(send.buffers), identity, sequence)
                 try:
                     appended = await self._db.write(
-                        fn, size_bytes=send.size_bytes, brief=True, lone=lone, step=Step.WRITER_APPEND
+                        fn, size_bytes=send.size_bytes, brief=True, step=Step.WRITER_APPEND
                     )
                 except (SegmentSealed, NotFound):
                     await self._follow(send)

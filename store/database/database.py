@@ -113,7 +113,6 @@ class Database(ABC):
         size_bytes: int = 0,
         timeout_ms: int | None = None,
         brief: bool = False,
-        lone: bool = False,
         step: Step | None = None,
     ) -> T:
         """Run `fn` in a transaction, batched with other waiting writes, and return its result once it is durable.
@@ -123,9 +122,7 @@ class Database(ABC):
         size_bytes: estimate of what it writes; counts towards the limit of a batch.
         timeout_ms: how long fn may wait until it starts. None (default): WRITE_WAIT_MS_MAX.
         brief: fn takes microseconds, so that it may run on the event loop if it waits alone and a commit need not wait
-        for the disk.
-        lone: as far as the caller knows, no other task is about to write. If fn is brief, the event loop may then wait
-        for a synced commit, for at most 1 ms, instead of going to sleep.
+        for the disk. If it need, the event loop may wait for it, for at most 1 ms, instead of going to sleep.
         step: names the transaction for tests that inject faults. None (default): it has no name.
 
         If the caller is cancelled or the time is over while fn waits, fn never runs. Once fn has started, the caller

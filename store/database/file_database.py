@@ -444,16 +444,15 @@ class FileDatabase(Database):
         size_bytes: int = 0,
         timeout_ms: int | None = None,
         brief: bool = False,
-        lone: bool = False,
         step: Step | None = None,
     ) -> T:
         """See `Database.write`."""
         self._check_usable()
         if step is None or self.faults is NO_FAULTS:
-            return await self._writer.write(fn, size_bytes, timeout_ms, brief=brief, lone=lone)
+            return await self._writer.write(fn, size_bytes, timeout_ms, brief=brief)
         await self._reach_begun(step)
         self._check_usable()
-        result = await self._writer.write(fn, size_bytes, timeout_ms, brief=brief, lone=lone, step=step)
+        result = await self._writer.write(fn, size_bytes, timeout_ms, brief=brief, step=step)
         await self._delay_result(step)
         return result
 

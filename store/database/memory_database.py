@@ -92,7 +92,6 @@ class MemoryDatabase(Database):
         size_bytes: int = 0,
         timeout_ms: int | None = None,
         brief: bool = False,
-        lone: bool = False,
         step: Step | None = None,
     ) -> T:
         """See `Database.write`. There is no lock to wait for, so `timeout_ms` has no effect."""

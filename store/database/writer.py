@@ -6,7 +6,7 @@ during a commit form the next batch.
 
 A lone brief job skips the thread if commits do not wait for the disk: the event loop runs it, which saves two switches
 of threads. `_turn` says who uses the connection. If commits wait for the disk, the event loop waits with the caller of
-such a job for a moment instead of going to sleep, if the caller knows of no other one and other tasks are not busy.
+such a job for a moment instead of going to sleep, if no other caller waits and other tasks are not busy.
 
 A job in the queue has not started. Its caller may remove it, by cancellation or at its deadline, and then it never
 runs. The thread blocks in flock, which the kernel serves in order, while the event loop watches the deadlines.
@@ -157,6 +157,7 @@ class FileWriter:
         self._wait_from = 0.0  # time of the event loop
         self._wait_pause_ms = SYNC_WAIT_MS_MAX
         self._jobs_count = 0
+        self._callers_count = 0
         self._checkpoint_due = False  # by a commit on the event loop
         self._settles = False  # `_settle` will be called
         self._timer: asyncio.TimerHandle | None = None
@@ -170,7 +171,6 @@ class FileWriter:
         timeout_ms: int | None,
         *,
         brief: bool = False,
-        lone: bool = False,
         step: Step | None = None,
     ) -> T:
         """See `Database.write`."""
@@ -180,13 +180,14 @@ class FileWriter:
         future: asyncio.Future[None] = loop.create_future()
         job = AwaitedJob(fn, size_bytes, future, now, deadline, step)
         alone = brief and self._inline and not self._awake and not self._queue
-        waits = lone and brief and self._synced and not self._queue and size_bytes <= INLINE_BYTES_MAX
+        waits = brief and self._synced and not self._callers_count and size_bytes <= INLINE_BYTES_MAX
         self._queue.append(job)
         self._jobs_count = number = self._jobs_count + 1
         if not self._awake:
             self._awake = True
             if not alone:
                 self._connection.post(self._drain)
+        self._callers_count += 1
         try:
             if alone:
                 if now >= self._alone_until:
@@ -214,6 +215,8 @@ class FileWriter:
             await self._wait_through_cancellation(job)
             if not cancellation_returns():
                 raise
+        finally:
+            self._callers_count -= 1
         return job.result()
 
     @property

@@ -34,13 +34,11 @@ async def world(directory: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     for limit in ("ALONE_MS_MAX", "ALONE_TURN_MS_MAX", "SYNC_WAIT_MS_MAX"):
         monkeypatch.setattr(writer_module, limit, LONG_MS)
     async with open_world("file", directory) as world:
-        await world.db.write(insert("first"), brief=True, lone=True)
+        await world.db.write(insert("first"), brief=True)
         yield world
 
 
-async def turns_during(
-    world: World, fn: Callable[[Tx], object], *, brief: bool = True, lone: bool = True
-) -> int:
+async def turns_during(world: World, fn: Callable[[Tx], object], *, brief: bool = True) -> int:
     """Write, and return how many turns of the event loop other callbacks got meanwhile."""
     loop, turns, written = asyncio.get_running_loop(), 0, False
 
@@ -51,7 +49,7 @@ async def turns_during(
             loop.call_soon(turn)
 
     loop.call_soon(turn)
-    await world.db.write(fn, brief=brief, lone=lone)
+    await world.db.write(fn, brief=brief)
     written = True
     return turns
 
@@ -59,8 +57,22 @@ async def turns_during(
 async def test_event_loop_waits_with_a_lone_brief_write(world: World) -> None:
     assert await turns_during(world, insert("second")) == 0
     assert await turns_during(world, insert("third"), brief=False) > 0
-    assert await turns_during(world, insert("fourth"), lone=False) > 0
-    assert await world.db.read(names) == ["first", "fourth", "second", "third"]
+    assert await world.db.read(names) == ["first", "second", "third"]
+
+
+async def test_event_loop_does_not_wait_while_another_caller_does(world: World) -> None:
+    held, goes_on = anyio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(tx: Tx) -> None:
+        loop.call_soon_threadsafe(held.set)
+        assert goes_on.wait(60)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.db.write, slow)
+        await held.wait()  # the job is not in the queue any more
+        loop.call_later(0.01, goes_on.set)
+        assert await turns_during(world, insert("second")) > 0
 
 
 async def test_event_loop_goes_on_when_the_commit_takes_long_and_does_not_wait_for_the_next(
@@ -92,7 +104,7 @@ async def test_brief_writes_of_many_tasks_share_commits(world: World) -> None:
     before = world.faults.reached.count(WRITE_COMMIT)
     async with anyio.create_task_group() as tasks:
         for number in range(50):
-            tasks.start_soon(partial(world.db.write, insert(f"{number:02}"), brief=True, lone=True))
+            tasks.start_soon(partial(world.db.write, insert(f"{number:02}"), brief=True))
     assert world.faults.reached.count(WRITE_COMMIT) - before <= 3
     assert len(await world.db.read(names)) == 51
 

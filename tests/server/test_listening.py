@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import socket
-import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
 
 import anyio
 import httpx
@@ -28,7 +28,7 @@ from eventproc.server.listening import BoundedListener, listen_at
 from eventproc.server.rest import application, listener
 from eventproc.testing.crash import PATIENCE_S
 from tests.server.test_endpoints import Client, connecting
-from tests.server.test_many_connections import allocated, until
+from tests.server.test_many_connections import allocated, until, verify_flat
 
 EVERYTHING = Addresses(controller_port=0, segment_store_port=0, rest=("127.0.0.1", 0))
 SCOPE = pb.ScopeInfo(scope="s")
@@ -311,25 +311,18 @@ async def test_idle_and_slow_connections_of_all_listeners_hold_little_and_leave_
         assert bound.rest is not None
         ports = bound.controller_port, bound.rest[1]
         await one_round(made, ports)  # makes what stays, such as caches
-        tracemalloc.start()
-        try:
-            first = await one_round(made, ports)
-            second = await one_round(made, ports)
-        finally:
-            tracemalloc.stop()
-    assert first < IDLE * IDLE_BYTES_MAX
-    assert second < first * 1.1, "a second round needs no more than the first"
+        await verify_flat(partial(one_round, made, ports), IDLE * IDLE_BYTES_MAX)
 
 
 async def one_round(listeners: list[BoundedListener], ports: tuple[int, int]) -> int:
     """Open idle and slow connections of each listener, and close them; return the bytes that idle ones took."""
     controller, rest = ports
-    before = allocated() if tracemalloc.is_tracing() else 0
+    before = allocated()
     async with AsyncExitStack() as stack:
         for port in ports * IDLE:
             await stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", port))
         await until(lambda: [each.connections for each in listeners] == [IDLE, IDLE])
-        idle = allocated() - before if tracemalloc.is_tracing() else 0
+        idle = allocated() - before
         for _ in range(SLOW):
             call = await stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", controller))
             await call.send(begun_call())

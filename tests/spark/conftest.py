@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from eventproc.blocking import BlockingEventproc, open_blocking
+from eventproc.blocking import BlockingEventproc, BlockingStream, open_blocking
 from eventproc.spark import session
+from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.store.model.policies import ScalingPolicy
+from tests.spark.support import STREAM
 
 CHEAP = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The JVM's settings for a short life: less is compiled, and nothing in the background."""
@@ -46,3 +49,14 @@ def ep(path: Path) -> Iterator[BlockingEventproc]:
     with open_blocking(path, durability="os") as ep:
         ep.create_scope("s")
         yield ep
+
+
+@pytest.fixture
+def stream(ep: BlockingEventproc) -> BlockingStream:
+    return ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))
+
+
+@pytest.fixture
+def directory(path: Path, ep: BlockingEventproc) -> Iterator[PlannerDirectory]:
+    with PlannerDirectory(path, hold_ms=60_000) as directory:
+        yield directory

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,21 +16,9 @@ from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.queries import SparkQuery, describe_query
 from eventproc.spark.source_options import Positions, parse_options
 from eventproc.store.model.errors import EventprocError, InvalidArgument, InvalidCut, NotFound, Truncated
-from eventproc.store.model.policies import ScalingPolicy
 from tests.spark.support import STREAM, free, read_slices, write
 
 EARLIEST, LATEST = Positions("earliest"), Positions("latest")
-
-
-@pytest.fixture
-def stream(ep: BlockingEventproc) -> BlockingStream:
-    return ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))
-
-
-@pytest.fixture
-def directory(path: Path, ep: BlockingEventproc) -> Iterator[PlannerDirectory]:
-    with PlannerDirectory(path, hold_ms=60_000) as directory:
-        yield directory
 
 
 def planner(directory: PlannerDirectory, path: Path, *segments: object, **options: str) -> Planner:

@@ -23,24 +23,12 @@ from eventproc.store.database import Tx
 from eventproc.store.faults import Died
 from eventproc.store.model.errors import EventprocError, InvalidArgument, StreamReplaced, Truncated
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.policies import ScalingPolicy
 from eventproc.streams.offload import offload
 from tests.spark.support import STREAM, ReadEvent, files, free, growing, read_slices, write
 
 T = TypeVar("T")
 
 NO_LIMIT = BatchBudget()
-
-
-@pytest.fixture
-def stream(ep: BlockingEventproc) -> BlockingStream:
-    return ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))
-
-
-@pytest.fixture
-def directory(path: Path, ep: BlockingEventproc) -> Iterator[PlannerDirectory]:
-    with PlannerDirectory(path, hold_ms=60_000) as directory:
-        yield directory
 
 
 def planner(directory: PlannerDirectory, path: Path, **options: str) -> Planner:

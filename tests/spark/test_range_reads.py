@@ -23,11 +23,6 @@ FRAMED = 14
 FIRST, SECOND = segment_id(0, 0), segment_id(1, 0)
 
 
-@pytest.fixture
-def stream(ep: eventproc.BlockingEventproc) -> BlockingStream:
-    return ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))
-
-
 def plan(
     directory: PlannerDirectory, ranges: dict[SegmentId, tuple[int, int]], stream_id: int | None = None
 ) -> list[ReadEvent]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -57,12 +57,6 @@ def commit_batch(
 @pytest.fixture
 def streams(ep: BlockingEventproc) -> list[BlockingStream]:
     return [ep.create_stream(name, scaling=ScalingPolicy.fixed(2)) for name in STREAMS]
-
-
-@pytest.fixture
-def directory(path: Path, ep: BlockingEventproc) -> Iterator[PlannerDirectory]:
-    with PlannerDirectory(path, hold_ms=60_000) as directory:
-        yield directory
 
 
 def numbers(streams: Sequence[BlockingStream]) -> list[list[int]]:

@@ -49,12 +49,6 @@ def stream(ep: BlockingEventproc) -> BlockingStream:
     return ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(3))
 
 
-@pytest.fixture
-def directory(path: Path, ep: BlockingEventproc) -> Iterator[PlannerDirectory]:
-    with PlannerDirectory(path, hold_ms=60_000) as directory:
-        yield directory
-
-
 @pytest.mark.hunt(seeds=6)
 @pytest.mark.acceptance("Q12")
 def test_batches_are_in_the_stream_once_and_in_order_despite_scales_and_reruns(

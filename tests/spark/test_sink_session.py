@@ -19,11 +19,6 @@ COPY = "s/copy"
 
 
 @pytest.fixture
-def stream(ep: BlockingEventproc) -> BlockingStream:
-    return ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))
-
-
-@pytest.fixture
 def copy(ep: BlockingEventproc) -> BlockingStream:
     return ep.create_stream(COPY, scaling=ScalingPolicy.fixed(3))
 

@@ -12,13 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import Row
 
 from eventproc.blocking import BlockingEventproc, BlockingStream
-from eventproc.store.model.policies import ScalingPolicy
 from tests.spark.support import STREAM, files, write
-
-
-@pytest.fixture
-def stream(ep: BlockingEventproc) -> BlockingStream:
-    return ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))
 
 
 def batch(spark: SparkSession, path: Path, **options: str) -> DataFrame:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from eventproc.server.brief_writes import write_briefly
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.conversions import (
     PINGS,
@@ -80,7 +79,7 @@ class TransactionCalls:
             )
             return txn, epoch
 
-        txn, epoch = await write_briefly(self.db, make)
+        txn, epoch = await self.db.write(make, brief=True)
         return pb.CreateTxnResponse(
             txnId=txn_message(txn.id),
             activeSegments=[segment_range(name, each) for each in epoch.segments],
@@ -112,7 +111,9 @@ class TransactionCalls:
     async def _decide(self, request: pb.TxnRequest, decide: Callable[[Tx, int, str], None]) -> pb.TxnStatus:
         name, txn_id = name_of(request.streamInfo), txn_id_of(request.txnId)
         try:
-            await write_briefly(self.db, lambda tx: decide(tx, get_stream(tx, name).value.stream_id, txn_id))
+            await self.db.write(
+                lambda tx: decide(tx, get_stream(tx, name).value.stream_id, txn_id), brief=True
+            )
         except NotFound as why:
             missing = pb.TxnStatus.TRANSACTION_NOT_FOUND
             return pb.TxnStatus(

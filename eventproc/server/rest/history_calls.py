@@ -8,6 +8,7 @@ import attrs
 
 from eventproc.groups.position_texts import cut_at_position, parse_position, parse_time
 from eventproc.server.rest.json_values import Limits, Page, PageOf
+from eventproc.server.rest.operator_calls import Position
 from eventproc.server.rest.routes import PAGE, After, LocalName, PageLimit, RestCall, ScopeName, page_of
 from eventproc.store.catalog import StoredHistory, get_stream
 from eventproc.store.database import Tx
@@ -18,7 +19,6 @@ from eventproc.store.model.names import StreamName
 from eventproc.streams import MeasuredPart, PastScale, SegmentDescription, Stream, TruncationDescription
 from eventproc.streams.description import describe_segment as segment_description
 
-Position: TypeAlias = Annotated[str, Limits(about="head, tail, a time (ISO 8601, or ms), or a cut.")]
 Time: TypeAlias = Annotated[str | None, Limits(about="A time (ISO 8601, or ms).")]
 SegmentText: TypeAlias = Annotated[str, Limits(about="Id of a segment, such as 2.1.")]
 

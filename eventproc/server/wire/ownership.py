@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from eventproc.cluster.segment_containers import SegmentContainers, container_of
-from eventproc.server.brief_writes import write_briefly
 from eventproc.server.wire.commands import WrongHost
 from eventproc.server.wire.segment_names import WireSegment
 from eventproc.store.database import Database, Tx
@@ -50,7 +49,7 @@ class WireOwnership:
             return call(tx)
 
         try:
-            return await write_briefly(self._db, run, size_bytes=size_bytes)
+            return await self._db.write(run, size_bytes=size_bytes, brief=True)
         except OwnerFenced:
             raise MovedSegment(target) from None
 
