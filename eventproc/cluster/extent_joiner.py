@@ -27,10 +27,10 @@ async def join_tiny_extents(db: Database) -> None:
     while True:
         await due.wait()
         due = anyio.Event()
-        for stream_id, segment, first in tiny.take():
+        for stream_id, segment, first, last in tiny.take():
             offset: int | None = first
             try:
-                while offset is not None:
+                while offset is not None and offset <= last:  # one step, unless other processes write, too
                     offset = await db.write(
                         partial(join_step, stream_id=stream_id, segment=segment, offset=offset),
                         step=Step.EXTENT_JOIN,

@@ -30,12 +30,23 @@ NAP_S: Final = 1e-6
 are noticed later; lower: no difference."""
 
 
+NAPS_S: Final = 300e-6
+"""How long before the expected end of a wait the naps begin, in s: the length of a wait for a small write. Before that
+the thread runs Python, and a nap that ends takes the interpreter from it: 40 us of a transaction over four segments.
+Higher: more of that; lower: what takes less time than the wait before is noticed later."""
+
+LONGER_S: Final = 20e-6
+"""By how much a wait may be expected to take longer than the one before, in s, so that one slow sync does not delay the
+waits after it."""
+
+
 class LoopCallbacks:
     """Functions that threads want to run on the event loop in which this object was created."""
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[], None]] = deque()
         self._waits = False
+        self._expected_s = 0.0  # length of a wait
         self._nap = Lock()
         self._nap.acquire()  # and never released, so that to wait for it is a nap
         self._context = (
@@ -58,9 +69,12 @@ class LoopCallbacks:
 
     def wait(self, timeout_s: float) -> bool:
         """Block the event loop until a function was added, at most `timeout_s`, and run it; return whether one was."""
-        until = self._loop.time() + timeout_s
+        began = self._loop.time()
+        until, rest_s = began + timeout_s, min(self._expected_s, timeout_s) - NAPS_S
         try:
             self._waits = True
+            if rest_s > 0 and not self._calls:
+                self._nap.acquire(timeout=rest_s)
             while not self._calls and self._loop.time() < until:
                 self._nap.acquire(timeout=NAP_S)
             # Before the look at the functions: one that was added without a wake-up is found by it.
@@ -70,6 +84,7 @@ class LoopCallbacks:
             if self._calls:
                 self._wake()
             raise
+        self._expected_s = min(self._loop.time() - began, self._expected_s + LONGER_S)
         if not self._calls:
             return False
         self._context.run(self._run_all)

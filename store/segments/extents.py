@@ -57,9 +57,11 @@ JOIN_EXTENTS_MAX: Final = 256
 often."""
 
 
-@attrs.frozen
+@attrs.define
 class Extent:
     """An index row: bytes [start, start + length) of a segment, and where their columns lie.
+
+    Not changed once read; frozen, it would take three times as long to make, and a read makes many.
 
     place: id of the blob, None for an inline extent. place_offset: first byte of the extent in the blob's data.
     """
@@ -216,15 +218,16 @@ def pack_inline(columns: Columns) -> bytes:
 
 def unpack_inline(packed: bytes) -> Columns:
     """Return the columns that `pack_inline` packed. Raises CorruptRecord if they were changed."""
-    if INLINE_CHECKSUM.pack(zlib.crc32(memoryview(packed)[INLINE_CHECKSUM.size :])) != packed[:4]:
+    rest = packed[INLINE_CHECKSUM.size :]
+    if INLINE_CHECKSUM.pack(zlib.crc32(rest)) != packed[: INLINE_CHECKSUM.size]:
         raise CorruptRecord(key="an extent with its events inline", reason=CHANGED)
-    at = INLINE_CHECKSUM.size + INLINE_HEAD.size
+    at = INLINE_HEAD.size
     values: list[bytes | None] = []
-    for length in INLINE_HEAD.unpack_from(packed, INLINE_CHECKSUM.size):
+    for length in INLINE_HEAD.unpack_from(rest):
         if length < 0:
             values.append(None)
         else:
-            values.append(packed[at : at + length])
+            values.append(rest[at : at + length])
             at += length
     return Columns._make(values)
 
@@ -305,7 +308,7 @@ class InlineExtentCounter:
 
     def __init__(self) -> None:
         self._runs: dict[tuple[int, SegmentId], tuple[int, int]] = {}  # {segment: (first offset, count)}
-        self._due: list[tuple[int, SegmentId, int]] = []
+        self._due: list[tuple[int, SegmentId, int, int]] = []
         self.on_due: Callable[[], None] = lambda: None
 
     def note(self, stream_id: int, segment: SegmentId, start: int) -> None:
@@ -314,11 +317,11 @@ class InlineExtentCounter:
         if count + 1 < JOIN_EXTENTS_MAX:
             self._runs[stream_id, segment] = (first, count + 1)
         else:
-            self._due.append((stream_id, segment, first))
+            self._due.append((stream_id, segment, first, start))
             self.on_due()
 
-    def take(self) -> list[tuple[int, SegmentId, int]]:
-        """Return the runs to join that were not returned before: (stream id, segment, first offset)."""
+    def take(self) -> list[tuple[int, SegmentId, int, int]]:
+        """Return the runs to join that were not returned before: (stream id, segment, offsets of first and last)."""
         due, self._due = self._due, []
         return due
 

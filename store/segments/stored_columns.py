@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Sequence
-from itertools import accumulate
-from operator import itemgetter
+from itertools import accumulate, chain, repeat
+from operator import add, itemgetter
 from typing import Any, Final
 
 from eventproc.store.segments.columns import NO_TIME, Columns, Headers
 
+_INT_BYTES: Final = 4
 _NO_POSITION: Final = array("d", [float("nan")]).tobytes()
 _NO_TIME: Final = array("q", [NO_TIME]).tobytes()
 
@@ -39,11 +40,10 @@ def concatenate_columns(parts: Sequence[tuple[Columns, int]], *, times: bytes) -
 
 def _rebased(parts: Sequence[tuple[bytes, int]]) -> bytes:
     """Return the ends of all parts, counted from the first part's beginning. parts: (own ends, size in bytes)."""
-    ends, begin = array("I"), 0
-    for own, size in parts:
-        ends.extend([begin + end for end in memoryview(own).cast("I")])
-        begin += size
-    return ends.tobytes()
+    ends = array("I", b"".join([own for own, _ in parts]))
+    begins = accumulate([size for _, size in parts], initial=0)
+    counts = [len(own) // _INT_BYTES for own, _ in parts]
+    return array("I", map(add, ends, chain.from_iterable(map(repeat, begins, counts)))).tobytes()
 
 
 def _keys(parts: Sequence[tuple[Columns, int]]) -> bytes | None:
@@ -80,9 +80,6 @@ def _headers(parts: Sequence[tuple[Columns, int]]) -> bytes | None:
     for part, count in parts:
         rows.extend([None] * count if part.headers is None else json.loads(part.headers))
     return json.dumps(rows, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-_INT_BYTES: Final = 4
 
 
 def slice_columns(columns: Columns, first: int, last: int) -> Columns:

@@ -132,6 +132,28 @@ async def test_extent_joiner_ends_when_the_database_stops(
             make_due(tiny)
 
 
+@pytest.mark.parametrize(("following", "writes"), [(255, 2), (256, 1), (None, 1)])
+async def test_extent_joiner_ends_behind_the_run(
+    db: Database, monkeypatch: pytest.MonkeyPatch, following: int | None, writes: int
+) -> None:
+    asked: list[object] = []
+
+    async def joined(fn: Callable[[Tx], object], **_: object) -> int | None:
+        asked.append(fn)
+        return following if len(asked) == 1 else None
+
+    monkeypatch.setattr(db, "write", joined)
+    tiny = InlineExtentCounter()
+    db.shared[INLINE_EXTENT_COUNTER] = tiny
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(join_tiny_extents, db)
+        await anyio.wait_all_tasks_blocked()
+        make_due(tiny)
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+    assert len(asked) == writes
+
+
 async def test_extent_joiner_skips_a_run_that_cannot_be_joined(
     db: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,7 +13,7 @@ from typing import cast
 import anyio
 import pytest
 
-from eventproc.store.database.loop_callbacks import LoopCallbacks
+from eventproc.store.database.loop_callbacks import NAP_S, LoopCallbacks
 from eventproc.testing.crash import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -67,6 +67,40 @@ async def test_a_wait_without_a_callback_ends_and_later_ones_wake_the_event_loop
         done = anyio.Event()
         leave(callbacks, [done.set])
         await done.wait()
+
+
+async def test_a_wait_rests_until_the_last_one_is_nearly_over_and_then_naps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rests: list[int] = []  # in us
+    now = 0.0
+    with closing(LoopCallbacks()) as callbacks:
+
+        class Rests:
+            def acquire(self, *, timeout: float) -> bool:
+                nonlocal now
+                rests.append(round(timeout * 1e6))
+                now += timeout + 50e-6
+                if now >= ends:
+                    callbacks._calls.append(lambda: None)
+                return False
+
+        callbacks._nap = cast("threading.Lock", Rests())
+        with monkeypatch.context() as patch:
+            patch.setattr(callbacks._loop, "time", lambda: now)
+            for _ in range(40):  # waits of 500 us are not expected at once
+                rests.clear()
+                ends = now + 480e-6
+                assert callbacks.wait(0.001)
+            assert 150 < rests[0] < 250
+            assert set(rests[1:]) == {round(NAP_S * 1e6)}
+            rests.clear()
+            ends = now + 90e-6
+            assert callbacks.wait(0.001)
+            rests.clear()
+            ends = now + 90e-6
+            assert callbacks.wait(0.001)
+    assert set(rests) == {round(NAP_S * 1e6)}
 
 
 async def test_what_a_thread_adds_to_an_interrupted_wait_runs_later() -> None:

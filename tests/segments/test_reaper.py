@@ -200,8 +200,9 @@ async def test_runs_of_tiny_extents_are_noted_once_they_are_long_enough(db: Data
     tiny = db.shared[INLINE_EXTENT_COUNTER]
     await _append_tiny(db, JOIN_EXTENTS_MAX - 1)
     assert tiny.take() == []
+    last = (await state_of(db)).tail
     await db.write(appending(payloads("last")))
-    assert tiny.take() == [(STREAM_ID, ONE, 0)]
+    assert tiny.take() == [(STREAM_ID, ONE, 0, last)]
     assert tiny.take() == []
 
 
