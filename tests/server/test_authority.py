@@ -14,6 +14,7 @@ import pytest
 import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.server.access import authority as authority_module
+from eventproc.server.access import delegation as delegation_module
 from eventproc.server.access.authority import (
     MISSING,
     PASSWORDS_WAITING_MAX,
@@ -208,6 +209,44 @@ async def test_calls_that_wait_with_one_password_share_its_comparison(
     assert checked == [f"hash of {PASSWORD}"]
 
 
+@pytest.mark.parametrize("change", ["password", "removal", "replacement", "grant"])
+async def test_a_user_who_changes_while_a_password_waits_is_as_after_the_change(
+    ep: Eventproc, checked: list[str], change: str
+) -> None:
+    await add(ep)
+    authority = await loaded(ep)
+    found: list[str] = []
+
+    async def call() -> None:
+        try:
+            caller = await authority.authenticate(basic("ann", PASSWORD))
+            found.append("may write" if caller.may(UPDATE, "s/t") else "may not write")
+        except NotAuthenticated as why:
+            found.append(str(why))
+
+    def make(tx: Tx) -> None:
+        match change:
+            case "password":
+                users.set_password(tx, "ann", "hash of another")
+            case "removal":
+                users.delete_user(tx, "ann")
+            case "replacement":
+                users.delete_user(tx, "ann")
+                users.add_user(tx, "ann", "hash of another", [Grant("s/*", UPDATE)])
+            case _:
+                users.grant(tx, "ann", Grant("s/*", READ))
+
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks, authority._hashing:
+            tasks.start_soon(call)
+            while not authority._waiting:
+                await anyio.lowlevel.checkpoint()
+            await ep.db.write(make)
+            await authority.load()
+    assert checked == [f"hash of {PASSWORD}"], "the password that was right when the call began"
+    assert found == ["may not write" if change == "grant" else WRONG]
+
+
 @pytest.mark.parametrize("given", ["{token}", "{token}:", "ann{token}", "{token}:x", "correct horse:x"])
 async def test_a_secret_in_place_of_the_name_is_not_in_the_log(
     ep: Eventproc, checked: list[str], caplog: pytest.LogCaptureFixture, given: str
@@ -229,6 +268,14 @@ async def test_the_first_user_is_in_force_before_the_hash_of_nobody_is_made(
     await add(ep)
     await authority.load()
     assert seen == [True]
+    await add(ep, "bob")
+    await authority.load()
+    assert seen == [True], "it is made once"
+
+
+async def test_a_directory_without_users_gets_no_key(ep: Eventproc) -> None:
+    await loaded(ep)
+    assert await ep.db.read(current_keys) is None
 
 
 async def test_a_user_who_is_deleted_is_refused_and_the_last_one_does_not_open_the_server(
@@ -453,6 +500,22 @@ async def test_a_token_of_another_key_or_algorithm_or_content_is_refused(ep: Eve
     for each in forged:
         with pytest.raises(TokenRefused):
             authority.verify_token(each, READ, "s/t")
+
+
+async def test_a_token_that_was_accepted_is_refused_as_soon_as_its_key_is_retired(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await add(ep)
+    authority = await loaded(ep)
+    token = await delegated(ep, authority, "ann")
+    assert authority.verify_token(token, UPDATE, "s/t") is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(delegation_module, "KEY_LIFE_MS", 0)  # each renewal replaces a key
+        await ep.db.write(renew_keys)
+        await ep.db.write(renew_keys)
+    await authority.load()
+    with pytest.raises(TokenExpired):
+        authority.verify_token(token, UPDATE, "s/t")
 
 
 async def test_keys_are_replaced_each_day_and_the_previous_one_is_valid_until_the_next(ep: Eventproc) -> None:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from itertools import product
 
+import anyio
 import pytest
 import trio.testing
 
 import eventproc
 from eventproc.runtime import Eventproc
-from eventproc.server.access.authority import Authority, Caller
+from eventproc.server.access.authority import Authority, Caller, NotPermitted
 from eventproc.server.access.delegation import CLOCK_SKEW_MS, TOKEN_LIFE_MS
 from eventproc.server.wire import commands as c
 from eventproc.server.wire.channel import FREE_FRAME_BYTES, ConnectionOver
-from eventproc.server.wire.codec import MalformedFrame
+from eventproc.server.wire.codec import MalformedFrame, Message
 from eventproc.store.access import users
-from eventproc.store.access.permissions import Grant
+from eventproc.store.access.permissions import Grant, Permission
 from eventproc.testing import VirtualClock
-from tests.server.access_support import READ, UPDATE, add_user, loaded
-from tests.server.wire_peer import WRITER, block, connected
+from tests.server.access_support import READ, UPDATE, add_user, add_users, loaded, may
+from tests.server.access_table import NOTHING, SCOPES, WIRE, command_of
+from tests.server.access_table import WRITER as OF_WRITER
+from tests.server.wire_peer import WRITER, block, connected, framed
 from tests.support.virtual_time import anyio_backend as anyio_backend
 from tests.support.virtual_time import clock_of
 
@@ -190,3 +194,68 @@ async def test_large_events_and_tables_need_tokens_too(ep: Eventproc) -> None:
         await peer.ask(c.CreateTableSegment(3, table, ""), c.AuthTokenCheckFailed)
         await peer.ask(c.CreateTableSegment(3, table, token), c.SegmentCreated)
         await peer.ask(c.ReadTable(4, "readers_kvtable", token, ()), c.AuthTokenCheckFailed)
+
+
+async def test_each_command_is_answered_to_those_who_are_permitted_on_its_stream_and_nobody_else() -> None:
+    """Try each command with the token that each user gets for its stream, and for the stream of another scope."""
+    wrong: list[object] = []
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        for scope in SCOPES:
+            await ep.create_scope(scope)
+            await ep.create_stream(f"{scope}/t")
+        users_tokens = await add_users(ep)
+        authority = await loaded(ep)
+        async with connected(ep, authority=authority):  # its server owns the segments of all that follow
+            for user, user_token in users_tokens.items():
+                caller = await authority.authenticate(f"Bearer {user_token}")
+                tokens = {scope: token_of(authority, caller, f"{scope}/t") for scope in SCOPES}
+                assert {scope for scope in SCOPES if tokens[scope]} == {
+                    scope for scope in SCOPES if may(user, READ, f"{scope}/t")
+                }
+                for (kind, row), scope, given in product(WIRE.items(), SCOPES, SCOPES):
+                    needed = UPDATE if row == OF_WRITER else row
+                    allowed = row == NOTHING or (
+                        scope == given and isinstance(needed, Permission) and may(user, needed, f"{scope}/t")
+                    )
+                    if await is_answered(ep, authority, kind, f"{scope}/t", tokens[given]) is not allowed:
+                        wrong.append((kind.__name__, user, scope, given))
+    assert wrong == []
+
+
+def token_of(authority: Authority, caller: Caller, resource: str) -> str:
+    try:
+        return authority.delegation_token(caller, resource)
+    except NotPermitted:
+        return ""
+
+
+async def is_answered(
+    ep: Eventproc, authority: Authority, kind: type[Message], stream: str, token: str
+) -> bool:
+    """Return whether a connection of its own answers a command with anything but a refusal."""
+    segment, data = f"{stream}/0.#epoch.0", framed(b"x")
+    async with connected(ep, authority=authority) as peer:
+        if WIRE[kind] == OF_WRITER:
+            await peer.send(set_up(token, segment))
+            await peer.take()
+        match kind:
+            case c.AppendBlock:
+                await peer.send(c.AppendBlock(WRITER, data), c.AppendBlockEnd(WRITER, len(data), b"", 1, 0))
+            case c.AppendBlockEnd:
+                await peer.send(block(b"x", last=0))
+            case c.ConditionalAppend:
+                await peer.send(c.ConditionalAppend(WRITER, 0, 0, data))
+            case c.ConditionalBlockEnd:
+                await peer.send(c.ConditionalBlockEnd(WRITER, 0, 0, data, 1))
+            case _:
+                await peer.send(command_of(kind, segment, token))
+        if (
+            WIRE[kind] == NOTHING
+        ):  # if it has no answer, the next one is the refusal of this call, whose id is 1
+            await peer.send(set_up("", segment))
+        try:
+            reply = await peer.take()
+        except anyio.IncompleteRead:
+            assert isinstance(peer.ended, MalformedFrame), peer.ended
+            return False
+        return not isinstance(reply, c.AuthTokenCheckFailed) or reply.request_id == 1
