@@ -10,16 +10,20 @@ file) overrides the fixture, in its module or in its folder's conftest:
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import signal
 import sys
+import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 import pytest
+from _pytest.capture import CaptureManager
 from hypothesis import HealthCheck, settings
+from pytest_timeout import Settings
 
 from tests.support.commit_path import commit_path as commit_path  # a fixture
 from tests.support.hunt_counts import counted_line
@@ -38,8 +42,21 @@ FOLDER_MARKS = {
 PROCESS_MARKS = frozenset({"subprocess", *FOLDER_MARKS.values()})
 """Tests with one of these marks may start processes; `make test-fast` leaves them out."""
 
+LIMIT_S: Final = 300
+"""How long a test may take, with its fixtures. The waits inside a test end sooner (`PATIENCE_S`), and say more.
+Lower: a busy machine fails tests; higher: a test that hangs is seen later. `--timeout 0` ends none, for a debugger."""
+
+LIMITS_S: Final = {"subprocess": 600, **dict.fromkeys(FOLDER_MARKS.values(), 1_800)}
+"""The limits of tests with these marks: each process, and Spark even more, takes long to start on a busy machine."""
+
 FORMS: Final = frozenset({"anyio_backend", "form", "runtime"})
 """Fixtures that repeat a test on another event loop, or on a database in a file; `--one-form` chooses one repeat."""
+
+STDERR: Final = pytest.StashKey[int]()
+"""The standard error of the process itself, where nothing captures it; that of a worker is that of the run."""
+
+TIMER: Final = pytest.StashKey[threading.Timer]()
+"""What ends the process of a test that hangs."""
 
 Variant: TypeAlias = tuple[str, Mapping[str, object]]
 """A test as it is collected: its name without parameters, and its parameters."""
@@ -87,6 +104,40 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
 
+    capture = config.pluginmanager.getplugin("capturemanager")
+    assert isinstance(capture, CaptureManager)
+    with capture.global_and_fixture_disabled():
+        config.stash[STDERR] = os.dup(2)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> bool:
+    """End the process of a test at its limit, after its name and the stacks of all threads are printed.
+
+    An exception that a signal handler raises would surface anywhere in the event loop, and leave threads and tasks to
+    the tests that follow. Of several workers, the one that ends is replaced, and its test is reported as failed. The
+    plugin's own thread prints nothing in a worker, whose output is closed.
+    """
+    timer = threading.Timer(settings.timeout, _end_hanging, (item.nodeid, item.config.stash[STDERR]))
+    timer.daemon = True  # virtual time passes beside daemons only
+    item.stash[TIMER] = timer
+    timer.start()
+    return True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> bool:
+    """Stop the timer of a test; one whose skip mark came first has none."""
+    if (timer := item.stash.get(TIMER, None)) is not None:
+        timer.cancel()
+    return True
+
+
+def _end_hanging(test: str, stderr: int) -> None:
+    os.write(stderr, f"\n{test} has reached its time limit. The stacks of all threads:\n".encode())
+    faulthandler.dump_traceback(stderr)
+    os._exit(1)
+
 
 def _stay(_number: int, _frame: object) -> None:
     """Handle a signal by going on, as if it was ignored."""
@@ -115,6 +166,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for folder, mark in FOLDER_MARKS.items():
             if item.nodeid.startswith(folder):
                 item.add_marker(mark)
+        if config.getoption("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_limit_s(item) * max(_factor(config), 1)))
     if config.getoption("--one-form"):
         chosen = choose_forms([_variant(item) for item in items])
         config.hook.pytest_deselected(
@@ -123,6 +176,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item, is_chosen in zip(items, chosen, strict=True) if is_chosen]
     # First, so that one of several workers has them all when the others begin to take tests from it: one Spark session.
     items.sort(key=lambda item: not item.nodeid.startswith("tests/spark/"))
+
+
+def _limit_s(item: pytest.Item) -> int:
+    return max(
+        (seconds for mark, seconds in LIMITS_S.items() if item.get_closest_marker(mark)), default=LIMIT_S
+    )
 
 
 def _variant(item: pytest.Item) -> Variant:

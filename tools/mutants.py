@@ -130,7 +130,9 @@ def run(tests: list[str], tree: Path, *, timeout_s: float = TEST_TIMEOUT_S) -> E
     """Run tests of a copy of the repository. Raises RuntimeError if pytest could not run them."""
     # The copy comes before the installed package: pytest puts its own root first.
     environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    # Without the tests' own limits: a test that hangs must not count as one that failed.
+    options = ["-q", "-x", "-p", "no:cacheprovider", "--timeout", "0"]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
     with (
         tempfile.TemporaryFile() as output,
         # A session of its own: its end also ends the processes that a test started.

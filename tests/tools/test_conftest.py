@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+from pathlib import Path
 
 import anyio
 import pytest
 
 from tests.conftest import GUARD, choose_forms
+from tests.support.child_process import PATIENCE_S, REPOSITORY
 
 
 async def test_an_async_test_needs_no_mark_and_trio_s_time_is_virtual(anyio_backend_name: str) -> None:
@@ -53,3 +56,48 @@ def test_a_test_without_a_mark_may_not_start_a_process() -> None:
 @pytest.mark.subprocess
 def test_a_marked_test_may_start_a_process() -> None:
     subprocess.run(["true"], check=True)
+
+
+HANGING = """
+import threading
+
+import anyio
+import pytest
+
+def wait_without_end():
+    threading.Event().wait()
+
+
+@pytest.mark.timeout(1)
+async def test_that_hangs():
+    await anyio.to_thread.run_sync(wait_without_end)
+
+
+def test_that_follows():
+    pass
+"""
+
+
+@pytest.mark.subprocess
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_test_that_hangs_ends_with_the_stacks_of_its_threads_and_its_name(
+    tmp_path: Path, workers: str
+) -> None:
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
+    (tmp_path / "test_hanging.py").write_text(HANGING)
+    options = ["-n", workers, "--dist", "worksteal", "-p", "no:cacheprovider", f"--rootdir={tmp_path}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-c", REPOSITORY / "pyproject.toml", *options, tmp_path],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    printed = done.stdout + done.stderr
+    assert done.returncode == 1, printed
+    assert "in wait_without_end" in printed, printed
+    assert "test_hanging.py::test_that_hangs[asyncio] has reached its time limit" in printed, printed
+    if workers != "0":  # the workers that ended were replaced
+        assert "test_hanging.py::test_that_hangs[trio] has reached its time limit" in printed, printed
+        assert "2 failed, 1 passed" in printed, printed
