@@ -323,7 +323,7 @@ class ReaderSession:
         lost = await self._db.write(
             partial(skip, name=self._member.group, stream=stream, policy=policy), step=Step.GROUP_SKIP
         )
-        where = "tail" if policy == "latest" else "head"
+        where = "tails of what was truncated" if policy == "latest" else "head"
         LOG.warning("%s: %s; continuing at the %s, %d events were lost", self._member.group, why, where, lost)
         self.stale = True
 

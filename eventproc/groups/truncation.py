@@ -15,7 +15,7 @@ from eventproc.groups.state import GroupState
 from eventproc.groups.stored_state import change, folded_state
 from eventproc.groups.updates import StreamSkipped
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream, known_segments, unfinished_part
-from eventproc.store.catalog.cuts import head_cut, tail_cut
+from eventproc.store.catalog.cuts import head_cut
 from eventproc.store.database import Tx
 from eventproc.store.groups import GROUP, GroupStream, TruncatedPolicy, progress_by_segment
 from eventproc.store.model.cuts import StreamCut, divide_cut
@@ -25,12 +25,13 @@ from eventproc.store.model.history import History, find_segment
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get
-from eventproc.store.segments import number_at
+from eventproc.store.segments import number_at, segment_state
 
 
 def skip(tx: Tx, name: str, stream: GroupStream, policy: TruncatedPolicy) -> int:
-    """Move the group behind truncated events: to the head, or (policy "latest") to the tail; never backwards.
+    """Move the group behind truncated events: to the head, and (policy "latest") to the tails of truncated segments.
 
+    A segment that was not truncated is read on where the group stands in it, by every policy. Nothing moves backwards.
     Returns how many unfinished events are lost, as far as known. Returns 0 without a change if none are, because
     another reader has skipped them. Raises NotFound, StreamReplaced.
     """
@@ -38,16 +39,20 @@ def skip(tx: Tx, name: str, stream: GroupStream, policy: TruncatedPolicy) -> int
     state = folded_state(tx, group).state
     record = get_stream(tx, stream.name, stream_id=stream.stream_id).value
     history = StoredHistory(tx, record)
-    target = tail_cut(tx, record) if policy == "latest" else head_cut(tx, record)
     finished = {
         segment: progress
         for (stream_id, segment), progress in progress_by_segment(tx, name).items()
         if stream_id == stream.stream_id
     }
     own = _frontier_of(state, stream.stream_id, finished)
-    after = behind_both(own, target, history)
+    after = behind_both(own, head_cut(tx, record), history)
     if (after.held, after.waiting) == (own.held, own.waiting):
         return 0
+    if policy == "latest":
+        truncated = [each for each, offset in after.held.items() if offset > own.held.get(each, 0)]
+        for each in truncated:
+            if (end := segment_state(tx, record.stream_id, each)) is not None:
+                after.advance(each, end.tail)
     kept = tuple(sorted(each for each, offset in after.held.items() if own.held.get(each) == offset))
     moved = {
         each: _moved(tx, record, each, progress, after)

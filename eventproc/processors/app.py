@@ -211,7 +211,7 @@ class App:
             round_events: The most events of a round. Default: 1000. Needs `exactly_once`.
             start: Where a new group begins: "head" (default), "tail", stream cuts, or a time in ms.
             on_truncated: Where to continue if the next event was truncated: "earliest" (default) at the head, "latest"
-                at the tail, "error" stops the processor.
+                at the tails of the truncated segments, "error" stops the processor.
 
         Raises:
             InvalidArgument: An argument is of the wrong type or out of range, arguments contradict each other, or the

@@ -14,8 +14,11 @@ from eventproc.store.records import RecordKind, keys
 from eventproc.store.replicated import LogId
 
 TruncatedPolicy: TypeAlias = Literal["earliest", "latest", "error"]
-"""What a group does when events were truncated before it read them: go on at the head ("earliest"), go on at the tail
-("latest"), or raise Truncated to its readers ("error")."""
+"""What a group does when events were truncated before it read them.
+
+"earliest": go on at the head. "latest": go on at the tails of the truncated segments, and leave the others where they
+are. "error": raise Truncated to its readers.
+"""
 
 DeletedPolicy: TypeAlias = Literal["error", "drop"]
 """What a group does when a stream of it was deleted: raise GroupStreamReplaced to its readers ("error"), or read its

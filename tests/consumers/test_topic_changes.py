@@ -180,6 +180,21 @@ async def test_a_truncation_behind_the_offset_follows_the_policy(
         assert (await group.describe()).lost_events > 0
 
 
+async def test_going_on_at_the_latest_loses_nothing_of_partitions_that_were_not_truncated(
+    ep: Eventproc,
+) -> None:
+    topic = await ep.create_topic("s/t", partitions=3)
+    async with topic.producer() as producer:
+        for number in range(30):
+            await producer.write(b"%d" % number, partition=number % 3)
+    group = await ep.create_consumer_group("g", ["s/t"], on_truncated="latest")
+    await topic.truncate(partition=1, before_number=2)
+    async with group.consumer("a") as a:
+        seen = await poll_some(a, 20)
+        assert sorted(numbers_of(seen)) == [number for number in range(30) if number % 3 != 1]
+    assert (await group.describe()).lost_events == 10
+
+
 async def test_a_joint_transaction_moves_the_offset_with_its_events(ep: Eventproc) -> None:
     topic = await ep.create_topic("s/t", partitions=2)
     bills = await ep.create_topic("s/bills", partitions=2)

@@ -15,6 +15,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import NotFound, Truncated
 from eventproc.store.model.group_errors import CheckpointPending, GroupStreamReplaced, TooManyCheckpoints
+from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from tests.groups.support import (
     GROUP_NAME,
@@ -240,6 +241,28 @@ async def test_what_was_truncated_unread_is_counted_and_skipped(
                 await write(stream, range(7, 8))
     assert (await group.describe()).lost_events == (4 if policy == "earliest" else 6)
     assert "events were lost" in caplog.text
+
+
+@pytest.mark.parametrize("is_scaled", [False, True])
+async def test_going_on_at_the_latest_skips_only_segments_that_were_truncated(
+    ep: Eventproc, is_scaled: bool
+) -> None:
+    stream = await written(ep, 20, segments=2)
+    async with stream.reader() as reader:
+        where = {int(event.payload): event async for event in reader.until(await stream.tail())}
+    in_first = [number for number, event in where.items() if event.segment == SegmentId(0)]
+    in_second = [number for number in where if number not in in_first]
+    group = await ep.create_reader_group("g", ["s/t"], on_truncated="latest")
+    if is_scaled:
+        await stream.split(0)
+        await write(stream, range(20, 40))
+    offsets = {SegmentId(0): where[in_first[1]].offset, SegmentId(1): 0}
+    await stream.truncate(StreamCut("s/t", stream.stream_id, offsets))
+    async with group.reader("a") as member:
+        seen = await read_until_tail(member, stream)
+    later = list(range(20, 40)) if is_scaled else []
+    assert sorted(seen) == in_second + later
+    assert (await group.describe()).lost_events == len(in_first)
 
 
 async def test_a_group_may_stop_at_what_was_truncated_unread(ep: Eventproc) -> None:
