@@ -6,7 +6,7 @@
 3  not found
 4  refused in the present state: a sealed stream; a cut of another or a deleted stream, or one inside an event
 5  timed out; the request goes on
-6  the directory is missing or cannot be used now, such as on a full disk, or while another process holds a lock
+6  the directory is missing or cannot be used now, such as on a full or failing disk, or while a lock is held
 128 + n  ended by signal n
 """
 
@@ -44,7 +44,7 @@ class Signalled(Exception):
         self.number = number
 
 
-_UNUSABLE_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+_UNUSABLE_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 
 
 def exit_code(why: BaseException) -> int:

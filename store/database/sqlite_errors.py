@@ -51,6 +51,8 @@ def translate_error(why: Exception, path: str) -> Exception:
     if code == sqlite3.SQLITE_CANTOPEN:  # SQLite reports neither the file nor the reason
         what = f"{DATABASE} in it, or one of its companion files, cannot be opened"
         return StoreUnusable(path=path, reason=f"{what}: check the permissions, and {MORE_FILES}")
+    if code == sqlite3.SQLITE_IOERR:
+        return StoreUnusable(path=path, reason=f"its disk is full, or fails ({why})")
     return why
 
 
@@ -77,8 +79,6 @@ def _opening_failed(why: sqlite3.Error | UnicodeDecodeError, path: Path) -> Exce
         return StoreUnusable(path=str(path), reason=f"{DATABASE} in it is not a database; {ANOTHER}")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         return StoreUnusable(path=str(path), reason=f"cannot be written ({why})")
-    if code == sqlite3.SQLITE_IOERR:
-        return StoreUnusable(path=str(path), reason=f"its disk is full, or fails ({why})")
     if code == sqlite3.SQLITE_BUSY:
         return StoreUnusable(path=str(path), reason=LOCKED)
     return translate_error(why, str(path))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from eventproc.store.database import connection
+from eventproc.store.database.sqlite_errors import disk_error
 from tests.backup.support import files_of, flip_byte, listed
 from tests.cli.conftest import Cli
 from tests.cli.support import PATIENCE_S, started
@@ -84,6 +87,20 @@ def test_refusals_name_the_object_and_the_remedy(shop: Cli, tmp_path: Path) -> N
     assert "the directory is empty" in shop("backup", "").refused(2)
     shop.directory = tmp_path / "monday"
     assert "is a backup; make a directory of it" in shop("stream", "list").refused(6)
+
+
+def test_restoring_on_a_failing_device_is_an_error_of_the_device(
+    shop: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_path: Path) -> NoReturn:
+        raise disk_error("fail", "injected")
+
+    shop("backup", tmp_path / "monday").ok()
+    monkeypatch.setattr(connection, "connect", fail)
+    said = shop("restore", tmp_path / "monday", tmp_path / "new").refused(6)
+    assert "its disk is full, or fails (disk I/O error (injected))" in said
+    assert "bug" not in said
+    assert listed(tmp_path) == ["home", "monday"]
 
 
 def test_verify_finds_a_damaged_byte_of_a_backup_anywhere(shop: Cli, tmp_path: Path) -> None:

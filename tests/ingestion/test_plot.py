@@ -39,6 +39,7 @@ def test_history_of_the_lag_covers_everything_in_few_samples() -> None:
     assert Memory.decode(memory.encode()) == memory
 
 
+@pytest.mark.subprocess  # matplotlib asks `fc-list` for the fonts when it has no list of them yet
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 async def test_plot_draws_the_lag_and_the_files(bench: Bench, tmp_path: Path, suffix: str) -> None:
     await bench.ep.create_stream("s/t")
