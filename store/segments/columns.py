@@ -252,12 +252,11 @@ def decode_keys(column: bytes, count: int, first: int, last: int) -> list[str | 
 
     Layout: one byte, which is 1 if presence bytes follow; `count` uint32 ends; presence bytes, if any; the UTF-8 text.
     """
-    ends = array("I")
-    ends.frombytes(column[1 : 1 + 4 * count])
+    ends = array("I", (0,) if first == 0 else ())
+    ends.frombytes(column[1 + 4 * max(first - 1, 0) : 1 + 4 * last])  # a blob of many segments has many more
     text_at = 1 + 4 * count + (count if column[0] else 0)
-    begin = ends[first - 1] if first else 0
-    text = column[text_at + begin : text_at + ends[last - 1]]
-    ends = ends[first:last]
+    begin = ends.pop(0)
+    text = column[text_at + begin : text_at + (ends[-1] if ends else begin)]
     starts = chain((begin,), ends)
     keys: list[str | None]
     if text.isascii():

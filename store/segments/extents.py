@@ -21,7 +21,7 @@ from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.segments.columns import NO_TIME, Columns, decode_keys
+from eventproc.store.segments.columns import NO_TIME, Columns, Headers, decode_keys
 from eventproc.store.segments.event import EventRun
 from eventproc.store.segments.event_storage import STORAGE_BLOB_FORMAT, STREAM_STORAGES
 from eventproc.store.segments.file_blobs import FILE_BLOB_FORMAT, load_file_blob
@@ -48,7 +48,7 @@ CHANGED: Final = "its content differs from what was written"
 """Reason of a checksum that does not fit: the disk, or another program, changed a page."""
 
 
-_EXTENTS_A_QUERY: Final = 256
+EXTENTS_A_QUERY: Final = 256
 """Extents that one query fetches; a long run of small extents is read in steps of this size."""
 
 
@@ -83,7 +83,7 @@ class Extent:
 
 
 def read_extents(
-    tx: Tx, stream_id: int, segment: SegmentId, offset: int, *, limit: int = _EXTENTS_A_QUERY
+    tx: Tx, stream_id: int, segment: SegmentId, offset: int, *, limit: int = EXTENTS_A_QUERY
 ) -> list[Extent]:
     """Return the extents of the segment from the one that holds `offset` on, in order, at most `limit`."""
     rows = tx.execute(
@@ -136,6 +136,11 @@ class BlobLoader:
         self._tx = tx
         self.loaded_bytes = 0
         self._loaded: dict[int, tuple[Columns, array[int]]] = {}
+        self._headers: dict[int, list[Headers | None]] = {}
+
+    def holds(self, extent: Extent) -> bool:
+        """Whether the columns of the extent can be had without loading another blob."""
+        return extent.place is None or extent.place in self._loaded
 
     def columns(self, extent: Extent) -> tuple[Columns, array[int]]:
         """Return the columns that hold the extent, and the ends of all their events."""
@@ -147,6 +152,14 @@ class BlobLoader:
             columns = self._load(extent.place)
             found = self._loaded[extent.place] = (columns, ends_of(columns))
             self.loaded_bytes += len(columns.data)
+        return found
+
+    def headers(self, extent: Extent, column: bytes) -> list[Headers | None]:
+        """Return the decoded headers of all events beside the extent. A blob's are decoded once."""
+        if extent.place is None:
+            return _decode_headers(column)
+        if (found := self._headers.get(extent.place)) is None:
+            found = self._headers[extent.place] = _decode_headers(column)
         return found
 
     def _load(self, blob_id: int) -> Columns:
@@ -255,8 +268,8 @@ def decode_extent(blobs: BlobLoader, segment: SegmentId, extent: Extent) -> Even
         payloads=payloads,
         keys=None if columns.keys is None else decode_keys(columns.keys, len(ends), first, last),
         event_times=_event_times(columns.event_times, first, last),
-        headers=None if columns.headers is None else json.loads(columns.headers)[first:last],
-        times=None if columns.times is None else _int64(columns.times)[first:last].tolist(),
+        headers=None if columns.headers is None else blobs.headers(extent, columns.headers)[first:last],
+        times=None if columns.times is None else _int64(columns.times, first, last).tolist(),
     )
 
 
@@ -287,16 +300,21 @@ def ends_of(columns: Columns) -> array[int]:
     return ends
 
 
-def _int64(column: bytes) -> array[int]:
+def _decode_headers(column: bytes) -> list[Headers | None]:
+    decoded: list[Headers | None] = json.loads(column)
+    return decoded
+
+
+def _int64(column: bytes, first: int, last: int) -> array[int]:
     values = array("q")
-    values.frombytes(column)
+    values.frombytes(column[8 * first : 8 * last])  # a blob of many segments has many more
     return values
 
 
 def _event_times(column: bytes | None, first: int, last: int) -> list[int | None] | None:
     if column is None:
         return None
-    return [None if time == NO_TIME else time for time in _int64(column)[first:last]]
+    return [None if time == NO_TIME else time for time in _int64(column, first, last)]
 
 
 class InlineExtentCounter:

@@ -16,7 +16,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.segments.event import EventRun
-from eventproc.store.segments.extents import BlobLoader, decode_extent, read_extents
+from eventproc.store.segments.extents import EXTENTS_A_QUERY, BlobLoader, decode_extent, read_extents
 from eventproc.store.segments.state import SegmentState, segment_state
 
 READ_BYTES_MAX: Final = 4 * 2**20
@@ -26,6 +26,10 @@ longer; with less, readers pay the change of threads more often."""
 LOADED_BYTES_MAX: Final = 4 * READ_BYTES_MAX
 """Bytes of blobs that one read transaction loads and keeps until its end, give or take one blob. A reader of a few of
 many segments loads more than it returns; a higher bound lets one read return more."""
+
+FIRST_EXTENTS: Final = 16
+"""Extents that the first query for a segment fetches. Higher: a read of many segments fetches rows that it does not
+use; lower: a read of one segment needs a second query more often."""
 
 
 @attrs.frozen
@@ -51,9 +55,10 @@ def read(
     bytes_max: bytes of events to return, give or take one extent, shared between the segments. If the extents of the
     first segments are large, the last ones get nothing. A caller therefore puts those first next time
     (`Frontier.advance` does). If any event can be read, at least one extent is returned.
-    loaded_bytes_max: bytes of blobs to load, give or take one blob.
+    loaded_bytes_max: bytes of blobs to load, give or take one blob. Beyond it, segments are still read out of the blobs
+    that were loaded for earlier ones: many segments that were written together lie in the same blobs.
     Runs of one segment are in order; segments are in no order.
-    Cost: one look-up per segment, one query per 256 extents.
+    Cost: one look-up and one query per segment, one more query per 256 extents.
     """
     states = {segment: state for segment in wanted if (state := segment_state(tx, stream_id, segment))}
     blobs = BlobLoader(tx)
@@ -84,13 +89,16 @@ def _read_segment(
 ) -> list[EventRun]:
     runs: list[EventRun] = []
     size_bytes = 0
-    while offset < end and size_bytes < bytes_max and blobs.loaded_bytes < loaded_bytes_max:
+    limit = FIRST_EXTENTS
+    while offset < end and size_bytes < bytes_max:
         before = offset
-        for extent in read_extents(tx, stream_id, segment, offset):
-            if offset >= end or size_bytes >= bytes_max or blobs.loaded_bytes >= loaded_bytes_max:
+        for extent in read_extents(tx, stream_id, segment, offset, limit=limit):
+            if offset >= end or size_bytes >= bytes_max:
                 break
             if not extent.start <= offset < extent.end:
                 break
+            if blobs.loaded_bytes >= loaded_bytes_max and not blobs.holds(extent):
+                return runs  # its turn comes with the next read: segments without events keep their place
             run = decode_extent(blobs, segment, extent)
             if extent.start < offset:
                 _, run = run.split(offset)
@@ -104,4 +112,5 @@ def _read_segment(
             raise CorruptRecord(
                 key=key, reason=f"no extent holds offset {offset}, which lies before its tail"
             )
+        limit = EXTENTS_A_QUERY
     return runs
