@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups hunt-queries torture torture-ingestion torture-spark mutants check fmt docs bench bench-quick clean
+.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups hunt-queries torture torture-ingestion torture-spark torture-server mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -57,6 +57,9 @@ torture-ingestion: setup ## flights through a supervisor; KILLS=20 workers are k
 
 torture-spark: setup ## flights through Spark's source and sink, batch and streaming, three drivers killed; ARGS=FLIGHTS
 	$(BIN)/python -m tests.spark.flights_kills $(ARGS)
+
+torture-server: setup ## clients of three serving processes, which are killed KILLS=20 times and suspended; ARGS="SEED"
+	$(BIN)/python -m tests.server.server_kills $(KILLS) $(ARGS)
 
 hunt-groups: setup ## a thousand lives of the members of a group; ARGS="--hunt 500" for longer
 	$(PYTEST) --hunt 50 $(ARGS) tests/groups/test_membership_simulation.py

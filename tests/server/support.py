@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
+from threading import Thread
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
@@ -57,6 +58,9 @@ class ServerProcess:
         else:
             raise AssertionError("".join(heard))
         self.port = self.ports[0]
+        # Read on: a full pipe would let the server wait.
+        self._reading = Thread(target=self._process.stderr.read, daemon=True)
+        self._reading.start()
 
     def __enter__(self) -> Self:
         return self
@@ -69,9 +73,19 @@ class ServerProcess:
     def end(self, number: signal.Signals) -> int:
         """Send a signal, and return the exit code."""
         self._process.send_signal(number)
+        code = self._process.wait(PATIENCE_S)
+        self._reading.join(PATIENCE_S)
         assert self._process.stderr is not None
         self._process.stderr.close()
-        return self._process.wait(PATIENCE_S)
+        return code
+
+    def suspend(self) -> None:
+        """Suspend it until `resume`, or its end by SIGKILL."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a suspended process continue."""
+        self._process.send_signal(signal.SIGCONT)
 
 
 class ClientProcess:

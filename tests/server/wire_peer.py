@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
 import anyio
+from anyio.abc import AnyByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.stapled import StapledObjectStream
 
@@ -45,7 +46,7 @@ def block(*payloads: bytes, last: int, writer: bytes = WRITER, request_id: int =
 class WirePeer:
     """Sends and takes the frames of one connection. ended: why its server's side ended, None while it serves."""
 
-    def __init__(self, stream: StapledObjectStream[bytes]) -> None:
+    def __init__(self, stream: AnyByteStream) -> None:
         self.stream = stream
         self.received = BufferedByteReceiveStream(stream)
         self.ended: BaseException | None = None
