@@ -125,6 +125,7 @@ def folded_state(
 def write_state(tx: Tx, record: Versioned[GroupRecord], before: GroupState, after: GroupState) -> None:
     """Write the rows that differ, and wake the group's subscribers."""
     name = record.key
+    created = record.value.created_options or record.value.options
     group = attrs.evolve(
         record.value,
         streams=after.streams,
@@ -132,6 +133,7 @@ def write_state(tx: Tx, record: Versioned[GroupRecord], before: GroupState, afte
         generation=after.generation,
         paused=after.paused,
         options=after.options,
+        created_options=None if created == after.options else created,
     )
     replace(tx, GROUP, record, group)
     _write_members(tx, name, before, after)

@@ -60,7 +60,8 @@ class ConsumerSystem:
 
         Raises:
             NotFound: no such topic.
-            AlreadyExists: the group exists with other topics or options.
+            AlreadyExists: the group exists with other topics, or with options that are neither its present ones nor
+                those that it was created with.
             GroupStreamReplaced: the group reads a deleted topic of one of these names.
             InvalidArgument: a name or an option is not valid.
             InvalidCut: a cut is not one of the topic.

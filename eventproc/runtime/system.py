@@ -477,7 +477,8 @@ class Eventproc(ConsumerSystem, ProcessorSystem, ShareSystem, SupervisorSystem, 
 
         Raises:
             NotFound: no such stream.
-            AlreadyExists: the group exists with other streams or options.
+            AlreadyExists: the group exists with other streams, or with options that are neither its present ones nor
+                those that it was created with.
             GroupStreamReplaced: the group reads a deleted stream of one of these names.
             InvalidArgument: a name or an option is not valid.
             InvalidCut: a cut is not one of the stream.

@@ -144,6 +144,7 @@ class GroupRecord:
     generation: grows with each change of members or owners.
     kind: "processor" or "readers".
     dropped: streams that were deleted under the group; see `DeletedPolicy`.
+    created_options: the options that it was created with; None while they are `options`.
     """
 
     name: str
@@ -155,6 +156,7 @@ class GroupRecord:
     paused: bool = False
     options: GroupOptions = attrs.field(factory=GroupOptions)
     dropped: tuple[GroupStream, ...] = ()
+    created_options: GroupOptions | None = None
 
 
 def _group_may_follow(before: GroupRecord | None, after: GroupRecord) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 
 import eventproc
 from eventproc import GroupOptions
-from eventproc.errors import InvalidArgument, NotAReaderGroup, NotFound
+from eventproc.errors import AlreadyExists, InvalidArgument, NotAReaderGroup, NotFound
 from eventproc.groups.changes import PROCESSOR, ensure_group
 from eventproc.groups.membership import join_member
 from eventproc.runtime import Eventproc
@@ -46,6 +46,18 @@ async def test_options_change_one_by_one_in_the_record_and_in_the_log(ep: Eventp
     options = await group.update(checkpoint_ms=None, retains="manual")
     assert options == (await group.info()).options == (await state_now(ep.db)).options
     assert (await ep.db.read(lambda tx: get(tx, GROUP, GROUP_NAME).value)).options == options
+
+
+async def test_a_program_that_starts_again_after_an_update_keeps_the_updated_options(ep: Eventproc) -> None:
+    await ep.create_reader_group("g", ["s/t"], lease_ms=5_000)
+    for lease_ms in (7_000, 9_000):
+        group = await ep.reader_group("s/g")
+        updated = await group.update(lease_ms=lease_ms)
+        for created_ms in (5_000, lease_ms):
+            again = await ep.create_reader_group("g", ["s/t"], lease_ms=created_ms)
+            assert (await again.info()).options == updated
+    with pytest.raises(AlreadyExists, match="options"):
+        await ep.create_reader_group("g", ["s/t"], lease_ms=7_000)
 
 
 async def test_update_without_a_change_leaves_the_generation(ep: Eventproc) -> None:
