@@ -12,11 +12,10 @@ from collections.abc import Sequence
 
 import attrs
 
-from eventproc.store.catalog import STREAM, StoredHistory, StreamRecord, current_epoch, get_stream
+from eventproc.store.catalog import STREAM, StreamRecord, current_epoch, get_stream
 from eventproc.store.database import Tx
-from eventproc.store.model.history import find_segment
-from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import PREPARE_ROWS, ROUND_TRANSACTIONS
+from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.roll import plan_roll
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import EventRef, finish_event
@@ -53,15 +52,9 @@ def run_round(
         return CommitRound()
     # The stream exists and is not sealed: its seal waits for decided transactions.
     stream = get_stream(tx, notice.stream, stream_id=notice.stream_id)
-    done = commit_round(
-        tx,
-        notice.stream,
-        notice.stream_id,
-        current_epoch(tx, stream.value),
-        transactions_max=transactions_max,
-    )
-    if done.sealed and not done.committed:
-        done = _roll(tx, stream, done.sealed, transactions_max)
+    done = commit_round(tx, stream.value, transactions_max=transactions_max)
+    if done.divided and not done.committed:
+        done = _roll(tx, stream, done.divided, transactions_max)
     if done.unprepared is None:
         if done.more:
             notify_commit(tx, notice.stream, notice.stream_id)
@@ -70,27 +63,18 @@ def run_round(
 
 
 def _roll(
-    tx: Tx, before: Versioned[StreamRecord], sealed: Sequence[SegmentId], transactions_max: int
+    tx: Tx, before: Versioned[StreamRecord], divided: Sequence[KeyRange], transactions_max: int
 ) -> CommitRound:
-    """Commit transactions whose events belong to the key ranges of sealed segments, between two new epochs.
+    """Commit transactions with events of these key ranges, which scales have divided, between two new epochs.
 
-    One roll serves all following transactions with the same segments. See `eventproc.store.model.roll`.
+    One roll serves all following transactions with the same ranges. See `eventproc.store.model.roll`.
     """
     stream, name = before.value, before.value.name
-    current, history = current_epoch(tx, stream), StoredHistory(tx, stream)
-    found = {segment: find_segment(history, segment) for segment in sealed}
-    parents = {segment: known.range for segment, known in found.items() if known is not None}
-    # The epochs of the others were truncated, and with them all events that could precede these along a key.
-    targets = {segment: current.ids[0] for segment, known in found.items() if known is None}
-    if not parents:
-        return commit_round(
-            tx, name, stream.stream_id, current, transactions_max=transactions_max, targets=targets
-        )
-    plan = plan_roll(current, parents)
+    current = current_epoch(tx, stream)
+    plan = plan_roll(current, divided)
     first = publish_epoch(tx, stream, plan.first(current, stream=name, now_ms=tx.now_ms), seal=plan.seal)
     rolled = replace(tx, STREAM, before, attrs.evolve(stream, epoch=first.number))
-    targets = {**dict.fromkeys(targets, first.ids[0]), **plan.targets(first)}
-    done = commit_round(tx, name, stream.stream_id, first, transactions_max=transactions_max, targets=targets)
+    done = commit_round(tx, rolled.value, transactions_max=transactions_max)
     opened = [segment.id for segment in first.opened]
     second = publish_epoch(tx, rolled.value, plan.second(first, stream=name, now_ms=tx.now_ms), seal=opened)
     replace(tx, STREAM, rolled, attrs.evolve(rolled.value, epoch=second.number))

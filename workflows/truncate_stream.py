@@ -4,7 +4,8 @@ Semantics: pravega.md 3.5 and 1.8. The head moves first and the reaper follows, 
 its events.
 
 Epochs are kept from one before the oldest that the head needs. So a reader that is exactly at the end of a segment
-that the head has just passed still finds the segment and its successors, and loses no events.
+that the head has just passed still finds the segment and its successors, and loses no events. The epochs of unfinished
+transactions are kept, too: events of foreign clients belong to the key ranges of their segments.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from eventproc.store.model.states import StreamEvent, advance
 from eventproc.store.records import replace
 from eventproc.store.requests import RequestOrigin, find_request
 from eventproc.store.segments import readable_sealed, sealed_epoch, truncate_segments, verify_offset
+from eventproc.store.transactions import oldest_unfinished_epoch
 from eventproc.workflows.policies.retention import retained_head
 from eventproc.workflows.requests import TruncateStream
 
@@ -63,7 +65,7 @@ def apply(tx: Tx, request: TruncateStream, request_id: str) -> bool:
             state=advance(truncating, StreamEvent.TRUNCATED, name=stream.name),
             head=dict(cut.offsets),
             truncated_ms=tx.now_ms,
-            first_epoch=max(stream.first_epoch, oldest - SLACK_EPOCHS),
+            first_epoch=max(stream.first_epoch, _oldest_kept(tx, stream, oldest)),
         ),
     )
     return True
@@ -97,6 +99,12 @@ def _oldest_needed(tx: Tx, cut: StreamCut, history: StoredHistory) -> int:
     """Return the oldest epoch that the cut needs: the last epoch of its oldest segment."""
     ended = [sealed_epoch(tx, cut.stream_id, segment) for segment in cut.offsets]
     return min(history.current if epoch is None else epoch - 1 for epoch in ended)
+
+
+def _oldest_kept(tx: Tx, stream: StreamRecord, oldest: int) -> int:
+    """Return the oldest epoch to keep, if `oldest` is the oldest one that the head needs."""
+    kept, begun_in = oldest - SLACK_EPOCHS, oldest_unfinished_epoch(tx, stream.stream_id)
+    return kept if begun_in is None else min(kept, begun_in)
 
 
 def _passed(tx: Tx, cut: StreamCut, history: StoredHistory, oldest: int) -> list[SegmentId]:

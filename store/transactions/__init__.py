@@ -49,6 +49,7 @@ from eventproc.store.transactions.txn_record import (
     list_failing,
     list_finished,
     list_open,
+    oldest_unfinished_epoch,
     watch_commits,
     watch_txn,
 )
@@ -99,6 +100,7 @@ __all__ = [
     "next_lease_end_ms",
     "notify_commit",
     "notify_failed_commits",
+    "oldest_unfinished_epoch",
     "ping",
     "ping_interval_ms",
     "plan_preparation",

@@ -6,17 +6,19 @@ very many rows, is prepared first (`preparation`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 import attrs
 
+from eventproc.store.catalog import StoredHistory, StreamRecord
 from eventproc.store.database import Tx
 from eventproc.store.model.epochs import Epoch
+from eventproc.store.model.history import get_segment
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import PREPARED_INLINE_BYTES, ROUND_TRANSACTIONS
+from eventproc.store.model.ranges import KeyRange
 from eventproc.store.segments import (
     INLINE_EXTENT_COUNTER,
     AppendResult,
@@ -60,14 +62,15 @@ class CommitRound:
     committed: the transactions that it committed, in order.
     unprepared: the next transaction, if the round ended because that one must be prepared first.
     pack: the unprepared transaction has too many rows, so that its small rows must be packed.
-    sealed: sealed segments to whose key ranges events of the next transaction belong: it needs a roll.
+    divided: key ranges to which events of the next transaction belong, each divided between several active segments:
+    it needs a roll.
     more: decided transactions are left.
     """
 
     committed: tuple[TxnRecord, ...] = ()
     unprepared: TxnRecord | None = None
     pack: bool = False
-    sealed: tuple[SegmentId, ...] = ()
+    divided: tuple[KeyRange, ...] = ()
     more: bool = False
 
 
@@ -76,7 +79,7 @@ class _Unready:
     """Why a transaction cannot be committed yet, as in `CommitRound`."""
 
     pack: bool = False
-    sealed: tuple[SegmentId, ...] = ()
+    divided: tuple[KeyRange, ...] = ()
 
 
 STAGED_COLUMNS: Final = "seq, part, segment, length, count, keyed, packed, place, place_offset, inline"
@@ -98,37 +101,26 @@ def keyless_segment(epoch: Epoch, txn_id: str) -> SegmentId:
     return epoch.ids[int(txn_id[-8:], 16) % len(epoch.ids)]
 
 
-_NO_TARGETS: Final[Mapping[SegmentId, SegmentId]] = MappingProxyType({})
-
-
-def commit_round(
-    tx: Tx,
-    stream: str,
-    stream_id: int,
-    epoch: Epoch,
-    *,
-    transactions_max: int = ROUND_TRANSACTIONS,
-    targets: Mapping[SegmentId, SegmentId] = _NO_TARGETS,
-) -> CommitRound:
+def commit_round(tx: Tx, stream: StreamRecord, *, transactions_max: int = ROUND_TRANSACTIONS) -> CommitRound:
     """Commit the next decided transactions of the stream, in order, as many as fit into one step.
 
-    epoch: the stream's current epoch, read in `tx`.
+    stream: its record, read in `tx`.
     transactions_max: upper bound of this round, in addition to `TxnStepLimits`.
-    targets: active segments that take the events that belong to the key ranges of these sealed ones.
     A transaction with more rows than a round may move is committed alone, after all its rows were packed.
     Cost: one look-up per segment, one insert per row, one update per transaction.
     """
     limits = tx.shared[TXN_STEP_LIMITS]
     transactions_max = min(transactions_max, limits.round_transactions)
-    waiting = list_decided(tx, stream_id, limit=transactions_max + 1)
-    writer = _CommitWriter(tx, stream, stream_id, limits)
+    waiting = list_decided(tx, stream.stream_id, limit=transactions_max + 1)
+    writer = _CommitWriter(tx, stream.name, stream.stream_id, limits)
+    owners = _RangeOwners(StoredHistory(tx, stream))
     committed: list[_Moved] = []
     for txn in waiting[:transactions_max]:
-        rows = _ready(tx, txn, epoch, limits, targets)
+        rows = _ready(tx, txn, owners, limits)
         if isinstance(rows, _Unready):
             done = writer.finish(committed)
-            if rows.sealed:
-                return CommitRound(done, sealed=rows.sealed, more=True)
+            if rows.divided:
+                return CommitRound(done, divided=rows.divided, more=True)
             return CommitRound(done, txn, pack=rows.pack, more=True)
         if committed and not writer.has_room(rows):
             break
@@ -136,15 +128,30 @@ def commit_round(
     return CommitRound(writer.finish(committed), more=len(committed) < len(waiting))
 
 
-def _ready(
-    tx: Tx, txn: TxnRecord, epoch: Epoch, limits: TxnStepLimits, targets: Mapping[SegmentId, SegmentId]
-) -> list[StagedRow] | _Unready:
+class _RangeOwners:
+    """Finds the active segments that own the key ranges of sealed ones, each once."""
+
+    def __init__(self, history: StoredHistory) -> None:
+        self.epoch = history.epoch(history.current)
+        self._history = history
+        self._found: dict[SegmentId, SegmentId | KeyRange] = {}
+
+    def find(self, sealed: SegmentId) -> SegmentId | KeyRange:
+        """Return the active segment that contains the range of a sealed one; the range if several share it."""
+        if (found := self._found.get(sealed)) is None:
+            key_range = get_segment(self._history, sealed).range  # kept while a transaction is unfinished
+            first, *more = self.epoch.overlapping(key_range)
+            found = self._found[sealed] = key_range if more else first.id
+        return found
+
+
+def _ready(tx: Tx, txn: TxnRecord, owners: _RangeOwners, limits: TxnStepLimits) -> list[StagedRow] | _Unready:
     """Return the transaction's rows in written order if they can be committed, else what must be done before."""
     if txn.rows > limits.round_rows and not txn.prepared:
         return _Unready(pack=True)  # without reading the rows
     rows: list[StagedRow] = []
-    sealed: dict[SegmentId, None] = {}
-    active = epoch.by_id
+    divided: dict[KeyRange, None] = {}
+    active = owners.epoch.by_id
     inline_bytes, unpacked = 0, False
     cursor = tx.execute(
         f"SELECT {STAGED_COLUMNS} FROM staged WHERE stream_id = ? AND txn = ? ORDER BY seq, part",
@@ -155,14 +162,14 @@ def _ready(
             row = StagedRow._make(columns)
             if row.segment not in active:
                 if row.keyed == BOUND:
-                    target = targets.get(row.segment)
-                    if target is None:
-                        sealed[row.segment] = None
+                    target = owners.find(row.segment)
+                    if isinstance(target, KeyRange):
+                        divided[target] = None
                         target = row.segment
                 elif row.keyed:
                     return _Unready(pack=txn.rows > limits.round_rows)
                 else:
-                    target = keyless_segment(epoch, txn.id)
+                    target = keyless_segment(owners.epoch, txn.id)
                 row = row._replace(segment=target)
             rows.append(row)
             inline_bytes += 0 if row.inline is None else len(row.inline)
@@ -171,7 +178,7 @@ def _ready(
                 return _Unready(pack=True)
     finally:
         cursor.close()
-    return _Unready(sealed=tuple(sealed)) if sealed else rows
+    return _Unready(divided=tuple(divided)) if divided else rows
 
 
 _Moved: TypeAlias = tuple[TxnRecord, tuple[AppendResult, ...]]

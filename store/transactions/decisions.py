@@ -21,7 +21,6 @@ import attrs
 from eventproc.store.catalog import (
     ABORT_STREAM,
     COMMIT_STREAM,
-    current_epoch,
     get_stream,
     get_writable_stream,
     post_event,
@@ -190,11 +189,11 @@ def decide_and_commit(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord:
         return decide_commit(tx, stream_id, txn_id)
     state = advance_txn(found.state, TxnEvent.COMMIT, name=_name(found))
     decided = change_txn(tx, found, state=state, position=order.last + 1)
-    epoch = current_epoch(tx, get_stream(tx, found.stream, stream_id=stream_id).value)
-    done = commit_round(tx, found.stream, stream_id, epoch, transactions_max=1)
+    stream = get_stream(tx, found.stream, stream_id=stream_id).value
+    done = commit_round(tx, stream, transactions_max=1)
     if done.committed:
         return done.committed[0]
-    notify_commit(tx, found.stream, stream_id)  # one of its segments is sealed
+    notify_commit(tx, found.stream, stream_id)  # it needs a roll, or has to be prepared
     return decided
 
 

@@ -86,7 +86,8 @@ def stage(
     parts: events for active segments, as for `append`. The caller bounds them to what one commit takes.
     identity: the writer's `sequence`-th staging of this transaction, counted from 1. A repeated one changes nothing.
     guard: as for `append`.
-    bound: the events belong to the key range of their segment, which may be sealed meanwhile; see `roll_epoch`.
+    bound: the events belong to the key range of their segment, which may be sealed meanwhile; see
+        `eventproc.store.model.roll`.
     Raises NotFound (no such transaction), TransactionAborted, IllegalTransition (it is decided), SegmentSealed (route
     the events again), and WriterFenced as `append` does; then nothing changed.
     Cost: one look-up per segment, two per transaction and commit, and one row per segment at the end of the commit.

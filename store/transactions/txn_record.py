@@ -259,6 +259,15 @@ def has_unfinished(tx: Tx) -> bool:
     return row.fetchone() is not None
 
 
+def oldest_unfinished_epoch(tx: Tx, stream_id: int) -> int | None:
+    """Return the oldest epoch in which an unfinished transaction of the stream began. It reads all unfinished ones."""
+    flush_txns(tx)
+    row = tx.execute(
+        "SELECT min(epoch) FROM txn WHERE finished = 0 AND stream_id = ?", (stream_id,)
+    ).fetchone()
+    return None if row[0] is None else int(row[0])
+
+
 def new_txn(
     tx: Tx,
     stream: str,

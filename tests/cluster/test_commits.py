@@ -56,10 +56,10 @@ async def test_failed_commit_is_retried_after_those_of_other_streams(
 ) -> None:
     works = False
 
-    def land_or_fail(tx: Any, stream: str, *rest: Any, transactions_max: int) -> Any:
-        if stream == "s/t" and not works:
+    def land_or_fail(tx: Any, stream: Any, *, transactions_max: int) -> Any:
+        if stream.name == "s/t" and not works:
             raise LookupError("a bug")
-        return commit_round(tx, stream, *rest, transactions_max=transactions_max)
+        return commit_round(tx, stream, transactions_max=transactions_max)
 
     monkeypatch.setattr(commit_transactions, "commit_round", land_or_fail)
     async with open_life() as life:

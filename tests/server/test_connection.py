@@ -13,6 +13,7 @@ from eventproc.server.wire import commands as c
 from eventproc.server.wire.channel import PIECE_BYTES, STALLED_S, ConnectionOver, MemoryBudget
 from eventproc.server.wire.codec import FRAME_HEAD, Attribute, MalformedFrame
 from eventproc.server.wire.connection import TRANSIENTS_MAX, WRITERS_MAX
+from eventproc.store.transactions import create_txn, decide_and_commit
 from tests.server.wire_peer import WRITER, WirePeer, block, connected, framed
 from tests.support.virtual_time import anyio_backend as anyio_backend
 
@@ -109,6 +110,41 @@ async def test_a_transient_segment_that_nothing_is_added_to_ends_with_its_connec
         await peer.set_up(await create_transient(peer))
         await peer.ask(c.ConditionalBlockEnd(WRITER, 0, 0, LARGE, 1), c.DataAppended)
         assert isinstance(await peer.wait_ended(), TimeoutError)
+
+
+# Transactions.
+
+
+async def begin(ep: Eventproc) -> str:
+    """Begin a transaction in the current epoch of `s/t`; return its id."""
+    stream, txn_id = await ep.stream("s/t"), f"{1:032x}"
+    await ep.db.write(
+        lambda tx: create_txn(
+            tx, "s/t", stream.stream_id, txn_id, instance=ep.db.instance_id, lease_ms=600_000
+        )
+    )
+    return txn_id
+
+
+async def test_a_transaction_goes_on_after_its_epoch_was_truncated(ep: Eventproc) -> None:
+    txn_id, stream = await begin(ep), await ep.stream("s/t")
+    for _ in range(4):
+        await stream.merge(*await stream.split((await stream.segments())[0].id))
+        await stream.truncate(await stream.tail())
+    async with connected(ep) as peer:
+        name = f"{SEGMENT}#transaction.{txn_id}"
+        await peer.set_up(name)
+        await peer.ask(block(b"a", last=0), c.DataAppended)
+    await ep.db.write(lambda tx: decide_and_commit(tx, stream.stream_id, txn_id))
+    assert await payloads(ep) == [b"a"]
+
+
+async def test_a_merge_into_a_segment_that_a_transaction_does_not_have_is_refused(ep: Eventproc) -> None:
+    txn_id = await begin(ep)
+    async with connected(ep) as peer:
+        source = await fill_transient(peer, b"a")
+        target = f"s/t/7.#epoch.0#transaction.{txn_id}"
+        await peer.ask(c.MergeSegments(1, target, source), c.NoSuchSegment)
 
 
 # Peers that ask for too much, or for what is not possible.

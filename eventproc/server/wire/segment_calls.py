@@ -8,11 +8,11 @@ from eventproc.server.wire.byte_streams import WireState, offset_of_next_block, 
 from eventproc.server.wire.commands import NO_EVENT_NUMBER, NO_VALUE, REPLACE_IF_EQUALS, MergeSegments
 from eventproc.server.wire.segment_names import WireSegment
 from eventproc.server.writable_streams import verify_writable
-from eventproc.store.catalog import StoredHistory, find_stream
+from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.argument_checks import INT_MAX, invalid_argument
 from eventproc.store.model.errors import IllegalTransition, NotFound, SegmentSealed, TransactionAborted
-from eventproc.store.model.ids import format_segment
+from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments import (
     EncodedBlock,
@@ -64,10 +64,14 @@ def find_stream_id(tx: Tx, target: WireSegment) -> int:
 
 def find_writable_stream_id(tx: Tx, target: WireSegment) -> int:
     """Return the id of the segment's stream if clients may write it. Raises NotFound, InvalidArgument."""
+    return _writable_stream(tx, target).stream_id
+
+
+def _writable_stream(tx: Tx, target: WireSegment) -> StreamRecord:
     if (found := find_stream(tx, target.stream)) is None:
         raise NotFound(kind="stream", name=target.stream)
     verify_writable(found.value)
-    return found.value.stream_id
+    return found.value
 
 
 def set_up_writer(tx: Tx, target: WireSegment, writer: bytes) -> WireWriter:
@@ -75,17 +79,14 @@ def set_up_writer(tx: Tx, target: WireSegment, writer: bytes) -> WireWriter:
 
     Raises NotFound, and InvalidArgument for a stream that clients may not write.
     """
-    if (stream := find_stream(tx, target.stream)) is None:
-        raise NotFound(kind="stream", name=target.stream)
-    verify_writable(stream.value)
-    stream_id, segment = stream.value.stream_id, format_segment(target.segment)
+    stream = _writable_stream(tx, target)
+    stream_id, segment = stream.stream_id, format_segment(target.segment)
     name = _writer_name(target, writer.hex())
     if target.txn is None:
         if segment_state(tx, stream_id, target.segment) is None:
             raise NotFound(kind="segment", name=f"{target.stream} {segment}")
         return WireWriter(target, stream_id, name, last_sequence(tx, stream_id, name))
-    txn = get_txn(tx, stream_id, target.txn)
-    StoredHistory(tx, stream.value).epoch(txn.epoch).segment(target.segment, stream=target.stream)
+    _verify_segment_of_txn(tx, stream, target.segment, target.txn)
     try:
         last = last_staged_sequence(tx, target.stream, stream_id, target.txn, name)
     except (TransactionAborted, IllegalTransition):
@@ -169,12 +170,21 @@ def append_merged(tx: Tx, target: WireSegment, events: EncodedBlock | None, iden
     Raises what `append_block` raises, and InvalidArgument for a stream that clients may not write; WriterFenced if
     the condition of `identity` does not hold; NotFound with kind "transient segment" if it is gone and was not merged.
     """
-    stream_id = find_writable_stream_id(tx, target)
+    stream = _writable_stream(tx, target)
+    stream_id = stream.stream_id
+    if target.txn is not None:
+        _verify_segment_of_txn(tx, stream, target.segment, target.txn)
     if _last_sequence(tx, target, stream_id, identity.writer) == identity.sequence:
         return _length(tx, target, stream_id)
     if events is None:
         raise NotFound(kind="transient segment", name=f"{target.stream} {identity.writer}")
     return _append(tx, target, stream_id, events, identity, None)
+
+
+def _verify_segment_of_txn(tx: Tx, stream: StreamRecord, segment: SegmentId, txn_id: str) -> None:
+    """Raise NotFound unless the transaction exists, and its epoch has the segment: its events belong to that range."""
+    epoch = get_txn(tx, stream.stream_id, txn_id).epoch
+    StoredHistory(tx, stream).epoch(epoch).segment(segment, stream=stream.name)
 
 
 def _writer_name(target: WireSegment, writer: str) -> str:
