@@ -69,7 +69,7 @@ STALL_S: Final = 180
 
 
 @attrs.define
-class KillsReport:
+class ServerKillsReport:
     """What happened.
 
     left: transactions that ended without their client's wish, because a lease ended. pause_s: the longest time between
@@ -92,7 +92,7 @@ class ServerKills:
     """The directory of one run, its servers, its clients, and what was acknowledged."""
 
     def __init__(self, folder: Path, *, kills: int, seed: int) -> None:
-        self.report = KillsReport()
+        self.report = ServerKillsReport()
         self._path = folder / "streams"
         self._kills = kills
         self._random = Random(seed)
@@ -107,7 +107,7 @@ class ServerKills:
         self._done_segments: set[int] = set()
         self._begun_segments: set[int] = set()
 
-    async def run(self) -> KillsReport:
+    async def run(self) -> ServerKillsReport:
         """Kill so many servers, check everything, and return what happened. Raises AssertionError."""
         async with eventproc.open(self._path, durability="os") as ep:
             await ep.create_scope("s")
