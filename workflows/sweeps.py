@@ -1,8 +1,8 @@
 """Sweeps: bounded passes of the host that free and forget old data; each step is one transaction.
 
-They free the bytes of truncated and deleted streams, drop the history before a stream's head, truncate the internal
-streams behind their group's progress, and forget old outcomes, finished transactions and silent writers. If the host
-dies between two steps, the next host continues from there.
+They free the bytes of truncated and deleted streams, return them to the file system, drop the history before a stream's
+head, truncate the internal streams behind their group's progress, and forget old outcomes, finished transactions and
+silent writers. If the host dies between two steps, the next host continues from there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from eventproc.store.progress import get_progress
 from eventproc.store.records import replace
 from eventproc.store.requests import forget_outcomes
 from eventproc.store.segments import forget_passed_segments, forget_writers, free_step, truncate_segments
-from eventproc.store.segments.reaper import find_due_reaping, finish_reaping
+from eventproc.store.segments.reaper import find_due_reaping, finish_reaping, vacuum_step
 from eventproc.store.task_queue import forget_tasks
 from eventproc.store.transactions import forget_txns
 
@@ -53,6 +53,12 @@ def reap(tx: Tx, owner: Owner) -> bool:
     if finished:
         finish_reaping(tx, due)
     return find_due_reaping(tx) is not None
+
+
+def shrink(tx: Tx, owner: Owner) -> bool:
+    """Return some of the pages that were freed, by whatever step, to the file system. Return whether there are more."""
+    owner.check(tx)
+    return vacuum_step(tx)
 
 
 def forget(tx: Tx, owner: Owner) -> bool:

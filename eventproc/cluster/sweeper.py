@@ -16,7 +16,7 @@ from eventproc.store.model.errors import Retryable
 from eventproc.store.ownership import Owner
 from eventproc.store.segments.reaper import count_reapings
 from eventproc.workflows.commit_transactions import retry_failed
-from eventproc.workflows.sweeps import forget, reap, truncate_internal
+from eventproc.workflows.sweeps import forget, reap, shrink, truncate_internal
 
 LOG = logging.getLogger("eventproc.host")
 
@@ -38,6 +38,8 @@ async def sweep(db: Database, owner: Owner) -> None:
                 if db.clock.monotonic_ms() >= tidy_at_ms:
                     await _tidy(db, owner)
                     tidy_at_ms = db.clock.monotonic_ms() + SWEEP_MS
+                while await db.write(partial(shrink, owner=owner), step=Step.HOST_SWEEP):
+                    await anyio.lowlevel.checkpoint()
                 await sweep_chunks(db, owner)
                 if db.clock.monotonic_ms() >= walk_at_ms:
                     await walk_chunks(db, owner)

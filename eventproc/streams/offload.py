@@ -92,7 +92,7 @@ async def offload(
                 total.events + done.events, total.bytes + done.bytes, total.files + done.files
             )
             advance(total)
-    while await db.write(vacuum_step):
+    while await db.write(partial(vacuum_step, all_pages=True)):
         pass  # one transaction each, so that other writers get in between
     return total
 

@@ -17,7 +17,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments.extents import INSERT_EXTENT
 from eventproc.store.segments.file_blobs import FILE_BLOB_FORMAT, insert_file_blob
 from eventproc.store.segments.holds import HeldRange
-from eventproc.store.segments.reaper import free_unreferenced_blobs, vacuum_step
+from eventproc.store.segments.reaper import free_unreferenced_blobs
 
 
 @attrs.frozen
@@ -135,7 +135,6 @@ def move_step(
             blob, at = _blob(tx, stream_id, int(chunk[0]), each), max(start - each.start, 0)
             tx.execute(INSERT_EXTENT, (stream_id, segment, *_overlap(each, run), blob, at, None))
     free_unreferenced_blobs(tx, {each.place for each in run if each.place is not None})
-    vacuum_step(tx)
     return end
 
 

@@ -1,10 +1,10 @@
 """Checkpoints: copies the log (WAL) into the database file, and reports a reader that keeps the log from being reused.
 
 A checkpoint runs after the acknowledgements, never inside a commit, once CHECKPOINT_BYTES of different pages, or
-LOG_BYTES of frames, were written since the last one. The size of the log file is no measure because it never shrinks;
-the number of valid frames and the page of each are in `-shm`, which all processes share. A log above TRUNCATE_BYTES
-means that a reader holds one old snapshot for very long: the log is truncated if possible, else the warning names the
-reader.
+LOG_BYTES of frames, were written since the last one, or once the database is CHECKPOINT_BYTES shorter than then. The
+size of the log file is no measure because it never shrinks; the number of valid frames and the page of each are in
+`-shm`, which all processes share. A log above TRUNCATE_BYTES means that a reader holds one old snapshot for very long:
+the log is truncated if possible, else the warning names the reader.
 
 On SQLite before 3.51.3 a commit during a checkpoint may reset the log wrongly. There the checkpoint runs inside
 write.lock. Source: architecture.md section 1; reference pitfalls.md S1.3 and S2.20; SQLite's "WAL-mode
@@ -85,6 +85,7 @@ class Checkpointer:
     frames_counted: int = 0
     frames_copied: int = 0
     pages_due: set[int] = attrs.field(factory=set)
+    pages_before: int = 0
     estimated_bytes: int = 0
     warned: bool = False
     forks_wait: ForkBlocker = attrs.field(factory=ForkBlocker)
@@ -104,6 +105,10 @@ class Checkpointer:
             self.frames_seen = frames
             if (frames - self.frames_copied) * PAGE_BYTES >= self.log_bytes:
                 return True
+            pages = self.log.pages or 0
+            self.pages_before = max(pages, self.pages_before)
+            if (self.pages_before - pages) * PAGE_BYTES >= self.checkpoint_bytes:
+                return True  # only a checkpoint shortens the file
             due_bytes = (len(self.pages_due) + frames - self.frames_counted) * PAGE_BYTES
             if due_bytes >= self.checkpoint_bytes:  # if all uncounted frames are of different pages
                 self._count_pages()
@@ -154,6 +159,7 @@ class Checkpointer:
             if self.under_lock:
                 self.lock.release()
         self._begin_count(frames)
+        self.pages_before = self.log.pages or 0
         self.estimated_bytes = 0
         if truncate and busy and not self.warned:
             self.warned = True

@@ -150,7 +150,8 @@ class BatchCommitter:
         except BaseException as why:
             return self._finish(batch, self._abandon(why))
         batch.committed = True
-        batch.changed = self._connection.total_changes != before
+        # SQLite does not count pages that moved as changes.
+        batch.changed = self._connection.total_changes != before or batch.tx.vacuumed
         try:
             self._faults.reach(WRITE_COMMITTED)
             self._reach_steps(batch, Moment.COMMITTED)

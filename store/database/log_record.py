@@ -262,7 +262,7 @@ class LogRecorder:
     """Keeps mark and record of one opening. Used by one thread at a time, inside write.lock.
 
     is_marked: whether the file is marked as incomplete without its log.
-    frames: of the log when this opening last committed; None if that is not known.
+    frames, pages: of the log, and of the database, when this opening last committed; None if that is not known.
     appends: whether the log had frames, when this opening last committed, that no checkpoint had copied. Otherwise the
     next commit may begin the log again, and then syncs its header.
     """
@@ -280,6 +280,7 @@ class LogRecorder:
     _file_ns: int = attrs.field(default=0, init=False)
     _end: tuple[int, int, int, int] | None = attrs.field(default=None, init=False)
     frames: int | None = attrs.field(default=None, init=False)
+    pages: int | None = attrs.field(default=None, init=False)
     appends: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -326,7 +327,7 @@ class LogRecorder:
         if len(index) < _COPIED_AT + _COPIED.size:
             return
         self._header = index[:_HEADER_BYTES]
-        frames = _WAL_INDEX.unpack_from(index)[6]
+        frames, self.pages = _WAL_INDEX.unpack_from(index)[6:8]
         first, second = _SALTS.unpack_from(index, _WAL_INDEX.size)
         (copied,) = _COPIED.unpack_from(index, _COPIED_AT)
         self.frames, self.appends = frames, frames > copied

@@ -28,9 +28,17 @@ STEP_SEGMENTS_MAX: Final = 64
 STEP_BLOBS_MAX: Final = 8
 """Blobs that one step frees; a blob has at most one group commit. The freed pages are written to the WAL."""
 
-
 VACUUM_PAGES: Final = 64
 """Free pages that one step returns to the file system. Each costs moving a page, and writing one to the WAL."""
+
+FREE_BYTES_MIN: Final = 16 * 2**20
+"""Free pages up to this size stay for the next events. Lower: a small file shrinks and grows with each truncation."""
+
+FREE_BYTES_MAX: Final = 64 * 2**20
+"""Free pages above this size never stay. Higher: less work where retention frees as much as is written; more disk."""
+
+FREE_SHARE: Final = 5
+"""Between both bounds, one free page stays for so many used ones: a file has at most 20 % more than what it holds."""
 
 WRITER_MEMORY_MS: Final = 7 * 24 * 3600 * 1000
 """How long the last sequence of a silent writer is kept. A retry that comes later is appended again. Longer keeps more
@@ -46,9 +54,7 @@ def free_step(tx: Tx, stream_id: int, *, deleted: bool) -> bool:
     Held bytes stay. If all that is left is held, the stream is looked at again after some time.
     """
     tx.flush_pending()
-    finished = _free_deleted(tx, stream_id) if deleted else _free_truncated(tx, stream_id)
-    vacuum_step(tx)
-    return finished
+    return _free_deleted(tx, stream_id) if deleted else _free_truncated(tx, stream_id)
 
 
 @attrs.frozen
@@ -82,13 +88,28 @@ def finish_reaping(tx: Tx, reaping: Reaping) -> None:
     )
 
 
-def vacuum_step(tx: Tx) -> bool:
-    """Return some free pages to the file system; return whether there are more. About 20 us per page."""
-    free = int(tx.execute("PRAGMA freelist_count").fetchone()[0])
-    for _ in range(min(free, VACUUM_PAGES)):
-        # One page per statement: the driver steps a statement without columns only once.
-        tx.execute("PRAGMA incremental_vacuum(1)")
-    return free > VACUUM_PAGES
+def surplus_pages(pages: int, free: int, page_bytes: int) -> int:
+    """Return how many of the free pages of a file should return to the file system.
+
+    pages: of the file, free ones included. page_bytes: size of each.
+    """
+    least, most = FREE_BYTES_MIN // page_bytes, FREE_BYTES_MAX // page_bytes
+    return max(free - min(max((pages - free) // FREE_SHARE, least), most), 0)
+
+
+def vacuum_step(tx: Tx, *, all_pages: bool = False) -> bool:
+    """Return some free pages to the file system; return whether there are more. About 20 us per page.
+
+    all_pages: also those that are kept for the next events (`surplus_pages`).
+    """
+    pages, free, page_bytes = (
+        int(tx.execute(f"PRAGMA {each}").fetchone()[0])
+        for each in ("page_count", "freelist_count", "page_size")
+    )
+    surplus = free if all_pages else surplus_pages(pages, free, page_bytes)
+    if surplus:
+        tx.vacuum(min(surplus, VACUUM_PAGES))
+    return surplus > VACUUM_PAGES
 
 
 K = TypeVar("K")
