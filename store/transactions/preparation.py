@@ -5,9 +5,10 @@ Preparing goes in bounded steps of two halves. `plan_preparation` reads and does
 the current host prepares it. The exception is `txn abort --force`; `apply_preparation` checks that.
 
 Order of events. A row that is only split is replaced in its place. A step that packs takes every small row of its
-window, in order, and puts the new rows in the place of the last of them. The rows that it skips are packed and active:
-an earlier preparation, which died or met a scale, had taken everything before them, so that along a key they come
-first. Read by (seq, part), the events of each key therefore stay in the order of writing.
+window, in order, and puts the new rows in the place of the last of them. It passes no packed row: those precede all
+small rows, because an earlier step, or an earlier preparation that died or met a scale, had taken everything before
+them. A packed row is therefore never packed again: if its segment was sealed, it is split in its place. Read by
+(seq, part), the events of each key stay in the order of writing.
 """
 
 from __future__ import annotations
@@ -92,22 +93,25 @@ def plan_preparation(
     moved: list[tuple[StagedRow, SegmentId]] = []
     replaced: list[StagedRow] = []
     new_rows: list[_PreparedRow] = []
-    if pack and work:
-        replaced = work
-        last = work[-1].seq
-        new_rows = _prepared_rows(
-            ((row, splitter.split(row)) for row in work), seq=last, part=seen[last] + 1, packed=True
+    small: list[StagedRow] = []
+    for row in work:
+        if pack and not row.packed:
+            small.append(row)
+            continue
+        split = splitter.split(row)
+        if len(split) == 1:
+            moved.append((row, next(iter(split))))
+            continue
+        own = _prepared_rows([(row, split)], seq=row.seq, part=seen[row.seq] + 1, packed=row.packed)
+        seen[row.seq] += len(own)
+        new_rows += own
+        replaced.append(row)
+    if small:
+        last = small[-1].seq
+        replaced += small
+        new_rows += _prepared_rows(
+            ((row, splitter.split(row)) for row in small), seq=last, part=seen[last] + 1, packed=True
         )
-    else:
-        for row in work:
-            split = splitter.split(row)
-            if len(split) == 1:
-                moved.append((row, next(iter(split))))
-                continue
-            own = _prepared_rows([(row, split)], seq=row.seq, part=seen[row.seq] + 1, packed=row.packed)
-            seen[row.seq] += len(own)
-            new_rows += own
-            replaced.append(row)
     parts = [each for row in new_rows for each in row.events]
     columns = concatenate_columns(parts, times=b"")._replace(times=None) if parts else None
     return PreparationStep(tuple(replaced), tuple(moved), tuple(new_rows), columns, next_seq)

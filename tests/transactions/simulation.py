@@ -70,7 +70,8 @@ class TransactionSimulation:
         clock = VirtualClock(self.random.randrange(2**32))
         async with eventproc.open_memory(host=False, clock=clock, faults=faults) as ep:
             limits = ep.db.shared[TXN_STEP_LIMITS]
-            limits.round_transactions, limits.round_rows, limits.preparation_rows = 3, 8, 6
+            limits.round_transactions, limits.round_rows = 3, self.random.choice([4, 8])
+            limits.preparation_rows = self.random.choice([2, 6])
             while True:
                 if self.deaths > 0:
                     plan = self.random.choice([faults.die_before_commit, faults.die_after_commit])
@@ -95,9 +96,9 @@ class TransactionSimulation:
                 background.start_soon(self._look, txn_stream)
                 async with anyio.create_task_group() as actors:
                     for _ in range(CLIENTS):
-                        actors.start_soon(self._client, txn_stream)
+                        actors.start_soon(self._client, txn_stream, stream)
                     for twin in self.twins:
-                        actors.start_soon(self._resume, txn_stream, twin)
+                        actors.start_soon(self._resume, txn_stream, stream, twin)
                     actors.start_soon(self._scale, stream)
                     if self.seal_early:
                         actors.start_soon(self._seal_early, stream)
@@ -115,7 +116,7 @@ class TransactionSimulation:
         except NotFound:
             return await ep.create_stream(NAME)
 
-    async def _client(self, txn_stream: TxnStream) -> None:
+    async def _client(self, txn_stream: TxnStream, stream: Stream) -> None:
         while self.left > 0:
             self.left -= 1
             twin = TransactionTwin(new_id(txn_stream.db.clock))
@@ -126,12 +127,12 @@ class TransactionSimulation:
             except StreamSealed:
                 return
             twin.began = True
-            await self._use(txn_stream, twin)
+            await self._use(txn_stream, stream, twin)
 
-    async def _use(self, txn_stream: TxnStream, twin: TransactionTwin) -> None:
+    async def _use(self, txn_stream: TxnStream, stream: Stream, twin: TransactionTwin) -> None:
         """Stage, ping and decide, or leave it to its lease, until it is over."""
         try:
-            for _ in range(self.random.randint(0, 8)):
+            for _ in range(self.random.randint(0, self.random.choice([8, 16]))):
                 await self._stage(txn_stream, twin)
                 if self.random.random() < 0.3:
                     await self._pause(1.5)
@@ -144,6 +145,9 @@ class TransactionSimulation:
                     commit = self.random.choice((txn_stream.commit, txn_stream.commit_now))
                     await (commit if fate == "commit" else txn_stream.abort)(twin.id)
                     twin.decided = fate
+            if twin.decided == "commit" and self.random.random() < 0.5:
+                for _ in range(self.random.randint(1, 4)):  # between the steps of the preparation
+                    await self._scale_now(stream)
         except Rejected:  # its lease ended, or its stream was sealed
             assert twin.decided is None
             assert (await txn_stream.get(twin.id)).state in (TxnState.ABORTING, TxnState.ABORTED)
@@ -161,7 +165,7 @@ class TransactionSimulation:
         twin.events += twin.pending
         twin.pending = []
 
-    async def _resume(self, txn_stream: TxnStream, twin: TransactionTwin) -> None:
+    async def _resume(self, txn_stream: TxnStream, stream: Stream, twin: TransactionTwin) -> None:
         """Go on after a death: repeat what was under way, which is not done twice, and decide."""
         found = await txn_stream.db.read(
             partial(find_txn, stream_id=txn_stream.stream.stream_id, txn_id=twin.id)
@@ -176,20 +180,23 @@ class TransactionSimulation:
                     await self._stage(txn_stream, twin)
             except TransactionAborted:
                 return
-            await self._use(txn_stream, twin)
+            await self._use(txn_stream, stream, twin)
 
     async def _scale(self, stream: Stream) -> None:
         for _ in range(self.random.randint(1, 8)):
             await self._pause(0.5)
-            try:
-                ids = [segment.id for segment in await stream.segments()]
-                if self.random.random() < 0.6 or len(ids) == 1:
-                    await stream.split(self.random.choice(ids), self.random.randint(2, 3))
-                else:
-                    first = self.random.randrange(len(ids) - 1)
-                    await stream.merge(*ids[first : first + 2])
-            except (ScaleRefused, NotFound, InvalidArgument, InProgress, StreamSealed):
-                pass  # refused, and nothing happened
+            await self._scale_now(stream)
+
+    async def _scale_now(self, stream: Stream) -> None:
+        try:
+            ids = [segment.id for segment in await stream.segments()]
+            if self.random.random() < 0.6 or len(ids) == 1:
+                await stream.split(self.random.choice(ids), self.random.randint(2, 3))
+            else:
+                first = self.random.randrange(len(ids) - 1)
+                await stream.merge(*ids[first : first + 2])
+        except (ScaleRefused, NotFound, InvalidArgument, InProgress, StreamSealed):
+            pass  # refused, and nothing happened
 
     async def _seal_early(self, stream: Stream) -> None:
         await self._pause(3)

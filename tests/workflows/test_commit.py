@@ -213,9 +213,11 @@ async def test_many_small_stagings_are_packed_before_their_commit(life: Life, tx
     await life.check()
 
 
+@pytest.mark.parametrize("scaled_after", [1, 3])
 async def test_key_order_holds_when_packing_dies_and_a_segment_is_scaled(
-    life: Life, txn_stream: TxnStream
+    life: Life, txn_stream: TxnStream, scaled_after: int
 ) -> None:
+    request = ScaleStream(NAME, 4, (ZERO,), (KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)))
     pack_early(txn_stream, rows_a_step=100)
     txn_id = await txn_stream.begin()
     events = [(b"%d" % number, KEYS[number % len(KEYS)]) for number in range(40)]
@@ -224,16 +226,14 @@ async def test_key_order_holds_when_packing_dies_and_a_segment_is_scaled(
     txn = await txn_stream.commit(txn_id)
     owner = await life.claim()
     next_seq: int | None = 0
-    for _ in range(3):  # as a host that then dies
+    for done in range(1, 4):  # as a host that then dies
         assert next_seq is not None
         step = partial(plan_step, txn=txn, first_seq=next_seq, pack=True, rows_max=4)
         planned = await life.db.read(step)
         await life.db.write(partial(take_step, txn=txn, planned=planned, owner=owner))
         next_seq = planned.next_seq
-    request = ScaleStream(NAME, 4, (ZERO,), (KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)))
-    await life.db.write(
-        partial(scale_stream.apply, request=request, request_id="r")
-    )  # before the next host can commit
+        if done == scaled_after:  # before the next host can commit
+            await life.db.write(partial(scale_stream.apply, request=request, request_id="r"))
     await serve(life, txn_stream, [txn_id])
     assert by_key(await events_of(txn_stream)) == {
         key: [payload for payload, own in events if own == key] for key in KEYS
