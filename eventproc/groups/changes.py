@@ -46,12 +46,14 @@ from eventproc.store.groups import (
     write_signs_of_life,
 )
 from eventproc.store.model.errors import AlreadyExists
+from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.group_errors import GroupStreamReplaced, NotAReaderGroup
-from eventproc.store.model.history import successors
+from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.list_pages import COMPLETE, ListPage
 from eventproc.store.records import create, find, get
 from eventproc.store.replicated import create_log, initialize
 from eventproc.store.segments import segment_state
+from eventproc.streams.stream_cuts import PASSED_MAX, is_over
 
 PROCESSOR: Final = "processor"
 READERS: Final = "readers"
@@ -253,10 +255,20 @@ def completion(tx: Tx, group: str, state: GroupState, key: SegmentKey) -> Segmen
     assert found is None or (found.sealed and progress.offset >= found.tail), (
         f"segment {segment} of {name} goes on to {found} and is finished only to {progress}"
     )
-    following = successors(StoredHistory(tx, stream), segment)
+    # Of the successors, those without events need no reader: a long history of them is passed in this step.
+    ends = {each for (own, each) in state.end_offsets if own == stream_id}
+    waiting = {each: set(before) for (own, each), before in state.waiting.items() if own == stream_id}
+    frontier = Frontier({segment: progress.offset}, waiting)
+
+    def is_end(each: SegmentId, offset: int) -> bool:
+        return each == segment or (each not in ends and is_over(tx, stream_id, each, offset))
+
+    entered = frontier.pass_ended(StoredHistory(tx, stream), is_end, passed_max=PASSED_MAX)
+    open_now = {**frontier.held, **frontier.waiting}
     begun = [
         (successor, before)
-        for successor, before in following.items()
-        if state.end_offsets.get((stream_id, successor), 1) > 0
+        for successor, before in entered.items()
+        if successor in open_now and state.end_offsets.get((stream_id, successor), 1) > 0
     ]
-    return SegmentCompleted(reader, key, tuple(begun))
+    passed = tuple(sorted(entered.keys() - open_now.keys()))
+    return SegmentCompleted(reader, key, tuple(begun), passed)

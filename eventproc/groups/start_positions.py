@@ -19,7 +19,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.segments import number_at, segment_state
 from eventproc.streams.fetch import limits_of
-from eventproc.streams.stream_cuts import frontier_at
+from eventproc.streams.stream_cuts import PASSED_MAX, frontier_at, is_over
 
 GroupStart: TypeAlias = StreamCut | Mapping[str, StreamCut] | Literal["head", "tail"] | int
 """Where a group starts: an end of its streams, a time in wall ms, or cuts (a stream without one: its head)."""
@@ -85,13 +85,24 @@ def _start_position(
         cut = time_cut(tx, stream, check_int("start", start, unit="ms"))
     frontier = frontier_at(tx, stream, cut)
     if until is None:
+        _pass_empty(tx, stream, frontier, NOTHING)
         return start_position_at(tx, stream, frontier, added=added)
     if until.stream_id == stream.stream_id and not equal_or_after(until, cut, StoredHistory(tx, stream)):
         raise InvalidCut(
             stream=name, cut=str(until), reason=f"it ends before the start, {cut}; choose another end"
         )
     limits_of(tx, name, until, frontier.held)  # validates the end
+    _pass_empty(tx, stream, frontier, until.offsets)
     return start_position_at(tx, stream, frontier, added=added, ends=until.offsets)
+
+
+def _pass_empty(tx: Tx, stream: StreamRecord, frontier: Frontier, ends: Mapping[SegmentId, int]) -> None:
+    """Let the group begin behind empty sealed segments: each would cost its readers a commit, and wake all of them."""
+
+    def is_end(segment: SegmentId, offset: int) -> bool:
+        return segment not in ends and is_over(tx, stream.stream_id, segment, offset)
+
+    frontier.pass_ended(StoredHistory(tx, stream), is_end, passed_max=PASSED_MAX)
 
 
 def start_position_of(tx: Tx, stream: str, *, added: bool) -> StartPosition:

@@ -532,10 +532,13 @@ def _complete(state: GroupState, update: SegmentCompleted) -> GroupState:
     opened = dict(state.open)
     waiting = dict(state.waiting)
     del opened[update.key]
+    finished = {segment, *update.passed}
+    for each in update.passed:
+        waiting.pop((stream_id, each), None)
     for successor, before in update.successors:
         key = stream_id, successor
         # If it is new here, its other predecessors are unfinished: each of them would have entered it.
-        left = waiting.get(key, frozenset(before)) - {segment}
+        left = waiting.get(key, frozenset(before)) - finished
         if left:
             waiting[key] = left
         else:

@@ -132,11 +132,16 @@ class SegmentsReleased:
 
 @attrs.frozen
 class SegmentCompleted:
-    """A segment was processed to its end. successors: each with all its predecessors."""
+    """A segment was processed to its end, and empty sealed segments that follow it were passed with it.
+
+    successors: of the segment and of those that were passed, except the latter; each with all its predecessors.
+    passed: those that count as finished too.
+    """
 
     reader: str
     key: SegmentKey
     successors: tuple[WaitingSegment, ...]
+    passed: tuple[SegmentId, ...] = ()
 
 
 @attrs.frozen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import attrs
 
@@ -12,9 +13,13 @@ from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, equal_or_after, verify_cut
 from eventproc.store.model.errors import StreamReplaced, Truncated
 from eventproc.store.model.frontier import Frontier
-from eventproc.store.model.history import get_segment, successors
+from eventproc.store.model.history import get_segment
 from eventproc.store.model.ids import SegmentId, epoch_of, format_segment
 from eventproc.store.segments import segment_state, verify_offset
+
+PASSED_MAX: Final = 500
+"""Empty sealed segments that one transaction of a group passes. Each holds the lock of all writers for up to 0.1 ms.
+Higher: writers wait longer; lower: a long history without events takes more commits."""
 
 
 def frontier_at(tx: Tx, stream: StreamRecord, cut: StreamCut) -> Frontier:
@@ -74,18 +79,18 @@ def _pass_ended(
 
     Such a reader has lost no event, though the head is later: see `workflows.truncate`.
     """
-    while ended := [
-        segment
-        for segment, offset in frontier.held.items()
-        if segment not in head.offsets and _is_end(tx, stream, segment, offset)
-    ]:
-        for segment in ended:
-            frontier.complete(segment, successors(history, segment))
+    frontier.pass_ended(
+        history,
+        lambda segment, offset: (
+            segment not in head.offsets and is_over(tx, stream.stream_id, segment, offset)
+        ),
+    )
 
 
-def _is_end(tx: Tx, stream: StreamRecord, segment: SegmentId, offset: int) -> bool:
-    state = segment_state(tx, stream.stream_id, segment)
-    return state is not None and state.sealed and offset == state.tail == state.head
+def is_over(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> bool:
+    """Return whether a segment is sealed and has nothing to read from that offset on."""
+    state = segment_state(tx, stream_id, segment)
+    return state is not None and state.sealed and offset == state.tail
 
 
 def frontier_of_segments(

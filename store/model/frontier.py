@@ -7,10 +7,10 @@ Invariants: no segment is both held and waiting; a waiting segment waits for at 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from eventproc.store.model.cuts import NOT_REACHED, StreamCut, divide_cut
-from eventproc.store.model.history import History, get_segment, predecessors
+from eventproc.store.model.history import History, get_segment, predecessors, successors
 from eventproc.store.model.ids import SegmentId, format_segment
 
 
@@ -74,6 +74,37 @@ class Frontier:
                 self.held[successor] = 0
                 opened.append(successor)
         return tuple(opened)
+
+    def pass_ended(
+        self,
+        history: History,
+        is_end: Callable[[SegmentId, int], bool],
+        *,
+        passed_max: int | None = None,
+    ) -> dict[SegmentId, tuple[SegmentId, ...]]:
+        """Complete each held segment that is at its end, and so on with those that are opened by that.
+
+        So one call passes all empty sealed segments that follow.
+
+        Args:
+            history: of the stream.
+            is_end: whether a segment is sealed and ends at that offset. Asked once for each segment that is held.
+            passed_max: segments to complete at most. None (default): all.
+
+        Returns:
+            The segments that were entered or passed, each with all its predecessors.
+        """
+        entered: dict[SegmentId, tuple[SegmentId, ...]] = {}
+        open_now = list(self.held)
+        passed = 0
+        while open_now and passed != passed_max:
+            segment = open_now.pop()
+            if is_end(segment, self.held[segment]):
+                passed += 1
+                following = successors(history, segment)
+                entered |= following
+                open_now += self.complete(segment, following)
+        return entered
 
     def offsets(self) -> dict[SegmentId, int]:
         """Return the offsets of this reader's stream cut; waiting segments are NOT_REACHED."""

@@ -110,3 +110,30 @@ def test_reader_visits_each_segment_once_after_its_predecessors(
     for last in stream.epochs[-1].ids:
         frontier.complete(last, {})
     assert frontier.done
+
+
+@pytest.mark.parametrize("number_with_events", range(6))
+def test_all_segments_at_their_ends_are_passed_in_one_step_up_to_those_with_events(
+    number_with_events: int,
+) -> None:
+    ids = ids_of(MERGE_THEN_SPLIT)
+    sealed = {ids[1], ids[2], ids[3]} - {ids[number_with_events]}
+    frontier = Frontier({ids[number]: 0 for number in range(3)}, {})
+    frontier.pass_ended(MERGE_THEN_SPLIT, lambda segment, _: segment in sealed)
+    expected = {
+        1: {ids[0]: 0, ids[1]: 0, ids[3]: -1},
+        2: {ids[0]: 0, ids[2]: 0, ids[3]: -1},
+        3: {ids[0]: 0, ids[3]: 0},
+    }.get(number_with_events, {ids[0]: 0, ids[4]: 0, ids[5]: 0})
+    assert frontier.offsets() == expected
+    frontier.check()
+
+
+def test_a_bounded_step_continues_where_it_stopped() -> None:
+    ids = ids_of(MERGE_THEN_SPLIT)
+    frontier = Frontier({ids[number]: 0 for number in range(3)}, {})
+    sealed = {ids[number] for number in (1, 2, 3)}
+    for _ in sealed:
+        frontier.check()
+        frontier.pass_ended(MERGE_THEN_SPLIT, lambda segment, _: segment in sealed, passed_max=1)
+    assert frontier.offsets() == {ids[0]: 0, ids[4]: 0, ids[5]: 0}
