@@ -88,6 +88,19 @@ async def test_a_batch_of_expired_events_moves_the_offset_and_stalls_nobody(
     assert await lag_of(group) == (0 if auto_commit else 1)
 
 
+async def test_expired_events_do_not_commit_the_events_before_them(ep: Eventproc) -> None:
+    topic = await timed_topic(ep, [None] * 2)
+    group = await group_of(ep)
+    async with group.consumer("a", auto_commit=False) as consumer:
+        assert numbers_of(await consumer.poll(2)) == [0, 1]
+        await produce_timed(topic, [10] * 3, first=2)
+        clock_of(ep).advance(10)
+        assert await poll_all(consumer) == []
+        assert consumer.position == {(TOPIC, 0): 5}
+    async with group.consumer("b") as again:
+        assert numbers_of(await poll_all(again)) == [0, 1]
+
+
 async def test_a_group_reader_skips_expired_events_and_plain_readers_do_not(ep: Eventproc) -> None:
     topic = await timed_topic(ep, [10, None, 10, 10, None, 10])
     clock_of(ep).advance(10)
