@@ -99,7 +99,8 @@ def reset_share_group(
 ) -> None:
     """Move the group to `start`: every lock is lost, and every delivery is forgotten.
 
-    streams: the streams to consume from now on, found by name. None: the same.
+    streams: the streams to consume from now on, found by name. None: the same; those that were deleted stay in the
+        group, which goes on with the next stream of the name.
     Raises NotFound, InvalidArgument, InvalidCut, Truncated.
     """
     found = get(tx, SHARE, name)
@@ -108,7 +109,9 @@ def reset_share_group(
     start_share_group(tx, name, {stream.stream_id: held for stream, held in starts}, deliveries)
     added = {each.name for each in found.value.streams if each.added}
     after = tuple(attrs.evolve(each, added=each.name in added) for each in _streams_at(starts))
-    record = attrs.evolve(found.value, streams=after, generation=found.value.generation + 1)
+    started = {each.name for each in after}
+    deleted = [each for each in found.value.streams if streams is None and each.name not in started]
+    record = attrs.evolve(found.value, streams=(*after, *deleted), generation=found.value.generation + 1)
     replace_share(tx, found, record)
 
 
@@ -155,7 +158,8 @@ def _starts_after_reset(
     tx: Tx, record: ShareRecord, start: GroupStart, streams: Sequence[str] | None
 ) -> list[tuple[StreamRecord, dict[SegmentId, Progress]]]:
     chosen = [each.name for each in record.streams if not each.added]
-    names = chosen if streams is None else stream_names(streams)
+    present = [each for each in chosen if find_stream(tx, each) is not None]
+    names = (present or chosen) if streams is None else stream_names(streams)
     added = [each.name for each in record.streams if each.added and find_stream(tx, each.name) is not None]
     return share_starts(tx, [*names, *(each for each in added if each not in names)], start)
 

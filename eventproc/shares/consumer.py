@@ -30,6 +30,7 @@ from eventproc.shares.delivery import (
     settle,
 )
 from eventproc.shares.events import EventKey, HeldEvent, SharedEvent, events_of, key_of, spans_of
+from eventproc.store.catalog import watch_catalog
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.faults import Step
@@ -114,6 +115,7 @@ class ShareConsumer(Openable, Generic[P]):
         self._iterated = 1
         self._is_busy = True
         self._streams: set[int] = set()
+        self._watches_catalog = False
         self._changes: Subscription | None = None
         self._stack = ExitStack()
         self._tasks = HandleTasks(lambda _: self._wake())
@@ -224,6 +226,7 @@ class ShareConsumer(Openable, Generic[P]):
         """Return the next event, after accepting the previous one. See `__aiter__`."""
         if self._queue and not self._turn.locked() and not self.closed:  # without a lock for each event
             self._finish_handed()
+            self._drop_overdue()
             events, undecoded = self._hand_out(1)
             if undecoded is not None:
                 await self._reject_undecoded(*undecoded)
@@ -341,9 +344,14 @@ class ShareConsumer(Openable, Generic[P]):
 
     async def _poll(self, events_max: int, acquired_max: int, timeout_ms: int | None) -> list[SharedEvent[P]]:
         deadline = None if timeout_ms is None else anyio.current_time() + timeout_ms / 1000
+        # What was acquired for this caller is handed out, even if the commit took more than half of the lock: the next
+        # commit might take as long, and the events would be returned and acquired forever.
+        is_acquired = False
         while True:
             await anyio.lowlevel.checkpoint()
             self._verify_open()
+            if not is_acquired:
+                self._drop_overdue()
             events, undecoded = self._hand_out(events_max)
             if events:
                 return events
@@ -351,11 +359,11 @@ class ShareConsumer(Openable, Generic[P]):
                 await self._reject_undecoded(*undecoded)
                 continue
             if self._is_busy or self._overdue:  # the last look found events: there are probably more
-                self._is_busy = await self._acquire(acquired_max)
+                is_acquired = self._is_busy = await self._acquire(acquired_max)
                 continue
             outlook = await self._db.read(partial(look_ahead, db=self._db, name=self._group))
             if outlook.is_ready:
-                await self._acquire(acquired_max)
+                is_acquired = await self._acquire(acquired_max)
             elif self._accepted:
                 await self._save()
             elif outlook.is_ended or not await self._wait(outlook, deadline):
@@ -365,7 +373,6 @@ class ShareConsumer(Openable, Generic[P]):
         self, events_max: int
     ) -> tuple[list[SharedEvent[P]], tuple[SharedEvent[bytes], Exception] | None]:
         """Take events from the queue, up to one whose payload cannot be decoded; return that one if it is the first."""
-        self._drop_overdue()
         events: list[SharedEvent[P]] = []
         while self._queue and len(events) < events_max:
             event = self._queue[0]
@@ -531,6 +538,10 @@ class ShareConsumer(Openable, Generic[P]):
             for stream_id in new:
                 self._changes.add(watch_stream(stream_id))
             return True  # something may have happened before this
+        if outlook.awaits_streams and not self._watches_catalog:
+            self._watches_catalog = True
+            self._changes.add(watch_catalog())
+            return True
         clock, watched = self._db.clock, outlook.instances
         while True:
             left_ms = None if deadline is None else max(round((deadline - anyio.current_time()) * 1000), 0)

@@ -148,7 +148,8 @@ class Outlook:
     is_ready: events may be acquired, or the group must follow a change of its streams.
     is_ended: all streams are sealed, and all their events are finished.
     ends_ms: monotonic time at which the first lock ends, by the clock of this boot; None without a lock.
-    instances: other instances that hold locks. stream_ids: the streams of the group.
+    instances: other instances that hold locks. stream_ids: the streams of the group that exist.
+    awaits_streams: a stream of the group was deleted, and may be created again.
     """
 
     is_ready: bool
@@ -156,6 +157,7 @@ class Outlook:
     ends_ms: int | None
     instances: frozenset[str]
     stream_ids: frozenset[int]
+    awaits_streams: bool
     generation: int
 
 
@@ -176,11 +178,9 @@ def look_ahead(tx: Tx, db: Database, name: str) -> Outlook:
     """
     record = get(tx, SHARE, name).value
     deliveries = read_deliveries(tx, name)
-    sealed, is_ready = True, False
-    for each in record.streams:
-        stream = _find(tx, each)
-        is_ready = is_ready or stream is None or stream.epoch > each.epoch
-        sealed = sealed and stream is not None and stream.state is StreamState.SEALED
+    present = [(each, stream) for each in record.streams if (stream := _find(tx, each.name)) is not None]
+    sealed = all(stream.state is StreamState.SEALED for _, stream in present)
+    is_ready = not present or any(_has_changed(*each) for each in present)
     locks = [each.lock for found in deliveries.values() for each in found.ranges if each.lock is not None]
     has_ended = _EndedLocks(tx, db)
     finished = True
@@ -194,11 +194,12 @@ def look_ahead(tx: Tx, db: Database, name: str) -> Outlook:
         finished = finished and _is_finished(found, state)
     boot = db.clock.boot_id
     return Outlook(
-        is_ready=is_ready or any(map(has_ended, locks)) or not record.streams,
+        is_ready=is_ready or any(map(has_ended, locks)),
         is_ended=sealed and finished,
         ends_ms=min((lock.until_ms for lock in locks if lock.boot == boot), default=None),
         instances=frozenset(lock.instance for lock in locks) - {db.instance_id},
-        stream_ids=frozenset(each.stream_id for each in record.streams),
+        stream_ids=frozenset(stream.stream_id for _, stream in present),
+        awaits_streams=len(present) < len(record.streams),
         generation=record.generation,
     )
 
@@ -363,19 +364,26 @@ class _EndedLocks:
         return not self._alive[lock.instance]
 
 
-def _find(tx: Tx, where: ShareStream) -> StreamRecord | None:
-    found = find_stream(tx, where.name)
-    return None if found is None or found.value.stream_id != where.stream_id else found.value
+def _find(tx: Tx, name: str) -> StreamRecord | None:
+    found = find_stream(tx, name)
+    return None if found is None else found.value
+
+
+def _has_changed(where: ShareStream, stream: StreamRecord) -> bool:
+    """Return whether the stream has segments that the group has not opened: it scaled, or was created again."""
+    return stream.stream_id != where.stream_id or stream.epoch > where.epoch
 
 
 def _follow(tx: Tx, db: Database, name: str) -> tuple[ShareRecord, dict[SegmentKey, SegmentDeliveries]]:
     """Follow what happened to the streams and to the holders of locks; return the group and its open segments."""
     found = get(tx, SHARE, name)
-    record = _follow_streams(tx, found)
-    ids = {each.stream_id for each in record.streams}
+    record, ids = _follow_streams(tx, found)
     stored = read_deliveries(tx, name)
     has_ended = _EndedLocks(tx, db)
     gone = [key for key in stored if key[0] not in ids]
+    for each in found.value.streams:
+        if any(key[0] == each.stream_id for key in gone):
+            LOG.warning("%s: stream %s was deleted; the group goes on without its events", name, each.name)
     kept: dict[SegmentKey, SegmentDeliveries] = {}
     lost_events = 0
     for key, before in stored.items():
@@ -409,22 +417,26 @@ def _follow(tx: Tx, db: Database, name: str) -> tuple[ShareRecord, dict[SegmentK
     return record, kept
 
 
-def _follow_streams(tx: Tx, found: Versioned[ShareRecord]) -> ShareRecord:
-    """Return the record without deleted streams; open the segments that scales and growth created."""
+def _follow_streams(tx: Tx, found: Versioned[ShareRecord]) -> tuple[ShareRecord, set[int]]:
+    """Open the segments that scales, growth and new incarnations created; return the record, and the ids that exist.
+
+    The record keeps a deleted stream. If a stream of its name is created later, the group consumes it from its head.
+    """
     name, record = found.key, found.value
     streams: list[ShareStream] = []
+    ids: set[int] = set()
     for each in record.streams:
-        stream = _find(tx, each)
-        if stream is None:
-            LOG.warning("%s: stream %s was deleted; the group goes on without it", name, each.name)
-        elif stream.epoch > each.epoch:
-            opened, _ = open_new_segments(tx, name, each, stream)
-            streams.append(opened)
-        else:
-            streams.append(each)
-    if not streams:
+        where, stream = each, _find(tx, each.name)
+        if stream is not None:
+            ids.add(stream.stream_id)
+            if stream.stream_id != each.stream_id:
+                where = attrs.evolve(each, stream_id=stream.stream_id, epoch=-1)
+            if _has_changed(where, stream):
+                where, _ = open_new_segments(tx, name, where, stream)
+        streams.append(where)
+    if not ids:
         raise ShareStreamsDeleted(group=name)
-    return attrs.evolve(record, streams=tuple(streams))
+    return attrs.evolve(record, streams=tuple(streams)), ids
 
 
 def _take(
@@ -466,7 +478,7 @@ def _take(
 
 
 def _ttl_of(tx: Tx, where: ShareStream) -> int | None:
-    stream = _find(tx, where)
+    stream = _find(tx, where.name)
     return None if stream is None else stream.config.ttl_ms
 
 

@@ -95,7 +95,7 @@ class SharedSegment:
 class ShareGroupDescription:
     """A share group at one moment.
 
-    deleted: names of its streams that were deleted.
+    deleted: names of its streams that were deleted, and not created again.
     lost_events: unfinished events that were truncated.
     """
 
@@ -154,18 +154,19 @@ def describe_share_group(tx: Tx, name: str) -> ShareGroupDescription:
     record = get_share_group(tx, name)
     stored = read_deliveries(tx, name)
     names = {each.stream_id: each.name for each in record.streams}
-    deleted = [each.name for each in record.streams if not _exists(tx, each.name, each.stream_id)]
+    present = {name: stream.value for name in names.values() if (stream := find_stream(tx, name)) is not None}
+    ids = {stream.stream_id for stream in present.values()}
     segments = tuple(
         _segment(tx, names[key[0]], key, found)
         for key, found in stored.items()
-        if key[0] in names and names[key[0]] not in deleted
+        if key[0] in names and key[0] in ids
     )
     holders = tuple(_holders(stored.values()))
     return ShareGroupDescription(
         name=name,
         state="active" if holders else "empty",
         streams=tuple(names.values()),
-        deleted=tuple(deleted),
+        deleted=tuple(each for each in names.values() if each not in present),
         generation=record.generation,
         created_ms=record.created_ms,
         options=record.options,
@@ -173,11 +174,6 @@ def describe_share_group(tx: Tx, name: str) -> ShareGroupDescription:
         segments=segments,
         lost_events=record.lost_events,
     )
-
-
-def _exists(tx: Tx, name: str, stream_id: int) -> bool:
-    found = find_stream(tx, name)
-    return found is not None and found.value.stream_id == stream_id
 
 
 def _holders(stored: Iterable[SegmentDeliveries]) -> Iterable[ShareHolder]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import attrs
+
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream, tail_offsets
 from eventproc.store.catalog.cuts import head_cut
 from eventproc.store.database import Tx
@@ -147,9 +149,11 @@ def _share_groups(tx: Tx, stream: StreamRecord) -> list[StreamCut]:
     cuts: list[StreamCut] = []
     for name in share_names(tx):
         record = get(tx, SHARE, name).value
-        where = next((each for each in record.streams if each.stream_id == stream.stream_id), None)
+        where = next((each for each in record.streams if each.name == stream.name), None)
         if where is None:
             continue
+        if where.stream_id != stream.stream_id:  # created again; the next poll opens it from its head
+            where = attrs.evolve(where, stream_id=stream.stream_id, epoch=-1)
         rows = tx.execute(
             "SELECT segment, offset FROM group_segment WHERE group_name = ? AND stream_id = ?",
             (name, stream.stream_id),

@@ -11,12 +11,15 @@ from eventproc import ScalingPolicy
 from eventproc.errors import AlreadyExists, InvalidArgument, LockLost, NotFound, Rejected
 from eventproc.runtime import Eventproc
 from eventproc.shares import SharedEvent
+from eventproc.shares.consumer import HELD_EVENTS_MAX
 from eventproc.shares.delivery import Holder, acquire
 from eventproc.store.database import Tx
+from eventproc.store.model.deliveries import WINDOW_EVENTS
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import EventBlock, SegmentEvents, append
-from eventproc.testing import Fault, FaultPlan
+from eventproc.testing import Fault, FaultPlan, VirtualClock
 from tests.shares.support import drain, numbers_of, poll_now, write_numbers, written_to
+from tests.support.virtual_time import virtual_time
 
 
 async def test_two_consumers_of_one_segment_share_its_events(ep: Eventproc) -> None:
@@ -208,6 +211,23 @@ async def test_events_behind_a_slow_handler_are_returned_before_their_locks_end(
     assert await ep.dead_letters("s/work").list() == []
 
 
+@pytest.mark.parametrize("commit_ms", [1_500, 5_000])
+@pytest.mark.parametrize("anyio_backend", [virtual_time()])
+async def test_a_commit_longer_than_half_a_lock_does_not_keep_events_from_a_poll(commit_ms: int) -> None:
+    faults = FaultPlan([Fault("share.acquire.committed", "delay", ms=commit_ms, times=1_000)])
+    async with eventproc.open_memory(clock=VirtualClock(), faults=faults) as ep:
+        await ep.create_scope("s")
+        await written_to(ep, 4)
+        group = await ep.create_share_group("work", ["s/t"], lock_ms=2_000, deliveries_max=1)
+        async with group.consumer("a") as consumer:
+            with anyio.fail_after(60):
+                events = await consumer.poll()
+                assert numbers_of(events) == [0, 1, 2, 3]
+                await consumer.accept(events)
+        assert (await group.describe()).events == 0
+        assert await ep.dead_letters("s/work").list() == []
+
+
 async def test_a_waiting_poll_wakes_at_a_write_and_at_a_release(ep: Eventproc) -> None:
     stream = await written_to(ep, 0)
     group = await ep.create_share_group("work", ["s/t"])
@@ -229,9 +249,29 @@ async def test_a_waiting_poll_wakes_at_a_write_and_at_a_release(ep: Eventproc) -
                     found.extend(await second.poll())
 
                 tasks.start_soon(take_again)
-                await anyio.lowlevel.checkpoint()
+                await anyio.wait_all_tasks_blocked()
                 await first.release(found[0])
         assert numbers_of(found) == [0, 0]
+
+
+@pytest.mark.parametrize("anyio_backend", [virtual_time()])
+async def test_a_consumer_that_never_settles_forgets_only_events_whose_lock_ended() -> None:
+    clock = VirtualClock()
+    async with eventproc.open_memory(clock=clock) as ep:
+        await ep.create_scope("s")
+        await written_to(ep, WINDOW_EVENTS)
+        group = await ep.create_share_group("work", ["s/t"], lock_ms=1_000, deliveries_max=100)
+        async with group.consumer("a") as consumer:
+            last: list[SharedEvent] = []
+            for _ in range(12):
+                clock.advance(1_000)
+                assert len(await poll_now(consumer, 1_000)) == 1_000
+                clock.advance(400)
+                last = await poll_now(consumer, 1_000)
+            assert consumer.held_events <= HELD_EVENTS_MAX + 1_000
+            assert len(last) == 1_000
+            await consumer.accept(last)
+        assert (await group.describe()).events == WINDOW_EVENTS - 1_000
 
 
 async def test_a_cancelled_poll_keeps_its_events_for_the_next_one(ep: Eventproc) -> None:

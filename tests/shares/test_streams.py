@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
-from eventproc.errors import LockLost, ShareStreamsDeleted
+from eventproc.errors import LockLost, NotFound, ShareStreamsDeleted
 from eventproc.runtime import Eventproc
+from eventproc.shares import SharedEvent
 from tests.shares.support import drain, numbers_of, poll_now, write_numbers, written_to
 
 
@@ -64,7 +66,62 @@ async def test_a_deleted_stream_does_not_stop_the_others(ep: Eventproc) -> None:
         assert numbers_of(events) == [2]
         with pytest.raises(LockLost):
             await consumer.accept(held)
-    assert (await group.describe()).streams == ("s/u",)
+    found = await group.describe()
+    assert (found.streams, found.deleted) == (("s/t", "s/u"), ("s/t",))
+    assert await ep.create_share_group("work", ["s/t", "s/u"]) is not None
+
+
+@pytest.mark.parametrize("polls_between", [False, True])
+async def test_a_stream_that_is_deleted_and_created_again_is_consumed_from_its_head(
+    ep: Eventproc, polls_between: bool
+) -> None:
+    stream = await written_to(ep, 3)
+    await written_to(ep, 0, name="s/u")
+    group = await ep.create_share_group("work", ["s/t", "s/u"], start="tail")
+    async with group.consumer("a") as consumer:
+        await stream.seal()
+        await stream.delete()
+        if polls_between:
+            assert await poll_now(consumer) == []
+        await written_to(ep, 2)
+        events = await poll_now(consumer)
+        assert [(event.stream, event.number) for event in events] == [("s/t", 0), ("s/t", 1)]
+        await consumer.accept(events)
+    found = await group.describe()
+    assert (found.streams, found.deleted, found.events) == (("s/t", "s/u"), (), 0)
+
+
+async def test_a_topic_that_is_deleted_and_created_again_wakes_a_waiting_poll(ep: Eventproc) -> None:
+    topic = await ep.create_topic("s/clicks", partitions=2)
+    await written_to(ep, 0, name="s/u")
+    group = await ep.create_share_group("work", ["s/clicks", "s/u"])
+    found: list[SharedEvent] = []
+    async with group.consumer("a") as consumer, anyio.create_task_group() as tasks:
+
+        async def take() -> None:
+            with anyio.fail_after(20):
+                found.extend(await consumer.poll())
+
+        await topic.delete()
+        assert await poll_now(consumer) == []
+        tasks.start_soon(take)
+        await anyio.lowlevel.checkpoint()
+        topic = await ep.create_topic("s/clicks", partitions=2)
+        async with topic.producer() as producer:
+            await producer.write(b"7", partition=1)
+    assert numbers_of(found) == [7]
+
+
+async def test_a_reset_keeps_a_deleted_stream_in_the_group(ep: Eventproc) -> None:
+    stream = await written_to(ep, 3)
+    await written_to(ep, 1, name="s/u")
+    group = await ep.create_share_group("work", ["s/t", "s/u"])
+    await stream.seal()
+    await stream.delete()
+    await group.reset()
+    assert await drain(group) == [0]
+    await written_to(ep, 2)
+    assert await drain(group) == [0, 1]
 
 
 async def test_a_group_whose_streams_are_all_deleted_is_reset_to_others(ep: Eventproc) -> None:
@@ -75,10 +132,22 @@ async def test_a_group_whose_streams_are_all_deleted_is_reset_to_others(ep: Even
     async with group.consumer("a") as consumer:
         with pytest.raises(ShareStreamsDeleted):
             await consumer.poll()
-        await written_to(ep, 2)
+        with pytest.raises(NotFound):
+            await group.reset()
+        await written_to(ep, 2, name="s/u")
+        await group.reset(streams=["s/u"])
+        assert numbers_of(await poll_now(consumer)) == [0, 1]
+
+
+async def test_a_group_whose_streams_are_all_deleted_goes_on_when_one_is_created_again(ep: Eventproc) -> None:
+    stream = await written_to(ep, 3)
+    group = await ep.create_share_group("work", ["s/t"])
+    await stream.seal()
+    await stream.delete()
+    async with group.consumer("a") as consumer:
         with pytest.raises(ShareStreamsDeleted):
             await consumer.poll()
-        await group.reset()
+        await written_to(ep, 2)
         assert numbers_of(await poll_now(consumer)) == [0, 1]
 
 
@@ -98,6 +167,54 @@ async def test_a_reset_takes_the_locks_and_delivers_from_the_new_position(ep: Ev
                 await settle(held[2:])
         assert (await group.describe()).in_flight == 4
         await consumer.accept(again)
+
+
+async def test_small_polls_take_events_of_all_segments(ep: Eventproc) -> None:
+    await written_to(ep, 40, segments=2)
+    group = await ep.create_share_group("work", ["s/t"])
+    async with group.consumer("a") as consumer:
+        segments = set()
+        for _ in range(4):
+            events = await consumer.poll(1)
+            segments |= {event.segment for event in events}
+            await consumer.accept(events)
+    assert len(segments) == 2
+
+
+async def test_a_poll_that_waits_at_the_window_wakes_when_there_is_room(ep: Eventproc) -> None:
+    await written_to(ep, 2_001)
+    group = await ep.create_share_group("work", ["s/t"], lock_ms=600_000)
+    async with group.consumer("slow") as slow, group.consumer("b") as second:
+        held = await slow.poll(1)
+        await second.accept(await poll_now(second, 5_000))
+        found: list[SharedEvent] = []
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+
+                async def take() -> None:
+                    found.extend(await second.poll())
+
+                tasks.start_soon(take)
+                await anyio.wait_all_tasks_blocked()
+                await slow.accept(held)
+        assert numbers_of(found) == [2_000]
+
+
+async def test_an_iteration_ends_when_another_consumer_finishes_the_last_event(ep: Eventproc) -> None:
+    stream = await written_to(ep, 1)
+    await stream.seal()
+    group = await ep.create_share_group("work", ["s/t"], lock_ms=600_000)
+    async with group.consumer("a") as first, group.consumer("b") as second:
+        held = await first.poll()
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+
+                async def end() -> None:
+                    assert await second.poll() == []
+
+                tasks.start_soon(end)
+                await anyio.wait_all_tasks_blocked()
+                await first.accept(held)
 
 
 async def test_describe_counts_what_is_in_flight_and_how_often_it_was_delivered(ep: Eventproc) -> None:
