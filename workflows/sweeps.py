@@ -27,6 +27,7 @@ from eventproc.store.progress import get_progress
 from eventproc.store.records import replace
 from eventproc.store.requests import forget_outcomes
 from eventproc.store.segments import forget_passed_segments, forget_writers, free_step, truncate_segments
+from eventproc.store.segments.holds import postpone_reaping
 from eventproc.store.segments.reaper import find_due_reaping, finish_reaping, vacuum_step
 from eventproc.store.task_queue import forget_tasks
 from eventproc.store.transactions import forget_txns
@@ -53,6 +54,16 @@ def reap(tx: Tx, owner: Owner) -> bool:
     if finished:
         finish_reaping(tx, due)
     return find_due_reaping(tx) is not None
+
+
+def postpone_reap(tx: Tx, owner: Owner) -> str:
+    """Let `reap` go on with the streams behind the first that is due, and return the name of that one."""
+    owner.check(tx)
+    due = find_due_reaping(tx)
+    if due is None:
+        return ""
+    postpone_reaping(tx, due.stream_id)
+    return due.name
 
 
 def shrink(tx: Tx, owner: Owner) -> bool:

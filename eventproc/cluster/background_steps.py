@@ -1,4 +1,4 @@
-"""The loop of the work in the background of an open directory. Its failures never end the user's program."""
+"""Steps of the work in the background of an open directory. Their failures never end the user's program."""
 
 from __future__ import annotations
 
@@ -11,6 +11,36 @@ from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, R
 
 STOPPED: Final = (DatabaseStopped, Closed, ForkedError)
 """Errors that end the work. The next call on the same handle raises the same error to its user."""
+
+
+async def attempt(
+    step: Callable[[], Awaitable[object]],
+    log: logging.Logger,
+    failure: str,
+    *,
+    expected: tuple[type[Exception], ...] = (Retryable,),
+    fatal: tuple[type[Exception], ...] = STOPPED,
+) -> bool:
+    """Await `step()`, log its failure, and return whether it succeeded.
+
+    Args:
+        step: A part of the work that does not depend on the others.
+        log: Gets the failure.
+        failure: What the log says of a failure.
+        expected: Failures that are logged as a warning, without a traceback.
+        fatal: Errors that are raised.
+    """
+    try:
+        await step()
+    except fatal:
+        raise
+    except expected as why:
+        log.warning("%s: %s", failure, why)
+    except Exception:
+        log.exception(failure)
+    else:
+        return True
+    return False
 
 
 async def repeat_step(
@@ -32,14 +62,5 @@ async def repeat_step(
     """
     with suppress(*STOPPED):
         while True:
-            try:
-                await step()
-            except STOPPED:
-                raise
-            except expected as why:
-                log.warning("%s: %s", failure, why)
-            except Exception:
-                log.exception(failure)
-            else:
-                continue
-            await pause()
+            if not await attempt(step, log, failure, expected=expected):
+                await pause()

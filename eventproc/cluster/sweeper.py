@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
 import anyio
 
+from eventproc.cluster.background_steps import STOPPED, attempt
 from eventproc.cluster.chunk_sweep import sweep_chunks, walk_chunks
 from eventproc.cluster.internal_processors import INTERNAL_PROCESSORS
-from eventproc.store.database import Database, Watch
+from eventproc.store.database import Database, Tx, Watch
 from eventproc.store.faults import Step
-from eventproc.store.model.errors import Retryable
+from eventproc.store.model.errors import Corrupt, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner
 from eventproc.store.segments.reaper import count_reapings
 from eventproc.workflows.commit_transactions import retry_failed
-from eventproc.workflows.sweeps import forget, reap, shrink, truncate_internal
+from eventproc.workflows.sweeps import forget, postpone_reap, reap, shrink, truncate_internal
 
 LOG = logging.getLogger("eventproc.host")
 
@@ -28,33 +30,57 @@ WALK_MS: Final = 3_600_000
 
 
 async def sweep(db: Database, owner: Owner) -> None:
-    """Sweep until cancelled. Raises OwnerFenced, DatabaseStopped."""
+    """Sweep until cancelled. Raises OwnerFenced, DatabaseStopped.
+
+    A failure, such as a record that cannot be decoded, is logged. It stops neither the other steps nor other streams.
+    """
     tidy_at_ms, walk_at_ms = 0, 0
     with db.subscribe([Watch("reap", count_reapings)]) as changes:
         while True:
-            try:
-                while await db.write(partial(reap, owner=owner), step=Step.HOST_SWEEP):
-                    await anyio.lowlevel.checkpoint()
-                if db.clock.monotonic_ms() >= tidy_at_ms:
-                    await _tidy(db, owner)
-                    tidy_at_ms = db.clock.monotonic_ms() + SWEEP_MS
-                while await db.write(partial(shrink, owner=owner), step=Step.HOST_SWEEP):
-                    await anyio.lowlevel.checkpoint()
-                await sweep_chunks(db, owner)
-                if db.clock.monotonic_ms() >= walk_at_ms:
-                    await walk_chunks(db, owner)
-                    walk_at_ms = db.clock.monotonic_ms() + WALK_MS
-                pause_ms = max(tidy_at_ms - db.clock.monotonic_ms(), 0)
-            except (Retryable, OSError) as why:
-                LOG.warning("a sweep failed and will be retried: %s", why)
-                pause_ms = SWEEP_MS
-            await changes.wait(pause_ms)
+            done = await _try("to free bytes", partial(_reap, db, owner))
+            if db.clock.monotonic_ms() >= tidy_at_ms:
+                await _tidy(db, owner)
+                tidy_at_ms = db.clock.monotonic_ms() + SWEEP_MS
+            done = (
+                await _try("to shrink the file", partial(_repeat, db, partial(shrink, owner=owner))) and done
+            )
+            done = await _try("to sweep chunk files", partial(sweep_chunks, db, owner)) and done
+            if db.clock.monotonic_ms() >= walk_at_ms and await _try(
+                "to walk through the chunk files", partial(walk_chunks, db, owner)
+            ):
+                walk_at_ms = db.clock.monotonic_ms() + WALK_MS
+            await changes.wait(max(tidy_at_ms - db.clock.monotonic_ms(), 0) if done else SWEEP_MS)
+
+
+async def _try(what: str, step: Callable[[], Awaitable[object]]) -> bool:
+    failure = f"the host failed {what}, and will try again"
+    return await attempt(step, LOG, failure, expected=(Retryable, OSError), fatal=(OwnerFenced, *STOPPED))
+
+
+async def _repeat(db: Database, step: Callable[[Tx], bool]) -> None:
+    """Run a step in a transaction of its own until there is no more to do."""
+    while await db.write(step, step=Step.HOST_SWEEP):
+        await anyio.lowlevel.checkpoint()
+
+
+async def _reap(db: Database, owner: Owner) -> None:
+    """Free the bytes of all streams that are due. One with a record that cannot be decoded is tried again later."""
+    while True:
+        try:
+            await _repeat(db, partial(reap, owner=owner))
+        except Corrupt as why:
+            name = await db.write(partial(postpone_reap, owner=owner), step=Step.HOST_SWEEP)
+            LOG.error("the bytes of stream %s cannot be freed: %s; look into `eventproc doctor`", name, why)
+        else:
+            return
 
 
 async def _tidy(db: Database, owner: Owner) -> None:
     """Forget old rows, truncate the internal streams, and post failed commits again."""
-    while await db.write(partial(forget, owner=owner), step=Step.HOST_SWEEP):
-        await anyio.lowlevel.checkpoint()
+    await _try("to forget old rows", partial(_repeat, db, partial(forget, owner=owner)))
     for each in INTERNAL_PROCESSORS:
-        await db.write(partial(truncate_internal, owner=owner, stream=each.stream), step=Step.HOST_SWEEP)
-    await db.write(partial(retry_failed, owner=owner), step=Step.HOST_SWEEP)
+        truncate = partial(truncate_internal, owner=owner, stream=each.stream)
+        await _try(f"to truncate {each.stream.name}", partial(db.write, truncate, step=Step.HOST_SWEEP))
+    await _try(
+        "to post failed commits", partial(db.write, partial(retry_failed, owner=owner), step=Step.HOST_SWEEP)
+    )
