@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc import RetentionPolicy, SharedEvent, StreamCut
+from eventproc import RetentionPolicy, ScalingPolicy, SharedEvent, StreamCut
 from eventproc.errors import InvalidArgument, InvalidCut
 from eventproc.groups.operations import reset_group
 from eventproc.runtime import Eventproc
@@ -19,6 +19,7 @@ from eventproc.store.database import Tx
 from eventproc.store.groups import RetainedPart, consumed_cut
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.store.model.scaling import windows_ms
 from eventproc.store.requests import RequestOrigin
 from eventproc.streams import Stream
 from eventproc.testing import VirtualClock, check, run_seeded
@@ -106,6 +107,18 @@ async def test_the_head_is_that_of_all_groups_between_the_minimum_and_the_maximu
     for number, events in enumerate(groups):
         await group_at(ep, f"s/g{number}", at(stream, events))
     assert await head_after(ep) == at(stream, kept_from)
+
+
+async def test_a_stream_that_scales_by_rate_keeps_the_consumed_events_of_its_longest_window(
+    ep: Eventproc, clock: VirtualClock
+) -> None:
+    scaling = ScalingPolicy.by_event_rate(1_000_000)
+    stream = await ep.create_stream("s/t", scaling=scaling, retention=RetentionPolicy(consumed=True))
+    window = windows_ms(scaling)[-1] // MINUTE_MS
+    await write(stream, clock, window + 10)
+    await group_at(ep, "s/g", await stream.tail())
+    clock.advance(MINUTE_MS // 2)
+    assert await head_after(ep) == at(stream, 10)
 
 
 async def test_only_groups_that_retain_hold_events_back(ep: Eventproc, clock: VirtualClock) -> None:
