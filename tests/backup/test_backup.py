@@ -169,6 +169,15 @@ async def test_files_stay_until_the_backup_has_copied_them(
     assert await ep.db.read(lambda tx: tx.execute("SELECT count(*) FROM hold").fetchone()) == (0,)
 
 
+async def test_a_restored_directory_has_no_holds_of_the_one_that_was_backed_up(
+    ep: Eventproc, tmp_path: Path
+) -> None:
+    await ep.db.write(lambda tx: hold_directory(tx, "another backup", until_ms=2**62))
+    await ep.backup(tmp_path / "backup")
+    async with eventproc.open(restored(tmp_path / "backup", tmp_path / "new")) as again:
+        assert await again.db.read(lambda tx: tx.execute("SELECT count(*) FROM hold").fetchone()) == (0,)
+
+
 async def test_a_restored_directory_has_an_identity_of_its_own(ep: Eventproc, tmp_path: Path) -> None:
     await ep.backup(tmp_path / "backup")
     identities = {await ep.db.read(directory_identity)}
