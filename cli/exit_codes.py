@@ -62,7 +62,7 @@ def exit_code(why: BaseException) -> int:
     table: list[tuple[type[BaseException] | tuple[type[BaseException], ...], int]] = [
         ((errors.InvalidArgument, errors.NotSupported), USAGE),
         (errors.NotFound, NOT_FOUND),
-        ((errors.StillPending, errors.CheckpointPending, errors.TransactionPending), TIMED_OUT),
+        (errors.Pending, TIMED_OUT),
         ((errors.StoreMissing, errors.StoreUnusable), UNUSABLE),
         ((errors.LockHeld, errors.DirectoryInUse, errors.DiskFull), UNUSABLE),
         (errors.Rejected, WRONG_STATE),

@@ -123,7 +123,15 @@ if TYPE_CHECKING:
     from eventproc.store.groups import GroupOptions, GroupStream
     from eventproc.store.model.cuts import CutOrder, StreamCut
     from eventproc.store.model.epochs import Epoch, Segment
-    from eventproc.store.model.errors import Corrupt, EventprocError, Fenced, NotFound, Rejected, Retryable
+    from eventproc.store.model.errors import (
+        Corrupt,
+        EventprocError,
+        Fenced,
+        NotFound,
+        Pending,
+        Rejected,
+        Retryable,
+    )
     from eventproc.store.model.ids import SegmentId
     from eventproc.store.model.ingestion import TaskState, TaskStats
     from eventproc.store.model.policies import (
@@ -347,6 +355,7 @@ _WHERE = {
         "EventprocError",
         "Fenced",
         "NotFound",
+        "Pending",
         "Rejected",
         "Retryable",
     ),
@@ -546,6 +555,7 @@ __all__ = [
     "Partitioner",
     "Partitioning",
     "PastScale",
+    "Pending",
     "Permission",
     "PingResult",
     "ProcessorDescription",

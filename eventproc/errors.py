@@ -1,8 +1,8 @@
 """Every error that eventproc raises on purpose.
 
-Four base classes say what to do: `Retryable` (try again, or wait again), `Rejected` (wrong in the present state),
-`Fenced` (a newer owner exists; stop) and `Corrupt` (the stored state needs a person). Each concrete class is one of
-them. `docs/errors.md` lists all, with when each is raised and what to do.
+Five base classes say what to do: `Retryable` (nothing changed; try again), `Pending` (it goes on; wait again),
+`Rejected` (wrong in the present state), `Fenced` (a newer owner exists; stop) and `Corrupt` (the stored state needs a
+person). Each concrete class is one of them. `docs/errors.md` lists all, with when each is raised and what to do.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from eventproc.store.model.errors import (
     NotSupported,
     OffsetConflict,
     OwnerFenced,
+    Pending,
     Rejected,
     Retryable,
     ScaleRefused,
@@ -124,6 +125,7 @@ __all__ = [
     "OffsetConflict",
     "OwnerFenced",
     "PayloadUndecodable",
+    "Pending",
     "ProcessorFailed",
     "ReaderFenced",
     "ReaderOnline",

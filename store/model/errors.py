@@ -1,6 +1,6 @@
 """Every error of the store and of streams, sorted by what the caller should do next.
 
-Four classes say what to do: `Retryable` (try again, or wait again), `Rejected` (wrong in the present state;
+Five classes say what to do: `Retryable` (try again), `Pending` (wait again), `Rejected` (wrong in the present state;
 repeating cannot help), `Fenced` (a newer owner exists; stop) and `Corrupt` (the stored state needs a person). Details
 are fields, the text is for people, and every error pickles with its fields.
 
@@ -33,11 +33,11 @@ class EventprocError(Exception):
 
 
 class Retryable(EventprocError):
-    """Nothing changed: try again, a limited number of times. Three errors say instead that only the wait ended.
+    """Nothing changed: repeat the same call, a limited number of times."""
 
-    These are `StillPending`, `TransactionPending` and `CheckpointPending`: the request, the decision or the checkpoint
-    stands. Do not repeat the call; wait again.
-    """
+
+class Pending(EventprocError):
+    """Only the wait ended; what the caller asked for goes on. Do not repeat the call: wait again."""
 
 
 class Rejected(EventprocError):
@@ -347,7 +347,7 @@ class ScopeNotEmpty(Rejected):
 
 
 @error
-class StillPending(Retryable):
+class StillPending(Pending):
     """The wait ended before the request did; the request goes on.
 
     Wait again: `ep.requests.wait(request_id)`.
@@ -640,7 +640,7 @@ class TransactionNotFound(NotFound):
 
 
 @error
-class TransactionPending(Retryable):
+class TransactionPending(Pending):
     """The wait ended before the commit did; the transaction is decided and will become visible.
 
     Call `commit()` again to wait. If `failure` is set, the commit fails repeatedly and a person must look.

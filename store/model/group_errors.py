@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from eventproc.store.model.errors import Fenced, Rejected, Retryable, error
+from eventproc.store.model.errors import Fenced, Pending, Rejected, error
 
 LOST_SHOWN_MAX: Final = 5
 """Events that the text of `LockLost` names; its field names all of them."""
@@ -119,7 +119,7 @@ class TooManyCheckpoints(Rejected):
 
 
 @error
-class CheckpointPending(Retryable):
+class CheckpointPending(Pending):
     """The wait ended before every reader had reported its position; the checkpoint goes on.
 
     Wait again, or declare a hanging reader offline.

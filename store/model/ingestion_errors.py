@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import attrs
 
-from eventproc.store.model.errors import Fenced, NotFound, Rejected, Retryable, error
+from eventproc.store.model.errors import Fenced, NotFound, Rejected, error
 from eventproc.store.model.short_repr import short_repr_of_fields
 
 
@@ -70,7 +70,7 @@ class SupervisorTerminated(NotFound):
 
 
 @error
-class TableChanged(Retryable):
+class TableChanged(Rejected):
     """Files of a table that a call was to replace were compacted, overwritten or dropped meanwhile. Nothing changed.
 
     Compute the rows again from what the table holds now, and repeat the call.

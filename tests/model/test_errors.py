@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from eventproc.store.model import errors, group_errors
-from eventproc.store.model.errors import Corrupt, EventprocError, Fenced, Rejected, Retryable
+from eventproc.store.model import errors, group_errors, ingestion_errors
+from eventproc.store.model.errors import Corrupt, EventprocError, Fenced, Pending, Rejected, Retryable
 
-ADVICE = (Retryable, Rejected, Fenced, Corrupt)
+ADVICE = (Retryable, Pending, Rejected, Fenced, Corrupt)
 
 
 def concrete() -> Iterator[type[EventprocError]]:
-    for kind in (*vars(errors).values(), *vars(group_errors).values()):
+    for kind in (*vars(errors).values(), *vars(group_errors).values(), *vars(ingestion_errors).values()):
         if isinstance(kind, type) and issubclass(kind, EventprocError) and vars(kind).get("__annotations__"):
             yield kind
 

@@ -27,6 +27,7 @@ from eventproc.store.model.errors import (
     InProgress,
     InvalidArgument,
     NotFound,
+    Pending,
     Rejected,
     Retryable,
     ScaleRefused,
@@ -195,7 +196,7 @@ class SystemSimulation:
             try:
                 await work(instance.ep)
                 done = True
-            except (Retryable, Fenced):
+            except (Retryable, Pending, Fenced):
                 await anyio.lowlevel.checkpoint()
             finally:
                 ended.set()

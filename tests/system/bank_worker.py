@@ -27,7 +27,7 @@ import anyio
 
 import eventproc
 from eventproc.store.faults import NO_FAULTS
-from eventproc.store.model.errors import Retryable, TransactionAborted
+from eventproc.store.model.errors import Pending, Retryable, TransactionAborted
 from eventproc.streams import Stream, StreamReader
 from tests.system.protocol import SayHandler, say
 from tests.system.worker import input_ended
@@ -69,7 +69,7 @@ class Teller:
             number = next(self._numbers)
             try:
                 await self._transfer(self._random.choice(ledgers), number)
-            except (Dropped, TransactionAborted, Retryable) as why:
+            except (Dropped, TransactionAborted, Retryable, Pending) as why:
                 self.note(f"dropped {number} {type(why).__name__}")
             else:
                 self.note(f"done {number}")

@@ -25,7 +25,7 @@ import anyio
 
 import eventproc
 from eventproc.store.faults import NO_FAULTS
-from eventproc.store.model.errors import EventprocError, Rejected, Retryable
+from eventproc.store.model.errors import EventprocError, Pending, Rejected, Retryable
 from eventproc.testing import SignalAt
 from tests.support.forked import run_forked
 from tests.system.protocol import batches, key_of, payload_of, say
@@ -149,7 +149,7 @@ class TortureInstance:
                         for row in rows:
                             await txn.write(payload_of(writer, row), key=key_of(writer, row))
                     self._note(number, writer, rows.stop)
-            except (Rejected, Retryable) as why:  # its lease ended while this instance was suspended
+            except (Rejected, Retryable, Pending) as why:  # its lease ended while this instance was suspended
                 logging.info("%s failed to commit: %r", writer, why)
 
     async def _scale(self, ep: eventproc.Eventproc) -> None:
@@ -163,7 +163,7 @@ class TortureInstance:
                     await stream.split(active[place])
                 else:
                     await stream.merge(*active[max(place - 1, 0) : max(place - 1, 0) + 2])
-            except (Rejected, Retryable) as why:
+            except (Rejected, Retryable, Pending) as why:
                 logging.info("%s was not scaled: %r", stream.name, why)
             await anyio.sleep(PAUSE_MS / 1000)
 

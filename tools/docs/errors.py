@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import attrs
 
 from eventproc import errors
-from eventproc.errors import Corrupt, EventprocError, Fenced, Rejected, Retryable
+from eventproc.errors import Corrupt, EventprocError, Fenced, Pending, Rejected, Retryable
 
 HEAD = """\
 # Errors
 
 Every error is importable from `eventproc.errors`, for instance `from eventproc.errors import StreamSealed`. The base
-class says what to do: catch `Retryable` to try or wait again, `Rejected` to report, `Fenced` to stop. All derive
-from `EventprocError`, keep their details as fields, and pickle.
+class says what to do: catch `Retryable` to try again, `Pending` to wait again, `Rejected` to report, `Fenced` to stop.
+All derive from `EventprocError`, keep their details as fields, and pickle.
 
 `make docs` writes this page from the docstrings of the classes; edit those.
 """
@@ -24,7 +24,7 @@ from `EventprocError`, keep their details as fields, and pickle.
 def render() -> str:
     """Return the document as text."""
     lines = [HEAD]
-    for base in (Rejected, Retryable, Fenced, Corrupt):
+    for base in (Rejected, Retryable, Pending, Fenced, Corrupt):
         lines += [
             f"## {base.__name__}\n",
             *(each + "\n" for each in _paragraphs(base)),

@@ -54,6 +54,7 @@ from eventproc.store.model.errors import (
     InvalidArgument,
     InvalidCut,
     NotFound,
+    Pending,
     Rejected,
     Retryable,
 )
@@ -69,6 +70,7 @@ STATUS_OF: Final[tuple[tuple[type[EventprocError], Status], ...]] = (
     (NotFound, Status.NOT_FOUND),
     (AlreadyExists, Status.ALREADY_EXISTS),
     (Retryable, Status.UNAVAILABLE),
+    (Pending, Status.UNAVAILABLE),
     (Fenced, Status.UNAVAILABLE),
     # Clients repeat FAILED_PRECONDITION without end, but a refusal in the present state is final.
     (Rejected, Status.INVALID_ARGUMENT),
