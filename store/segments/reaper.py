@@ -97,16 +97,21 @@ def surplus_pages(pages: int, free: int, page_bytes: int) -> int:
     return max(free - min(max((pages - free) // FREE_SHARE, least), most), 0)
 
 
-def vacuum_step(tx: Tx, *, all_pages: bool = False) -> bool:
-    """Return some free pages to the file system; return whether there are more. About 20 us per page.
-
-    all_pages: also those that are kept for the next events (`surplus_pages`).
-    """
+def count_surplus(tx: Tx, *, all_pages: bool = False) -> int:
+    """Return how many free pages should return to the file system (`surplus_pages`); all of them if `all_pages`."""
     pages, free, page_bytes = (
         int(tx.execute(f"PRAGMA {each}").fetchone()[0])
         for each in ("page_count", "freelist_count", "page_size")
     )
-    surplus = free if all_pages else surplus_pages(pages, free, page_bytes)
+    return free if all_pages else surplus_pages(pages, free, page_bytes)
+
+
+def vacuum_step(tx: Tx, *, all_pages: bool = False) -> bool:
+    """Return some free pages to the file system; return whether there are more. About 20 us per page.
+
+    all_pages: see `count_surplus`.
+    """
+    surplus = count_surplus(tx, all_pages=all_pages)
     if surplus:
         tx.vacuum(min(surplus, VACUUM_PAGES))
     return surplus > VACUUM_PAGES
