@@ -56,12 +56,12 @@ def reap(tx: Tx, owner: Owner) -> bool:
     return find_due_reaping(tx) is not None
 
 
-def postpone_reap(tx: Tx, owner: Owner) -> str:
-    """Let `reap` go on with the streams behind the first that is due, and return the name of that one."""
+def postpone_reap(tx: Tx, owner: Owner) -> str | None:
+    """Let `reap` go on with the streams behind the first that is due; return its name, None if there is none."""
     owner.check(tx)
     due = find_due_reaping(tx)
     if due is None:
-        return ""
+        return None
     postpone_reaping(tx, due.stream_id)
     return due.name
 

@@ -16,7 +16,7 @@ from eventproc.store.database import Database, Tx, Watch
 from eventproc.store.faults import Step
 from eventproc.store.model.errors import Corrupt, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner
-from eventproc.store.segments.reaper import count_reapings
+from eventproc.store.segments.reaper import count_reapings, count_surplus
 from eventproc.workflows.commit_transactions import retry_failed
 from eventproc.workflows.sweeps import forget, postpone_reap, reap, shrink, truncate_internal
 
@@ -41,9 +41,7 @@ async def sweep(db: Database, owner: Owner) -> None:
             if db.clock.monotonic_ms() >= tidy_at_ms:
                 await _tidy(db, owner)
                 tidy_at_ms = db.clock.monotonic_ms() + SWEEP_MS
-            done = (
-                await _try("to shrink the file", partial(_repeat, db, partial(shrink, owner=owner))) and done
-            )
+            done = await _try("to shrink the file", partial(_shrink, db, owner)) and done
             done = await _try("to sweep chunk files", partial(sweep_chunks, db, owner)) and done
             if db.clock.monotonic_ms() >= walk_at_ms and await _try(
                 "to walk through the chunk files", partial(walk_chunks, db, owner)
@@ -68,11 +66,21 @@ async def _reap(db: Database, owner: Owner) -> None:
     while True:
         try:
             await _repeat(db, partial(reap, owner=owner))
+        except STOPPED:
+            raise
         except Corrupt as why:
             name = await db.write(partial(postpone_reap, owner=owner), step=Step.HOST_SWEEP)
+            if name is None:
+                raise
             LOG.error("the bytes of stream %s cannot be freed: %s; look into `eventproc doctor`", name, why)
         else:
             return
+
+
+async def _shrink(db: Database, owner: Owner) -> None:
+    """Return free pages to the file system. Takes no lock of the writers while there are few."""
+    if await db.read(count_surplus):
+        await _repeat(db, partial(shrink, owner=owner))
 
 
 async def _tidy(db: Database, owner: Owner) -> None:
