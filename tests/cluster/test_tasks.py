@@ -322,6 +322,25 @@ def test_a_task_that_was_started_runs_although_the_next_one_cannot_be_started(
     runtime.run(main)
 
 
+def test_a_task_whose_outcome_could_not_be_stored_runs_again_in_its_instance(runtime: VirtualRuntime) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            results: list[Any] = [{"steps": object()}, {"steps": 2}]
+
+            async def job(_: TaskContext) -> Mapping[str, str | int]:
+                found: Mapping[str, str | int] = results.pop(0)
+                return found
+
+            instance = await world.start()
+            jobs: Mapping[str, Job] = {"count": job}
+            instance.start_soon(run_tasks, instance.ep.db, jobs)
+            with anyio.fail_after(600):
+                done = await world.ep.tasks.wait((await submit(world)).id)
+            assert (done.status, done.attempt, done.result) == (TaskStatus.DONE, 2, {"steps": 2})
+
+    runtime.run(main)
+
+
 def test_an_ending_task_makes_room_for_one_that_waits(runtime: VirtualRuntime) -> None:
     async def main() -> None:
         async with SimulatedWorld(seed=runtime.seed) as world:
