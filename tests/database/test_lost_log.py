@@ -394,6 +394,25 @@ async def test_a_log_cut_by_another_program_is_known_in_the_same_step_of_file_ti
         assert await rows(copy) == ["a"]
 
 
+async def test_a_log_lost_after_a_checkpoint_is_missed_in_the_same_step_of_file_times(
+    directory: Path, tmp_path: Path
+) -> None:
+    file = directory / "eventproc.db"
+    async with open_world("file", directory) as world:
+        await world.db.write(insert("a"))
+        before = file.stat()
+        for name in ("b" * 5_000_000, "c"):  # more than the bytes after which a checkpoint runs
+            await world.db.write(insert(name))
+        assert file.stat().st_size > before.st_size
+        copy = copy_as_killed(directory, tmp_path / "copy")
+    empty(copy / "eventproc.db-wal")
+    changed_ns = (copy / "eventproc.db").stat().st_mtime_ns
+    assert changed_ns != before.st_mtime_ns
+    os.utime(copy / "log.record", ns=(changed_ns, changed_ns))
+    with pytest.raises(StoreUnusable, match="with the last commits, is empty"):
+        await rows(copy)
+
+
 def test_a_log_that_began_again_has_everything_recorded_and_another_log_does_not() -> None:
     needed = LogEnd(5, (2**32 - 1, 7))
     assert LogEnd(5, needed.salts).covers(needed)
