@@ -22,7 +22,7 @@ from eventproc.ingestion import (
     TuningConfig,
 )
 from eventproc.spark.ingestion.files import TableFolder
-from eventproc.spark.ingestion.task import WorkerRoom
+from eventproc.spark.ingestion.task import TaskRun, WorkerRoom
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
@@ -48,6 +48,7 @@ from eventproc.store.segments.holds import HOLD_MS
 
 STREAM = "s/clicks"
 HOUR_MS = 3_600_000
+WAIT_S = 600
 
 CLICKS = DataSchema(
     datasource="clicks",
@@ -183,3 +184,14 @@ def create_task(tx: Tx, spec: SupervisorSpec, base: str, replica: int) -> None:
 def claim(room: WorkerRoom, count: int = 4) -> list[TaskOrder]:
     """Take waiting tasks."""
     return room.directory.write(lambda tx: claim_tasks(tx, room.instance, count, lambda _: True))
+
+
+def run_tasks(room: WorkerRoom, spec: SupervisorSpec) -> list[TaskRun]:
+    """Run the waiting tasks to their ends."""
+    runs = [TaskRun(order, spec, room) for order in claim(room)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join(WAIT_S)
+        assert run.finished
+    return runs

@@ -24,11 +24,11 @@ from eventproc.ingestion import (
     Granularity,
     Metric,
     MetricType,
-    SupervisorSpec,
     TimestampSpec,
     Transform,
 )
 from eventproc.spark import attach
+from eventproc.spark.ingestion.files import read_files
 from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import SESSION, RowFrames, table_columns
 from eventproc.spark.ingestion.stats import StatsMeter
@@ -48,12 +48,14 @@ from tests.spark.ingestion_support import (
     CLICKS,
     HOUR_MS,
     STREAM,
+    WAIT_S,
     claim,
     create_group,
     expected,
     merged,
     positions,
     rows_of,
+    run_tasks,
     spec_of,
     worker_room,
     write_clicks,
@@ -61,24 +63,10 @@ from tests.spark.ingestion_support import (
 
 T = TypeVar("T")
 
-WAIT_S = 600
-
 
 def published(spark: SparkSession, room: WorkerRoom) -> list[tuple[int, str, int, int]]:
     files = room.directory.read(lambda tx: used_files(tx, "clicks"))
-    paths = [room.tables.path_of(each.path) for each in files]
-    return rows_of(spark.read.schema(table_columns(CLICKS)).parquet(*paths))
-
-
-def run_tasks(room: WorkerRoom, spec: SupervisorSpec) -> list[TaskRun]:
-    """Run the waiting tasks to their ends."""
-    runs = [TaskRun(order, spec, room) for order in claim(room)]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join(WAIT_S)
-        assert run.finished
-    return runs
+    return rows_of(read_files(spark, table_columns(CLICKS), room.tables.paths_of(files)))
 
 
 def tails_of(room: WorkerRoom, partitions: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
@@ -297,7 +285,7 @@ def test_times_out_of_range_and_failing_expressions_stop_no_task(
             (253_370_764_800_000, 1),
         ]
         assert files[-1].end_ms == edges[1] + 1
-        found = session.read.schema(table_columns(schema)).parquet(room.tables.path_of(files[-1].path))
+        found = read_files(session, table_columns(schema), room.tables.paths_of(files[-1:]))
         assert [tuple(each)[1:] for each in found.collect()] == [(None, 2, 2)]
 
 

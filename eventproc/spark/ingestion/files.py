@@ -6,6 +6,8 @@ process died between the rename and the commit that would have published it.
 
 from __future__ import annotations
 
+import errno
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -15,7 +17,8 @@ from typing import Final
 
 import pyarrow.compute as pc
 import pyarrow.parquet
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from eventproc.ingestion.spec import Granularity
 from eventproc.spark.ingestion.rows import INTERVAL, TIME, interval_end
@@ -23,7 +26,14 @@ from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.chunks.chunk_file import sync_file
 from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.ingestion import forget_dead_workers
-from eventproc.store.ingestion.published import TABLES_FOLDER, UNUSED_MS, forget_unused, known_paths
+from eventproc.store.ingestion.published import (
+    TABLES_FOLDER,
+    UNUSED_MS,
+    PublishedFile,
+    forget_unused,
+    known_paths,
+)
+from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.ingestion import NewFile
 
 SCRATCH: Final = "_tasks"
@@ -44,22 +54,31 @@ class TableFolder:
         """Return a folder for unpublished files."""
         return self.home.joinpath(SCRATCH, self._instance, *names)
 
-    def path_of(self, path: str) -> str:
-        """Return the absolute path of a published file."""
-        return str(self.home / path)
+    def paths_of(self, files: Iterable[PublishedFile]) -> list[Path]:
+        """Return the absolute paths of published files. Raises CorruptRecord for one that is missing."""
+        paths: list[Path] = []
+        for each in files:
+            path = self.home / each.path
+            if not path.is_file():
+                raise CorruptRecord(key=f"published file {each.path}", reason=f"there is no file {path}")
+            paths.append(path)
+        return paths
 
-    def write(self, rows: DataFrame, table: str, granularity: Granularity, rows_max: int) -> list[NewFile]:
+    def write(
+        self, rows: DataFrame, table: str, granularity: Granularity, rows_max: int, *, is_empty: bool = False
+    ) -> list[NewFile]:
         """Write table rows, which have their interval, into files of at most `rows_max` rows, and return them.
 
         Every file holds rows of one interval, and is durable. If the call fails, it leaves no file under a final
-        name. Raises OSError and Spark's errors.
+        name. is_empty: there are no rows; otherwise it is an error if the job left no file.
+        Raises FileNotFoundError, OSError and Spark's errors.
         """
         folder = self.scratch(f"write-{new_id(SystemClock())}")
         moved: list[NewFile] = []
         try:
             writing = rows.write.option("maxRecordsPerFile", rows_max).option("compression", "snappy")
-            writing.partitionBy(INTERVAL).parquet(str(folder))
-            for part in sorted(folder.glob(f"{INTERVAL}=*/*{SUFFIX}")):
+            writing.partitionBy(INTERVAL).parquet(local_uri(folder))
+            for part in [] if is_empty else _written(folder, f"{INTERVAL}=*/*{SUFFIX}"):
                 start_ms = int(part.parent.name.partition("=")[2])
                 moved.append(self._move(part, table, start_ms, interval_end(start_ms, granularity)))
         except BaseException:
@@ -97,9 +116,31 @@ class TableFolder:
         )
 
 
+def local_uri(path: Path) -> str:
+    """Return an absolute path as Spark must write to it: without the scheme, its default file system takes it."""
+    return f"file:{path}"
+
+
+def read_files(session: SparkSession, columns: StructType, paths: Iterable[Path]) -> DataFrame:
+    """Return the rows of Parquet files, or of folders of them. One that is missing fails, whatever the session says."""
+    reader = session.read.schema(columns).options(ignoreMissingFiles="false", ignoreCorruptFiles="false")
+    # Spark takes the paths that it reads as patterns.
+    return reader.parquet(*(re.sub(r"[{}\[\]*?\\]", r"\\\g<0>", local_uri(each)) for each in paths))
+
+
 def rows_of(folder: Path) -> int:
-    """Return the rows in the Parquet files of a folder. Cost: a read of the end of each file."""
-    return sum(pyarrow.parquet.read_metadata(each).num_rows for each in folder.glob(f"*{SUFFIX}"))
+    """Return the rows in the Parquet files of a folder that a job wrote. Cost: a read of the end of each file.
+
+    Raises FileNotFoundError if there is no folder or no file: a job without rows leaves a file, too.
+    """
+    return sum(pyarrow.parquet.read_metadata(each).num_rows for each in _written(folder, f"*{SUFFIX}"))
+
+
+def _written(folder: Path, pattern: str) -> list[Path]:
+    found = sorted(folder.glob(pattern))
+    if not found:
+        raise FileNotFoundError(errno.ENOENT, "a job of Spark left no file in this folder", str(folder))
+    return found
 
 
 def sweep(directory: PlannerDirectory, home: Path, is_alive: Callable[[str], bool]) -> int:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users k
 from eventproc.ingestion import DataSchema, SupervisorSpec
 from eventproc.ingestion.ranges import ends_of
 from eventproc.ingestion.spec import message_times
-from eventproc.spark.ingestion.files import TableFolder
+from eventproc.spark.ingestion.files import TableFolder, local_uri, read_files, rows_of
 from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import ALL_END_MS, SESSION, TIME, TIME_MIN_MS, RowFrames, table_columns
 from eventproc.spark.planner_directory import PlannerDirectory
@@ -140,7 +140,7 @@ class Tables:
         old = [each for each in found if counts[each.start_ms] > 1]
         if not old:
             return Compaction(0, 0, 0, 0, 0)
-        new = self._rewritten(spec.schema, [self._folder().path_of(each.path) for each in old])
+        new = self._rewritten(spec.schema, self._folder().paths_of(old))
         if not self._replace(name, old, new):
             return Compaction(0, 0, 0, 0, 0)
         return Compaction(
@@ -166,11 +166,12 @@ class Tables:
         try:
             typed = [F.col(f"`{each.name}`").cast(each.dataType).alias(each.name) for each in columns]
             # In the session of the rows, whose zone may be another.
-            rows.select(*typed).write.parquet(str(scratch))
-            written = self._utc_session().read.schema(columns).parquet(str(scratch))
+            rows.select(*typed).write.parquet(local_uri(scratch))
+            is_empty = not rows_of(scratch)
+            written = read_files(self._utc_session(), columns, [scratch])
             if not written.where(F.col(TIME).isNull()).isEmpty():
                 raise invalid_argument("rows", TIME, "a row has no time")
-            new = self._rewritten(spec.schema, [str(scratch)])
+            new = self._rewritten(spec.schema, [scratch], is_empty=is_empty)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         try:
@@ -193,13 +194,15 @@ class Tables:
         directory = self._opened()
         return TableFolder(self._path, directory.db.instance_id, synced=directory.synced)
 
-    def _rewritten(self, schema: DataSchema, paths: Sequence[str]) -> Sequence[NewFile]:
+    def _rewritten(
+        self, schema: DataSchema, paths: Sequence[Path], *, is_empty: bool = False
+    ) -> Sequence[NewFile]:
         """Write the rows of Parquet files into files of the table, rolled up again; they are not used yet."""
         session = self._utc_session()
         frames = RowFrames(session, schema)
-        rows = session.read.schema(frames.columns).parquet(*paths)
+        rows = frames.by_interval(read_files(session, frames.columns, paths))
         return self._folder().write(
-            frames.by_interval(rows), schema.datasource, schema.segment_granularity, COMPACT_ROWS
+            rows, schema.datasource, schema.segment_granularity, COMPACT_ROWS, is_empty=is_empty
         )
 
     def _replace(self, name: str, old: Sequence[PublishedFile], new: Sequence[NewFile]) -> bool:
@@ -225,7 +228,7 @@ class Tables:
         columns = table_columns(schema)
         if not files:
             return self._spark.createDataFrame([], columns)
-        return self._spark.read.schema(columns).parquet(*(home.path_of(each.path) for each in files))
+        return read_files(self._spark, columns, home.paths_of(files))
 
     def _with_unpublished(
         self, name: str, schema: DataSchema, start_ms: int | None, end_ms: int | None

@@ -7,6 +7,7 @@ merged, written under final names, and published in one transaction together wit
 
 from __future__ import annotations
 
+import errno
 import logging
 import shutil
 import threading
@@ -20,7 +21,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 
 from eventproc.ingestion import SupervisorSpec
 from eventproc.ingestion.ranges import ends_of
-from eventproc.spark.ingestion.files import TableFolder, rows_of
+from eventproc.spark.ingestion.files import TableFolder, local_uri, read_files, rows_of
 from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import RowFrames
 from eventproc.spark.ingestion.slice_size import LEAST_BYTES, SliceSizes
@@ -269,7 +270,7 @@ class TaskRun:
         events = self._frames.read(groups)
         window = self._order.group
         typed = self._frames.typed(events, min_ms=window.min_ms, max_ms=window.max_ms, counts=seen)
-        self._frames.rolled_up(typed).write.parquet(str(folder))
+        self._frames.rolled_up(typed).write.parquet(local_uri(folder))
         rows = rows_of(folder)
         now_ms = self._clock.monotonic_ms()
         took_ms = max(now_ms - began_ms, 1)
@@ -320,12 +321,15 @@ class TaskRun:
         shutil.rmtree(self._folder / str(sequence.n), ignore_errors=True)
 
     def _merge(self, sequence: _Sequence) -> list[NewFile]:
-        """Write the rows of all slices into files of the table."""
+        """Write the rows of all slices into files of the table. Raises FileNotFoundError if a slice was lost."""
         schema = self._spec.schema
+        left = sum(map(rows_of, sequence.slices))  # Spark would merge what is left of a folder
+        if left != sequence.rows:
+            lost = sequence.rows - left
+            raise FileNotFoundError(errno.ENOENT, f"files with {lost} rows are missing", str(self._folder))
         if not sequence.rows:
             return []
-        folders = [str(each) for each in sequence.slices]
-        rows = self._room.spark.read.schema(self._frames.columns).parquet(*folders)
+        rows = read_files(self._room.spark, self._frames.columns, sequence.slices)
         files = self._room.tables.write(
             self._frames.by_interval(rows),
             schema.datasource,

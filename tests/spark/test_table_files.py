@@ -1,0 +1,138 @@
+"""Files of tables lie where eventproc looks for them, and a missing one is an error that names it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from eventproc.blocking import BlockingEventproc
+from eventproc.errors import CorruptRecord
+from eventproc.spark import attach
+from eventproc.spark.ingestion.files import rows_of as rows_in
+from eventproc.store.ingestion import find_task
+from eventproc.store.ingestion.published import used_files
+from tests.spark.ingestion_support import (
+    HOUR_MS,
+    STREAM,
+    create_group,
+    expected,
+    merged,
+    positions,
+    rows_of,
+    run_tasks,
+    spec_of,
+    worker_room,
+    write_clicks,
+)
+
+
+@pytest.fixture
+def elsewhere(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
+    """Make another folder the root of Spark's default file system, as a cluster's HDFS is."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    settings = {
+        "fs.defaultFS": "viewfs://elsewhere/",
+        "fs.viewfs.mounttable.elsewhere.linkFallback": folder.as_uri(),
+    }
+    java: Any = spark.sparkContext._jsc
+    hadoop = java.hadoopConfiguration()
+    before = {name: hadoop.get(name) for name in settings}
+    for name, value in settings.items():
+        hadoop.set(name, value)
+    yield folder
+    for name, value in before.items():
+        if value is None:
+            hadoop.unset(name)
+        else:
+            hadoop.set(name, value)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "of [a] {b}*?"
+
+
+def test_the_default_file_system_of_spark_does_not_redirect_the_files_of_a_table(
+    spark: SparkSession, elsewhere: Path, ep: BlockingEventproc, path: Path
+) -> None:
+    stream = ep.create_stream(STREAM)
+    starts = positions(stream, tail=False)
+    write_clicks(stream, range(100))
+    middle = positions(stream, tail=True)
+    write_clicks(stream, range(100, 200))
+    spec = spec_of()
+    with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
+        create_group(room.directory, spec, starts, middle, base="first")
+        run_tasks(room, spec)
+        assert rows_of(attached.table("clicks")) == expected(range(100))
+        create_group(room.directory, spec, middle, positions(stream, tail=True), base="second")
+        run_tasks(room, spec)
+        assert attached.compact_table("clicks").files_before == 2
+        kept = attached.table("clicks").where("page <> 'p0'")
+        attached.overwrite_table("clicks", kept, start=0, end=HOUR_MS)
+        wanted = [row for row in expected(range(200)) if row[1] != "p0"]
+        assert merged(rows_of(attached.table("clicks"))) == wanted
+        nothing = attached.table("clicks").where("false")
+        assert attached.overwrite_table("clicks", nothing, start=0, end=HOUR_MS).rows_after == 0
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_slice_that_was_lost_fails_its_task_and_publishes_nothing(
+    spark: SparkSession, ep: BlockingEventproc, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = ep.create_stream(STREAM)
+    starts = positions(stream, tail=False)
+    write_clicks(stream, range(100))
+    spec = spec_of()
+
+    def lose(folder: Path) -> int:
+        rows = rows_in(folder)
+        for each in folder.glob("*.parquet"):
+            each.unlink()
+        return rows
+
+    with worker_room(spark, path) as room:
+        create_group(room.directory, spec, starts, positions(stream, tail=True))
+        monkeypatch.setattr("eventproc.spark.ingestion.task.rows_of", lose)
+        (run,) = run_tasks(room, spec)
+        task = room.directory.read(partial(find_task, task_id=run.id))
+        assert task is not None
+        assert (task.state, "slice-0" in (task.error or "")) == ("failed", True), task.error
+        assert room.directory.read(lambda tx: used_files(tx, "clicks")) == []
+
+
+def test_a_lost_file_of_a_table_is_named_even_if_the_session_ignores_missing_files(
+    spark: SparkSession, ep: BlockingEventproc, path: Path
+) -> None:
+    stream = ep.create_stream(STREAM)
+    starts = positions(stream, tail=False)
+    write_clicks(stream, range(4000))
+    spec = spec_of()
+    session = spark.newSession()
+    session.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    with worker_room(spark, path) as room, attach(session, path, host=False) as attached:
+        create_group(room.directory, spec, starts, positions(stream, tail=True))
+        run_tasks(room, spec)
+        planned = attached.table("clicks")
+        lost = room.directory.read(partial(used_files, name="clicks"))[0].path
+        (room.tables.home / lost).unlink()
+        with pytest.raises(CorruptRecord, match=re.escape(lost)):
+            attached.table("clicks")
+        with pytest.raises(Exception, match=re.escape(Path(lost).name)):
+            planned.collect()
+
+
+def test_a_missing_or_empty_folder_does_not_count_as_zero_rows(tmp_path: Path) -> None:
+    missing = tmp_path / "slice-7"
+    with pytest.raises(FileNotFoundError, match="slice-7"):
+        rows_in(missing)
+    missing.mkdir()
+    with pytest.raises(FileNotFoundError, match="slice-7"):
+        rows_in(missing)
