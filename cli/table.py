@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -164,11 +164,12 @@ def overwrite(
         from eventproc.spark.sql_errors import explained
 
         with _attached(settings) as ep, explained(sql):
-            rows = _queried(ep, sql)
+            version = ep.table_version(name)
+            rows = _queried(ep, sql, versions={name: version})
             within = rows.where(
                 f"__time >= timestamp_millis({start_ms}) AND __time < timestamp_millis({end_ms})"
             )
-            done = ep.overwrite_table(name, within, start=start_ms, end=end_ms)
+            done = ep.overwrite_table(name, within, start=start_ms, end=end_ms, version=version)
         text = f"overwrote {done.rows_before} rows of {name} with {done.rows_after}"
         show_done(settings, {"done": "overwrite", "target": name, **attrs.asdict(done)}, output, text)
 
@@ -223,10 +224,13 @@ async def _would(ep: Eventproc, *, what: str, name: str, bounds: Bounds) -> Row:
     return await ep.db.read(count)
 
 
-def _queried(ep: AttachedEventproc, sql: str, *, realtime: bool = False) -> Any:
-    """Return the DataFrame of a query over the tables."""
+def _queried(
+    ep: AttachedEventproc, sql: str, *, realtime: bool = False, versions: Mapping[str, str] | None = None
+) -> Any:
+    """Return the DataFrame of a query over the tables. versions: of tables that are read as they were."""
     for each in ep.tables():
-        ep.table(each.name, realtime=realtime).createOrReplaceTempView(f"`{each.name}`")
+        rows = ep.table(each.name, realtime=realtime, version=(versions or {}).get(each.name))
+        rows.createOrReplaceTempView(f"`{each.name}`")
     return ep.spark.sql(sql)
 
 

@@ -246,8 +246,22 @@ class AttachedEventproc(BlockingEventproc):
         self._loop.call(self._publisher.write)  # the latest status of this driver's queries
         return self._loop.call(partial(db.read, lambda tx: describe_queries(tx, path)))
 
+    def table_version(self, name: str) -> str:
+        """Return the version of a table, for `table` and `overwrite_table`. Cost: one read, a row per file.
+
+        Raises:
+            NotFound: No supervisor has written to a table of that name.
+        """
+        return self._tables.version(name)
+
     def table(
-        self, name: str, *, start: Moment | None = None, end: Moment | None = None, realtime: bool = False
+        self,
+        name: str,
+        *,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        realtime: bool = False,
+        version: str | None = None,
     ) -> DataFrame:
         """Return the rows of a table that supervisors publish, as of now; read by Spark's own Parquet reader.
 
@@ -262,15 +276,17 @@ class AttachedEventproc(BlockingEventproc):
             end: Only rows before this time.
             realtime: Also compute the rows of all events from the committed offsets to the tails: as of one moment,
                 no event is missing, and none counts twice.
+            version: Only the rows that the table had at this version, to overwrite them; not with `realtime`.
 
         Raises:
             NotFound: No supervisor has written to a table of that name.
-            InvalidArgument: `start` or `end` is not a time.
+            InvalidArgument: `start` or `end` is not a time, or `version` is none.
+            TableChanged: What the table held at `version` was compacted, overwritten or dropped.
 
         Cost: one read; only files with rows between `start` and `end` are listed. A file that is replaced meanwhile
         stays for an hour.
         """
-        return self._tables.read(name, start=start, end=end, realtime=realtime)
+        return self._tables.read(name, start=start, end=end, realtime=realtime, version=version)
 
     def tables(self) -> list[TableSummary]:
         """Return the tables that have published rows, sorted by name."""
@@ -298,20 +314,24 @@ class AttachedEventproc(BlockingEventproc):
         """
         return self._tables.compact(name, start=start, end=end)
 
-    def overwrite_table(self, name: str, rows: DataFrame, *, start: Moment, end: Moment) -> Overwriting:
+    def overwrite_table(
+        self, name: str, rows: DataFrame, *, start: Moment, end: Moment, version: str
+    ) -> Overwriting:
         """Put rows in the place of everything that a table holds in [start, end), in one transaction.
 
-        The rows get a new version of each interval. What supervisors publish after the call began stays beside them,
-        and compaction keeps both.
+        What supervisors publish after `version` stays beside the rows, and compaction keeps both. If another call
+        changed the table since, nothing is written: neither call loses what the other wrote.
 
-            hour = ep.table("clicks", start="2026-01-31T10", end="2026-01-31T11")
-            ep.overwrite_table("clicks", hour.where("page <> 'robots'"), start="2026-01-31T10", end="2026-01-31T11")
+            hour = {"start": "2026-01-31T10", "end": "2026-01-31T11", "version": ep.table_version("clicks")}
+            people = ep.table("clicks", **hour).where("page <> 'robots'")
+            ep.overwrite_table("clicks", people, **hour)
 
         Args:
             name: The table.
             rows: Its new rows, with the columns of the table, `__time` included; rolled up again if the table is.
             start: The beginning of an interval of the table's segment granularity.
             end: The end of one.
+            version: What `table_version` returned before the rows were read.
 
         Returns:
             What changed.
@@ -320,11 +340,11 @@ class AttachedEventproc(BlockingEventproc):
             NotFound: There is no such table.
             InvalidArgument: A column or the time of a row is missing; a row, or an interval of the table, reaches
                 beyond the bounds.
-            TableChanged: What the table held was compacted, overwritten or dropped meanwhile; nothing changed.
+            TableChanged: What the table held at `version` was compacted, overwritten or dropped; nothing changed.
 
         Cost: two jobs of Spark that write the rows, one that looks at their times, and one transaction.
         """
-        return self._tables.overwrite(name, rows, start=start, end=end)
+        return self._tables.overwrite(name, rows, start=start, end=end, version=version)
 
     def drop_table(self, name: str, *, start: Moment | None = None, end: Moment | None = None) -> int:
         """Remove the rows of a table; with bounds, of the intervals that lie within them. Return how many files.

@@ -6,6 +6,7 @@ after it became unused, so that running queries can finish. Source: docs/design/
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -14,8 +15,10 @@ import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.notices import announce
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import CorruptRecord, NotFound
 from eventproc.store.model.ingestion import NewFile
+from eventproc.store.model.ingestion_errors import TableChanged
 from eventproc.store.segments.holds import is_directory_held
 
 TABLES_FOLDER: Final = "tables"
@@ -105,6 +108,33 @@ def used_files(
         (name, start_ms, start_ms, end_ms, end_ms),
     ).fetchall()
     return [PublishedFile(*row) for row in rows]
+
+
+def table_version(tx: Tx, name: str) -> str:
+    """Return the version of a table: what its used files are, as a text to compare. Cost: a row per file."""
+    return _version_of(used_files(tx, name))
+
+
+def files_of_version(tx: Tx, name: str, version: str) -> list[PublishedFile]:
+    """Return the used files of a table that had this version, without those that were published since.
+
+    Raises TableChanged if files were compacted, overwritten or dropped since; InvalidArgument for another text.
+    """
+    last, _, digest = version.partition("-")
+    if not (last.isascii() and last.isdigit() and digest):
+        raise invalid_argument("version", version, "it must be a text that table_version returned")
+    used = used_files(tx, name)
+    found = [each for each in used if each.id <= int(last)]
+    # A file without a sequence replaced others, or was the first in an empty interval.
+    if _version_of(found) != version or any(each.id > int(last) and not each.sequence for each in used):
+        raise TableChanged(table=name)
+    return found
+
+
+def _version_of(files: Sequence[PublishedFile]) -> str:
+    """Return the greatest id, which tells what is published later, and a digest: ids of forgotten files come again."""
+    paths = "\n".join(sorted(each.path for each in files))
+    return f"{max((each.id for each in files), default=0)}-{hashlib.sha256(paths.encode()).hexdigest()[:32]}"
 
 
 def has_intervals_before(tx: Tx, name: str, before_ms: int) -> bool:

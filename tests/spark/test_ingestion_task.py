@@ -147,9 +147,12 @@ def test_overwritten_interval_replaces_what_was_published_before_and_keeps_what_
     with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
         create_group(room.directory, spec, starts, middle, base="first")
         run_tasks(room, spec)
-        doubled = attached.table("clicks", end=HOUR_MS).withColumn("clicks", F.col("clicks") * 2)
+        version = attached.table_version("clicks")
+        doubled = attached.table("clicks", end=HOUR_MS, version=version).withColumn(
+            "clicks", F.col("clicks") * 2
+        )
         write_clicks(stream, range(10))
-        done = attached.overwrite_table("clicks", doubled, start=0, end=HOUR_MS)
+        done = attached.overwrite_table("clicks", doubled, start=0, end=HOUR_MS, version=version)
         assert (done.intervals, done.files_before, done.files_after) == (1, 1, 1)
         first = [(at, page, clicks * 2, ms) for at, page, clicks, ms in expected(range(3600))]
         assert rows_of(attached.table("clicks")) == sorted([*first, *expected(range(3600, 4000))])
@@ -166,13 +169,14 @@ def test_overwritten_interval_replaces_what_was_published_before_and_keeps_what_
         late = reader.option("start", "1970-01-01T00:59").option("end", "1970-01-01T01:01").load(str(path))
         assert rows_of(late) == [row for row in wanted if 59 * 60_000 <= row[0] < 61 * 60_000]
 
+        version = attached.table_version("clicks")
         with pytest.raises(InvalidArgument, match="reaches beyond"):
-            attached.overwrite_table("clicks", doubled, start=0, end=HOUR_MS // 2)
+            attached.overwrite_table("clicks", doubled, start=0, end=HOUR_MS // 2, version=version)
         with pytest.raises(InvalidArgument, match="ms"):
-            attached.overwrite_table("clicks", doubled.drop("ms"), start=0, end=HOUR_MS)
+            attached.overwrite_table("clicks", doubled.drop("ms"), start=0, end=HOUR_MS, version=version)
         timeless = doubled.withColumn("__time", F.lit(None).cast("timestamp"))
         with pytest.raises(InvalidArgument, match="no time"):
-            attached.overwrite_table("clicks", timeless, start=0, end=HOUR_MS)
+            attached.overwrite_table("clicks", timeless, start=0, end=HOUR_MS, version=version)
         assert rows_of(attached.table("clicks")) == wanted
         on_disk = list((room.tables.home / "clicks" / "0").glob("*.parquet"))
         assert len(on_disk) == 4, "the used file, and those that running queries may still read"
@@ -319,8 +323,10 @@ def test_files_stay_if_the_outcome_of_their_publication_is_unknown(
             patched.setattr(PlannerDirectory, "write", fail_after_commit)
             with pytest.raises(KeyboardInterrupt):
                 attached.compact_table("clicks")
+            version = attached.table_version("clicks")
+            rows = attached.table("clicks", version=version)
             with pytest.raises(KeyboardInterrupt):
-                attached.overwrite_table("clicks", attached.table("clicks"), start=0, end=HOUR_MS)
+                attached.overwrite_table("clicks", rows, start=0, end=HOUR_MS, version=version)
         assert rows_of(attached.table("clicks")) == expected(range(200))
 
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from eventproc.blocking import BlockingEventproc
-from eventproc.errors import CorruptRecord
+from eventproc.errors import CorruptRecord, InvalidArgument, TableChanged
 from eventproc.spark import attach
 from eventproc.spark.ingestion.files import rows_of as rows_in
 from eventproc.store.ingestion import find_task
@@ -75,12 +75,15 @@ def test_the_default_file_system_of_spark_does_not_redirect_the_files_of_a_table
         create_group(room.directory, spec, middle, positions(stream, tail=True), base="second")
         run_tasks(room, spec)
         assert attached.compact_table("clicks").files_before == 2
-        kept = attached.table("clicks").where("page <> 'p0'")
-        attached.overwrite_table("clicks", kept, start=0, end=HOUR_MS)
+        version = attached.table_version("clicks")
+        kept = attached.table("clicks", version=version).where("page <> 'p0'")
+        attached.overwrite_table("clicks", kept, start=0, end=HOUR_MS, version=version)
         wanted = [row for row in expected(range(200)) if row[1] != "p0"]
         assert merged(rows_of(attached.table("clicks"))) == wanted
-        nothing = attached.table("clicks").where("false")
-        assert attached.overwrite_table("clicks", nothing, start=0, end=HOUR_MS).rows_after == 0
+        version = attached.table_version("clicks")
+        nothing = attached.table("clicks", version=version).where("false")
+        done = attached.overwrite_table("clicks", nothing, start=0, end=HOUR_MS, version=version)
+        assert done.rows_after == 0
     assert list(elsewhere.iterdir()) == []
 
 
@@ -127,6 +130,31 @@ def test_a_lost_file_of_a_table_is_named_even_if_the_session_ignores_missing_fil
             attached.table("clicks")
         with pytest.raises(Exception, match=re.escape(Path(lost).name)):
             planned.collect()
+
+
+def test_of_two_callers_that_overwrite_what_they_read_the_later_one_is_refused(
+    spark: SparkSession, ep: BlockingEventproc, path: Path
+) -> None:
+    stream = ep.create_stream(STREAM)
+    starts = positions(stream, tail=False)
+    write_clicks(stream, range(100))
+    spec = spec_of()
+    with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
+        create_group(room.directory, spec, starts, positions(stream, tail=True))
+        run_tasks(room, spec)
+        version = attached.table_version("clicks")
+        first = attached.table("clicks", version=version).where("page <> 'p0'")
+        second = attached.table("clicks", version=version).where("page <> 'p1'")
+        attached.overwrite_table("clicks", first, start=0, end=HOUR_MS, version=version)
+        with pytest.raises(TableChanged):
+            attached.overwrite_table("clicks", second, start=0, end=HOUR_MS, version=version)
+        with pytest.raises(TableChanged):
+            attached.table("clicks", version=version)
+        with pytest.raises(InvalidArgument, match="version"):
+            attached.table("clicks", version="other")
+        with pytest.raises(InvalidArgument, match="version"):
+            attached.table("clicks", version=attached.table_version("clicks"), realtime=True)
+        assert rows_of(attached.table("clicks")) == [row for row in expected(range(100)) if row[1] != "p0"]
 
 
 def test_a_missing_or_empty_folder_does_not_count_as_zero_rows(tmp_path: Path) -> None:

@@ -33,9 +33,11 @@ from eventproc.store.ingestion.published import (
     PublishedFile,
     TableSummary,
     drop_files,
+    files_of_version,
     find_table,
     list_tables,
     replace_files,
+    table_version,
     used_files,
 )
 from eventproc.store.ingestion.rows import read_streams
@@ -112,13 +114,34 @@ class Tables:
 
         return self._read(look)
 
+    def version(self, name: str) -> str:
+        """Return the version of a table. See `AttachedEventproc.table_version`."""
+
+        def look(tx: Tx) -> str:
+            newest_spec_of_table(tx, name)
+            return table_version(tx, name)
+
+        return self._read(look)
+
     def read(
-        self, name: str, *, start: Moment | None = None, end: Moment | None = None, realtime: bool = False
+        self,
+        name: str,
+        *,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        realtime: bool = False,
+        version: str | None = None,
     ) -> DataFrame:
         """Return the rows of a table as they are now. See `AttachedEventproc.table`."""
         start_ms, end_ms = ms_of("start", start), ms_of("end", end)
+        if realtime and version is not None:
+            raise invalid_argument("version", version, "a version has no rows that are not published")
         spec = self._read(partial(newest_spec_of_table, name=name))
-        if realtime:
+        if version is not None:
+            rows = self._published(
+                spec.schema, self._read(partial(files_of_version, name=name, version=version))
+            )
+        elif realtime:
             rows = self._with_unpublished(name, spec.schema, start_ms, end_ms)
         else:
             rows = self._published(
@@ -151,7 +174,9 @@ class Tables:
             rows_after=sum(each.rows for each in new),
         )
 
-    def overwrite(self, name: str, rows: DataFrame, *, start: Moment, end: Moment) -> Overwriting:
+    def overwrite(
+        self, name: str, rows: DataFrame, *, start: Moment, end: Moment, version: str
+    ) -> Overwriting:
         """Put rows in the place of the intervals within [start, end). See `AttachedEventproc.overwrite_table`."""
         spec = self._read(partial(newest_spec_of_table, name=name))
         low, high = ms_of("start", start), ms_of("end", end)
@@ -159,7 +184,8 @@ class Tables:
         columns = table_columns(spec.schema)
         if missing := set(columns.names) - set(rows.columns):
             raise invalid_argument("rows", sorted(rows.columns), f"columns are missing: {sorted(missing)}")
-        old = [each for each in self._read(partial(used_files, name=name)) if _overlaps(each, low, high)]
+        files = self._read(partial(files_of_version, name=name, version=version))
+        old = [each for each in files if _overlaps(each, low, high)]
         for each in old:
             _check_within(each, low, high)
         scratch = self._folder().scratch(f"rows-{new_id(self._opened().db.clock)}")
@@ -180,7 +206,7 @@ class Tables:
         except InvalidArgument:
             self._folder().delete(new)
             raise
-        if not self._replace(name, old, new):
+        if not self._replace(name, old, new, version):
             raise TableChanged(table=name)
         return Overwriting(
             intervals=len({*(each.start_ms for each in old), *(file.start_ms for file in new)}),
@@ -205,10 +231,21 @@ class Tables:
             rows, schema.datasource, schema.segment_granularity, COMPACT_ROWS, is_empty=is_empty
         )
 
-    def _replace(self, name: str, old: Sequence[PublishedFile], new: Sequence[NewFile]) -> bool:
+    def _replace(
+        self, name: str, old: Sequence[PublishedFile], new: Sequence[NewFile], version: str | None = None
+    ) -> bool:
         """Let new files take the place of old ones; if another call was faster, delete them and return False."""
+
+        def replace(tx: Tx) -> bool:
+            if version is not None:
+                try:
+                    files_of_version(tx, name, version)
+                except TableChanged:
+                    return False
+            return replace_files(tx, name, old, new)
+
         # If this raises, the files may be those of the table: only the sweep may delete them.
-        replaced = self._opened().write(partial(replace_files, name=name, old=old, new=new))
+        replaced = self._opened().write(replace)
         if not replaced:
             self._folder().delete(new)
         return replaced
