@@ -47,6 +47,28 @@ async def test_no_more_groups_end_than_the_spec_allows(bench: Bench) -> None:
     assert [each.gid for each in await bench.pending()] == [1]
 
 
+async def test_a_group_that_must_end_takes_no_place_of_one_whose_time_is_over(bench: Bench) -> None:
+    for name in ("s/a", "s/b"):
+        await bench.ep.create_stream(name)
+        await bench.write(10, name)
+    await bench.submit(streams=["s/a", "s/b"], task_count=2, stop_task_count=1)
+    await bench.run()
+    worker = await bench.worker()
+    failed, oldest = sorted(await worker.claim(), key=lambda each: each.order.group.gid)
+    await oldest.step()
+    await failed.finish("failed")  # its replacement begins later, so the other group is the oldest one
+    bench.clock.advance(1_000)
+    await bench.run()
+    (other,) = await worker.claim()
+    await other.step()
+    ((stream_id, _),) = oldest.order.starts
+    await (await bench.ep.stream(oldest.order.streams[stream_id])).seal()
+    await oldest.step()  # it reports that it has read everything
+    bench.clock.advance(HOUR_MS)
+    await bench.run()
+    assert {each.base for each in await bench.pending()} == {oldest.order.group.base, other.order.group.base}
+
+
 @pytest.mark.acceptance("S14")
 async def test_listed_groups_hand_off_at_the_next_run_beyond_any_limit(bench: Bench) -> None:
     await started(bench, 3, task_count=3, stop_task_count=1)
