@@ -215,7 +215,8 @@ class IoConfig:
     stop_task_count: groups that may end simultaneously because their time is over; None: all.
     use_earliest_offset: whether a first run begins at the heads; otherwise at the tails.
     late_message_rejection_ms, late_message_rejection_start_ms, early_message_rejection_ms: rows older than a group's
-    creation less this, older than this time, or newer than the group's planned end plus this, are thrown away.
+    creation less this, older than this time, or newer than both the group's planned end and their append plus this,
+    are thrown away.
     idle_after_ms: without lag and new events for so long, no new tasks are created; None: never.
     """
 
@@ -369,7 +370,10 @@ class SupervisorSpec:
 
 
 def message_times(io: IoConfig, now_ms: int) -> tuple[int | None, int | None]:
-    """Return the times, from and before, of the rows that a group accepts if it is created at `now_ms`. None: any."""
+    """Return the times, from and before, of the rows that a group accepts if it is created at `now_ms`. None: any.
+
+    A row at or after the second time is accepted, too, if it is less than the early period newer than its append.
+    """
     min_ms, max_ms = io.late_message_rejection_start_ms, None
     if io.late_message_rejection_ms is not None:
         min_ms = now_ms - io.late_message_rejection_ms

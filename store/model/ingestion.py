@@ -130,7 +130,8 @@ class IngestGroup:
 
     base: unique name, from which the names of its sequences are made. gid: its number, from 0.
     version: of the spec with which it was created. fingerprint: of the parts of the spec that its rows depend on.
-    ends: None while it reads. min_ms, max_ms: rows outside these times are thrown away.
+    ends: None while it reads. min_ms: older rows are thrown away. max_ms: so are rows from it on that were appended too
+    early for their times.
     deadline_ms: wall time at which a pending group counts as failed.
     """
 

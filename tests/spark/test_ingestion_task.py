@@ -35,6 +35,7 @@ from eventproc.spark.ingestion.stats import StatsMeter
 from eventproc.spark.ingestion.task import KEEP_MS, TaskRun, WorkerRoom
 from eventproc.spark.ingestion.worker import IngestionWorker
 from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.store.clock import SystemClock
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import find_task
 from eventproc.store.ingestion.published import used_files
@@ -255,6 +256,33 @@ def test_rows_are_transformed_filtered_and_counted_when_refused(
         assert len(samples) == 3
         with pytest.raises(InvalidArgument, match="not valid Spark SQL"):
             RowFrames(spark, attrs.evolve(schema, filter="page <"))
+
+
+def test_a_row_that_was_on_time_at_its_append_is_no_early_row(
+    spark: SparkSession, ep: BlockingEventproc, path: Path
+) -> None:
+    stream = ep.create_stream(STREAM)
+    starts = positions(stream, tail=False)
+    before_ms = SystemClock().wall_ms()
+    rows = [{"at": before_ms + ahead_ms, "page": f"{ahead_ms:,}"} for ahead_ms in (0, HOUR_MS, 3 * HOUR_MS)]
+    with stream.writer() as writer:
+        writer.write_many((json.dumps(each).encode(), None) for each in rows)
+    schema = attrs.evolve(CLICKS, timestamp=TimestampSpec(column="at"), dimensions=(Dimension(name="page"),))
+    with worker_room(spark, path) as room:
+        reader = RangeReader(room.directory, path, {stream.tail().stream_id: STREAM})
+        reader.hold("test", starts, room.directory.db.clock.wall_ms() + HOUR_MS)
+        frames = RowFrames(spark, schema)
+        events = frames.read(reader.slices(starts, positions(stream, tail=True)))
+
+        def accepted(max_ms: int, early_ms: int) -> list[str]:
+            return sorted(
+                row.page for row in frames.typed(events, max_ms=max_ms, early_ms=early_ms).collect()
+            )
+
+        closed_ms = before_ms - HOUR_MS
+        assert accepted(closed_ms, 2 * HOUR_MS) == ["0", "3,600,000"]
+        assert accepted(closed_ms, HOUR_MS // 2) == ["0"]
+        assert accepted(before_ms + 2 * HOUR_MS, 0) == ["0", "3,600,000"]
 
 
 def test_times_out_of_range_and_failing_expressions_stop_no_task(

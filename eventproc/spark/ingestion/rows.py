@@ -151,7 +151,7 @@ class RowFrames:
             F.count(F.when(F.col(_WHY) == _UNPARSEABLE, 1)).alias("unparseable"),
         ]
         self._typed = self._typed_columns()
-        self._accepted: dict[tuple[int | None, int | None], Column] = {}
+        self._accepted: dict[tuple[int | None, int | None, int], Column] = {}
         self._keys = [F.col(TIME), *self._dimensions]
         self._metrics = [
             column.cast(_AGGREGATES[each.type].type).alias(each.name)
@@ -171,14 +171,17 @@ class RowFrames:
         *,
         min_ms: int | None = None,
         max_ms: int | None = None,
+        early_ms: int = 0,
         counts: Observation | None = None,
     ) -> DataFrame:
         """Return a row for each accepted event: its time, its dimensions, and the fields of its metrics.
 
-        min_ms, max_ms: rows before, or at or after, are thrown away.
+        min_ms: rows before are thrown away.
+        max_ms, early_ms: so are rows at or after `max_ms` that are at least `early_ms` newer than their append. A group
+        may read for longer than planned, and a row that was on time when it was appended stays on time.
         counts: observes `processed`, `thrown_away` and `unparseable`.
         """
-        marked = self._marked(events, min_ms, max_ms)
+        marked = self._marked(events, min_ms, max_ms, early_ms)
         if counts is not None:
             marked = marked.observe(counts, *self._counts)
         return marked.where(self._is_row)
@@ -188,7 +191,7 @@ class RowFrames:
         missing = "its timestamp is missing, cannot be parsed, or lies outside of the years 1 to 9999"
         why = F.coalesce(F.col(UNPARSEABLE), F.lit(missing))
         marks = (why.alias("reason"), F.coalesce(F.col(PAYLOAD), F.lit("")).alias("payload"))
-        found = self._marked(events, None, None, keep=marks).where(F.col(_WHY) == _UNPARSEABLE)
+        found = self._marked(events, None, None, 0, keep=marks).where(F.col(_WHY) == _UNPARSEABLE)
         return [f"{row.reason}: {row.payload}".rstrip(": ") for row in found.limit(count_max).collect()]
 
     def rolled_up(self, typed: DataFrame) -> DataFrame:
@@ -217,13 +220,19 @@ class RowFrames:
         return found.sortWithinPartitions(INTERVAL, TIME, *self._dimensions)
 
     def _marked(
-        self, events: DataFrame, min_ms: int | None, max_ms: int | None, keep: Sequence[Column] = ()
+        self,
+        events: DataFrame,
+        min_ms: int | None,
+        max_ms: int | None,
+        early_ms: int,
+        keep: Sequence[Column] = (),
     ) -> DataFrame:
         """Return a typed row for each event, and in _WHY the reason if it is not accepted."""
         found = self._with_transforms(events) if self._schema.transforms else events
-        if (min_ms, max_ms) not in self._accepted:
-            self._accepted[min_ms, max_ms] = self._why(min_ms, max_ms)
-        return found.select(*self._typed, *keep, self._accepted[min_ms, max_ms])
+        window = min_ms, max_ms, early_ms
+        if window not in self._accepted:
+            self._accepted[window] = self._why(*window)
+        return found.select(*self._typed, *keep, self._accepted[window])
 
     def _with_transforms(self, events: DataFrame) -> DataFrame:
         plain = [_column(name) for name in self.inputs.names if name not in self._computed]
@@ -246,13 +255,15 @@ class RowFrames:
             ),
         ]
 
-    def _why(self, min_ms: int | None, max_ms: int | None) -> Column:
+    def _why(self, min_ms: int | None, max_ms: int | None, early_ms: int) -> Column:
         at = _time_of(self._schema.timestamp)
         refused = F.lit(False)
         if min_ms is not None:
             refused = refused | (F.unix_millis(at) < min_ms)
         if max_ms is not None:
-            refused = refused | (F.unix_millis(at) >= max_ms)
+            # The append is stored with the event, so replicas and replacements agree.
+            bound = F.greatest(F.lit(max_ms), F.col(APPENDED) + early_ms)
+            refused = refused | (F.unix_millis(at) >= bound)
         if self._schema.filter is not None:
             refused = refused | ~F.coalesce(F.expr(self._schema.filter), F.lit(False))
         wrong = F.col(UNPARSEABLE).isNotNull() | at.isNull()

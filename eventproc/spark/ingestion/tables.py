@@ -274,10 +274,10 @@ class Tables:
         directory = self._opened()
         hold = f"table-{new_id(directory.db.clock)}"
 
-        def look(tx: Tx) -> tuple[list[PublishedFile], list[tuple[DataSchema, UnpublishedEvents]]]:
+        def look(tx: Tx) -> tuple[list[PublishedFile], list[tuple[SupervisorSpec, UnpublishedEvents]]]:
             files = used_files(tx, name, start_ms, end_ms)
             behind = [
-                (spec.schema, events)
+                (spec, events)
                 for supervisor, (text, _) in sorted(specs_of_table(tx).items())
                 if (spec := SupervisorSpec.parse(text)).schema.datasource == name
                 and (current := find_spec(tx, supervisor)) is not None
@@ -297,9 +297,14 @@ class Tables:
         parts = [self._published(schema, files)]
         for own, events in behind:
             reader = RangeReader(directory, self._path, events.streams)
-            frames = RowFrames(self._utc_session(), own)
+            frames = RowFrames(self._utc_session(), own.schema)
             read = frames.read(reader.slices(events.starts, events.ends))
-            typed = frames.typed(read, min_ms=events.min_ms, max_ms=events.max_ms)
+            typed = frames.typed(
+                read,
+                min_ms=events.min_ms,
+                max_ms=events.max_ms,
+                early_ms=own.io.early_message_rejection_ms or 0,
+            )
             parts.append(frames.rolled_up(typed))
         return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
 

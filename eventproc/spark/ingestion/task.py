@@ -269,7 +269,13 @@ class TaskRun:
         seen = Observation()
         events = self._frames.read(groups)
         window = self._order.group
-        typed = self._frames.typed(events, min_ms=window.min_ms, max_ms=window.max_ms, counts=seen)
+        typed = self._frames.typed(
+            events,
+            min_ms=window.min_ms,
+            max_ms=window.max_ms,
+            early_ms=self._spec.io.early_message_rejection_ms or 0,
+            counts=seen,
+        )
         self._frames.rolled_up(typed).write.parquet(local_uri(folder))
         rows = rows_of(folder)
         now_ms = self._clock.monotonic_ms()
