@@ -9,10 +9,11 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import anyio
 import pytest
 
 from eventproc.store import faults
-from eventproc.store.database import open_database
+from eventproc.store.database import Durability, open_database
 from eventproc.store.database.log_record import LogEnd, mark_of_file, read_record
 from eventproc.store.model.errors import CorruptRecord, StoreUnusable
 from eventproc.testing import Deaths, run_until_death
@@ -344,6 +345,24 @@ async def test_a_last_close_before_its_record_was_written_leaves_a_file_that_ope
     else:
         write_record_of_earlier_boot(directory, record)
     assert await rows(directory) == ["a"]
+
+
+@pytest.mark.subprocess
+async def test_commits_of_the_event_loop_do_not_make_the_record_of_another_process_older(
+    directory: Path, tmp_path: Path
+) -> None:
+    async with open_database(directory, migrations=MIGRATIONS, durability=Durability.OS) as db:
+        await db.write(insert("first"))  # the thread marks the log
+        await db.write(insert("second"))
+        await db.write(insert("third"), brief=True)
+        kill_writer(directory)  # before the next turn of this event loop, which records where the log ends
+        await anyio.wait_all_tasks_blocked()
+        copy = copy_as_killed(directory, tmp_path / "copy")
+    log = copy / "eventproc.db-wal"
+    with log.open("r+b") as file:
+        file.truncate(len(log.read_bytes().rstrip(b"\0")) - 1)
+    with pytest.raises(StoreUnusable, match=r"is damaged or was cut off: \d+ of its \d+ pages can be read"):
+        await rows(copy)
 
 
 async def test_the_record_of_a_new_mark_is_synced_once(
