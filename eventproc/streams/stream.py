@@ -258,8 +258,8 @@ class Stream(StreamQueries, Generic[T]):
         """Return the transactions under way: open, committing and aborting; the oldest first.
 
         Args:
-            finished: return those that ended instead, the newest first. They are kept for a day, and at most the last
-                100,000 commits and 10,000 aborts of a stream.
+            finished: return those that ended instead, the newest first; those of Pravega's clients come last. They are
+                kept for a day, and at most the last 100,000 commits and 10,000 aborts of a stream.
             after: id of the last transaction of the previous page. None (default): the first page.
             limit: how many to return at most. Default: 500.
 

@@ -35,6 +35,7 @@ from eventproc.store.transactions.preparation import (
 )
 from eventproc.store.transactions.staging import StagedTotals, last_staged_sequence, stage
 from eventproc.store.transactions.txn_record import (
+    CLIENT_IDS_END,
     TXN_OUTCOMES,
     TXN_STEP_LIMITS,
     TxnRecord,
@@ -55,6 +56,7 @@ from eventproc.store.transactions.txn_record import (
 )
 
 __all__ = [
+    "CLIENT_IDS_END",
     "TXN_OPENED",
     "TXN_OUTCOMES",
     "TXN_STEP_LIMITS",

@@ -7,9 +7,9 @@ which a stream has very many.
 from __future__ import annotations
 
 from functools import partial
+from itertools import takewhile
 from typing import Final
 
-from eventproc.store.clock import id_floor
 from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.limits import (
     TXN_MEMORY_MS,
@@ -20,7 +20,9 @@ from eventproc.store.model.limits import (
 from eventproc.store.model.transactions import TxnEvent, TxnState, advance_txn
 from eventproc.store.segments.reaper import STEP_EXTENTS_MAX, ScanCursor, free_unreferenced_blobs
 from eventproc.store.transactions.txn_record import (
+    CLIENT_IDS_END,
     TXN_COLUMNS,
+    TXN_ID_END,
     TXN_STEP_LIMITS,
     TxnRecord,
     end_txn,
@@ -76,9 +78,12 @@ _TXN_SCAN: Final = SharedSlot(lambda: ScanCursor(-1))
 """The last stream id that `forget_txns` looked at."""
 
 
+_OLDEST: Final = """
+    SELECT id, created_ms FROM txn
+    WHERE finished = 1 AND stream_id = ? AND id > ? AND id < ? ORDER BY id LIMIT ?
+"""
 _FORGET_OLD: Final = """
-    DELETE FROM txn WHERE finished = 1 AND stream_id = ? AND id IN (
-        SELECT id FROM txn WHERE finished = 1 AND stream_id = ? AND id < ? AND finished_ms < ? ORDER BY id LIMIT ?)
+    DELETE FROM txn WHERE finished = 1 AND stream_id = ? AND id >= ? AND id <= ? AND finished_ms < ?
 """
 _FORGET_MANY: Final = """
     DELETE FROM txn WHERE finished = 1 AND stream_id = ? AND finished_ms < ? AND id IN (
@@ -111,7 +116,8 @@ def forget_txns(tx: Tx) -> bool:
         if row[0] is None:
             tx.after(scan.restart)
             return False
-        left -= tx.execute(_FORGET_OLD, (row[0], row[0], id_floor(before), before, left)).rowcount
+        left -= _forget_old(tx, row[0], "", CLIENT_IDS_END, before, left)
+        left -= _forget_old(tx, row[0], CLIENT_IDS_END, TXN_ID_END, before, left)
         left -= _forget_many(tx, row[0], left)
         aborted, oldest = tx.execute(_COUNT_ABORTED, (row[0], TXNS_ABORTED_MAX)).fetchone()
         counted += aborted
@@ -125,6 +131,17 @@ def forget_txns(tx: Tx) -> bool:
             break
     tx.after(partial(scan.advance, stream_id))
     return True
+
+
+def _forget_old(tx: Tx, stream_id: int, first: str, end: str, before: int, limit: int) -> int:
+    """Forget transactions of a range of ids that ended before the time `before`, at most `limit`; return how many.
+
+    Such a range is ordered by the time of beginning, so that only rows which began before that time are read.
+    """
+    rows = tx.execute(_OLDEST, (stream_id, first, end, limit))
+    old = [txn_id for txn_id, _ in takewhile(lambda row: row[1] < before, rows)]
+    rows.close()
+    return tx.execute(_FORGET_OLD, (stream_id, old[0], old[-1], before)).rowcount if old else 0
 
 
 def _forget_many(tx: Tx, stream_id: int, limit: int) -> int:

@@ -174,6 +174,10 @@ def _last_position(tx: Tx, stream_id: int, *, finished: int) -> int | None:
 TXN_ID_END: Final = "\U0010ffff"
 """Sorts behind the id of every transaction."""
 
+CLIENT_IDS_END: Final = "01"
+"""Divides the ids of a stream's transactions into two ranges, each of which is ordered by time. Those of clients of the
+endpoints begin with their epoch, and are before it; ours begin with their time, and are behind it since 2004."""
+
 _WHERE: Final = "WHERE finished IN (0, 1) AND stream_id = ? AND id = ?"
 
 
@@ -218,9 +222,9 @@ def list_open(
 def list_finished(
     tx: Tx, stream_id: int, *, after: str | None = None, limit: int = TXNS_LISTED_MAX
 ) -> list[TxnRecord]:
-    """Return the stream's transactions that ended within a day, the newest first.
+    """Return the stream's transactions that ended within a day: ours, then those of clients, each the newest first.
 
-    after: only older ones than this id. limit: at most that many.
+    after: only what comes behind this id; CLIENT_IDS_END: those of clients. limit: at most that many.
     """
     flush_txns(tx)
     rows = tx.execute(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -11,7 +11,8 @@ import pytest
 
 from eventproc.cluster.host import run_host
 from eventproc.cluster.transaction_timeouts import LEASE_ENDED, has_overdue
-from eventproc.store.clock import new_id
+from eventproc.server.controller.conversions import new_txn_id
+from eventproc.store.clock import Clock, new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model import transactions
 from eventproc.store.model.limits import TXN_MEMORY_MS, TXN_MEMORY_MS_MIN
@@ -19,9 +20,11 @@ from eventproc.store.model.transactions import PingResult, TxnState
 from eventproc.store.transactions import (
     ExpiredTxn,
     create_txn,
+    decide_and_commit,
     expired_txns,
     find_txn,
     first_open,
+    forget_txns,
     list_finished,
     next_lease_end_ms,
     watch_txn,
@@ -194,27 +197,57 @@ async def test_a_look_for_expired_transactions_costs_the_same_for_any_number(
             lease_ms = None if number % 2 else 60_000
             begin(tx, txn_id=new_id(tx.clock), instance="another", lease_ms=lease_ms)
 
-    def steps(tx: Tx) -> int:
-        """Return how many instructions of SQLite's machine a look takes."""
-        count = 0
-
-        def step() -> int:
-            nonlocal count
-            count += 1
-            return 0
-
-        tx.connection.set_progress_handler(step, 1)
+    def look(tx: Tx) -> None:
         assert expired_txns(tx, lambda instance: True, limit=100) == []
         assert next_lease_end_ms(tx) is not None
         assert first_open(tx) is not None
-        tx.connection.set_progress_handler(None, 1)
-        return count
 
     await life.db.write(begin_many)
-    few = await life.db.read(steps)
+    few = await life.db.read(partial(instructions, look))
     for _ in range(3):
         await life.db.write(begin_many)
-    assert await life.db.read(steps) <= few + 10
+    assert await life.db.read(partial(instructions, look)) <= few + 10
+
+
+def instructions(call: Callable[[Tx], object], tx: Tx) -> int:
+    """Return how many instructions of SQLite's machine a call takes."""
+    count = 0
+
+    def step() -> int:
+        nonlocal count
+        count += 1
+        return 0
+
+    tx.connection.set_progress_handler(step, 1)
+    call(tx)
+    tx.connection.set_progress_handler(None, 1)
+    return count
+
+
+@pytest.mark.parametrize("make_id", [new_id, partial(new_txn_id, epoch=0)], ids=["our own", "of a client"])
+async def test_forgetting_old_results_does_not_look_at_those_that_are_kept(
+    life: Life, txn_stream: TxnStream, make_id: Callable[[Clock], str]
+) -> None:
+    def end(tx: Tx, number: int) -> None:
+        for _ in range(number):
+            txn_id = make_id(tx.clock)
+            begin = partial(create_txn, stream=NAME, stream_id=txn_stream.stream.stream_id)
+            begin(tx, txn_id=txn_id, instance="another", lease_ms=None)
+            decide_and_commit(tx, txn_stream.stream.stream_id, txn_id)
+
+    def forget_all(tx: Tx) -> None:
+        while forget_txns(tx):
+            pass
+
+    await life.db.write(partial(end, number=20))
+    life.clock.advance(TXN_MEMORY_MS - 1_000)
+    await life.db.write(partial(end, number=10))
+    few = await life.db.write(partial(instructions, forget_txns))
+    await life.db.write(partial(end, number=500))
+    assert await life.db.write(partial(instructions, forget_txns)) <= few + 10
+    life.clock.advance(2_000)
+    await life.db.write(forget_all)
+    assert await txn_stream.rows("SELECT count(*) FROM txn") == [(510,)]
 
 
 @pytest.mark.usefixtures("commit_path")

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import anyio.lowlevel
 import pytest
 from grpclib.const import Status
 from hypothesis import given
@@ -31,6 +32,7 @@ from eventproc.server.controller.service import SERVICE, Controller, status_of
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database
 from eventproc.store.model.errors import InvalidArgument, InvalidCut, LockHeld, NotFound, StreamSealed
+from eventproc.store.model.limits import TXNS_LISTED_MAX
 from eventproc.store.model.policies import RetentionPolicy, ScalingPolicy, StreamConfig
 from eventproc.store.requests import Request
 from eventproc.streams.request_calls import run_request
@@ -46,6 +48,23 @@ RATES = {
     "segments_max": st.integers(8, 1024),
     "window_ms": st.integers(1_000, 86_400_000),
 }
+
+
+class FixedClock(SystemClock):
+    """A clock that stands, with random bytes that are given."""
+
+    def __init__(self, wall_ms: int, noise: bytes) -> None:
+        self._wall_ms = wall_ms
+        self._noise = noise
+
+    def wall_ms(self) -> int:
+        return self._wall_ms
+
+    def random_bytes(self, count: int) -> bytes:
+        assert count == len(self._noise)
+        return self._noise
+
+
 CONFIGS = st.builds(
     StreamConfig,
     scaling=st.one_of(
@@ -282,6 +301,39 @@ def test_transaction_ids_are_those_that_the_client_can_use() -> None:
     assert message.lowBits >= 0
     assert txn_id_of(message) == txn_id
     assert txn_message("018bcfe5-6877-7a9a-a463-da835f7bae6f") is None
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(0, 2**48 - 2), st.binary(min_size=16, max_size=16))
+def test_transaction_ids_of_an_epoch_sort_by_their_time(epoch: int, wall_ms: int, noise: bytes) -> None:
+    earlier = new_txn_id(FixedClock(wall_ms, noise[:8]), epoch)
+    later = new_txn_id(FixedClock(wall_ms + 1, noise[8:]), epoch)
+    assert earlier < later
+    assert txn_message(later) is not None
+
+
+async def test_completed_transactions_of_clients_are_listed_from_the_latest_on() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        ended: list[pb.TxnId] = []
+        begin = pb.CreateTxnRequest(streamInfo=STREAM, lease=10_000)
+        for number in range(TXNS_LISTED_MAX + 20):
+            txn_id = (await call(ep, "createTransaction")(begin)).txnId
+            verb = "abortTransaction" if number % 9 == 0 else "commitTransaction"
+            await call(ep, verb)(pb.TxnRequest(streamInfo=STREAM, txnId=txn_id))
+            ended.append(txn_id)
+            if number == 19:
+                before = ep.db.clock.wall_ms()
+                while ep.db.clock.wall_ms() == before:  # in one ms, ids have no order
+                    await anyio.lowlevel.checkpoint()
+        for _ in range(TXNS_LISTED_MAX):  # what clients cannot name takes no place of theirs
+            await (await stream.begin()).commit()
+        listed = await call(ep, "listCompletedTransactions")(pb.ListCompletedTxnRequest(streamInfo=STREAM))
+        names = [txn_id_of(each.txnId) for each in listed.response]
+        assert set(names) == {txn_id_of(each) for each in ended[20:]}
+        assert [name[:20] for name in names] == sorted((name[:20] for name in names), reverse=True)
+        states = {each.status for each in listed.response}
+        assert states == {pb.TxnResponse.COMMITTED, pb.TxnResponse.ABORTED}
 
 
 def test_a_lease_is_long_enough_for_the_pings_of_the_client() -> None:

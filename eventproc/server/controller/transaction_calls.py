@@ -24,6 +24,7 @@ from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import Corrupt, IllegalTransition, NotFound, TransactionAborted
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.transactions import (
+    CLIENT_IDS_END,
     TXN_OUTCOMES,
     TxnRecord,
     create_txn,
@@ -194,4 +195,4 @@ class TransactionCalls:
 
 
 def _finished(tx: Tx, name: str) -> list[TxnRecord]:
-    return list_finished(tx, get_stream(tx, name).value.stream_id)
+    return list_finished(tx, get_stream(tx, name).value.stream_id, after=CLIENT_IDS_END)
