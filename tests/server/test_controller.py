@@ -29,6 +29,7 @@ from eventproc.server.controller.conversions import (
     txn_message,
 )
 from eventproc.server.controller.service import SERVICE, Controller, status_of
+from eventproc.server.writable_streams import WRITER_SEGMENTS_MAX
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database
 from eventproc.store.model.errors import InvalidArgument, InvalidCut, LockHeld, NotFound, StreamSealed
@@ -91,7 +92,7 @@ MESSAGES = st.builds(
             scaleType=st.integers(1, 2),
             targetRate=st.integers(1, 2**31 - 1),
             scaleFactor=st.integers(2, 1024),
-            minNumSegments=st.integers(1, 1024),
+            minNumSegments=st.integers(1, WRITER_SEGMENTS_MAX),
         ),
     ),
     retentionPolicy=st.one_of(
@@ -166,7 +167,9 @@ async def test_policies_and_tags_of_clients_are_those_of_streams() -> None:
         )
         assert (await call(ep, "createStream")(asked)).status == pb.CreateStreamStatus.SUCCESS
         config = (await (await ep.stream("s/t")).describe()).config
-        assert config.scaling == eventproc.ScalingPolicy.by_byte_rate(10_240, factor=3, segments_min=2)
+        assert config.scaling == eventproc.ScalingPolicy.by_byte_rate(
+            10_240, factor=3, segments_min=2, segments_max=WRITER_SEGMENTS_MAX
+        )
         assert config.retention == eventproc.RetentionPolicy(age_ms=5_000)
         assert config.tags == ("a", "b")
         found = await call(ep, "getStreamConfiguration")(STREAM)
@@ -223,6 +226,48 @@ async def test_policies_that_are_not_possible_are_refused(policies: dict[str, An
         with pytest.raises(InvalidArgument):
             await call(ep, "createStream")(pb.StreamConfig(streamInfo=STREAM, **chosen))
         assert not (await call(ep, "checkStreamExists")(STREAM)).exists
+
+
+@pytest.mark.parametrize("scale_type", [1, 2], ids=["events", "bytes"])
+async def test_a_rate_of_a_client_splits_into_no_more_segments_than_writers_can_serve(
+    scale_type: Any,
+) -> None:
+    def asking(segments: int) -> pb.StreamConfig:
+        policy = pb.ScalingPolicy(scaleType=scale_type, targetRate=10, scaleFactor=2, minNumSegments=segments)
+        return pb.StreamConfig(streamInfo=STREAM, scalingPolicy=policy)
+
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        with pytest.raises(InvalidArgument, match="at most 64 segments"):
+            await call(ep, "createStream")(asking(WRITER_SEGMENTS_MAX + 1))
+        assert (await call(ep, "createStream")(asking(1))).status == pb.CreateStreamStatus.SUCCESS
+        stream = await ep.stream("s/t")
+        assert (await stream.describe()).config.scaling.most == WRITER_SEGMENTS_MAX
+        with pytest.raises(InvalidArgument, match="at most 64 segments"):
+            await call(ep, "updateStream")(asking(WRITER_SEGMENTS_MAX + 1))
+        assert (await call(ep, "updateStream")(asking(2))).status == pb.UpdateStreamStatus.SUCCESS
+        scaling = (await stream.describe()).config.scaling
+        assert (scaling.segments_min, scaling.most) == (2, WRITER_SEGMENTS_MAX)
+
+
+async def test_a_client_may_ask_for_a_fixed_number_of_more_segments() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        fixed = pb.ScalingPolicy(minNumSegments=WRITER_SEGMENTS_MAX + 1)
+        await call(ep, "createStream")(pb.StreamConfig(streamInfo=STREAM, scalingPolicy=fixed))
+        assert (await (await ep.stream("s/t")).describe()).config.scaling == ScalingPolicy.fixed(65)
+
+
+async def test_a_client_that_only_adds_a_tag_keeps_a_rate_with_more_segments() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        scaling = ScalingPolicy.by_event_rate(10, segments_min=100)
+        stream = await ep.create_stream("s/t", scaling=scaling)
+        sent = await call(ep, "getStreamConfiguration")(STREAM)
+        sent.tags.tag.append("clicks")
+        assert (await call(ep, "updateStream")(sent)).status == pb.UpdateStreamStatus.SUCCESS
+        config = (await stream.describe()).config
+        assert (config.scaling, config.tags) == (scaling, ("clicks",))
 
 
 async def test_streams_with_a_tag_are_listed_in_pages() -> None:

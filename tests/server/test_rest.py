@@ -121,6 +121,22 @@ def test_a_stream_lives_from_creation_to_deletion(rest: RestClient) -> None:
     assert rest.call("GET", path).status == 404
 
 
+def test_a_rate_has_no_more_segments_than_writers_of_clients_can_serve(rest: RestClient) -> None:
+    path = "/v1/scopes/s/streams/by-rate"
+    rate = {"type": "BY_RATE_IN_EVENTS_PER_SEC", "targetRate": 10, "minSegments": 2}
+    too_many = {"scalingPolicy": {**rate, "minSegments": 65}}
+    refused = rest.call("POST", "/v1/scopes/s/streams", {"streamName": "by-rate", **too_many})
+    assert (refused.status, "at most 64 segments" in refused.body["detail"]) == (400, True)
+    created = rest.call("POST", "/v1/scopes/s/streams", {"streamName": "by-rate", "scalingPolicy": rate})
+    assert created.status == 201
+    own = "/eventproc/v1/streams/s/by-rate"
+    assert rest.get(own)["config"]["scaling"]["segments_max"] == 64
+    refused = rest.call("PUT", path, too_many)
+    assert (refused.status, "at most 64 segments" in refused.body["detail"]) == (400, True)
+    assert rest.call("PUT", path, {"scalingPolicy": {**rate, "targetRate": 20}}).status == 200
+    assert rest.get(own)["config"]["scaling"]["segments_max"] == 64
+
+
 def test_scaling_events_are_those_of_a_period_after_the_one_before(rest: RestClient) -> None:
     own = create(rest, "scaled")
     assert len(rest.call("POST", f"{own}/split", {"segment": "0.0", "into": 3}).body["segments"]) == 3

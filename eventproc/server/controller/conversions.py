@@ -8,6 +8,7 @@ from typing import Any, Final
 import attrs
 
 from eventproc.server.controller import controller_pb2 as pb
+from eventproc.server.writable_streams import writable_policy
 from eventproc.store.clock import Clock
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.epochs import Segment
@@ -84,13 +85,14 @@ def config_of(message: pb.StreamConfig, stored: StreamConfig) -> StreamConfig:
     """Return the configuration that a client asks for. Raises InvalidArgument.
 
     stored: what the stream has, or `StreamConfig()` for a new one. A client cannot express all of it. A policy that it
-    sends as `config_message` shows the stored one is therefore left as it is.
+    sends as `config_message` shows the stored one is therefore left as it is, also one with more segments than a client
+    may ask for.
     """
     shown = config_message("", stored)
     scaling, retention = _scaling_of(message.scalingPolicy), _retention_of(message.retentionPolicy)
     return attrs.evolve(
         stored,
-        scaling=stored.scaling if scaling == _scaling_of(shown.scalingPolicy) else scaling,
+        scaling=stored.scaling if scaling == _scaling_of(shown.scalingPolicy) else writable_policy(scaling),
         retention=stored.retention if retention == _retention_of(shown.retentionPolicy) else retention,
         tags=as_tags(message.tags.tag),
     )

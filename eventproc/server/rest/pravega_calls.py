@@ -25,6 +25,7 @@ from eventproc.server.rest.pravega_values import (
     UpdateStreamRequest,
 )
 from eventproc.server.rest.routes import LocalName, RestCall, ScopeName
+from eventproc.server.writable_streams import writable_policy
 from eventproc.store.access.permissions import Permission
 from eventproc.store.catalog import (
     SCOPE,
@@ -106,7 +107,8 @@ async def create_stream(call: RestCall, scope: ScopeName, body: CreateStreamRequ
     """Create a stream."""
     name = str(StreamName.parse(f"{scope}/{body.stream_name}"))
     body.verify_enforced()
-    scaling = ScalingPolicy.fixed(1) if body.scaling_policy is None else body.scaling_policy.policy()
+    asked = ScalingPolicy.fixed(1) if body.scaling_policy is None else body.scaling_policy.policy()
+    scaling = writable_policy(asked)
     config = StreamConfig(scaling, retention=body.retention(), tags=as_tags(body.stream_tags or ()))
 
     def make(tx: Tx) -> CreateStream:
@@ -140,6 +142,8 @@ async def update_stream(
         scaling = present.scaling if body.scaling_policy is None else body.scaling_policy.policy()
         if ScalingConfig.of(scaling) == ScalingConfig.of(present.scaling):
             scaling = present.scaling  # what Pravega has no form for stays
+        else:
+            scaling = writable_policy(scaling)
         config = attrs.evolve(present, scaling=scaling, retention=retention, tags=tags)
         keeps = scaling == present.scaling
         fields = ("retention", "tags") if keeps else ("retention", "tags", "scaling")
