@@ -51,6 +51,7 @@ from tests.spark.ingestion_support import (
     STREAM,
     WAIT_S,
     claim,
+    click,
     create_group,
     expected,
     merged,
@@ -371,6 +372,33 @@ def test_a_slice_ends_after_as_many_events_as_its_task_may_hold(ep: BlockingEven
         half = positions(stream, tail=True)[key] // 2
         assert 0 < reader.wanted(starts, half, 10**6)[key] <= half
         assert reader.wanted(starts, half, 10**6, bytes_most=3 * half) == positions(stream, tail=True)
+
+
+def test_a_small_segment_is_read_to_its_end_beside_a_large_one(ep: BlockingEventproc, path: Path) -> None:
+    stream = ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))
+    starts = positions(stream, tail=False)
+    for numbers, key in ((range(3), "k1"), (range(20_000), "k0")):
+        with stream.writer() as writer:
+            writer.write_many((click(number), key) for number in numbers)
+    tails = positions(stream, tail=True)
+    small, large = sorted(tails, key=lambda key: tails[key])
+    assert 0 < 1_000 * tails[small] < tails[large]
+    with PlannerDirectory(path, hold_ms=HOUR_MS) as directory:
+        reader = RangeReader(directory, path, {small[0]: STREAM})
+        by_bytes = reader.wanted(starts, tails[large] // 100, 10**6)
+        assert by_bytes[small] == tails[small]
+        assert 0 < by_bytes[large] <= tails[large] // 100
+        by_events = reader.wanted(starts, 2**30, 10)
+        assert by_events[small] == tails[small]
+        assert (
+            directory.read(partial(number_at, stream_id=large[0], segment=large[1], offset=by_events[large]))
+            == 7
+        )
+        one_each = reader.wanted(starts, 1, 10**6)
+        assert {
+            key: directory.read(partial(number_at, stream_id=key[0], segment=key[1], offset=end))
+            for key, end in one_each.items()
+        } == {small: 1, large: 1}
 
 
 def test_a_task_reads_a_stream_that_appears_while_it_runs(ep: BlockingEventproc, path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
+from eventproc.spark.ingestion.slice_size import fair_shares
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner import PlannedRanges, Planner
 from eventproc.spark.planner_directory import PlannerDirectory
@@ -14,9 +15,9 @@ from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.holds import hold_events, positions_by_stream
 from eventproc.store.model.ingestion import PartitionKey, Positions
-from eventproc.store.segments import segment_state
+from eventproc.store.segments import number_at, segment_state
 from eventproc.store.segments.holds import HeldRange, release_holds
-from eventproc.store.segments.offsets import boundary_before, offset_after
+from eventproc.store.segments.offsets import boundary_before, offset_after, offset_of_number
 
 
 class RangeReader:
@@ -39,7 +40,8 @@ class RangeReader:
     ) -> dict[PartitionKey, int]:
         """Return where a slice of about `bytes_max` bytes, or `events_max` events, ends, in each unread partition.
 
-        Both are shared in proportion to the unread part of each partition; at least one event of each. One read.
+        Both are divided into fair shares, so that a small partition ends beside large ones; at least one event of each.
+        One read.
         bytes_most: bytes of a slice that takes all that is unread; None: not more than `bytes_max`.
         """
         all_max = bytes_max if bytes_most is None else bytes_most
@@ -78,12 +80,13 @@ def _wanted(
     read: Positions, ends: Positions | None, bytes_max: int, events_max: int, all_max: int, tx: Tx
 ) -> dict[PartitionKey, int]:
     found = _wanted_bytes(read, ends, bytes_max, all_max, tx)
-    total = sum(end - read[key] for key, end in found.items())
-    if total <= events_max:  # no event is shorter than a byte
+    if sum(end - read[key] for key, end in found.items()) <= events_max:  # no event is shorter than a byte
         return found
+    firsts = {key: number_at(tx, *key, read[key]) for key in found}
+    counts = {key: number_at(tx, *key, end) - firsts[key] for key, end in found.items()}
     return {
-        key: min(end, offset_after(tx, *key, read[key], max(events_max * (end - read[key]) // total, 1)))
-        for key, end in found.items()
+        key: found[key] if share == counts[key] else offset_of_number(tx, *key, firsts[key] + share)
+        for key, share in fair_shares(counts, events_max).items()
     }
 
 
@@ -97,16 +100,11 @@ def _wanted_bytes(
             tail = state.tail if ends is None else min(state.tail, ends.get(key, at))
             if tail > at:
                 tails[key] = tail
-    unread = sum(tail - read[key] for key, tail in tails.items())
-    if unread <= all_max:
+    unread = {key: tail - read[key] for key, tail in tails.items()}
+    if sum(unread.values()) <= all_max:
         return tails
     found: dict[PartitionKey, int] = {}
-    for key, tail in tails.items():
-        share = (tail - read[key]) * bytes_max // unread
+    for key, share in fair_shares(unread, bytes_max).items():
         end = boundary_before(tx, *key, read[key] + share)
-        if end > read[key]:
-            found[key] = end
-    if not found:
-        key = next(iter(tails))
-        found[key] = offset_after(tx, *key, read[key], 1)
+        found[key] = end if end > read[key] else offset_after(tx, *key, read[key], 1)
     return found
