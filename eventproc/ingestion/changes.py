@@ -13,6 +13,8 @@ import attrs
 from eventproc.ingestion.notices import HandoffNotice, Notice, ResetNotice, encode_notice
 from eventproc.ingestion.ranges import begin_ranges, bounds_of, check_ranges, first_positions
 from eventproc.ingestion.spec import SupervisorSpec
+from eventproc.ingestion.spec_reader import Problems
+from eventproc.ingestion.table_schema import check_columns
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import (
@@ -47,11 +49,15 @@ class SpecEffect(enum.StrEnum):
 def preview(tx: Tx, spec: SupervisorSpec) -> SpecEffect:
     """Return what submitting the spec would do.
 
-    Raises NotFound if it names a stream that does not exist; InvalidSpec if a range of it cannot be read.
+    Raises NotFound if it names a stream that does not exist; InvalidSpec if a range of it cannot be read, or if it
+    would change a column of the table.
     """
     for name in spec.stream_names:
         get_stream(tx, name)
     check_ranges(tx, spec, _newest_spec(tx, spec.id))
+    problems = Problems()
+    check_columns(tx, spec, problems)
+    problems.check(spec.id)
     found = find_spec(tx, spec.id)
     if found is None or found.text is None:
         return SpecEffect.CREATE

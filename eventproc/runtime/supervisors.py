@@ -33,7 +33,7 @@ class SupervisorSystem:
             spec: a `SupervisorSpec`, or the same as plain values, as in a file.
 
         Raises:
-            InvalidSpec: with the path of every value that is not valid.
+            InvalidSpec: with the path of every value that is not valid, or that would change a column of the table.
             NotFound: a stream that it names does not exist.
         """
         from eventproc.ingestion.changes import submit
@@ -50,7 +50,7 @@ class SupervisorSystem:
             spec: as for `submit_supervisor`.
 
         Raises:
-            InvalidSpec: with the path of every value that is not valid.
+            InvalidSpec: with the path of every value that is not valid, or that would change a column of the table.
             NotFound: a stream that it names does not exist.
         """
         from eventproc.ingestion.changes import preview

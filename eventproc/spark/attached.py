@@ -309,6 +309,7 @@ class AttachedEventproc(BlockingEventproc):
 
         Raises:
             NotFound: There is no such table.
+            CorruptRecord: A file is missing, or has a column of another type than the newest spec of the table.
 
         Cost: a job of Spark that reads and writes the files, and one transaction.
         """
@@ -338,7 +339,8 @@ class AttachedEventproc(BlockingEventproc):
 
         Raises:
             NotFound: There is no such table.
-            InvalidArgument: A column or the time of a row is missing; a row, or an interval of the table, reaches
+            InvalidArgument: A column or the time of a row is missing; the table does not have a column, or has it with
+                a type that does not hold every value of the rows' type; a row, or an interval of the table, reaches
                 beyond the bounds.
             TableChanged: What the table held at `version` was compacted, overwritten or dropped; nothing changed.
 

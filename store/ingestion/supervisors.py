@@ -40,6 +40,37 @@ def find_spec(tx: Tx, supervisor: str) -> SpecVersion | None:
     return None if row is None else SpecVersion(*row)
 
 
+def specs_of_table(tx: Tx, name: str) -> list[str]:
+    """Return the texts of all specs that ever wrote to a table, the oldest first, each once. Cost: a scan of specs."""
+    rows = tx.execute(
+        "SELECT spec FROM supervisor WHERE json_extract(spec, '$.schema.datasource') = ?"
+        " ORDER BY created_ms, id, version",
+        (name,),
+    ).fetchall()
+    # The newest of equal ones counts.
+    return list(reversed(dict.fromkeys(row[0] for row in reversed(rows))))
+
+
+def live_specs_of_table(tx: Tx, name: str) -> list[str]:
+    """Return the texts of the specs of the supervisors that write to a table and were not terminated, oldest first."""
+    rows = tx.execute(
+        "SELECT spec FROM supervisor AS s WHERE json_extract(spec, '$.schema.datasource') = ?"
+        " AND version = (SELECT max(version) FROM supervisor WHERE id = s.id) ORDER BY created_ms, id",
+        (name,),
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+def is_table_read(tx: Tx, name: str) -> bool:
+    """Return whether a group reads or publishes events for a table. Cost: one query, a row per group."""
+    row = tx.execute(
+        "SELECT 1 FROM ingest_group AS g JOIN supervisor AS s ON s.id = g.supervisor AND s.version = g.version"
+        " WHERE json_extract(s.spec, '$.schema.datasource') = ? LIMIT 1",
+        (name,),
+    ).fetchone()
+    return row is not None
+
+
 def get_live_spec(tx: Tx, supervisor: str) -> SpecVersion:
     """Return the newest spec of a supervisor that was not terminated. Raises NotFound, SupervisorTerminated."""
     found = find_spec(tx, supervisor)

@@ -130,12 +130,3 @@ def published_cut(tx: Tx, stream: StreamRecord) -> StreamCut | None:
         }
         cuts.append(cut_before(tx, stream, unfinished))
     return earliest_cut(tx, stream, cuts)
-
-
-def specs_of_table(tx: Tx) -> dict[str, tuple[str, int]]:
-    """Return the newest text of each supervisor's spec and the time it was submitted, terminated ones included."""
-    rows = tx.execute(
-        "SELECT id, spec, created_ms FROM supervisor AS s WHERE spec IS NOT NULL AND version ="
-        " (SELECT max(version) FROM supervisor WHERE id = s.id AND spec IS NOT NULL)"
-    ).fetchall()
-    return {supervisor: (text, created_ms) for supervisor, text, created_ms in rows}

@@ -67,13 +67,13 @@ class EventprocTable(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of the table. Raises InvalidArgument, NotFound."""
+        from eventproc.ingestion.table_schema import table_schema
         from eventproc.spark.ingestion.rows import table_columns
-        from eventproc.spark.ingestion.tables import newest_spec_of_table
 
         asked = TableOptions.parse(self._given)
         with _opened(asked.path) as directory:
-            spec = directory.read(lambda tx: newest_spec_of_table(tx, asked.table))
-        return table_columns(spec.schema)
+            schema = directory.read(lambda tx: table_schema(tx, asked.table))
+        return table_columns(schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of the files as they are when Spark plans the read."""
@@ -89,15 +89,21 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the files with rows within the bounds. One read of the database."""
+        from eventproc.ingestion.table_schema import past_changes
+        from eventproc.spark.ingestion.columns import check_files
+        from eventproc.spark.ingestion.files import TableFolder
         from eventproc.spark.ingestion.tables import ms_of
-        from eventproc.store.ingestion.published import TABLES_FOLDER, used_files
+        from eventproc.store.ingestion.published import used_files
 
         asked = self._options
         bounds = ms_of("start", asked.start), ms_of("end", asked.end)
         with _opened(asked.path) as directory:
-            files = directory.read(lambda tx: used_files(tx, asked.table, *bounds))
-        home = asked.path.resolve() / TABLES_FOLDER
-        return [TableFile(str(home / each.path)) for each in files] or [TableFile("")]
+            files, changed = directory.read(
+                lambda tx: (used_files(tx, asked.table, *bounds), past_changes(tx, asked.table))
+            )
+        paths = TableFolder(asked.path, "", synced=False).paths_of(files)
+        check_files(paths, self._schema, {each.newer.name for each in changed})
+        return [TableFile(str(each)) for each in paths] or [TableFile("")]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file within the bounds; a column that it does not have is null."""

@@ -21,13 +21,14 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users k
 from eventproc.ingestion import DataSchema, SupervisorSpec
 from eventproc.ingestion.ranges import ends_of
 from eventproc.ingestion.spec import message_times
+from eventproc.ingestion.table_schema import changed_columns, past_changes, table_schema
+from eventproc.spark.ingestion.columns import check_files, check_rows
 from eventproc.spark.ingestion.files import TableFolder, local_uri, read_files, rows_of
 from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import ALL_END_MS, SESSION, TIME, TIME_MIN_MS, RowFrames, table_columns
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
-from eventproc.store.ingestion import find_spec
 from eventproc.store.ingestion.holds import hold_events
 from eventproc.store.ingestion.published import (
     PublishedFile,
@@ -41,9 +42,10 @@ from eventproc.store.ingestion.published import (
     used_files,
 )
 from eventproc.store.ingestion.rows import read_streams
-from eventproc.store.ingestion.unpublished import UnpublishedEvents, specs_of_table, unpublished_events
+from eventproc.store.ingestion.supervisors import live_specs_of_table
+from eventproc.store.ingestion.unpublished import UnpublishedEvents, unpublished_events
 from eventproc.store.model.argument_checks import invalid_argument
-from eventproc.store.model.errors import InvalidArgument, NotFound
+from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.ingestion import NewFile
 from eventproc.store.model.ingestion_errors import TableChanged
 from eventproc.store.segments.holds import HOLD_MS
@@ -118,7 +120,7 @@ class Tables:
         """Return the version of a table. See `AttachedEventproc.table_version`."""
 
         def look(tx: Tx) -> str:
-            newest_spec_of_table(tx, name)
+            table_schema(tx, name)
             return table_version(tx, name)
 
         return self._read(look)
@@ -136,16 +138,14 @@ class Tables:
         start_ms, end_ms = ms_of("start", start), ms_of("end", end)
         if realtime and version is not None:
             raise invalid_argument("version", version, "a version has no rows that are not published")
-        spec = self._read(partial(newest_spec_of_table, name=name))
+        schema = self._read(partial(table_schema, name=name))
         if version is not None:
-            rows = self._published(
-                spec.schema, self._read(partial(files_of_version, name=name, version=version))
-            )
+            rows = self._published(schema, self._read(partial(files_of_version, name=name, version=version)))
         elif realtime:
-            rows = self._with_unpublished(name, spec.schema, start_ms, end_ms)
+            rows = self._with_unpublished(name, schema, start_ms, end_ms)
         else:
             rows = self._published(
-                spec.schema, self._read(partial(used_files, name=name, start_ms=start_ms, end_ms=end_ms))
+                schema, self._read(partial(used_files, name=name, start_ms=start_ms, end_ms=end_ms))
             )
         if start_ms is not None:
             rows = rows.where(F.col(TIME) >= F.timestamp_millis(F.lit(start_ms)))
@@ -155,7 +155,7 @@ class Tables:
 
     def compact(self, name: str, *, start: Moment | None = None, end: Moment | None = None) -> Compaction:
         """Rewrite each interval of several files into as few as possible. See `AttachedEventproc.compact_table`."""
-        spec = self._read(partial(newest_spec_of_table, name=name))
+        schema = self._read(partial(table_schema, name=name))
         found = self.files(name, start, end)
         counts = {each.start_ms: 0 for each in found}
         for each in found:
@@ -163,8 +163,8 @@ class Tables:
         old = [each for each in found if counts[each.start_ms] > 1]
         if not old:
             return Compaction(0, 0, 0, 0, 0)
-        new = self._rewritten(spec.schema, self._folder().paths_of(old))
-        if not self._replace(name, old, new):
+        new = self._rewritten(schema, self._paths_of(schema, old))
+        if not self._replace(name, old, new, schema):
             return Compaction(0, 0, 0, 0, 0)
         return Compaction(
             intervals=len({each.start_ms for each in old}),
@@ -178,12 +178,11 @@ class Tables:
         self, name: str, rows: DataFrame, *, start: Moment, end: Moment, version: str
     ) -> Overwriting:
         """Put rows in the place of the intervals within [start, end). See `AttachedEventproc.overwrite_table`."""
-        spec = self._read(partial(newest_spec_of_table, name=name))
+        schema = self._read(partial(table_schema, name=name))
         low, high = ms_of("start", start), ms_of("end", end)
         assert low is not None and high is not None, "both bounds were given"
-        columns = table_columns(spec.schema)
-        if missing := set(columns.names) - set(rows.columns):
-            raise invalid_argument("rows", sorted(rows.columns), f"columns are missing: {sorted(missing)}")
+        columns = table_columns(schema)
+        check_rows(name, columns, rows.schema)
         files = self._read(partial(files_of_version, name=name, version=version))
         old = [each for each in files if _overlaps(each, low, high)]
         for each in old:
@@ -197,7 +196,7 @@ class Tables:
             written = read_files(self._utc_session(), columns, [scratch])
             if not written.where(F.col(TIME).isNull()).isEmpty():
                 raise invalid_argument("rows", TIME, "a row has no time")
-            new = self._rewritten(spec.schema, [scratch], is_empty=is_empty)
+            new = self._rewritten(schema, [scratch], is_empty=is_empty)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         try:
@@ -206,7 +205,7 @@ class Tables:
         except InvalidArgument:
             self._folder().delete(new)
             raise
-        if not self._replace(name, old, new, version):
+        if not self._replace(name, old, new, schema, version):
             raise TableChanged(table=name)
         return Overwriting(
             intervals=len({*(each.start_ms for each in old), *(file.start_ms for file in new)}),
@@ -232,11 +231,19 @@ class Tables:
         )
 
     def _replace(
-        self, name: str, old: Sequence[PublishedFile], new: Sequence[NewFile], version: str | None = None
+        self,
+        name: str,
+        old: Sequence[PublishedFile],
+        new: Sequence[NewFile],
+        schema: DataSchema,
+        version: str | None = None,
     ) -> bool:
         """Let new files take the place of old ones; if another call was faster, delete them and return False."""
 
         def replace(tx: Tx) -> bool:
+            # While a table is empty, a spec may change its columns.
+            if changed_columns(schema, table_schema(tx, name)):
+                return False
             if version is not None:
                 try:
                     files_of_version(tx, name, version)
@@ -261,11 +268,17 @@ class Tables:
         return self._opened().write(drop)
 
     def _published(self, schema: DataSchema, files: Sequence[PublishedFile]) -> DataFrame:
-        home = TableFolder(self._path, "", synced=False)
         columns = table_columns(schema)
         if not files:
             return self._spark.createDataFrame([], columns)
-        return read_files(self._spark, columns, home.paths_of(files))
+        return read_files(self._spark, columns, self._paths_of(schema, files))
+
+    def _paths_of(self, schema: DataSchema, files: Sequence[PublishedFile]) -> Sequence[Path]:
+        """Return where files are. Raises CorruptRecord if one is missing, or has a column of another type."""
+        paths = TableFolder(self._path, "", synced=False).paths_of(files)
+        changed = self._read(partial(past_changes, name=schema.datasource))
+        check_files(paths, table_columns(schema), {each.newer.name for each in changed})
+        return paths
 
     def _with_unpublished(
         self, name: str, schema: DataSchema, start_ms: int | None, end_ms: int | None
@@ -278,15 +291,12 @@ class Tables:
             files = used_files(tx, name, start_ms, end_ms)
             behind = [
                 (spec, events)
-                for supervisor, (text, _) in sorted(specs_of_table(tx).items())
-                if (spec := SupervisorSpec.parse(text)).schema.datasource == name
-                and (current := find_spec(tx, supervisor)) is not None
-                and current.text is not None
+                for spec in map(SupervisorSpec.parse, live_specs_of_table(tx, name))
                 for events in unpublished_events(
                     tx,
-                    supervisor,
+                    spec.id,
                     window=message_times(spec.io, tx.now_ms),
-                    bounds=ends_of(spec, read_streams(tx, supervisor)),
+                    bounds=ends_of(spec, read_streams(tx, spec.id)),
                 )
             ]
             for number, (_, events) in enumerate(behind):
@@ -344,18 +354,6 @@ def _check_within(file: PublishedFile | NewFile, low: int, high: int) -> None:
 def _iso(ms: int) -> str:
     known = min(max(ms, TIME_MIN_MS), ALL_END_MS - 1)
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=known)).isoformat()
-
-
-def newest_spec_of_table(tx: Tx, name: str) -> SupervisorSpec:
-    """Return the spec that was submitted last of those that write to a table. Raises NotFound."""
-    found = [
-        (created_ms, spec)
-        for text, created_ms in specs_of_table(tx).values()
-        if (spec := SupervisorSpec.parse(text)).schema.datasource == name
-    ]
-    if not found:
-        raise NotFound(kind="table", name=name)
-    return max(found, key=lambda each: each[0])[1]
 
 
 def ms_of(what: str, moment: Moment | None) -> int | None:

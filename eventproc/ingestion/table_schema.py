@@ -1,0 +1,142 @@
+"""The columns of a table: what all specs brought that ever wrote to it, and which changes of them are refused.
+
+A column that a newer spec leaves out stays: files have it. So a table is wider than each of its specs. Source:
+docs/design/spark-ingestion.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+
+import attrs
+
+from eventproc.ingestion.spec import DataSchema, Dimension, Metric, MetricType, SupervisorSpec
+from eventproc.ingestion.spec_reader import Problems
+from eventproc.store.database import Tx
+from eventproc.store.ingestion.published import has_rows
+from eventproc.store.ingestion.supervisors import is_table_read, live_specs_of_table, specs_of_table
+from eventproc.store.model.errors import NotFound
+
+
+@attrs.frozen
+class ColumnChange:
+    """A column that a newer schema would change.
+
+    older, newer: the column in both. path: of what differs, in the spec.
+    """
+
+    older: Dimension | Metric
+    newer: Dimension | Metric
+    path: str
+
+    def __str__(self) -> str:
+        if self.older.name != self.newer.name:
+            return f"has column {self.older.name}, which differs from {self.newer.name} only in case"
+        return f"has column {self.older.name} as a {_kind(self.older)}, not as a {_kind(self.newer)}"
+
+
+def changed_columns(older: DataSchema, newer: DataSchema) -> list[ColumnChange]:
+    """Return the columns of a table that a newer schema would change: their type, aggregate, or the case of the name.
+
+    Columns may be added and left out. Rows of a column that is both are rolled up as one, so a dimension stays one,
+    and a metric keeps its aggregate. A count is a sum. Pure.
+    """
+    known = {each.name.lower(): each for each in _columns(older).values()}
+    changes: list[ColumnChange] = []
+    for path, found in _columns(newer).items():
+        before = known.get(found.name.lower())
+        if before is None:
+            continue
+        if before.name != found.name:
+            changes.append(ColumnChange(before, found, f"{path}.name"))
+        elif _rolled_up_as(before) != _rolled_up_as(found):
+            changes.append(ColumnChange(before, found, f"{path}.type"))
+    return changes
+
+
+def widened(older: DataSchema, newer: DataSchema) -> DataSchema:
+    """Return the newer schema, with the columns of the older one that it does not have behind its own. Pure.
+
+    A column that both have is that of the newer one.
+    """
+    known = {each.name.lower() for each in _columns(newer).values()}
+    return attrs.evolve(
+        newer,
+        dimensions=(
+            *newer.dimensions,
+            *(each for each in older.dimensions if each.name.lower() not in known),
+        ),
+        metrics=(*newer.metrics, *(each for each in older.metrics if each.name.lower() not in known)),
+    )
+
+
+def table_schema(tx: Tx, name: str) -> DataSchema:
+    """Return the schema of the newest spec that writes to a table, with the columns of all older ones.
+
+    Raises NotFound if no spec ever did. Cost: one query, and a spec to parse per version.
+    """
+    return reduce(widened, _schemas(tx, name))
+
+
+def past_changes(tx: Tx, name: str) -> list[ColumnChange]:
+    """Return the columns of a table that a spec has changed, while the table was empty or before that was refused.
+
+    Files from before may still have the older column. Raises NotFound. Cost: as `table_schema`.
+    """
+    first, *later = _schemas(tx, name)
+    changes: list[ColumnChange] = []
+    for newer in later:
+        changes += changed_columns(first, newer)
+        first = widened(first, newer)
+    return changes
+
+
+def check_columns(tx: Tx, spec: SupervisorSpec, problems: Problems) -> None:
+    """Note each column of a table that a spec would change, while rows, tasks or live supervisors have it.
+
+    Cost: three queries, and a spec to parse per version of the table's supervisors.
+    """
+    name = spec.schema.datasource
+    if has_rows(tx, name) or is_table_read(tx, name):
+        found = _schemas(tx, name)
+    else:
+        others = map(SupervisorSpec.parse, live_specs_of_table(tx, name))
+        found = [each.schema for each in others if each.id != spec.id]
+    if not found:
+        return
+    for each in changed_columns(reduce(widened, found), spec.schema):
+        remedy = (
+            "choose another name for it, or another datasource; or terminate the supervisors of the table, and drop"
+            " its rows"
+        )
+        if each.path.endswith(".name"):
+            remedy = f"write it as {each.older.name}"
+        problems.add(each.path, f"table {name} {each}; {remedy}")
+
+
+def _schemas(tx: Tx, name: str) -> list[DataSchema]:
+    found = [SupervisorSpec.parse(text).schema for text in specs_of_table(tx, name)]
+    if not found:
+        raise NotFound(kind="table", name=name)
+    return found
+
+
+def _columns(schema: DataSchema) -> Mapping[str, Dimension | Metric]:
+    """Return the columns with their paths in the spec."""
+
+    def numbered(
+        part: str, columns: Iterable[Dimension | Metric]
+    ) -> Iterable[tuple[str, Dimension | Metric]]:
+        return ((f"schema.{part}[{index}]", each) for index, each in enumerate(columns))
+
+    return dict([*numbered("dimensions", schema.dimensions), *numbered("metrics", schema.metrics)])
+
+
+def _kind(column: Dimension | Metric) -> str:
+    return f"{column.type.value} {'dimension' if isinstance(column, Dimension) else 'metric'}"
+
+
+def _rolled_up_as(column: Dimension | Metric) -> str:
+    """Return what compaction makes of equal rows: columns that differ in it cannot be one."""
+    return MetricType.LONG_SUM if column.type is MetricType.COUNT else column.type
