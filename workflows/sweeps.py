@@ -27,8 +27,9 @@ from eventproc.store.progress import get_progress
 from eventproc.store.records import replace
 from eventproc.store.requests import forget_outcomes
 from eventproc.store.segments import forget_passed_segments, forget_writers, free_step, truncate_segments
+from eventproc.store.segments.free_pages import vacuum_step
 from eventproc.store.segments.holds import postpone_reaping
-from eventproc.store.segments.reaper import find_due_reaping, finish_reaping, vacuum_step
+from eventproc.store.segments.reaper import find_due_reaping, finish_reaping
 from eventproc.store.task_queue import forget_tasks
 from eventproc.store.transactions import forget_txns
 
@@ -41,8 +42,13 @@ instead of one for a few thousand."""
 
 
 def reap(tx: Tx, owner: Owner) -> bool:
-    """Free some bytes and history of the first stream that is due. Return whether there is more to do."""
+    """Do as `free_due` does, for the host."""
     owner.check(tx)
+    return free_due(tx)
+
+
+def free_due(tx: Tx) -> bool:
+    """Free some bytes and history of the first stream that is due. Return whether there is more to do."""
     due = find_due_reaping(tx)
     if due is None:
         return False
@@ -69,7 +75,7 @@ def postpone_reap(tx: Tx, owner: Owner) -> str | None:
 def shrink(tx: Tx, owner: Owner) -> bool:
     """Return some of the pages that were freed, by whatever step, to the file system. Return whether there are more."""
     owner.check(tx)
-    return vacuum_step(tx)
+    return vacuum_step(tx) > 0
 
 
 def forget(tx: Tx, owner: Owner) -> bool:

@@ -16,7 +16,8 @@ from eventproc.store.database import Database, Tx, Watch
 from eventproc.store.faults import Step
 from eventproc.store.model.errors import Corrupt, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner
-from eventproc.store.segments.reaper import count_reapings, count_surplus
+from eventproc.store.segments.free_pages import count_surplus
+from eventproc.store.segments.reaper import count_reapings
 from eventproc.workflows.commit_transactions import retry_failed
 from eventproc.workflows.sweeps import forget, postpone_reap, reap, shrink, truncate_internal
 
@@ -81,6 +82,7 @@ async def _shrink(db: Database, owner: Owner) -> None:
     """Return free pages to the file system. Takes no lock of the writers while there are few."""
     if await db.read(count_surplus):
         await _repeat(db, partial(shrink, owner=owner))
+    await db.shorten()  # what a reader has prevented, or a death
 
 
 async def _tidy(db: Database, owner: Owner) -> None:

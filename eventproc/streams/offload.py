@@ -21,8 +21,8 @@ from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import segment_ids
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
+from eventproc.store.segments.free_pages import vacuum_step
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold, release_holds
-from eventproc.store.segments.reaper import vacuum_step
 from eventproc.store.tasks import run_uninterrupted
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ async def offload(
             advance(total)
     while await db.write(partial(vacuum_step, all_pages=True)):
         pass  # one transaction each, so that other writers get in between
+    await db.shorten()
     return total
 
 

@@ -172,6 +172,16 @@ class Checkpointer:
         elif not busy:
             self.warned = False
 
+    def shorten(self) -> bool:
+        """Run a checkpoint if the file is longer than the database; return whether it is not any more."""
+        if self._is_longer():
+            self.run()
+        return not self._is_longer()
+
+    def _is_longer(self) -> bool:
+        pages = int(self.connection.execute("PRAGMA page_count").fetchone()[0])
+        return os.stat(self.path).st_size > pages * PAGE_BYTES
+
     def _checkpoint(self, mode: str) -> tuple[bool, int, int]:
         """Return whether a reader or another checkpoint blocked this one, the frames in the log, and those copied."""
         execute = self.connection.execute

@@ -141,6 +141,15 @@ class Database(ABC):
         """
 
     @abstractmethod
+    async def shorten(self) -> bool:
+        """Cut the file to the length of the database; return whether it has that length.
+
+        Only a checkpoint cuts it, which a long read may prevent. Call it after pages were returned to the file system,
+        and again later if it returns False. Raises Closed, ForkedError, OSError.
+        Cost: a switch to the writer's thread and back; a checkpoint if the file is longer.
+        """
+
+    @abstractmethod
     async def close(self) -> None:
         """Wait for started calls, then release everything; calls that wait for changes raise Closed.
 

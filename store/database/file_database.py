@@ -50,7 +50,7 @@ from eventproc.store.database.notifier import CommitNotifier
 from eventproc.store.database.peers import FilePeers
 from eventproc.store.database.reader_pool import READERS_COUNT, ReaderPool
 from eventproc.store.database.shared_state import SharedState
-from eventproc.store.database.sqlite_errors import LOCKED, translate_opening_errors
+from eventproc.store.database.sqlite_errors import LOCKED, translate_error, translate_opening_errors
 from eventproc.store.database.tx import Tx
 from eventproc.store.database.writer import FileWriter
 from eventproc.store.faults import LAST_CLOSE, NO_FAULTS, Died, Faults, Step
@@ -460,6 +460,14 @@ class FileDatabase(Database):
         """See `Database.read`."""
         self._check_usable()
         return await self._readers.read(fn)
+
+    async def shorten(self) -> bool:
+        """See `Database.shorten`."""
+        self._check_usable()
+        try:
+            return await self._connection.call(lambda _: self._writer.shorten())
+        except sqlite3.Error as why:
+            raise translate_error(why, str(self.path)) from why
 
     async def close(self) -> None:
         """See `Database.close`."""

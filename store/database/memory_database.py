@@ -127,6 +127,12 @@ class MemoryDatabase(Database):
         await self._deliver()
         return result
 
+    async def shorten(self) -> bool:
+        """See `Database.shorten`. There is no file."""
+        self._check_open()
+        await anyio.lowlevel.checkpoint()
+        return True
+
     async def close(self) -> None:
         """See `Database.close`."""
         if not self._killed:

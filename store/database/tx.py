@@ -238,12 +238,19 @@ class Tx:
         """Return the number of rows that SQL has changed on this connection so far. It only grows."""
         return self.connection.total_changes
 
-    def vacuum(self, pages: int) -> None:
-        """Return so many free pages to the file system. About 20 us per page."""
-        self.vacuumed = True
-        for _ in range(pages):
+    def vacuum(self, pages: int, ms: int) -> int:
+        """Return so many free pages to the file system, or as many as is possible in `ms`; return their number.
+
+        At least one, if any are asked for. The caller knows that there are so many, and that the file can shrink.
+        """
+        end_ms = self.clock.monotonic_ms() + ms
+        for number in range(pages):
+            if number and self.clock.monotonic_ms() >= end_ms:
+                return number
+            self.vacuumed = True
             # One page per statement: the driver steps a statement without columns only once.
             self.execute("PRAGMA incremental_vacuum(1)")
+        return pages
 
     def user_sql(self, prefix: str = "app_") -> AbstractContextManager[None]:
         """Restrict SQL inside the context: it may read all tables and change only those that begin with `prefix`.

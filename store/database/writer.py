@@ -419,6 +419,17 @@ class FileWriter:
         finally:
             self._checkpoint_due = False
 
+    def shorten(self) -> bool:
+        """See `Database.shorten`. Runs on the writer's thread."""
+        try:
+            with self._turn:
+                return self._committer.stopped is None and self.checkpointer.shorten()
+        except (OSError, sqlite3.Error):
+            raise
+        except BaseException as why:
+            self._stop(why)
+            raise
+
     def _stop(self, why: BaseException) -> None:
         """Give every caller the error: a bug, an injected death at a checkpoint, or an unusable lock file."""
         LOG.exception("the writer of %s stopped", self._lock_path.parent)

@@ -28,18 +28,6 @@ STEP_SEGMENTS_MAX: Final = 64
 STEP_BLOBS_MAX: Final = 8
 """Blobs that one step frees; a blob has at most one group commit. The freed pages are written to the WAL."""
 
-VACUUM_PAGES: Final = 64
-"""Free pages that one step returns to the file system. Each costs moving a page, and writing one to the WAL."""
-
-FREE_BYTES_MIN: Final = 16 * 2**20
-"""Free pages up to this size stay for the next events. Lower: a small file shrinks and grows with each truncation."""
-
-FREE_BYTES_MAX: Final = 64 * 2**20
-"""Free pages above this size never stay. Higher: less work where retention frees as much as is written; more disk."""
-
-FREE_SHARE: Final = 5
-"""Between both bounds, one free page stays for so many used ones: a file has at most 20 % more than what it holds."""
-
 WRITER_MEMORY_MS: Final = 7 * 24 * 3600 * 1000
 """How long the last sequence of a silent writer is kept. A retry that comes later is appended again. Longer keeps more
 rows of writers that no longer exist."""
@@ -86,35 +74,6 @@ def finish_reaping(tx: Tx, reaping: Reaping) -> None:
     tx.execute(
         "DELETE FROM reap WHERE stream_id = ? AND deleted = ?", (reaping.stream_id, int(reaping.deleted))
     )
-
-
-def surplus_pages(pages: int, free: int, page_bytes: int) -> int:
-    """Return how many of the free pages of a file should return to the file system.
-
-    pages: of the file, free ones included. page_bytes: size of each.
-    """
-    least, most = FREE_BYTES_MIN // page_bytes, FREE_BYTES_MAX // page_bytes
-    return max(free - min(max((pages - free) // FREE_SHARE, least), most), 0)
-
-
-def count_surplus(tx: Tx, *, all_pages: bool = False) -> int:
-    """Return how many free pages should return to the file system (`surplus_pages`); all of them if `all_pages`."""
-    pages, free, page_bytes = (
-        int(tx.execute(f"PRAGMA {each}").fetchone()[0])
-        for each in ("page_count", "freelist_count", "page_size")
-    )
-    return free if all_pages else surplus_pages(pages, free, page_bytes)
-
-
-def vacuum_step(tx: Tx, *, all_pages: bool = False) -> bool:
-    """Return some free pages to the file system; return whether there are more. About 20 us per page.
-
-    all_pages: see `count_surplus`.
-    """
-    surplus = count_surplus(tx, all_pages=all_pages)
-    if surplus:
-        tx.vacuum(min(surplus, VACUUM_PAGES))
-    return surplus > VACUUM_PAGES
 
 
 K = TypeVar("K")

@@ -131,6 +131,42 @@ async def test_a_long_read_that_keeps_the_log_too_large_is_named(
     assert log_pages(world) < 64
 
 
+async def test_the_file_is_cut_to_its_database_once_no_read_needs_the_rest(world: World) -> None:
+    entered, leave = threading.Event(), threading.Event()
+    assert world.db.path is not None
+    file = world.db.path / "eventproc.db"
+
+    def slow(tx: Tx) -> int:
+        found = len(names(tx))
+        entered.set()
+        assert leave.wait(60)
+        return found + len(names(tx))
+
+    def shrink(tx: Tx) -> int:
+        (free,) = tx.execute("PRAGMA freelist_count").fetchone()
+        return int(free) - tx.vacuum(int(free), ms=60_000)
+
+    await write_pages(world, 20)
+    assert await world.db.shorten()
+    size = file.stat().st_size
+    found: list[int] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def read() -> None:
+            found.append(await world.db.read(slow))
+
+        tasks.start_soon(read)
+        await anyio.to_thread.run_sync(entered.wait)
+        await world.db.write(lambda tx: tx.execute("DELETE FROM item"))
+        assert await world.db.write(shrink) == 0
+        assert not await world.db.shorten()
+        assert file.stat().st_size >= size
+        leave.set()
+    assert found == [40]
+    assert await world.db.shorten()
+    assert file.stat().st_size <= size - 20 * len(LARGE)
+
+
 async def test_a_long_read_of_this_process_does_not_stop_writes(world: World) -> None:
     entered, leave = threading.Event(), threading.Event()
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.store.segments.reaper import FREE_BYTES_MAX, FREE_BYTES_MIN, surplus_pages
+from eventproc.store.segments.free_pages import FREE_BYTES_MAX, FREE_BYTES_MIN, surplus_pages
 from tests.support.child_process import PATIENCE_S
 
 PAGE = 16_384
