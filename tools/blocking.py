@@ -68,7 +68,7 @@ BY_HAND: Final = {
 }
 """Coroutine methods that return a handle, which has a blocking twin of its own, and async generators."""
 
-PARTS: Final = ("processors", "queries", "topics")
+PARTS: Final = ("maintenance", "processors", "queries", "topics")
 """Modules with bases of a class, whose methods are delegated too. The twins of other bases are written by hand."""
 
 HEAD = '''"""Methods of the blocking twin that only hand a call to the loop. Written by `python -m tools.blocking`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eventproc.cluster.buckets import keep_buckets
+from eventproc.cluster.compaction import CompactResult
 from eventproc.cluster.host import run_host
 from eventproc.cluster.membership import (
     Cluster,
@@ -19,6 +20,7 @@ from eventproc.cluster.task_jobs import (
     TASK_JOBS,
     AnyTask,
     BackupTask,
+    CompactTask,
     DeleteScopeTask,
     OffloadTask,
     VerifyTask,
@@ -34,6 +36,8 @@ __all__ = [
     "ClusterDescription",
     "ClusterInstance",
     "ClusterServer",
+    "CompactResult",
+    "CompactTask",
     "DeleteScopeTask",
     "InstanceAdded",
     "InstanceRemoved",

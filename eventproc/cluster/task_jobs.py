@@ -1,4 +1,4 @@
-"""The built-in jobs: moving events into files, backups, checks, and deleting large scopes. Each is repeatable."""
+"""The built-in jobs: offloads, backups, checks, compactions, and deleting large scopes. Each is repeatable."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import ClassVar, Final, TypeAlias
 
 import attrs
 
+from eventproc.cluster.compaction import compact
 from eventproc.cluster.task_runner import Job, TaskContext
 from eventproc.store.catalog import get_stream, list_streams
 from eventproc.store.database import Tx
@@ -109,7 +110,21 @@ class VerifyTask:
         return "check of the directory"
 
 
-AnyTask: TypeAlias = OffloadTask | BackupTask | DeleteScopeTask | VerifyTask
+@attrs.frozen
+class CompactTask:
+    """Return all free bytes of the database file to the file system, as `Eventproc.compact`. Progress counts bytes."""
+
+    __repr__ = short_repr_of_fields
+
+    kind: ClassVar[str] = "compact"
+
+    @property
+    def resource(self) -> str:
+        """What no other task works on meanwhile: nothing but other compactions."""
+        return "free space of the directory"
+
+
+AnyTask: TypeAlias = OffloadTask | BackupTask | DeleteScopeTask | VerifyTask | CompactTask
 """What can be submitted as a task."""
 
 PROBLEMS_MAX: Final = 10
@@ -158,6 +173,10 @@ async def _verify(ctx: TaskContext) -> Mapping[str, str | int]:
     return {"bytes": report.bytes, "files": report.files, "orphans": len(report.orphans)}
 
 
+async def _compact(ctx: TaskContext) -> Mapping[str, str | int]:
+    return attrs.asdict(await compact(ctx.db, write=ctx.write, advance=ctx.progress))
+
+
 async def _delete_scope(ctx: TaskContext) -> Mapping[str, str | int]:
     scope = str(ctx.task.arguments["scope"])
 
@@ -195,6 +214,7 @@ TASK_JOBS: Final[Mapping[str, Job]] = MappingProxyType(
         BackupTask.kind: _backup,
         DeleteScopeTask.kind: _delete_scope,
         VerifyTask.kind: _verify,
+        CompactTask.kind: _compact,
     }
 )
 """The jobs that every instance knows, by kind."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from eventproc.cluster import (
     TASK_JOBS,
@@ -42,13 +41,13 @@ from eventproc.processors import (
 )
 from eventproc.processors.dead_letters.operations import DeadLetters
 from eventproc.runtime.consumer_groups import ConsumerSystem
+from eventproc.runtime.maintenance import MaintenanceSystem
 from eventproc.runtime.processors import ProcessorSystem
 from eventproc.runtime.requests import Requests
 from eventproc.runtime.share_groups import ShareSystem
 from eventproc.runtime.supervisors import SupervisorSystem
 from eventproc.runtime.tasks import Tasks
 from eventproc.runtime.topics import TopicSystem
-from eventproc.store.backup.results import BackupResult
 from eventproc.store.catalog import (
     get_scope,
     get_stream,
@@ -106,7 +105,9 @@ S = TypeVar("S")
 U = TypeVar("U")
 
 
-class Eventproc(ConsumerSystem, ProcessorSystem, ShareSystem, SupervisorSystem, TopicSystem):
+class Eventproc(
+    ConsumerSystem, MaintenanceSystem, ProcessorSystem, ShareSystem, SupervisorSystem, TopicSystem
+):
     """An open directory, or memory. Made by `open` and `open_memory`; usable until their block ends, or until `close`.
 
     Closing it closes the writers, readers and running apps that are still open, the newest first.
@@ -598,58 +599,6 @@ class Eventproc(ConsumerSystem, ProcessorSystem, ShareSystem, SupervisorSystem, 
         """
         StreamName.parse(name)
         await self._db.write(partial(delete_named, name=name))
-
-    async def backup(self, dest: str | PathLike[str]) -> BackupResult:
-        """Make a verified backup of the directory in a new folder, while all processes go on reading and writing.
-
-        The backup is the state of one moment: everything that was acknowledged before the call, files with events
-        included. `eventproc restore` makes a directory of it.
-
-        Args:
-            dest: the new folder. The folder above it must exist.
-
-        Raises:
-            AlreadyExists: the folder exists.
-            StoreUnusable: the folder cannot be written, or lies in the directory itself.
-            DiskFull: there is no space left; nothing remains.
-            CorruptRecord: the database or a file with events is damaged.
-            NotSupported: this system lies in memory.
-            InvalidArgument: `dest` is not a path.
-
-        Cost:
-            Reads and writes the size of the directory. Meanwhile the log of the database grows by what is written.
-        """
-        if not isinstance(cast("object", dest), (str, PathLike)) or not str(dest):
-            raise invalid_argument("dest", dest, "it must be a path, as str or pathlib.Path")
-        from eventproc.store.backup.make import make_backup  # few programs need it
-
-        return await make_backup(self._db, Path(dest))
-
-    async def export_metadata(self, write: Callable[[str], object]) -> int:
-        """Pass the metadata of the directory to `write`, one JSON document a line, all of one moment.
-
-        The lines are scopes, streams with their epochs, groups, transactions, requests, tasks, and supervisors; events
-        are not among them. `docs/design/metadata-export.md` lists their fields. The last line tells how many there are.
-
-        Args:
-            write: called with each line, which ends with a line feed, such as the `write` of a text file. It is called
-                on a thread of the database and must not use this system.
-
-        Returns:
-            The number of lines.
-
-        Raises:
-            InvalidArgument: `write` cannot be called.
-            Exception: whatever it raises.
-
-        Cost:
-            Reads all metadata once, page by page. Meanwhile the log of the database grows by what is written.
-        """
-        from eventproc.runtime.metadata_export import export_lines  # few programs need it
-
-        if not callable(write):
-            raise invalid_argument("write", write, "it must be callable with a line")
-        return await self._db.read(partial(export_lines, write=write))
 
     def dead_letters(self, group: str) -> DeadLetters:
         """Return the dead letters of a processor's group, or of a share group.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import builtins
 from functools import partial
-from typing import cast
+from typing import cast, get_args
 
 import attrs
 
-from eventproc.cluster import AnyTask, BackupTask, DeleteScopeTask, OffloadTask, VerifyTask
+from eventproc.cluster import AnyTask
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database
 from eventproc.store.faults import Step
@@ -34,17 +34,16 @@ class Tasks:
         resource run one after the other.
 
         Args:
-            task: an `OffloadTask`, a `BackupTask`, a `DeleteScopeTask` or a `VerifyTask`.
+            task: an `OffloadTask`, `BackupTask`, `DeleteScopeTask`, `VerifyTask` or `CompactTask`.
             task_id: a UUID version 7. Repeating a call with the same id returns the same task, for a day after its
                 end. None (default): a new id.
 
         Raises:
             InvalidArgument: the task or the id is not valid, or the id belongs to another task.
         """
-        if not isinstance(cast("object", task), OffloadTask | BackupTask | DeleteScopeTask | VerifyTask):
-            raise invalid_argument(
-                "task", task, "it must be an OffloadTask, a BackupTask, a DeleteScopeTask or a VerifyTask"
-            )
+        if not isinstance(cast("object", task), AnyTask):
+            kinds = ", ".join(each.__name__ for each in get_args(AnyTask))
+            raise invalid_argument("task", task, f"it must be one of {kinds}")
         store = partial(
             submit_task,
             task_id=new_id(self._db.clock) if task_id is None else check_str("task id", task_id),

@@ -118,6 +118,7 @@ REST: Mapping[str, Row] = {
     "hand_off_supervisor": UPDATES_SERVER,
     "reset_supervisor": UPDATES_SERVER,
     "verify_directory": UPDATES_SERVER,
+    "compact_directory": UPDATES_SERVER,
     "delete_scope_with_streams": UPDATES_SERVER,
     "list_users": READS_SERVER,
     "describe_user": READS_SERVER,

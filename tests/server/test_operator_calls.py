@@ -202,4 +202,5 @@ async def test_long_work_is_begun_as_a_task(rest: RestInMemory, ep: Eventproc) -
     assert (await rest.call("GET", "/v1/scopes/old")).status == 404
     assert (await rest.call("DELETE", f"{OWN}/scopes/old")).status == 404
     assert (await rest.ok("POST", f"{OWN}/verify"))["kind"] == "verify"
+    assert (await rest.ok("POST", f"{OWN}/compact"))["kind"] == "compact"
     assert (await rest.ok("POST", f"{OWN}/streams/s/t/offload", {"older_than_ms": 0}))["kind"] == "offload"

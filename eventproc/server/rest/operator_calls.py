@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 
 import attrs
 
-from eventproc.cluster import ClusterDescription, DeleteScopeTask, OffloadTask, VerifyTask
+from eventproc.cluster import ClusterDescription, CompactTask, DeleteScopeTask, OffloadTask, VerifyTask
 from eventproc.groups import (
     GroupDescription,
     GroupInfo,
@@ -259,6 +259,11 @@ async def offload_stream(call: RestCall, scope: ScopeName, stream: LocalName, bo
 async def verify_directory(call: RestCall) -> TaskInfo:
     """Begin a task that checks all pages, all invariants and all files of the directory."""
     return await call.ep.tasks.submit(VerifyTask())
+
+
+async def compact_directory(call: RestCall) -> TaskInfo:
+    """Begin a task that returns the free bytes of the database file to the file system."""
+    return await call.ep.tasks.submit(CompactTask())
 
 
 async def delete_scope_with_streams(call: RestCall, scope: ScopeName) -> TaskInfo:

@@ -160,6 +160,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _supervisors("POST", f"{_SUPERVISOR}/handoff", supervisors.hand_off_supervisor, errors=(404, 409)),
     _supervisors("POST", f"{_SUPERVISOR}/reset", supervisors.reset_supervisor, errors=(404, 409)),
     _operation("POST", f"{OWN}/verify", operator.verify_directory, status=202),
+    _operation("POST", f"{OWN}/compact", operator.compact_directory, status=202),
     _scopes(
         "DELETE",
         f"{OWN}/scopes/{{scope}}",

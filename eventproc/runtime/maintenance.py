@@ -1,0 +1,93 @@
+"""The care of an open directory as a whole: it is backed up and compacted, and its metadata is exported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import cast
+
+from eventproc.cluster import CompactResult
+from eventproc.cluster.compaction import compact
+from eventproc.store.backup.results import BackupResult
+from eventproc.store.database import Database
+from eventproc.store.model.argument_checks import invalid_argument
+
+
+class MaintenanceSystem:
+    """The part of `Eventproc` that takes care of the directory as a whole."""
+
+    _db: Database
+
+    async def backup(self, dest: str | PathLike[str]) -> BackupResult:
+        """Make a verified backup of the directory in a new folder, while all processes go on reading and writing.
+
+        The backup is the state of one moment: everything that was acknowledged before the call, files with events
+        included. `eventproc restore` makes a directory of it.
+
+        Args:
+            dest: the new folder. The folder above it must exist.
+
+        Raises:
+            AlreadyExists: the folder exists.
+            StoreUnusable: the folder cannot be written, or lies in the directory itself.
+            DiskFull: there is no space left; nothing remains.
+            CorruptRecord: the database or a file with events is damaged.
+            NotSupported: this system lies in memory.
+            InvalidArgument: `dest` is not a path.
+
+        Cost:
+            Reads and writes the size of the directory. Meanwhile the log of the database grows by what is written.
+        """
+        if not isinstance(cast("object", dest), (str, PathLike)) or not str(dest):
+            raise invalid_argument("dest", dest, "it must be a path, as str or pathlib.Path")
+        from eventproc.store.backup.make import make_backup  # few programs need it
+
+        return await make_backup(self._db, Path(dest))
+
+    async def compact(self) -> CompactResult:
+        """Return the bytes of truncated and deleted events to the file system now, and what else of the file is free.
+
+        A process that may be the host does it in the background, and leaves up to 64 MiB for the next events. Writers
+        go on meanwhile: each step takes some ms. Bytes that Spark or a backup reads stay.
+
+        Returns:
+            The size of the database file before and after.
+
+        Raises:
+            NotSupported: this system lies in memory, or another tool has made a file that cannot shrink.
+            DiskFull: there is no space left for the log of a step; what was returned before stays so.
+            CorruptRecord: a record of a truncated or deleted stream is damaged.
+
+        Cost:
+            About 20 us for each free page of 16 KiB. The log of the database grows by at most 32 MiB, or by what is
+            returned while a read goes on.
+        """
+        return await compact(self._db)
+
+    async def export_metadata(self, write: Callable[[str], object]) -> int:
+        """Pass the metadata of the directory to `write`, one JSON document a line, all of one moment.
+
+        The lines are scopes, streams with their epochs, groups, transactions, requests, tasks, and supervisors; events
+        are not among them. `docs/design/metadata-export.md` lists their fields. The last line tells how many there are.
+
+        Args:
+            write: called with each line, which ends with a line feed, such as the `write` of a text file. It is called
+                on a thread of the database and must not use this system.
+
+        Returns:
+            The number of lines.
+
+        Raises:
+            InvalidArgument: `write` cannot be called.
+            Exception: whatever it raises.
+
+        Cost:
+            Reads all metadata once, page by page. Meanwhile the log of the database grows by what is written.
+        """
+        from eventproc.runtime.metadata_export import export_lines  # few programs need it
+
+        if not callable(write):
+            raise invalid_argument("write", write, "it must be callable with a line")
+        return await self._db.read(partial(export_lines, write=write))
