@@ -1131,6 +1131,13 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
+        "compact": (
+            "Return the bytes of truncated and deleted events, and all else that is free...",
+            [
+                ("--background", "flag", False),
+                ("-o --output", "table|json|jsonl", False),
+            ],
+        ),
         "doctor": (
             "Check a directory's health, and list the processes that use it.",
             [

@@ -23,12 +23,14 @@ from eventproc.cli import session
 from eventproc.cli.exit_codes import FAILED
 from eventproc.cli.losses import request_losses
 from eventproc.cli.options import F, Settings, dry_run_option
-from eventproc.cli.output.tables import Row, show_one
+from eventproc.cli.output.tables import Row, show_done, show_one
 from eventproc.cli.output.units import size_text
-from eventproc.cli.submit import MakeRequest, OnDone, WaitOptions, submit_and_wait
+from eventproc.cli.submit import MakeRequest, WaitOptions, submit_and_wait
 from eventproc.runtime import Eventproc
 from eventproc.store.model.counts import counted
-from eventproc.workflows.requests import AnyRequest
+from eventproc.store.requests import Request
+from eventproc.store.segments.free_pages import free_space
+from eventproc.workflows.requests import AnyRequest, DeleteScope, DeleteStream, TruncateStream
 
 Look = Callable[[Eventproc], Awaitable[Row]]
 """Returns what a command would destroy. Raises what refuses the command."""
@@ -46,6 +48,10 @@ COUNTED: Final[Mapping[str, str]] = {
     "events": "event",
 }
 """The fields of a dry run that the question counts, in this order, each with its noun. Their size follows."""
+
+
+FREEING: Final = frozenset({TruncateStream.kind, DeleteStream.kind, DeleteScope.kind})
+"""The requests whose events are freed in the background after they are done."""
 
 
 class NotConfirmed(click.ClickException):
@@ -74,7 +80,7 @@ def submit_destruction(
     consent: Consent,
     question: str,
     waiting: WaitOptions,
-    done: str | OnDone,
+    done: str,
     output: str,
 ) -> None:
     """Submit a request that destroys data, as `submit_and_wait` does, if the options or the person consent.
@@ -92,8 +98,18 @@ def submit_destruction(
     async def submitted(ep: Eventproc) -> AnyRequest:
         return await make(ep) if chosen is None else chosen
 
+    async def show(ep: Eventproc, request: Request) -> None:
+        row: Row = {"done": request.kind, "target": request.target, "request_id": request.id}
+        text = done
+        if request.kind in FREEING:
+            free_bytes = (await ep.db.read(free_space)).free_bytes
+            row = {**row, "free_bytes": free_bytes}
+            now = f"`eventproc compact` does it now ({size_text(free_bytes)} are free)"
+            text = f"{done}; the host frees its bytes, {now}"
+        show_done(settings, row, output, text)
+
     if is_confirmed(settings, consent, question, look, output):
-        submit_and_wait(settings, submitted, waiting, done, output)
+        submit_and_wait(settings, submitted, waiting, show, output)
 
 
 def is_confirmed(settings: Settings, consent: Consent, question: str, look: Look, output: str) -> bool:

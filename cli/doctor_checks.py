@@ -40,6 +40,8 @@ from eventproc.store.model.errors import TransactionPending
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
 from eventproc.store.segments.file_blobs import chunks_folder
+from eventproc.store.segments.free_pages import free_space
+from eventproc.store.segments.reaper import count_reapings
 from eventproc.store.transactions import list_failing
 
 HELD_MS_MAX: Final = 1_000
@@ -154,6 +156,7 @@ async def check_database(ep: Eventproc, report: DoctorReport, *, quick: bool = F
         await ep.db.read(lambda tx: _check_host(tx, report))
         await ep.db.read(lambda tx: _check_commits(tx, report))
         await ep.db.read(lambda tx: _check_blobs(tx, report))
+        await ep.db.read(lambda tx: _check_free_space(tx, report))
         # In a new snapshot, because events may have been truncated, and their files deleted, meanwhile.
         await ep.db.read(lambda tx: _check_chunk_files(tx, report))
         if await ep.db.read(was_used_by_spark):
@@ -216,6 +219,14 @@ def _check_blobs(tx: Tx, report: DoctorReport) -> None:
             report.problem(f"{count} {rows} refer to bytes that were not found; restore a backup")
     if found.unused_blobs:
         report.problem(f"{found.unused_blobs} blobs belong to no events: their bytes are never freed")
+
+
+def _check_free_space(tx: Tx, report: DoctorReport) -> None:
+    """Show how much of the file is free. The host returns what exceeds a reserve, and `eventproc compact` all of it."""
+    found = free_space(tx)
+    report.facts["free_bytes"] = found.free_bytes
+    report.facts["streams_to_free"] = count_reapings(tx)
+    report.facts["can_shrink"] = found.can_shrink
 
 
 def _check_chunk_files(tx: Tx, report: DoctorReport) -> None:

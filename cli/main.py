@@ -62,6 +62,7 @@ COMMANDS: Final = MappingProxyType(
         "restore": ("backup", "Make a directory from a backup."),
         "export": ("export", "Print all metadata as JSON lines."),
         "verify": ("verify", "Check everything that a directory or a backup holds."),
+        "compact": ("compact", "Return the free bytes of the database file to the file system."),
         "doctor": ("doctor", "Check a directory's health, and list the processes that use it."),
         "demo": ("demo.command", "Send real data through a stream, and prove that nothing was lost."),
         "help": ("help", "Show the help of a command."),

@@ -186,8 +186,11 @@ class Terminal:
     def answer(self, keys: bytes) -> int:
         """Type `keys` at the question, and return the exit code."""
         self.until(b"[y/N] ")
-        os.write(self._ours, keys)
+        self.type(keys)
         return self.end()
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._ours, keys)
 
     def end(self) -> int:
         """Read what it shows until it ends, and return the exit code."""

@@ -263,6 +263,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "backup": (_new_folder,),
         "restore": (_backup, "-C", _restored),
         "verify": (),
+        "compact": (),
         "demo": (_flights,),
         "version": (),
     }

@@ -1,0 +1,70 @@
+"""`eventproc compact`: return the free bytes of the database file to the file system."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import anyio
+import click
+
+from eventproc.cli import session
+from eventproc.cli.options import Command, Settings, output_option, pass_settings
+from eventproc.cli.output.tables import Row, show_done
+from eventproc.cli.output.terminal import progress
+from eventproc.cli.output.units import size_text
+from eventproc.cli.task import submit_in_background
+from eventproc.cluster import CompactTask
+from eventproc.cluster.compaction import compact as compact_directory
+from eventproc.runtime import Eventproc
+
+PERCENT: Final = 100
+"""Length of the bar. How many bytes are free is not known before the first are freed."""
+
+
+@click.command(cls=Command)
+@click.option("--background", is_flag=True, help="Submit a task, and return without waiting for it.")
+@output_option()
+@pass_settings
+def compact(settings: Settings, background: bool, output: str) -> None:
+    """Return the bytes of truncated and deleted events, and all else that is free in the file, to the file system.
+
+    Processes that may be the host do it in the background, and leave up to 64 MiB for the next events. `eventproc
+    doctor` shows how much is free. All processes go on reading and writing meanwhile. If it is interrupted, what was
+    returned stays so.
+
+    Exit codes: 2 the file cannot shrink, 6 the disk is full or fails.
+
+    Examples:
+        eventproc compact
+        eventproc -C data compact --background
+    """
+    if background:
+
+        async def make(ep: Eventproc) -> CompactTask:
+            await anyio.lowlevel.checkpoint()
+            return CompactTask()
+
+        submit_in_background(settings, make, output)
+        return
+
+    async def act(ep: Eventproc) -> Row:
+        with progress(settings, "compacting", PERCENT) as advance:
+
+            def show(done: int, total: int) -> None:
+                advance(PERCENT * done // max(total, 1), f"{size_text(done)} of {size_text(total)}")
+
+            made = await compact_directory(ep.db, advance=show)
+        return {
+            "done": "compact",
+            "target": str(ep.path),
+            "bytes_before": made.bytes_before,
+            "bytes": made.bytes,
+            "free_bytes": made.free_bytes,
+        }
+
+    row = session.run(settings, act)
+    before, after, free = (int(str(row[name])) for name in ("bytes_before", "bytes", "free_bytes"))
+    text = f"the database has {size_text(after)}, {size_text(max(before - after, 0))} less than before"
+    if free:
+        text += f"; {size_text(free)} of it are free, which a read still needs or others have freed meanwhile"
+    show_done(settings, row, output, text)
