@@ -35,6 +35,15 @@ VALUE_BYTES_MAX: Final = 2**20 - KEY_BYTES_MAX
 PAGE_BYTES_MAX: Final = 4 * 2**20
 """Bytes of keys and values that one read returns. Higher: more memory per reply; lower: more calls for a table."""
 
+DROP_ENTRIES: Final = 1_000
+"""Entries of a deleted table that one step frees: some milliseconds under the write lock."""
+
+DROP_BYTES: Final = 8 * 2**20
+"""Bytes of keys and values after which such a step ends. Higher: writers wait for longer; lower: more transactions."""
+
+_DELETED_NAME: Final = "'/' || id"
+"""What a deleted table is named until its entries are freed: no scope has an empty name."""
+
 
 @attrs.frozen
 class TableEntry:
@@ -69,8 +78,18 @@ class TableDelta:
     reached_end: bool
 
 
+def is_deleted(name: str) -> bool:
+    """Return whether this is the name of a deleted table whose entries are not freed yet."""
+    return name.startswith("/")
+
+
 def create_table(tx: Tx, name: str, *, key_length: int = 0) -> bool:
-    """Create an empty table; return False if one of that name exists."""
+    """Create an empty table; return False if one of that name exists.
+
+    Raises InvalidArgument for a name that deleted tables have.
+    """
+    if is_deleted(name):
+        raise invalid_argument("table", name, "its scope is empty")
     done = tx.execute(
         "INSERT OR IGNORE INTO ktable (name, tail, key_length) VALUES (?, 0, ?)", (name, key_length)
     )
@@ -78,28 +97,47 @@ def create_table(tx: Tx, name: str, *, key_length: int = 0) -> bool:
 
 
 def delete_table(tx: Tx, name: str) -> None:
-    """Delete a table with its entries. Raises NotFound."""
+    """Delete a table; `drop_entries` frees its entries later. Raises NotFound."""
     table = get_table(tx, name)
-    tx.execute("DELETE FROM kentry WHERE tbl = ?", (table.id,))
-    tx.execute("DELETE FROM ktable WHERE id = ?", (table.id,))
+    tx.execute(f"UPDATE ktable SET name = {_DELETED_NAME} WHERE id = ?", (table.id,))
 
 
-def delete_tables_of_scope(tx: Tx, scope: str) -> None:
-    """Delete the tables of a scope; it may have none."""
-    for name in table_names(tx, scope):
-        delete_table(tx, name)
+def delete_tables_of_scope(tx: Tx, scope: str, *, limit: int = -1) -> int:
+    """Delete tables of a scope, at most `limit`, -1 for all; return how many. `drop_entries` frees their entries."""
+    return tx.execute(
+        f"UPDATE ktable SET name = {_DELETED_NAME} WHERE id IN"
+        " (SELECT id FROM ktable WHERE name >= ? AND name < ? ORDER BY name LIMIT ?)",
+        (f"{scope}/", f"{scope}0", limit),
+    ).rowcount
 
 
-def table_names(tx: Tx, scope: str) -> list[str]:
-    """Return the names of the scope's tables."""
-    rows = tx.execute("SELECT name FROM ktable WHERE name >= ? AND name < ?", (f"{scope}/", f"{scope}0"))
-    return [name for (name,) in rows.fetchall()]
+def drop_entries(tx: Tx) -> bool:
+    """Free some entries of a deleted table, DROP_ENTRIES and about DROP_BYTES at most. Return whether there is more."""
+    row = tx.execute(
+        "SELECT id FROM ktable WHERE name >= '/' AND name < '0' ORDER BY name LIMIT 1"
+    ).fetchone()
+    if row is None:
+        return False
+    keys: list[tuple[int, bytes]] = []
+    size_bytes = 0
+    entries = tx.execute(
+        "SELECT key, length(value) FROM kentry WHERE tbl = ? LIMIT ?", (row[0], DROP_ENTRIES)
+    )
+    for key, length in entries.fetchall():
+        keys.append((row[0], key))
+        size_bytes += len(key) + length
+        if size_bytes >= DROP_BYTES:
+            break
+    tx.executemany("DELETE FROM kentry WHERE tbl = ? AND key = ?", keys)
+    if not keys:
+        tx.execute("DELETE FROM ktable WHERE id = ?", row)
+    return True
 
 
 def get_table(tx: Tx, name: str) -> KeyTable:
     """Return the table. Raises NotFound."""
     row = tx.execute("SELECT id, name, tail, key_length FROM ktable WHERE name = ?", (name,)).fetchone()
-    if row is None:
+    if row is None or is_deleted(name):
         raise NotFound(kind="table", name=name)
     return KeyTable(*row)
 

@@ -8,19 +8,34 @@ If a process dies in between, the scope stays in DELETING, and a second run cont
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
-from eventproc.store.catalog import SCOPE, SCOPES, Scope, get_scope, get_stream, stream_names, verify_active
+from eventproc.store.catalog import (
+    SCOPE,
+    SCOPES,
+    STREAM,
+    Scope,
+    get_scope,
+    get_stream,
+    stream_names,
+    verify_active,
+)
 from eventproc.store.database import Tx
-from eventproc.store.groups import delete_group, delete_share_group, group_names, share_names
+from eventproc.store.groups import GROUP, SHARE, delete_group, delete_share_group, group_names, share_names
 from eventproc.store.model.errors import ScopeNotEmpty
+from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.states import ScopeEvent, ScopeState, advance_scope
-from eventproc.store.records import create, delete, find, replace
-from eventproc.store.replicated import delete_named, named_objects
+from eventproc.store.records import count_keys, create, delete, find, replace
+from eventproc.store.replicated import SYNCHRONIZER, delete_named, named_objects
 from eventproc.store.tables import delete_tables_of_scope
 from eventproc.workflows import delete_stream, seal_stream
 from eventproc.workflows.requests import DeleteScope, DeleteStream, SealStream
+
+TABLES_A_STEP: Final = 1_000
+"""Tables deleted in one step of deleting a scope: some milliseconds under the write lock."""
 
 
 def create_scope(tx: Tx, name: str) -> Scope:
@@ -52,10 +67,12 @@ def delete_empty_scope(tx: Tx, name: str) -> None:
 
 def verify_empty(tx: Tx, name: str) -> None:
     """Raise ScopeNotEmpty when the scope has streams, groups or synchronizers."""
-    streams, objects = stream_names(tx, name), named_objects(tx, name)
-    groups = [*group_names(tx, name), *share_names(tx, name)]
+    prefix = f"{name}/"
+    streams = count_keys(tx, STREAM, prefix=prefix)
+    groups = count_keys(tx, GROUP, prefix=prefix) + count_keys(tx, SHARE, prefix=prefix)
+    objects = count_keys(tx, SYNCHRONIZER, prefix=prefix)
     if streams or groups or objects:
-        raise ScopeNotEmpty(scope=name, streams=len(streams), groups=len(groups), synchronizers=len(objects))
+        raise ScopeNotEmpty(scope=name, streams=streams, groups=groups, synchronizers=objects)
 
 
 def check(tx: Tx, request: DeleteScope) -> bool:
@@ -72,17 +89,18 @@ def apply(tx: Tx, request: DeleteScope, request_id: str) -> bool:
     if scope.value.state is not ScopeState.DELETING:
         replace(tx, SCOPE, scope, attrs.evolve(scope.value, state=deleting))
         return False
-    if groups := group_names(tx, request.scope):
+    if groups := group_names(tx, request.scope, limit=1):
         delete_group(tx, groups[0])
         return False
-    if shares := share_names(tx, request.scope):
+    if shares := share_names(tx, request.scope, limit=1):
         delete_share_group(tx, shares[0])
         return False
-    if objects := named_objects(tx, request.scope):
+    if objects := named_objects(tx, request.scope, ListPage(limit=1)):
         delete_named(tx, objects[0])
         return False
+    if delete_tables_of_scope(tx, request.scope, limit=TABLES_A_STEP):
+        return False
     if not (names := stream_names(tx, request.scope, limit=1)):
-        delete_tables_of_scope(tx, request.scope)
         delete(tx, SCOPE, scope)
         tx.wake(SCOPES)
         return True

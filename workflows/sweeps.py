@@ -1,8 +1,9 @@
 """Sweeps: bounded passes of the host that free and forget old data; each step is one transaction.
 
 They free the bytes of truncated and deleted streams, return them to the file system, drop the history before a stream's
-head, truncate the internal streams behind their group's progress, and forget old outcomes, finished transactions and
-silent writers. If the host dies between two steps, the next host continues from there.
+head, truncate the internal streams behind their group's progress, free the entries of deleted tables, and forget old
+outcomes, finished transactions and silent writers. If the host dies between two steps, the next host continues from
+there.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from eventproc.store.segments import forget_passed_segments, forget_writers, fre
 from eventproc.store.segments.free_pages import vacuum_step
 from eventproc.store.segments.holds import postpone_reaping
 from eventproc.store.segments.reaper import find_due_reaping, finish_reaping
+from eventproc.store.tables import drop_entries
 from eventproc.store.task_queue import forget_tasks
 from eventproc.store.transactions import forget_txns
 
@@ -85,6 +87,12 @@ def forget(tx: Tx, owner: Owner) -> bool:
     more = forget_txns(tx)
     more = forget_tasks(tx) or more
     return forget_outcomes(tx) or more
+
+
+def drop_tables(tx: Tx, owner: Owner) -> bool:
+    """Free some entries of the tables that clients deleted. Return whether there may be more."""
+    owner.check(tx)
+    return drop_entries(tx)
 
 
 def truncate_internal(tx: Tx, owner: Owner, stream: SystemStream) -> None:

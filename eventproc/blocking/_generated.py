@@ -213,16 +213,29 @@ class EventprocCalls:
             partial(self._twin.reader_groups, scope, prefix=prefix, after=after, limit=limit)
         )
 
-    def synchronizers(self, scope: str | None = None) -> list[str]:
-        """Return the names of the shared objects of a scope, sorted.
+    def synchronizers(
+        self,
+        scope: str | None = None,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[str]:
+        """Return the names of the shared objects, by scope and name.
 
         Args:
-            scope: its name. None (default): all scopes.
+            scope: only those of this scope. None (default): of all scopes.
+            prefix: only those whose names in their scopes begin with it. Default: all.
+            after: the last name of the previous page, "scope/name". None (default): the first page.
+            limit: how many to return at most. None (default): all.
 
         Raises:
-            NotFound: the scope does not exist.
+            NotFound: no such scope.
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
-        return self._loop.call(self._twin.synchronizers, scope)
+        return self._loop.call(
+            partial(self._twin.synchronizers, scope, prefix=prefix, after=after, limit=limit)
+        )
 
     def delete_synchronizer(self, name: str) -> None:
         """Delete a shared object. Its members get NotFound from then on.
@@ -299,9 +312,20 @@ class EventprocCalls:
         """
         return self._loop.call(self._twin.export_metadata, write)
 
-    def processors(self) -> list[ProcessorDescription]:
-        """Return the processors that ever ran here, by name of their groups, with processes, lag and members."""
-        return self._loop.call(self._twin.processors)
+    def processors(
+        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
+    ) -> list[ProcessorDescription]:
+        """Return the processors that ever ran here, by scope and name of their groups, with processes, lag and members.
+
+        Args:
+            prefix: only those whose groups have names in their scopes that begin with it. Default: all.
+            after: group of the last processor of the previous page, "scope/group". None (default): the first page.
+            limit: how many to return at most. None (default): all.
+
+        Raises:
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
+        """
+        return self._loop.call(partial(self._twin.processors, prefix=prefix, after=after, limit=limit))
 
     def processor(self, group: str) -> ProcessorDescription:
         """Return the description of one processor.
@@ -551,9 +575,20 @@ class UsersCalls:
         """
         return self._loop.call(self._twin.get, name)
 
-    def list(self) -> builtins.list[UserInfo]:
-        """Return all users by name."""
-        return self._loop.call(self._twin.list)
+    def list(
+        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
+    ) -> builtins.list[UserInfo]:
+        """Return the users by name.
+
+        Args:
+            prefix: only those whose names begin with it. Default: all.
+            after: name of the last user of the previous page. None (default): the first page.
+            limit: how many to return at most. None (default): all, at most 1,000.
+
+        Raises:
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
+        """
+        return self._loop.call(partial(self._twin.list, prefix=prefix, after=after, limit=limit))
 
     def delete(self, name: str) -> None:
         """Delete a user with its grants and tokens.
@@ -1991,13 +2026,18 @@ class SupervisorCalls:
         """
         return self._loop.call(self._twin.tasks)
 
-    def history(self) -> list[SupervisorVersion]:
-        """Return all versions of the spec, the newest first.
+    def history(self, *, after: int | None = None, limit: int | None = None) -> list[SupervisorVersion]:
+        """Return the versions of the spec, the newest first.
+
+        Args:
+            after: number of the last version of the previous page. None (default): the first page.
+            limit: how many to return at most. None (default): all.
 
         Raises:
             NotFound: no such supervisor.
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
-        return self._loop.call(self._twin.history)
+        return self._loop.call(partial(self._twin.history, after=after, limit=limit))
 
     def lags(self) -> list[LagSample]:
         """Return the history of the lag, the oldest sample first: events behind, of all partitions.

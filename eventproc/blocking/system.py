@@ -420,9 +420,11 @@ class BlockingEventproc(EventprocCalls, Opened):
 
         return BlockingSupervisor(self._loop, self._loop.call(self._twin.supervisor, id))
 
-    def supervisors(self) -> list[SupervisorInfo]:
+    def supervisors(
+        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
+    ) -> list[SupervisorInfo]:
         """Return the supervisors that have not ended, by id. See `Eventproc.supervisors`."""
-        return self._loop.call(self._twin.supervisors)
+        return self._loop.call(partial(self._twin.supervisors, prefix=prefix, after=after, limit=limit))
 
     def create_consumer_group(
         self,

@@ -19,7 +19,7 @@ from eventproc.store.ownership import Owner
 from eventproc.store.segments.free_pages import count_surplus
 from eventproc.store.segments.reaper import count_reapings
 from eventproc.workflows.commit_transactions import retry_failed
-from eventproc.workflows.sweeps import forget, postpone_reap, reap, shrink, truncate_internal
+from eventproc.workflows.sweeps import drop_tables, forget, postpone_reap, reap, shrink, truncate_internal
 
 LOG = logging.getLogger("eventproc.host")
 
@@ -86,8 +86,9 @@ async def _shrink(db: Database, owner: Owner) -> None:
 
 
 async def _tidy(db: Database, owner: Owner) -> None:
-    """Forget old rows, truncate the internal streams, and post failed commits again."""
+    """Forget old rows, free deleted tables, truncate the internal streams, and post failed commits again."""
     await _try("to forget old rows", partial(_repeat, db, partial(forget, owner=owner)))
+    await _try("to free deleted tables", partial(_repeat, db, partial(drop_tables, owner=owner)))
     for each in INTERNAL_PROCESSORS:
         truncate = partial(truncate_internal, owner=owner, stream=each.stream)
         await _try(f"to truncate {each.stream.name}", partial(db.write, truncate, step=Step.HOST_SWEEP))

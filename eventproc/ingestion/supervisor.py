@@ -76,13 +76,21 @@ class Supervisor:
 
         return await self._db.read(look)
 
-    async def history(self) -> list[SupervisorVersion]:
-        """Return all versions of the spec, the newest first.
+    async def history(self, *, after: int | None = None, limit: int | None = None) -> list[SupervisorVersion]:
+        """Return the versions of the spec, the newest first.
+
+        Args:
+            after: number of the last version of the previous page. None (default): the first page.
+            limit: how many to return at most. None (default): all.
 
         Raises:
             NotFound: no such supervisor.
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
-        found = await self._db.read(partial(spec_versions, supervisor=self.id))
+        before = None if after is None else check_int("after", after)
+        most = None if limit is None else check_int("limit", limit, least=1)
+        look = partial(spec_versions, supervisor=self.id, before=before, limit=most)
+        found = await self._db.read(look)
         return [SupervisorVersion.of(each) for each in found]
 
     async def lags(self) -> list[LagSample]:

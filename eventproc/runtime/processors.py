@@ -11,6 +11,7 @@ from eventproc.processors import (
 from eventproc.store.database import Database
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_str
+from eventproc.store.model.list_pages import ListPage
 
 
 class ProcessorSystem:
@@ -18,9 +19,21 @@ class ProcessorSystem:
 
     _db: Database
 
-    async def processors(self) -> list[ProcessorDescription]:
-        """Return the processors that ever ran here, by name of their groups, with processes, lag and members."""
-        return await self._db.read(lambda tx: describe_processors(tx, self._db.peers))
+    async def processors(
+        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
+    ) -> list[ProcessorDescription]:
+        """Return the processors that ever ran here, by scope and name of their groups, with processes, lag and members.
+
+        Args:
+            prefix: only those whose groups have names in their scopes that begin with it. Default: all.
+            after: group of the last processor of the previous page, "scope/group". None (default): the first page.
+            limit: how many to return at most. None (default): all.
+
+        Raises:
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
+        """
+        page = ListPage.of(prefix, after, limit)
+        return await self._db.read(lambda tx: describe_processors(tx, self._db.peers, page))
 
     async def processor(self, group: str) -> ProcessorDescription:
         """Return the description of one processor.

@@ -49,7 +49,6 @@ from eventproc.runtime.supervisors import SupervisorSystem
 from eventproc.runtime.tasks import Tasks
 from eventproc.runtime.topics import TopicSystem
 from eventproc.store.catalog import (
-    get_scope,
     get_stream,
     list_scopes,
     list_streams,
@@ -59,7 +58,6 @@ from eventproc.store.database import (
     Durability,
     SqlParameters,
     SqlValue,
-    Tx,
     query_app_tables,
 )
 from eventproc.store.faults import Step
@@ -569,24 +567,30 @@ class Eventproc(
         await member.fetch()
         return member
 
-    async def synchronizers(self, scope: str | None = None) -> list[str]:
-        """Return the names of the shared objects of a scope, sorted.
+    async def synchronizers(
+        self,
+        scope: str | None = None,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[str]:
+        """Return the names of the shared objects, by scope and name.
 
         Args:
-            scope: its name. None (default): all scopes.
+            scope: only those of this scope. None (default): of all scopes.
+            prefix: only those whose names in their scopes begin with it. Default: all.
+            after: the last name of the previous page, "scope/name". None (default): the first page.
+            limit: how many to return at most. None (default): all.
 
         Raises:
-            NotFound: the scope does not exist.
+            NotFound: no such scope.
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
         if scope is not None:
             check_str("scope", scope)
-
-        def look(tx: Tx) -> list[str]:
-            if scope is not None:
-                get_scope(tx, scope)
-            return named_objects(tx, scope)
-
-        return await self._db.read(look)
+        page = ListPage.of(prefix, after, limit)
+        return await self._db.read(partial(named_objects, scope=scope, page=page))
 
     async def delete_synchronizer(self, name: str) -> None:
         """Delete a shared object. Its members get NotFound from then on.

@@ -16,6 +16,7 @@ from eventproc.store.access.permissions import Grant, Permission
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.errors import NotSupported
+from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.short_repr import short_repr_of_fields
 
 TOKEN_LIFE_MS_MAX: Final = 100 * 365 * 24 * 3600 * 1000
@@ -102,9 +103,21 @@ class Users:
         """
         return _info(await self._db.read(partial(users.get_user, name=name)))
 
-    async def list(self) -> builtins.list[UserInfo]:
-        """Return all users by name."""
-        return [_info(each) for each in await self._db.read(users.list_users)]
+    async def list(
+        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
+    ) -> builtins.list[UserInfo]:
+        """Return the users by name.
+
+        Args:
+            prefix: only those whose names begin with it. Default: all.
+            after: name of the last user of the previous page. None (default): the first page.
+            limit: how many to return at most. None (default): all, at most 1,000.
+
+        Raises:
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
+        """
+        look = partial(users.list_users, page=ListPage.of(prefix, after, limit))
+        return [_info(each) for each in await self._db.read(look)]
 
     async def delete(self, name: str) -> None:
         """Delete a user with its grants and tokens.

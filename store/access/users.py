@@ -18,6 +18,7 @@ from eventproc.store.access.permissions import Grant, Permission, check_pattern
 from eventproc.store.database import Tx, Watch
 from eventproc.store.model.argument_checks import check_str, invalid_argument
 from eventproc.store.model.errors import NotFound
+from eventproc.store.model.list_pages import COMPLETE, ListPage
 from eventproc.store.records import RecordKind, create, delete, find, get, keys, replace
 
 NAME_CHARS_MAX: Final = 255
@@ -100,9 +101,11 @@ def add_user(tx: Tx, name: str, password: str | None, grants: Iterable[Grant] = 
     return made
 
 
-def list_users(tx: Tx) -> list[User]:
-    """Return all users by name."""
-    return [get(tx, USER, name).value for name in keys(tx, USER)]
+def list_users(tx: Tx, page: ListPage = COMPLETE) -> list[User]:
+    """Return the users by name."""
+    limit = -1 if page.limit is None else page.limit
+    names = keys(tx, USER, prefix=page.prefix, after=page.after or "", limit=limit)
+    return [get(tx, USER, name).value for name in names]
 
 
 def get_user(tx: Tx, name: str) -> User:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 import attrs
@@ -20,18 +21,18 @@ from eventproc.store.model.errors import (
     StreamSealed,
 )
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.list_pages import COMPLETE, ListPage
+from eventproc.store.model.list_pages import COMPLETE, ListPage, chosen_entries
 from eventproc.store.model.metadata_errors import StaleVersion
 from eventproc.store.model.partitions import Router
 from eventproc.store.model.policies import ScalingKind
 from eventproc.store.model.states import ScopeState
-from eventproc.store.records import RecordKind, Versioned, find, get, keys
+from eventproc.store.records import RecordKind, Versioned, count_keys, find, get, keys
 from eventproc.store.segments import segment_state
 
 T = TypeVar("T")
 
-TOPICS_STEP: Final = 200
-"""Streams that a page of topics reads at a time. Higher: it reads more behind its last topic; lower: more queries."""
+SCOPES_A_STEP: Final = 200
+"""Scopes whose names a list of all scopes reads at a time. Higher: it reads more than it needs; lower: more queries."""
 
 
 def get_scope(tx: Tx, name: str) -> Versioned[Scope]:
@@ -90,14 +91,14 @@ def get_writable_stream(tx: Tx, name: str, *, stream_id: int | None = None) -> V
 
 def list_scopes(tx: Tx, page: ListPage = COMPLETE) -> list[Scope]:
     """Return the scopes except the system's, sorted by name."""
+    return [get(tx, SCOPE, name).value for name in scope_names(tx, page)]
+
+
+def scope_names(tx: Tx, page: ListPage = COMPLETE) -> list[str]:
+    """Return the names of the scopes except the system's, sorted."""
     most = -1 if page.limit is None else page.limit + 1  # the system's may be among them
     names = keys(tx, SCOPE, prefix=page.prefix, after=page.after or "", limit=most)
-    return [get(tx, SCOPE, key).value for key in names if not key.startswith("_")][: page.limit]
-
-
-def scope_names(tx: Tx) -> list[str]:
-    """Return the names of all scopes except the system's, sorted."""
-    return [key for key in keys(tx, SCOPE) if not key.startswith("_")]
+    return [name for name in names if not name.startswith("_")][: page.limit]
 
 
 def _probe_scopes(tx: Tx) -> Hashable:
@@ -137,18 +138,9 @@ def list_streams(
 
 
 def list_topics(tx: Tx, scope: str | None = None, page: ListPage = COMPLETE) -> list[StreamRecord]:
-    """Return the topics among `list_streams`. Raises NotFound.
-
-    Cost: reads the streams from the first to the last one returned, TOPICS_STEP at a time.
-    """
-    found: list[StreamRecord] = []
-    step = attrs.evolve(page, limit=None if page.limit is None else TOPICS_STEP)
-    while True:
-        streams = list_streams(tx, scope, step)
-        found += [each for each in streams if each.config.is_topic]
-        if page.limit is None or len(found) >= page.limit or len(streams) < TOPICS_STEP:
-            return found[: page.limit]
-        step = attrs.evolve(step, after=streams[-1].name)
+    """Return the topics among `list_streams`. Raises NotFound. Cost: as `chosen_entries`, with streams as entries."""
+    streams = partial(list_streams, tx, scope)
+    return chosen_entries(streams, lambda each: each.config.is_topic, lambda each: each.name, page)
 
 
 class NamesOfScope(Protocol):
@@ -165,9 +157,9 @@ def names_in_scopes(tx: Tx, scope: str | None, page: ListPage, of_scope: NamesOf
     Raises NotFound (the scope).
     Cost: the rows that are returned; without a scope, a query for each scope up to the last one that is needed.
     """
-    scopes = [get_scope(tx, scope).key] if scope is not None else [each.name for each in list_scopes(tx)]
-    names: list[str] = []
     last_scope = "" if page.after is None else page.after.partition("/")[0]
+    scopes = _scopes_from(tx, last_scope) if scope is None else [get_scope(tx, scope).key]
+    names: list[str] = []
     for each in scopes:
         if each < last_scope:
             continue
@@ -179,6 +171,16 @@ def names_in_scopes(tx: Tx, scope: str | None, page: ListPage, of_scope: NamesOf
     return names
 
 
+def _scopes_from(tx: Tx, first: str) -> Iterator[str]:
+    """Return the names of the scopes from `first` on, sorted, SCOPES_A_STEP at a time."""
+    if first and find(tx, SCOPE, first) is not None:
+        yield first
+    step = ListPage(after=first, limit=SCOPES_A_STEP)
+    while names := scope_names(tx, step):
+        yield from names
+        step = attrs.evolve(step, after=names[-1])
+
+
 def record_names(tx: Tx, kind: RecordKind[T], scope: str | None, page: ListPage) -> list[str]:
     """Return a page of the names of records whose keys are full names, as `names_in_scopes`. Raises NotFound."""
     return names_in_scopes(tx, scope, page, lambda _, **part: keys(tx, kind, **part))
@@ -186,7 +188,7 @@ def record_names(tx: Tx, kind: RecordKind[T], scope: str | None, page: ListPage)
 
 def count_streams(tx: Tx) -> int:
     """Return the number of streams of all scopes except the system's. Cost: reads the rows, and decodes none."""
-    return sum(len(stream_names(tx, scope.name)) for scope in list_scopes(tx))
+    return count_keys(tx, STREAM) - count_keys(tx, STREAM, prefix="_")
 
 
 _JSON: Final = "CAST(substr(body, instr(body, ':') + 1) AS TEXT)"

@@ -192,9 +192,9 @@ def topic_of(group: str) -> tuple[str, str]:
     return "group", group
 
 
-def group_names(tx: Tx, scope: str | None = None) -> list[str]:
-    """Return the names of the groups of a scope, or of all scopes, sorted."""
-    return keys(tx, GROUP, prefix="" if scope is None else f"{scope}/")
+def group_names(tx: Tx, scope: str | None = None, *, limit: int = -1) -> list[str]:
+    """Return the names of the groups of a scope, or of all scopes, sorted; at most `limit`, -1 for all."""
+    return keys(tx, GROUP, prefix="" if scope is None else f"{scope}/", limit=limit)
 
 
 def _probe_names(tx: Tx) -> Hashable:

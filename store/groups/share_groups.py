@@ -123,9 +123,9 @@ def watch_share(group: str) -> Watch:
     return Watch(share_topic(group), probe)
 
 
-def share_names(tx: Tx, scope: str | None = None) -> list[str]:
-    """Return the names of the share groups of a scope, or of all scopes, sorted."""
-    return keys(tx, SHARE, prefix="" if scope is None else f"{scope}/")
+def share_names(tx: Tx, scope: str | None = None, *, limit: int = -1) -> list[str]:
+    """Return the names of the share groups of a scope, or of all scopes, sorted; at most `limit`, -1 for all."""
+    return keys(tx, SHARE, prefix="" if scope is None else f"{scope}/", limit=limit)
 
 
 def _probe_names(tx: Tx) -> Hashable:

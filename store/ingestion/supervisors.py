@@ -6,8 +6,10 @@ import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.notices import announce, post_notice
+from eventproc.store.model.argument_checks import INT_MAX
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ingestion_errors import SupervisorTerminated
+from eventproc.store.model.list_pages import COMPLETE, ListPage
 
 
 @attrs.frozen
@@ -20,15 +22,21 @@ class SpecVersion:
     created_ms: int
 
 
-def spec_versions(tx: Tx, supervisor: str) -> list[SpecVersion]:
-    """Return all versions of a spec, newest first. Raises NotFound."""
-    rows = tx.execute(
-        "SELECT id, version, spec, created_ms FROM supervisor WHERE id = ? ORDER BY version DESC",
-        (supervisor,),
-    ).fetchall()
-    if not rows:
+def spec_versions(
+    tx: Tx, supervisor: str, *, before: int | None = None, limit: int | None = None
+) -> list[SpecVersion]:
+    """Return the versions of a spec, newest first. Raises NotFound.
+
+    before: only versions before this one. limit: at most that many; None: all.
+    """
+    if find_spec(tx, supervisor) is None:
         raise NotFound(kind="supervisor", name=supervisor)
-    return [SpecVersion(*row) for row in rows]
+    rows = tx.execute(
+        "SELECT id, version, spec, created_ms FROM supervisor WHERE id = ? AND version < ?"
+        " ORDER BY version DESC LIMIT ?",
+        (supervisor, INT_MAX if before is None else before, -1 if limit is None else limit),
+    )
+    return [SpecVersion(*row) for row in rows.fetchall()]
 
 
 def find_spec(tx: Tx, supervisor: str) -> SpecVersion | None:
@@ -119,9 +127,13 @@ def add_spec(tx: Tx, supervisor: str, text: str | None, *, start_delay_ms: int =
     return added
 
 
-def supervisor_ids(tx: Tx) -> list[str]:
-    """Return the ids of all supervisors that run, are suspended, or still end their tasks, sorted."""
-    return [row[0] for row in tx.execute("SELECT id FROM supervisor_state ORDER BY id").fetchall()]
+def supervisor_ids(tx: Tx, page: ListPage = COMPLETE) -> list[str]:
+    """Return the ids of the supervisors that run, are suspended, or still end their tasks, sorted."""
+    rows = tx.execute(
+        "SELECT id FROM supervisor_state WHERE id > ? AND id >= ? AND id < ? ORDER BY id LIMIT ?",
+        (page.after or "", page.prefix, page.prefix + "\U0010ffff", -1 if page.limit is None else page.limit),
+    )
+    return [row[0] for row in rows.fetchall()]
 
 
 def known_supervisors(tx: Tx) -> list[str]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 import attrs
 
 from eventproc.store.model.argument_checks import check_int, check_str
+
+T = TypeVar("T")
+
+ENTRIES_A_STEP: Final = 200
+"""Entries that a page of chosen ones reads at a time. Higher: it reads more than it needs; lower: more queries."""
 
 
 @attrs.frozen
@@ -33,3 +39,25 @@ class ListPage:
 
 COMPLETE: Final = ListPage()
 """All names."""
+
+
+def chosen_entries(
+    read: Callable[[ListPage], Sequence[T]],
+    chooses: Callable[[T], bool],
+    name_of: Callable[[T], str],
+    page: ListPage,
+) -> list[T]:
+    """Return a page of the entries that `chooses` accepts, of a list whose pages `read` returns.
+
+    name_of: what `after` is for an entry.
+    Cost: reads the entries from the first to the last one returned, ENTRIES_A_STEP at a time.
+    """
+    found: list[T] = []
+    step = attrs.evolve(page, limit=ENTRIES_A_STEP)
+    while True:
+        entries = read(step)
+        found += [each for each in entries if chooses(each)]
+        is_full = page.limit is not None and len(found) >= page.limit
+        if is_full or len(entries) < ENTRIES_A_STEP:
+            return found[: page.limit]
+        step = attrs.evolve(step, after=name_of(entries[-1]))

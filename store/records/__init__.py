@@ -6,6 +6,7 @@ from eventproc.store.records.record_kind import RecordKind, Upcast, from_json, f
 from eventproc.store.records.records import (
     ABSENT,
     Versioned,
+    count_keys,
     create,
     delete,
     delete_all,
@@ -20,6 +21,7 @@ __all__ = [
     "RecordKind",
     "Upcast",
     "Versioned",
+    "count_keys",
     "create",
     "delete",
     "delete_all",

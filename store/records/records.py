@@ -147,6 +147,15 @@ def keys(tx: Tx, kind: RecordKind[T], *, prefix: str = "", after: str = "", limi
     return [row[0] for row in rows]
 
 
+def count_keys(tx: Tx, kind: RecordKind[T], *, prefix: str = "") -> int:
+    """Return how many keys of a kind begin with `prefix`. Cost: reads the rows, and decodes none."""
+    count: int = tx.execute(
+        "SELECT count(*) FROM record WHERE kind = ? AND key >= ? AND key < ?",
+        (kind.name, prefix, prefix + "\U0010ffff"),
+    ).fetchone()[0]
+    return count
+
+
 def _written(tx: Tx, kind: RecordKind[T], body: bytes, after: Versioned[T]) -> Versioned[T]:
     """Cache the record just written, and return it."""
     tx.remember(("record", kind.name, after.key), after)

@@ -22,10 +22,17 @@ from eventproc.store.replicated.change import append, compact, initialize
 from eventproc.store.replicated.fold import FoldedState, fold_tail
 from eventproc.store.replicated.kinds import ReplicatedType
 from eventproc.store.replicated.log import LogId, create_log, delete_log, list_logs, watch_log
-from eventproc.store.replicated.named import create_named, delete_named, find_named, named_objects
+from eventproc.store.replicated.named import (
+    SYNCHRONIZER,
+    create_named,
+    delete_named,
+    find_named,
+    named_objects,
+)
 from eventproc.store.replicated.synchronizer import StateSynchronizer
 
 __all__ = [
+    "SYNCHRONIZER",
     "FoldedState",
     "LogId",
     "ReplicatedType",

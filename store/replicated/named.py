@@ -6,10 +6,11 @@ from typing import Final, TypeVar
 
 import attrs
 
-from eventproc.store.catalog import get_scope, verify_active
+from eventproc.store.catalog import get_scope, record_names, verify_active
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import AlreadyExists
-from eventproc.store.records import RecordKind, create, delete, find, get, keys
+from eventproc.store.model.list_pages import COMPLETE, ListPage
+from eventproc.store.records import RecordKind, create, delete, find, get
 from eventproc.store.replicated.change import initialize
 from eventproc.store.replicated.kinds import ReplicatedType
 from eventproc.store.replicated.log import LogId, create_log, delete_log
@@ -57,9 +58,9 @@ def find_named(tx: Tx, name: str, kind: ReplicatedType[S, U]) -> LogId | None:
     return found.value.log
 
 
-def named_objects(tx: Tx, scope: str | None = None) -> list[str]:
-    """Return the names of the objects of a scope, or of all scopes, sorted."""
-    return keys(tx, SYNCHRONIZER, prefix="" if scope is None else f"{scope}/")
+def named_objects(tx: Tx, scope: str | None = None, page: ListPage = COMPLETE) -> list[str]:
+    """Return the names of the objects of a scope, or of all scopes, sorted by scope and name. Raises NotFound."""
+    return record_names(tx, SYNCHRONIZER, scope, page)
 
 
 def delete_named(tx: Tx, name: str) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import eventproc
 from eventproc.cluster.segment_containers import ContainerServer, SegmentContainers
 from eventproc.runtime import Eventproc
-from eventproc.server.access.authority import TRUSTED, Authority
+from eventproc.server.access.authority import TRUSTED, Authority, Caller
 from eventproc.server.controller import catalog_calls, segment_queries
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.conversions import (
@@ -30,8 +30,11 @@ from eventproc.server.controller.conversions import (
 )
 from eventproc.server.controller.service import SERVICE, Controller, status_of
 from eventproc.server.writable_streams import WRITER_SEGMENTS_MAX
+from eventproc.store.access.permissions import Grant, Permission
+from eventproc.store.access.users import User
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database
+from eventproc.store.model import list_pages
 from eventproc.store.model.errors import InvalidArgument, InvalidCut, LockHeld, NotFound, StreamSealed
 from eventproc.store.model.limits import TXNS_LISTED_MAX
 from eventproc.store.model.policies import RetentionPolicy, ScalingPolicy, StreamConfig
@@ -336,6 +339,27 @@ async def test_listings_end_with_an_empty_page() -> None:
         )
         assert not last.scopes
         assert last.HasField("continuationToken")
+
+
+async def test_scopes_are_listed_in_full_pages_of_those_that_the_caller_may_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(catalog_calls, "PAGE_LENGTH", 2)
+    monkeypatch.setattr(list_pages, "ENTRIES_A_STEP", 3)
+    user = User(name="ann", created_ms=0, grants=(Grant("b*", Permission.READ),))
+    async with eventproc.open_memory() as ep:
+        for name in ("a1", "a2", "a3", "a4", "b1", "c1", "b2", "b3"):
+            await ep.create_scope(name)
+        for caller, expected in (
+            (TRUSTED, [["a1", "a2"], ["a3", "a4"], ["b1", "b2"], ["b3", "c1"]]),
+            (Caller(user), [["b1", "b2"], ["b3"]]),
+        ):
+            pages: list[list[str]] = []
+            request = pb.ScopesRequest()
+            while (page := await call(ep, "listScopes")(request, caller)).scopes:
+                pages.append(list(page.scopes))
+                request = pb.ScopesRequest(continuationToken=page.continuationToken)
+            assert pages == expected
 
 
 def test_transaction_ids_are_those_that_the_client_can_use() -> None:

@@ -160,7 +160,7 @@ async def test_a_supervisor_is_submitted_shown_suspended_and_terminated(
     assert (await rest.ok("GET", path))["items"] == []
     assert (await rest.ok("POST", path, {"spec": spec}))["submitted"] is True
     assert [each["id"] for each in (await rest.ok("GET", path))["items"]] == ["clicks"]
-    (version,) = (await rest.ok("GET", f"{path}/clicks/versions"))["versions"]
+    (version,) = (await rest.ok("GET", f"{path}/clicks/versions"))["items"]
     assert version["spec"]["io"]["streams"] == ["s/t"]
     for name in ("tasks", "lags"):
         assert await rest.ok("GET", f"{path}/clicks/{name}")

@@ -14,6 +14,7 @@ from eventproc.shares import ShareGroupInfo
 from eventproc.store.catalog import STREAM, insert_stream, queries, streams_with_policies
 from eventproc.store.catalog.tags import tagged_streams
 from eventproc.store.database import Tx
+from eventproc.store.model import list_pages
 from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.model.policies import (
     KEEP_ALL,
@@ -83,7 +84,8 @@ async def _all_pages(listed: Listed, limit: int) -> list[str]:
 async def test_pages_list_every_topic_group_and_scope_once_in_order(
     ep: Eventproc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "TOPICS_STEP", 2)
+    monkeypatch.setattr(queries, "SCOPES_A_STEP", 2)
+    monkeypatch.setattr(list_pages, "ENTRIES_A_STEP", 2)
     await ep.create_scope("a-b")
     await ep.create_stream("a-b/x")
     names = ["a/t", "a/x9", "a/z", "a-b/t", "b/x9", "b/z"]

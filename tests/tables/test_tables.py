@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from random import Random
 
 import pytest
 
+from eventproc.store import tables
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.errors import NotFound, VersionConflict
+from eventproc.store.model.errors import InvalidArgument, NotFound, VersionConflict
 from eventproc.store.tables import (
     ANY_VERSION,
     NO_VERSION,
     TableEntry,
     create_table,
     delete_table,
+    drop_entries,
     entries_after,
     entries_since,
     get_entries,
@@ -22,6 +26,10 @@ from eventproc.store.tables import (
     remove_entries,
     update_entries,
 )
+from eventproc.workflows import scopes
+from eventproc.workflows.requests import DeleteScope
+from eventproc.workflows.sweeps import drop_tables
+from tests.workflows.support import open_life
 
 NAME = "s/group_kvtable/0.#epoch.0"
 
@@ -39,6 +47,58 @@ async def test_a_table_is_created_once_and_deleted_with_its_entries(db: Database
         await update(db, (b"k", b"v", ANY_VERSION))
     assert await db.write(partial(create_table, name=NAME))
     assert (await db.read(lambda tx: get_entries(tx, get_table(tx, NAME), [b"k"])))[0].version == NO_VERSION
+
+
+async def test_a_deleted_table_is_gone_and_its_entries_are_freed_in_bounded_steps(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "DROP_ENTRIES", 10)
+
+    def fill(tx: Tx, count: int) -> None:
+        create_table(tx, NAME)
+        entries = [TableEntry(b"%d" % number, b"v", NO_VERSION) for number in range(count)]
+        update_entries(tx, NAME, entries)
+
+    def delete(tx: Tx) -> int:
+        return instructions(tx, lambda: delete_table(tx, NAME))
+
+    async def left() -> int:
+        found = await db.read(lambda tx: tx.execute("SELECT count(*) FROM kentry").fetchone())
+        return int(found[0])
+
+    await db.write(partial(fill, count=1))
+    few = await db.write(delete)
+    await db.write(partial(fill, count=95))
+    assert await db.write(delete) <= few + 10
+    with pytest.raises(NotFound, match="table"):
+        await db.read(lambda tx: get_table(tx, "/1"))
+    with pytest.raises(InvalidArgument, match="empty"):
+        await db.write(partial(create_table, name="/1"))
+    await db.write(partial(fill, count=5))
+    steps = [await left()]
+    while await db.write(drop_entries):
+        steps.append(await left())
+    assert steps[-1] == 5
+    assert max(before - after for before, after in pairwise(steps)) == 10
+    monkeypatch.setattr(tables, "DROP_BYTES", 3)
+    await db.write(delete)
+    await db.write(drop_entries)
+    assert await left() == 3  # two entries of a key and a value of one byte each reach the bound
+
+
+def instructions(tx: Tx, call: Callable[[], object]) -> int:
+    """Return how many instructions of SQLite's machine a call takes."""
+    count = 0
+
+    def step() -> int:
+        nonlocal count
+        count += 1
+        return 0
+
+    tx.connection.set_progress_handler(step, 1)
+    call()
+    tx.connection.set_progress_handler(None, 1)
+    return count
 
 
 async def test_a_batch_is_checked_against_the_state_before_it(db: Database) -> None:
@@ -93,3 +153,35 @@ def _delta(tx: Tx, page: int) -> list[tuple[bytes, bytes]]:
         found += [(entry.key, entry.value) for entry in delta.entries]
     assert position <= table.tail
     return found
+
+
+@pytest.mark.parametrize("recursive", [False, True], ids=["empty scope", "recursive"])
+async def test_a_scope_is_deleted_with_any_number_of_tables_in_bounded_steps(
+    recursive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scopes, "TABLES_A_STEP", 2)
+
+    def make(tx: Tx) -> None:
+        for scope in ("s", "s-b"):
+            for number in range(5):
+                name = f"{scope}/table{number}"
+                create_table(tx, name)
+                update_entries(tx, name, [TableEntry(b"k", b"v", NO_VERSION)])
+
+    def look(tx: Tx, sql: str) -> list[str]:
+        return [row[0] for row in tx.execute(sql).fetchall()]
+
+    async with open_life() as life:
+        await life.ep.create_scope("s")
+        await life.ep.create_scope("s-b")
+        await life.db.write(make)
+        if recursive:
+            await life.done(DeleteScope("s"))
+        else:
+            await life.ep.delete_scope("s")
+        owner = await life.claim()
+        while await life.db.write(partial(drop_tables, owner=owner)):
+            pass
+        left = await life.db.read(partial(look, sql="SELECT name FROM ktable ORDER BY name"))
+        assert left == [f"s-b/table{number}" for number in range(5)]
+        assert len(await life.db.read(partial(look, sql="SELECT key FROM kentry"))) == 5

@@ -10,6 +10,7 @@ import base64
 import hmac
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Final
@@ -40,9 +41,11 @@ from eventproc.store.access.users import (
     digest_of,
     list_users,
 )
+from eventproc.store.catalog import scope_names
 from eventproc.store.clock import Clock
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import InvalidArgument, Retryable
+from eventproc.store.model.list_pages import ListPage, chosen_entries
 
 LOG = logging.getLogger("eventproc.server.access")
 
@@ -94,6 +97,12 @@ class Caller:
     def may(self, permission: Permission, resource: str) -> bool:
         """Return whether the caller has this permission on a resource."""
         return self.user is None or self.user.may(permission, resource)
+
+    def scopes(self, tx: Tx, page: ListPage) -> list[str]:
+        """Return a page of the names of the scopes that the caller may read. Cost: as `chosen_entries`."""
+        return chosen_entries(
+            partial(scope_names, tx), lambda each: self.may(Permission.READ, each), str, page
+        )
 
     def verify(self, permission: Permission, resource: str) -> None:
         """Raise NotPermitted if the caller does not have this permission. Whether the resource exists is not said."""

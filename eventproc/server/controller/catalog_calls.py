@@ -16,14 +16,11 @@ from eventproc.server.controller.conversions import (
     name_of,
     segment_range,
 )
-from eventproc.store.access.permissions import Permission
 from eventproc.store.catalog import (
     SCOPE,
-    SYSTEM_SCOPE,
     StoredHistory,
     find_stream,
     get_stream,
-    list_scopes,
     list_streams,
 )
 from eventproc.store.database import Database, Tx
@@ -113,16 +110,11 @@ class CatalogCalls:
 
     async def list_scopes(self, request: pb.ScopesRequest, caller: Caller) -> pb.ScopesResponse:
         """Return a page of the scopes that the caller may read. The client asks until a page is empty."""
-        scopes = await self.db.read(list_scopes)
-        names = [
-            scope.name
-            for scope in scopes
-            if scope.name != SYSTEM_SCOPE and caller.may(Permission.READ, scope.name)
-        ]
         after = request.continuationToken.token
-        page = [name for name in sorted(names) if name > after][:PAGE_LENGTH]
-        token = pb.ContinuationToken(token=page[-1] if page else after)
-        return pb.ScopesResponse(scopes=page, continuationToken=token)
+        look = partial(caller.scopes, page=ListPage(after=after, limit=PAGE_LENGTH))
+        names = await self.db.read(look)
+        token = pb.ContinuationToken(token=names[-1] if names else after)
+        return pb.ScopesResponse(scopes=names, continuationToken=token)
 
     async def scope_exists(self, request: pb.ScopeInfo) -> pb.ExistsResponse:
         """Return whether a scope exists."""

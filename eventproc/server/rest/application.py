@@ -16,7 +16,7 @@ from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import anyio
 import attrs
@@ -40,7 +40,7 @@ from eventproc.server.access.authority import (
 from eventproc.server.access.needs import READ_SERVER
 from eventproc.server.rest.change_response import EVENTS_HEADERS, ChangeResponse
 from eventproc.server.rest.changes import ChangeFeed, parse_position
-from eventproc.server.rest.json_values import BODY, read_text, read_value, refuse_unknown, to_plain
+from eventproc.server.rest.json_values import BODY, Linked, read_text, read_value, refuse_unknown, to_plain
 from eventproc.server.rest.metrics import Gauge, render_metrics
 from eventproc.server.rest.openapi import EVENTS_TYPE, document
 from eventproc.server.rest.operator_calls import RequestReport
@@ -191,6 +191,8 @@ class RestAnswers:
             return self._watch(request, caller, result.last_event_id)
         if route.result is None:
             return Response(status_code=route.status)
+        if isinstance(result, Linked):
+            return _json(to_plain(route.result, result.value), route.status, _link(request, result.next))
         return _json(to_plain(route.result, result), route.status)
 
     def _watch(self, request: HttpRequest, caller: Caller, last_event_id: str | None) -> Response:
@@ -332,6 +334,14 @@ async def _pending(ep: Eventproc, why: StillPending) -> Response:
     found = RequestReport.of(await ep.requests.get(why.request_id))
     location = {"Location": f"{OWN}/requests/{found.id}"}
     return _json(to_plain(RequestReport, found), HTTPStatus.ACCEPTED, location)
+
+
+def _link(request: HttpRequest, after: str | None) -> Mapping[str, str]:
+    """Return the header that leads to the next page, if there is one (RFC 8288)."""
+    if after is None:
+        return {}
+    query = urlencode({**request.query_params, "after": after})
+    return {"Link": f'<{request.url.path}?{query}>; rel="next"'}
 
 
 def _json(plain: object, status: int, headers: Mapping[str, str] | None = None) -> Response:

@@ -80,6 +80,24 @@ class PageOf:
     item: Any
 
 
+@attrs.frozen
+class Linked:
+    """A page of a list of Pravega's, whose form has no place for `next`: the response links to the next page.
+
+    value: what the body says. next: what `after` must be for the next page; None on the last one.
+    """
+
+    value: object
+    next: str | None
+
+
+@attrs.frozen
+class LinkedOf:
+    """Marks the type of the body of a linked page, in `Annotated[Linked, LinkedOf(T)]`."""
+
+    body: Any
+
+
 def camel(name: str) -> str:
     """Return a name of Python in camel case: `scopeName` for `scope_name`."""
     first, *rest = name.split("_")

@@ -36,6 +36,11 @@ _WAIT_HEADERS: Final = [
 ]
 
 
+_NEXT_LINK: Final[Schema] = {
+    "description": 'The next page, as `<...>; rel="next"`; missing on the last one.',
+    "schema": {"type": "string"},
+}
+
 _RESUME_HEADER: Final = {
     "name": "Last-Event-ID",
     "in": "header",
@@ -139,6 +144,8 @@ def _responses(route: RestRoute, classes: dict[str, Schema]) -> dict[str, Any]:
         done["content"] = {EVENTS_TYPE: {"schema": _EVENTS}}
     elif route.result is not None:
         done["content"] = {"application/json": {"schema": schema_of(route.result, classes)}}
+    if route.is_linked:
+        done["headers"] = {"Link": _NEXT_LINK}
     responses = {str(route.status): done}
     if route.submits:
         location = {"description": "Where to look at the request.", "schema": {"type": "string"}}

@@ -30,7 +30,7 @@ from eventproc.server.rest.routes import (
     page_of,
 )
 from eventproc.store.access.permissions import EVERYTHING, Permission
-from eventproc.store.catalog import StoredHistory, current_epoch, get_stream
+from eventproc.store.catalog import StoredHistory, current_epoch, get_scope, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.cuts import StreamCut
@@ -38,6 +38,7 @@ from eventproc.store.model.epochs import Epoch, Segment, merge_ranges, split_ran
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import SEGMENTS_MAX
+from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.requests import Request, RequestOrigin, RequestStatus
 from eventproc.store.task_queue import TaskInfo
@@ -268,8 +269,8 @@ async def compact_directory(call: RestCall) -> TaskInfo:
 
 async def delete_scope_with_streams(call: RestCall, scope: ScopeName) -> TaskInfo:
     """Begin a task that seals and deletes the streams of a scope, then the scope with all that is left in it."""
-    if scope not in [each.name for each in await call.ep.scopes()]:
-        raise NotFound(kind="scope", name=scope)
+    check_scope_name(scope)
+    await call.ep.db.read(lambda tx: get_scope(tx, scope))
     return await call.ep.tasks.submit(DeleteScopeTask(scope))
 
 

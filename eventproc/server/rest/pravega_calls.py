@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Final, TypeAlias
 
 import attrs
 
-from eventproc.server.rest.json_values import Limits
+from eventproc.server.rest.json_values import Limits, Linked, LinkedOf
 from eventproc.server.rest.pravega_values import (
     CreateStreamRequest,
     ReaderGroupName,
@@ -24,24 +25,33 @@ from eventproc.server.rest.pravega_values import (
     StreamsList,
     UpdateStreamRequest,
 )
-from eventproc.server.rest.routes import LocalName, RestCall, ScopeName
+from eventproc.server.rest.routes import (
+    PAGE_ENTRIES_MAX,
+    LocalName,
+    PageLimit,
+    RestCall,
+    ScopeName,
+    linked_page,
+)
 from eventproc.server.writable_streams import writable_policy
-from eventproc.store.access.permissions import Permission
 from eventproc.store.catalog import (
     SCOPE,
-    SYSTEM_SCOPE,
     StoredHistory,
     StreamRecord,
     find_stream,
     get_scope,
     get_stream,
+    record_names,
 )
+from eventproc.store.catalog import list_streams as list_streams_of
 from eventproc.store.database import Tx
 from eventproc.store.faults import Step
+from eventproc.store.groups import GROUP
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import AlreadyExists
 from eventproc.store.model.ids import SegmentId, epoch_of, number_of
+from eventproc.store.model.list_pages import ListPage, chosen_entries
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_tags
 from eventproc.store.records import find
@@ -49,14 +59,22 @@ from eventproc.streams import StreamInfo
 from eventproc.workflows.requests import CreateStream, DeleteStream, SealStream, UpdateStream
 from eventproc.workflows.scopes import create_scope as create_scope_record
 
+PAGE_SEGMENTS_MAX: Final = 10_000
+"""Segments of all epochs on a page of scales. Higher: responses of more than 1 MB."""
+
+AfterName: TypeAlias = Annotated[
+    str | None, Limits(about="The last name of the previous page, as its link says.")
+]
 TimeMs = Annotated[int, Limits(0, about="Wall time, in ms since 1970.")]
 
 
-async def list_scopes(call: RestCall) -> ScopesList:
+async def list_scopes(
+    call: RestCall, after: AfterName = None, limit: PageLimit = PAGE_ENTRIES_MAX
+) -> Annotated[Linked, LinkedOf(ScopesList)]:
     """List the scopes that the caller may read."""
-    found = [each.name for each in await call.ep.scopes() if each.name != SYSTEM_SCOPE]
-    names = [each for each in found if call.caller.may(Permission.READ, each)]
-    return ScopesList(tuple(map(ScopeProperty, names)))
+    look = partial(call.caller.scopes, page=ListPage(after=after, limit=limit + 1))
+    found = await call.ep.db.read(look)
+    return linked_page(found, limit, str, lambda names: ScopesList(tuple(map(ScopeProperty, names))))
 
 
 async def create_scope(call: RestCall, body: ScopeProperty) -> ScopeProperty:
@@ -88,19 +106,30 @@ async def list_streams(
     scope: ScopeName,
     filter_type: Annotated[StreamFilter | None, Limits(about="By what to list.")] = None,
     filter_value: Annotated[str | None, Limits(about="The tag; else any value.")] = None,
-) -> StreamsList:
+    after: AfterName = None,
+    limit: PageLimit = PAGE_ENTRIES_MAX,
+) -> Annotated[Linked, LinkedOf(StreamsList)]:
     """List the streams of a scope: all but internal ones, the internal ones, or those with a tag."""
     check_scope_name(scope)
     if filter_type is StreamFilter.TAG and not filter_value:
         raise invalid_argument("filter_value", filter_value, "it must be the tag")
     tag = filter_value if filter_type is StreamFilter.TAG else None
     internal = filter_type is StreamFilter.INTERNAL
-    found = [
-        each
-        for each in await call.ep.streams(scope, tag=tag)
-        if each.name.partition("/")[2].startswith("_") == internal
-    ]
-    return StreamsList(tuple(map(_property, found)))
+    page = ListPage("_" if internal else "", _full_name(scope, after), limit + 1)
+
+    def look(tx: Tx) -> list[StreamRecord]:
+        streams = partial(list_streams_of, tx, scope, tag=tag)
+        return chosen_entries(
+            streams, lambda each: _local(each.name).startswith("_") == internal, lambda each: each.name, page
+        )
+
+    found = list(map(StreamInfo.of, await call.ep.db.read(look)))
+    return linked_page(
+        found,
+        limit,
+        lambda each: _local(each.name),
+        lambda streams: StreamsList(tuple(map(_property, streams))),
+    )
 
 
 async def create_stream(call: RestCall, scope: ScopeName, body: CreateStreamRequest) -> StreamProperty:
@@ -185,30 +214,47 @@ async def update_stream_state(
 
 
 async def get_scaling_events(
-    call: RestCall, scope: ScopeName, stream: LocalName, from_: TimeMs, to: TimeMs
-) -> tuple[ScaleMetadata, ...]:
-    """List the scales between two times, after the latest one before them."""
+    call: RestCall,
+    scope: ScopeName,
+    stream: LocalName,
+    from_: TimeMs,
+    to: TimeMs,
+    after: Annotated[int | None, Limits(0, about="From the link of the previous page.")] = None,
+    limit: PageLimit = PAGE_ENTRIES_MAX,
+) -> Annotated[Linked, LinkedOf(tuple[ScaleMetadata, ...])]:
+    """List the scales between two times, after the latest one before them. A page may have fewer than `limit`."""
     if from_ > to:
         raise invalid_argument("from", from_, f"it is after to, {to}")
 
-    def look(tx: Tx) -> tuple[ScaleMetadata, ...]:
+    def look(tx: Tx) -> Linked:
         history = StoredHistory(tx, _found(tx, scope, stream))
-        numbers = range(history.number_at(from_), history.number_at(to) + 1)
-        epochs = [history.epoch(number) for number in numbers]
-        return tuple(
-            _scale(each, before, history)
-            for before, each in zip([None, *epochs], epochs, strict=False)
-            if each.created_ms <= to
-        )
+        first, last = history.number_at(from_), history.number_at(to)
+        before = None if after is None or after < first else history.epoch(max(after, history.first))
+        scales: list[ScaleMetadata] = []
+        segments = 0
+        for number in range(first if before is None else before.number + 1, last + 1):
+            epoch = history.epoch(number)
+            if epoch.created_ms > to:  # the stream was created later
+                break
+            if len(scales) == limit or (scales and segments + len(epoch.segments) > PAGE_SEGMENTS_MAX):
+                return Linked(tuple(scales), str(number - 1))
+            segments += len(epoch.segments)
+            scales.append(_scale(epoch, before, history))
+            before = epoch
+        return Linked(tuple(scales), None)
 
     return await call.ep.db.read(look)
 
 
-async def list_reader_groups(call: RestCall, scope: ScopeName) -> ReaderGroupsList:
+async def list_reader_groups(
+    call: RestCall, scope: ScopeName, after: AfterName = None, limit: PageLimit = PAGE_ENTRIES_MAX
+) -> Annotated[Linked, LinkedOf(ReaderGroupsList)]:
     """List the reader groups of a scope."""
     check_scope_name(scope)
-    found = await call.ep.reader_groups(scope)
-    return ReaderGroupsList(tuple(ReaderGroupName(each.name.partition("/")[2]) for each in found))
+    page = ListPage(after=_full_name(scope, after), limit=limit + 1)
+    found = await call.ep.db.read(lambda tx: record_names(tx, GROUP, scope, page))
+    names = list(map(_local, found))
+    return linked_page(names, limit, str, lambda names: ReaderGroupsList(tuple(map(ReaderGroupName, names))))
 
 
 async def get_reader_group(call: RestCall, scope: ScopeName, group: LocalName) -> ReaderGroupProperty:
@@ -229,6 +275,15 @@ async def delete_reader_group(call: RestCall, scope: ScopeName, group: LocalName
 
 def _found(tx: Tx, scope: str, stream: str) -> StreamRecord:
     return get_stream(tx, str(StreamName.parse(f"{scope}/{stream}"))).value
+
+
+def _full_name(scope: str, name: str | None) -> str | None:
+    return None if name is None else f"{scope}/{name}"
+
+
+def _local(name: str) -> str:
+    """Return the name of a stream or group in its scope."""
+    return name.partition("/")[2]
 
 
 def _property(stream: StreamInfo) -> StreamProperty:

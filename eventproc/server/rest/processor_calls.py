@@ -16,7 +16,6 @@ from eventproc.server.rest.routes import (
     PageLimit,
     RestCall,
     ScopeName,
-    page_after,
     page_of,
 )
 from eventproc.store.access.permissions import Permission
@@ -45,7 +44,8 @@ async def list_processors(
     call: RestCall, after: After = None, limit: PageLimit = PAGE
 ) -> Annotated[Page, PageOf(ProcessorDescription)]:
     """List processors with their lag, state and processes."""
-    return page_after(await call.ep.processors(), after, limit, lambda each: each.group.name)
+    found = await call.ep.processors(after=after, limit=limit + 1)
+    return page_of(found, limit, lambda each: each.name)
 
 
 async def describe_processor(call: RestCall, scope: ScopeName, group: LocalName) -> ProcessorDescription:

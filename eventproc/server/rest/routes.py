@@ -6,17 +6,16 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args, get_type_hints
 
 import attrs
 
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import TRUSTED, Caller
 from eventproc.server.access.needs import Need, Place
-from eventproc.server.rest.json_values import Limits, Page
+from eventproc.server.rest.json_values import Limits, Linked, LinkedOf, Page
 from eventproc.server.rest.problems import HttpProblem
 from eventproc.store.access.permissions import Permission
-from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotFound
 from eventproc.store.records import from_json
 from eventproc.store.requests import Request
@@ -133,6 +132,7 @@ class RestRoute:
     status: of a response without an error. errors: the statuses of Pravega's documents, beside the general ones.
     tag: groups it in the document. submits: whether it runs a request, so that a caller may limit the wait for it.
     body: its type; None without one. result: its type; None for a response without a body.
+    is_linked: whether the response is a page that links to the next one.
     need: what its caller needs.
     """
 
@@ -146,6 +146,7 @@ class RestRoute:
     parameters: tuple[Parameter, ...]
     body: Any
     result: Any
+    is_linked: bool
     need: Need
 
     @property
@@ -191,7 +192,8 @@ def route(
         parameters.append(Parameter(each.name.rstrip("_"), each.name, place, hints[each.name], default))
     assert {each.name for each in parameters if each.place == "path"} == set(in_path), path
     returned = hints["return"]
-    result = None if returned is type(None) else returned
+    linked = next((each for each in get_args(returned)[1:] if isinstance(each, LinkedOf)), None)
+    result = None if returned is type(None) else returned if linked is None else linked.body
     return RestRoute(
         method=method,
         path=path,
@@ -203,6 +205,7 @@ def route(
         parameters=tuple(parameters),
         body=hints.get("body"),
         result=result,
+        is_linked=linked is not None,
         need=_need_of(method, [each.name for each in parameters]) if need is None else need,
     )
 
@@ -226,11 +229,9 @@ def page_of(found: Sequence[T], limit: int, key: Callable[[T], str]) -> Page:
     return Page(items, key(items[-1]) if len(found) > limit else None)
 
 
-def page_after(found: Sequence[T], after: str | None, limit: int, key: Callable[[T], str]) -> Page:
-    """Return the page of a complete list that follows the entry `after`. Raises InvalidArgument if it is gone."""
-    start = 0
-    if after is not None:
-        start = next((number + 1 for number, each in enumerate(found) if key(each) == after), 0)
-        if not start:
-            raise invalid_argument("after", after, "the list has no such entry; begin with the first page")
-    return page_of(found[start : start + limit + 1], limit, key)
+def linked_page(
+    found: Sequence[T], limit: int, key: Callable[[T], str], body: Callable[[Sequence[T]], object]
+) -> Linked:
+    """Return such a page in a form of Pravega's. body: the value for the entries of the page."""
+    page = page_of(found, limit, key)
+    return Linked(body(found[:limit]), page.next)

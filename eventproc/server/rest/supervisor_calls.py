@@ -16,7 +16,7 @@ from eventproc.ingestion import (
     SupervisorVersion,
 )
 from eventproc.server.rest.json_values import JsonObject, Limits, Page, PageOf
-from eventproc.server.rest.routes import PAGE, After, PageLimit, RestCall, page_after
+from eventproc.server.rest.routes import PAGE, After, PageLimit, RestCall, page_of
 
 SupervisorId: TypeAlias = Annotated[str, Limits(about="Id of the supervisor.")]
 
@@ -45,13 +45,6 @@ class HandoffBody:
 
 
 @attrs.frozen
-class Versions:
-    """The versions of a spec, the newest first."""
-
-    versions: tuple[SupervisorVersion, ...]
-
-
-@attrs.frozen
 class Lags:
     """The lag at moments since the beginning."""
 
@@ -69,7 +62,8 @@ async def list_supervisors(
     call: RestCall, after: After = None, limit: PageLimit = PAGE
 ) -> Annotated[Page, PageOf(SupervisorInfo)]:
     """List the supervisors that have not ended, by id."""
-    return page_after(await call.ep.supervisors(), after, limit, lambda each: each.id)
+    found = await call.ep.supervisors(after=after, limit=limit + 1)
+    return page_of(found, limit, lambda each: each.id)
 
 
 async def submit_supervisor(call: RestCall, body: SpecBody) -> SpecReport:
@@ -85,18 +79,24 @@ async def describe_supervisor(call: RestCall, supervisor: SupervisorId) -> Super
     return await (await _found(call, supervisor)).status()
 
 
-async def list_supervisor_versions(call: RestCall, supervisor: SupervisorId) -> Versions:
+async def list_supervisor_versions(
+    call: RestCall,
+    supervisor: SupervisorId,
+    after: Annotated[int | None, Limits(0, about="`next` of the previous page.")] = None,
+    limit: PageLimit = PAGE,
+) -> Annotated[Page, PageOf(SupervisorVersion)]:
     """List the versions of a supervisor's spec, the newest first."""
-    return Versions(tuple(await (await _found(call, supervisor)).history()))
+    found = await (await _found(call, supervisor)).history(after=after, limit=limit + 1)
+    return page_of(found, limit, lambda each: str(each.version))
 
 
 async def list_supervisor_tasks(call: RestCall, supervisor: SupervisorId) -> IngestTasks:
-    """List the tasks of a supervisor with their reports, the oldest first."""
+    """List the live tasks of a supervisor and the last 200 that ended, with their reports, the oldest first."""
     return IngestTasks(tuple(await (await _found(call, supervisor)).tasks()))
 
 
 async def list_supervisor_lags(call: RestCall, supervisor: SupervisorId) -> Lags:
-    """Show the lag of a supervisor since its beginning."""
+    """Show the lag of a supervisor since its beginning, in at most 240 samples."""
     return Lags(tuple(await (await _found(call, supervisor)).lags()))
 
 

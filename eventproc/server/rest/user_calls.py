@@ -12,7 +12,7 @@ import attrs
 
 from eventproc.runtime.users import TOKEN_LIFE_MS_MAX, NewToken, UserInfo
 from eventproc.server.rest.json_values import Limits, Page, PageOf
-from eventproc.server.rest.routes import PAGE, After, PageLimit, RestCall, page_after
+from eventproc.server.rest.routes import PAGE, After, PageLimit, RestCall, page_of
 from eventproc.store.access.permissions import Permission
 from eventproc.store.model.errors import NotSupported
 
@@ -57,7 +57,8 @@ async def list_users(
     call: RestCall, after: After = None, limit: PageLimit = PAGE
 ) -> Annotated[Page, PageOf(UserInfo)]:
     """List users by name, with their grants and the names of their tokens."""
-    return page_after(await call.ep.users.list(), after, limit, lambda each: each.name)
+    found = await call.ep.users.list(after=after, limit=limit + 1)
+    return page_of(found, limit, lambda each: each.name)
 
 
 async def describe_user(call: RestCall, user: UserName) -> UserInfo:

@@ -26,15 +26,18 @@ async def _create(db: Database, command: c.CreateTableSegment) -> tuple[Message,
     if not 0 <= command.key_length <= tables.KEY_BYTES_MAX:
         reason = f"keys have at most {tables.KEY_BYTES_MAX:,} bytes"
         return _invalid(command, invalid_argument("length of keys", command.key_length, reason)), True
-    if await db.write(partial(tables.create_table, name=name, key_length=command.key_length)):
-        return c.SegmentCreated(command.request_id, name), False
+    try:
+        if await db.write(partial(tables.create_table, name=name, key_length=command.key_length)):
+            return c.SegmentCreated(command.request_id, name), False
+    except InvalidArgument as why:
+        return _invalid(command, why), True
     return c.SegmentAlreadyExists(command.request_id, name, ""), False
 
 
 async def _delete(db: Database, command: c.DeleteTableSegment) -> tuple[Message, bool]:
     def delete(tx: Tx) -> bool:
         table = tables.get_table(tx, command.segment)
-        if command.must_be_empty and tables.count_entries(tx, table):
+        if command.must_be_empty and tables.entries_after(tx, table, b"", 1):
             return False
         tables.delete_table(tx, command.segment)
         return True

@@ -1,0 +1,200 @@
+"""Every list over REST is bounded: it has pages, or what it lists has a bound."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import attrs
+import pytest
+
+import eventproc
+from eventproc import ReplicatedType
+from eventproc.errors import InvalidArgument
+from eventproc.runtime import Eventproc
+from eventproc.server.rest import pravega_calls
+from eventproc.server.rest.route_table import ROUTES
+from eventproc.store.catalog import insert_stream
+from eventproc.store.database import Tx
+from eventproc.store.model import list_pages
+from eventproc.store.model.policies import ScalingPolicy, StreamConfig
+from tests.server.rest_client import RestInMemory
+
+OWN = "/eventproc/v1"
+
+
+@attrs.frozen
+class Added:
+    """Counts up."""
+
+
+COUNTER = ReplicatedType[int, Added](
+    name="counter", state=int, updates={"added": Added}, fold=lambda count, _: count + 1
+)
+
+BOUNDED = {
+    "list_segments": "the segments of an epoch: 1,024",
+    "list_checkpoints": "the checkpoints that a group keeps: 8, and those since its slowest reader",
+    "list_offsets": "the partitions of a group's topics, of which a group has a bounded number",
+    "list_supervisor_tasks": "the tasks that run, and the last 200 that ended",
+    "list_supervisor_lags": "240 samples",
+}
+"""Lists without pages, and what bounds them."""
+
+
+@pytest.fixture
+async def ep(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Eventproc]:
+    monkeypatch.setattr(list_pages, "ENTRIES_A_STEP", 2)
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        yield ep
+
+
+@pytest.fixture
+async def rest(ep: Eventproc) -> RestInMemory:
+    return RestInMemory(ep)
+
+
+async def linked(rest: RestInMemory, path: str) -> list[Any]:
+    """Return the bodies of all pages, each of which links to the next one."""
+    bodies: list[Any] = []
+    following: str | None = path
+    while following is not None:
+        answer = await rest.call("GET", following)
+        assert answer.status == 200, answer
+        bodies.append(answer.body)
+        link = answer.headers.get("link")
+        assert link is None or (link.startswith("<") and link.endswith('>; rel="next"'))
+        following = None if link is None else link[1:].partition(">")[0]
+    return bodies
+
+
+async def paged(rest: RestInMemory, path: str, key: Callable[[Any], str]) -> list[str]:
+    """Return the keys of the entries of all pages of one entry each."""
+    keys: list[str] = []
+    after = ""
+    while True:
+        page = await rest.ok("GET", f"{path}?limit=1{after}")
+        assert len(page["items"]) <= 1
+        keys += [key(each) for each in page["items"]]
+        if page["next"] is None:
+            return keys
+        after = f"&after={page['next']}"
+
+
+def test_every_list_has_pages_or_a_bound() -> None:
+    lists = [each for each in ROUTES if each.name.startswith("list_") or each.name == "get_scaling_events"]
+    unpaged = {each.name for each in lists if "limit" not in {one.name for one in each.parameters}}
+    assert unpaged == set(BOUNDED)
+
+
+async def test_pages_of_scopes_keep_the_form_of_pravega_and_link_to_the_next(
+    rest: RestInMemory, ep: Eventproc
+) -> None:
+    for name in ("a", "b", "t", "u"):
+        await ep.create_scope(name)
+    assert [set(each) for each in await linked(rest, "/v1/scopes")] == [{"scopes"}]
+    pages = await linked(rest, "/v1/scopes?limit=2")
+    assert [[each["scopeName"] for each in page["scopes"]] for page in pages] == [
+        ["a", "b"],
+        ["s", "t"],
+        ["u"],
+    ]
+    assert (await rest.call("GET", "/v1/scopes?limit=1001")).status == 400
+
+
+async def test_pages_of_streams_and_groups_are_full_whatever_is_left_out(
+    rest: RestInMemory, ep: Eventproc
+) -> None:
+    def insert(tx: Tx) -> None:
+        for name in ("_a", "_b", "_c"):
+            insert_stream(tx, f"s/{name}", StreamConfig(ScalingPolicy.fixed(1), tags=("all",)))
+
+    names = ["A", "Z", "m", "n", "z"]
+    for name in names:
+        await ep.create_stream(f"s/{name}", tags=["all"])
+        await ep.create_reader_group(f"s/{name}-group", ["s/A"])
+    await ep.db.write(insert)
+    path = "/v1/scopes/s/streams"
+    for query, expected in (
+        ("", names),
+        ("filter_type=tag&filter_value=all&", names),
+        ("filter_type=showInternalStreams&filter_value=x&", ["_a", "_b", "_c"]),
+    ):
+        pages = await linked(rest, f"{path}?{query}limit=2")
+        listed = [[each["streamName"] for each in page["streams"]] for page in pages]
+        assert [name for page in listed for name in page] == expected
+        assert all(len(page) == 2 for page in listed[:-1])
+    groups = await linked(rest, "/v1/scopes/s/readergroups?limit=2")
+    listed = [[each["readerGroupName"] for each in page["readerGroups"]] for page in groups]
+    assert [len(page) for page in listed] == [2, 2, 1]
+    assert [name for page in listed for name in page] == [f"{name}-group" for name in names]
+
+
+async def test_pages_of_scaling_events_are_those_of_one_list(
+    rest: RestInMemory, ep: Eventproc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = await ep.create_stream("s/t")
+    for _ in range(3):
+        (segment,) = (await stream.describe()).segments
+        low, high = await stream.split(segment.id)
+        await stream.merge(low, high)
+    path = "/v1/scopes/s/streams/t/scaling-events?from=0&to=4000000000000"
+    ((*expected,),) = await linked(rest, path)
+    assert len(expected) == 7
+    for limit in (1, 2, 7):
+        pages = await linked(rest, f"{path}&limit={limit}")
+        assert [len(page) for page in pages[:-1]] == [limit] * (len(pages) - 1)
+        assert [each for page in pages for each in page] == expected
+    monkeypatch.setattr(pravega_calls, "PAGE_SEGMENTS_MAX", 3)  # two epochs, of one segment and of two
+    pages = await linked(rest, path)
+    assert [len(page) for page in pages] == [2, 2, 2, 1]
+    assert [each for page in pages for each in page] == expected
+
+
+async def test_processors_supervisors_and_their_versions_have_pages(
+    rest: RestInMemory, ep: Eventproc
+) -> None:
+    await ep.create_stream("s/t")
+    app = eventproc.App()
+    for name in ("p1", "p2", "p3"):
+
+        @app.processor("s/t", group=name, name=name)
+        async def handle(event: eventproc.Event) -> None: ...
+
+    await ep.create_reader_group("s/p2-readers", ["s/t"])
+    async with ep.run(app) as running:
+        await running.wait_idle()
+    for number in range(3):
+        for early in (True, False):
+            spec = {
+                "id": f"clicks{number}",
+                "io": {"streams": ["s/t"], "use_earliest_offset": early},
+                "schema": {"datasource": f"clicks{number}", "dimensions": ["page"]},
+            }
+            await ep.submit_supervisor(spec)
+    assert await paged(rest, f"{OWN}/processors", lambda each: each["group"]["name"]) == [
+        "s/p1",
+        "s/p2",
+        "s/p3",
+    ]
+    ids = [f"clicks{number}" for number in range(3)]
+    assert await paged(rest, f"{OWN}/supervisors", lambda each: each["id"]) == ids
+    path = f"{OWN}/supervisors/clicks1/versions"
+    assert await paged(rest, path, lambda each: str(each["version"])) == ["2", "1"]
+
+
+async def test_pages_in_python_are_those_of_one_list(ep: Eventproc) -> None:
+    for name in ("a/one", "a/two", "b/one"):
+        if name.endswith("/one"):
+            await ep.create_scope(name[0])
+        await ep.synchronizer(name, COUNTER, initial=0)
+    for number in range(3):
+        await ep.users.add(f"user{number}")
+    assert await ep.synchronizers(limit=2) == ["a/one", "a/two"]
+    assert await ep.synchronizers(after="a/two", limit=2) == ["b/one"]
+    assert await ep.synchronizers("a", prefix="t") == ["a/two"]
+    assert [each.name for each in await ep.users.list(after="user0", limit=1)] == ["user1"]
+    for listed in (ep.processors, ep.supervisors, ep.synchronizers, ep.users.list):
+        with pytest.raises(InvalidArgument):
+            await listed(limit=0)
