@@ -1,20 +1,17 @@
-"""Servers that are killed and suspended under load: `python -m tests.server.server_kills KILLS [SEED]`.
+"""Servers that are killed and suspended under load: `python -m tests.server.server_kills KILLS [SEED [MIB]]`.
 
 Three processes of `eventproc serve` share a directory. Clients write, read and commit transactions, and scale and
-create streams over REST, while the servers are killed with SIGKILL, suspended, and started again. At the end, each
-acknowledged event is stored once, in the order of its key; each transaction completely or not at all; each change that
-REST acknowledged, once.
+create streams over REST, while the servers are killed with SIGKILL, suspended, and started again. With MIB, the
+directory lies on a device of that size, which is full from time to time. At the end, each acknowledged event is stored
+once, in the order of its key; each transaction completely or not at all; each change that REST acknowledged, once.
 """
 
 from __future__ import annotations
 
-import math
-import shutil
 import signal
 import sys
-import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -44,6 +41,7 @@ from tests.server.kills_client import (
     range_of,
 )
 from tests.server.support import ServerProcess
+from tests.support.torture import STALL_S, KeyAccount, SmallDevice, Torture, TortureReport, run_torture
 
 SERVERS: Final = 3
 WRITERS: Final = 6
@@ -53,31 +51,16 @@ OWN: Final = "/eventproc/v1/streams"
 SEGMENTS_MIN: Final = 3
 SEGMENTS_MAX: Final = 6
 
-RUN_S_MAX: Final = 1.5
-"""How long a server runs, at most, before the next disturbance; then all clients go on first."""
-
-SUSPENDED_S_MAX: Final = 2.0
-"""How long a server is suspended, at most: perhaps inside the write lock."""
-
 SCALE_S: Final = 0.5
 """Pause between two changes over REST."""
 
 LEASE_MS: Final = 20_000
 
-STALL_S: Final = 180
-"""How long nothing may be acknowledged. Most of it is for a machine that has other work."""
-
 
 @attrs.define
-class ServerKillsReport:
-    """What happened.
+class ServerKillsReport(TortureReport):
+    """What happened. left: transactions that ended without their client's wish, because a lease ended."""
 
-    left: transactions that ended without their client's wish, because a lease ended. pause_s: the longest time between
-    two acknowledgements of a client.
-    """
-
-    kills: int = 0
-    suspensions: int = 0
     acknowledged: int = 0
     committed: int = 0
     aborted: int = 0
@@ -85,25 +68,22 @@ class ServerKillsReport:
     scales: int = 0
     streams: int = 0
     read: int = 0
-    pause_s: int = 0
 
 
 class ServerKills:
     """The directory of one run, its servers, its clients, and what was acknowledged."""
 
-    def __init__(self, folder: Path, *, kills: int, seed: int) -> None:
+    def __init__(self, folder: Path, *, kills: int, seed: int, device: SmallDevice | None = None) -> None:
         self.report = ServerKillsReport()
-        self._path = folder / "streams"
-        self._kills = kills
-        self._random = Random(seed)
+        self._path = (folder if device is None else device.folder) / "streams"
+        self._device = device
+        self._torture = Torture(self.report, kills=kills, seed=seed)
+        self._random = self._torture.random
         self._servers = ServerAddresses(Random(seed + 1), [])
-        self._ended = False
-        self._steps: Counter[str] = Counter()
-        self._stepped: dict[str, float] = {}
         self._written: dict[str, int] = {}
         self._outcomes: dict[str, bool] = {}
         self._created: set[str] = set()
-        self._read: defaultdict[str, int] = defaultdict(int)
+        self._read = KeyAccount()
         self._done_segments: set[int] = set()
         self._begun_segments: set[int] = set()
 
@@ -125,9 +105,10 @@ class ServerKills:
                         clients.start_soon(self._transact, f"t{number}")
                     clients.start_soon(self._change)
                     async with anyio.create_task_group() as disturbing:
-                        for number in range(SERVERS):
-                            disturbing.start_soon(self._disturb, number)
-                    self._ended = True
+                        disturbing.start_soon(self._torture.disturb, self._servers.servers, self._replace)
+                        if self._device is not None:
+                            disturbing.start_soon(self._torture.fill, self._device)
+                    self._torture.ended = True
                 await self._wait_read()
                 reading.cancel_scope.cancel()
             await self._check_changes()
@@ -143,59 +124,26 @@ class ServerKills:
     def _start(self, ports: tuple[int, int]) -> ServerProcess:
         return ServerProcess(self._path, ports=ports, rest=True)
 
-    # Disturbances.
-
-    async def _disturb(self, number: int) -> None:
-        """Kill and suspend one server again and again, each time when it and the clients have gone on."""
-        while self.report.kills < self._kills:
-            await anyio.sleep(self._random.uniform(0, RUN_S_MAX))
-            await self._wait_steps()
-            server = self._servers.servers[number]
-            is_suspended = self._random.random() < 0.4
-            if is_suspended:
-                self.report.suspensions += 1
-                server.suspend()
-                await anyio.sleep(self._random.uniform(0, SUSPENDED_S_MAX))
-            if is_suspended and self._random.random() < 0.5:
-                server.resume()
-                continue
-            self.report.kills += 1
-            if self.report.kills % 10 == 0:
-                _say(f"{self.report}; {dict(sorted(self._steps.items()))}")
-            await to_thread.run_sync(server.end, signal.SIGKILL)
-            self._servers.servers[number] = await to_thread.run_sync(self._start, server.ports)
-
-    def _step(self, client: str) -> None:
-        """Note that a client goes on."""
-        now = time.monotonic()
-        pause, self._stepped[client] = now - self._stepped.get(client, now), now
-        self.report.pause_s = max(self.report.pause_s, round(pause))
-        self._steps[client] += 1
-
-    async def _wait_steps(self) -> None:
-        """Wait until something is acknowledged. Raises AssertionError after STALL_S."""
-        before, until = self._steps.total(), time.monotonic() + STALL_S
-        while self._steps.total() <= before:
-            assert time.monotonic() < until, f"nothing was acknowledged for {STALL_S} s: {self._steps}"
-            await anyio.sleep(PAUSE_S)
+    def _replace(self, killed: ServerProcess) -> ServerProcess:
+        return self._start(killed.ports)
 
     # Clients.
 
     async def _write(self, key: str) -> None:
         """Write numbered events of one key."""
         writer = KeyWriter(self._servers, EVENTS, key)
-        while not self._ended:
+        while not self._torture.ended:
             first = self._written.get(key, 0)
             numbers = range(first, first + self._random.randint(1, 20))
             await writer.append([f"{key}:{number}".encode() for number in numbers], numbers[-1])
             self._written[key] = numbers.stop
-            self._step(key)
+            self._torture.step(key)
         await writer.leave()
 
     async def _transact(self, client: str) -> None:
         """Commit or abort transactions of some keys, one after the other."""
         turn = 0
-        while not self._ended:
+        while not self._torture.ended:
             turn += 1
             info = info_of(TXNS)
             made = await self._servers.call(
@@ -213,7 +161,7 @@ class ServerKills:
             assert commits or not is_committed, f"{client}: transaction {turn} was not to be committed"
             self._outcomes[f"{client}:{turn}"] = is_committed
             self.report.left += commits and not is_committed
-            self._step(client)
+            self._torture.step(client)
 
     async def _stage(self, made: Any, key: str, turn: int) -> None:
         found = range_of(made.activeSegments, key).segmentId.segmentId
@@ -237,7 +185,7 @@ class ServerKills:
 
     async def _change(self) -> None:
         """Scale the streams over REST, and create others."""
-        while not self._ended:
+        while not self._torture.ended:
             await anyio.sleep(SCALE_S)
             if self._random.random() < 0.3:
                 name = f"made-{len(self._created)}"
@@ -308,18 +256,17 @@ class ServerKills:
             end = FRAME_HEAD.size + length
             if len(data) < end:
                 break
-            self._step("reader")
+            self._torture.step("reader")
             key, _, number = data[FRAME_HEAD.size : end].decode().partition(":")
-            assert int(number) == self._read[key], f"{key}: {number} was read after {self._read[key] - 1}"
-            self._read[key] += 1
+            self._read.take(key, int(number))
             self.report.read += 1
             data = data[end:]
         return data
 
     async def _wait_read(self) -> None:
         """Wait until the reader has all that was acknowledged. Raises AssertionError."""
-        while self._read != self._written:
-            await self._wait_steps()
+        while self._read.counts != self._written:
+            await self._torture.wait_steps()
 
     # Accounts.
 
@@ -334,10 +281,10 @@ class ServerKills:
             await check(ep.db)
             stream = await ep.stream(EVENTS)
             assert len(await stream.epochs()) == 1 + self.report.scales, "each scale happens once"
-            events = await _payloads(ep, EVENTS)
-            assert Counter(key for key, _ in events) == self._written
-            for key, count in self._written.items():
-                assert [int(number) for each, number in events if each == key] == list(range(count)), key
+            events, stored = await _payloads(ep, EVENTS), KeyAccount()
+            for key, number in events:
+                stored.take(key, int(number))
+            assert stored.counts == self._written
             self.report.acknowledged = len(events)
             self._check_transactions(await _payloads(ep, TXNS))
 
@@ -364,20 +311,11 @@ async def _payloads(ep: eventproc.Eventproc, name: str) -> list[tuple[str, str]]
     return [(key, rest) for key, _, rest in (text.partition(":") for text in texts)]
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
-    sys.stderr.flush()
+def main(kills: str, seed: str = "1", mib: str = "0") -> None:
+    async def run(folder: Path, device: SmallDevice | None) -> ServerKillsReport:
+        return await ServerKills(folder, kills=int(kills), seed=int(seed), device=device).run()
 
-
-def main(kills: str, seed: str = "1") -> None:
-    folder, began = Path(tempfile.mkdtemp(prefix="server-kills-")), time.monotonic()
-    try:
-        report = anyio.run(ServerKills(folder, kills=int(kills), seed=int(seed)).run)
-    except BaseException:
-        _say(f"the directory is kept in {folder}")
-        raise
-    shutil.rmtree(folder)
-    _say(f"{math.ceil(time.monotonic() - began)} s, seed {seed}: {report}; all accounts are exact")
+    run_torture("server-kills", int(seed), int(mib), run)
 
 
 if __name__ == "__main__":

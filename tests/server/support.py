@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from eventproc.testing.crash import PATIENCE_S, environment
 from tests.support.child_process import REPOSITORY
+from tests.support.torture import EndedEarly
 
 _PORTS = re.compile(r"controller (?:tcp|tls)://[^:]*:(\d+), segment store port (\d+)")
 _REST = re.compile(r"REST: (https?://[^/]*)/openapi.json")
@@ -56,7 +57,7 @@ class ServerProcess:
                 self.ports = int(match[1]), int(match[2])
                 break
         else:
-            raise AssertionError("".join(heard))
+            raise EndedEarly("".join(heard))
         self.port = self.ports[0]
         # Read on: a full pipe would let the server wait.
         self._reading = Thread(target=self._process.stderr.read, daemon=True)
@@ -78,6 +79,10 @@ class ServerProcess:
         assert self._process.stderr is not None
         self._process.stderr.close()
         return code
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL, and return when it has ended."""
+        self.end(signal.SIGKILL)
 
     def suspend(self) -> None:
         """Suspend it until `resume`, or its end by SIGKILL."""
