@@ -537,6 +537,7 @@ def _task_row(each: IngestTaskInfo) -> dict[str, object]:
         "thrown_away": stats.thrown_away,
         "unparseable": stats.unparseable,
         "samples": list(stats.samples),
+        "progress_at_ms": stats.progress_ms,
         "busy_ratio": stats.busy_ratio,
         "rates": list(stats.rates),
         "error": each.error,

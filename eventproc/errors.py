@@ -69,6 +69,7 @@ from eventproc.store.model.group_errors import (
 from eventproc.store.model.ingestion_errors import (
     BackfillRefused,
     InvalidSpec,
+    SparkEnded,
     SupervisorTerminated,
     TableChanged,
     TaskFenced,
@@ -136,6 +137,7 @@ __all__ = [
     "SegmentFenced",
     "SegmentSealed",
     "ShareStreamsDeleted",
+    "SparkEnded",
     "StaleVersion",
     "StillPending",
     "StoreMissing",

@@ -255,7 +255,6 @@ class SupervisorRun:
 
     def _check_tasks(self) -> None:
         """Fail the tasks of dead workers, stop those that hang, and count the ends of all."""
-        timeout_ms = self.spec.tuning.task_timeout_ms
         dead: set[str] = set()
         for task in self.view.tasks:
             if task.state is TaskState.RUNNING:
@@ -266,8 +265,7 @@ class SupervisorRun:
                     if task.worker not in dead:  # one death is one failure
                         dead.add(task.worker)
                         self._count_failure(task, "its worker died")
-                elif task.seen_ms is not None and task.seen_ms + timeout_ms < self.now_ms:
-                    why = f"its worker gave no sign for {timeout_ms:,} ms"
+                elif (why := self._why_hung(task)) is not None:
                     self.state.end_task(task, TaskState.STOPPED, why)
                     self._count_failure(task, why)
             elif not task.state.live:
@@ -277,6 +275,15 @@ class SupervisorRun:
                 elif task.state is TaskState.SUCCEEDED:
                     self.succeeded.add(task.base)
                     self._count(failed=False)
+
+    def _why_hung(self, task: IngestTask) -> str | None:
+        """Return why a running task counts as hung, or None."""
+        tuning, progress_ms = self.spec.tuning, task.stats.progress_ms
+        if task.seen_ms is not None and task.seen_ms + tuning.task_timeout_ms < self.now_ms:
+            return f"its worker gave no sign for {tuning.task_timeout_ms:,} ms"
+        if progress_ms is not None and progress_ms + tuning.job_timeout_ms < self.now_ms:
+            return f"its job made no progress for {tuning.job_timeout_ms:,} ms"
+        return None
 
     def _count_failure(self, task: IngestTask, why: str) -> None:
         self.failing.add(task.base)
@@ -606,6 +613,8 @@ class SupervisorRun:
         for task in self.state.running_tasks():
             if task.seen_ms is not None and task.started_ms is not None:
                 due.append(task.seen_ms + self.spec.tuning.task_timeout_ms + 1)
+                if task.stats.progress_ms is not None:
+                    due.append(task.stats.progress_ms + self.spec.tuning.job_timeout_ms + 1)
                 group = self.state.groups.get(task.base)
                 ends_ms = task.started_ms + self.spec.io.task_duration_ms
                 if group is not None and group.state is IngestGroupState.ACTIVE and ends_ms > self.now_ms:

@@ -249,6 +249,8 @@ class TuningConfig:
     max_rows_in_memory: rows of one slice, after its roll-up, as far as the slice before it tells.
     max_bytes_in_memory: bytes of the events of one slice.
     task_timeout_ms: silence after which a task counts as hung, and is replaced.
+    job_timeout_ms: how long the jobs of a task may make no progress, until they are cancelled and it is replaced. One
+    Spark task of a job must end within it, also on a busy machine.
     reset_offset_automatically: whether events that were truncated before they were read are skipped; otherwise the
     supervisor becomes unhealthy, and names the gap.
     max_parse_exceptions: unparseable events after which a task fails; None: any number.
@@ -260,6 +262,7 @@ class TuningConfig:
     max_rows_in_memory: int = 150_000
     max_bytes_in_memory: int = 64 * 1024 * 1024
     task_timeout_ms: int = 60_000
+    job_timeout_ms: int = 600_000
     reset_offset_automatically: bool = False
     max_parse_exceptions: int | None = None
     max_saved_parse_exceptions: int = 10
@@ -501,9 +504,8 @@ def _check_schema(schema: DataSchema, problems: Problems) -> None:
 
 def _check_tuning(tuning: TuningConfig, problems: Problems) -> None:
     _check_least(tuning, "tuning", problems, 1, "max_rows_per_segment", "intermediate_handoff_ms")
-    _check_least(
-        tuning, "tuning", problems, 1, "max_rows_in_memory", "max_bytes_in_memory", "task_timeout_ms"
-    )
+    _check_least(tuning, "tuning", problems, 1, "max_rows_in_memory", "max_bytes_in_memory")
+    _check_least(tuning, "tuning", problems, 1, "task_timeout_ms", "job_timeout_ms")
     _check_least(tuning, "tuning", problems, 0, "max_parse_exceptions", "max_saved_parse_exceptions")
 
 

@@ -13,6 +13,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from eventproc.processors import Context
+from eventproc.spark.job_groups import cancel_jobs
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import IllegalTransition
 
@@ -76,10 +77,8 @@ def _run(
 
 def _cancel(group: str) -> None:
     context = SparkContext._active_spark_context
-    java: Any = None if context is None else context._jsc
-    if java is not None:
-        # Also cancels jobs that the group starts later. PySpark does not wrap this method.
-        java.sc().cancelJobGroupAndFutureJobs(group)
+    if context is not None:
+        cancel_jobs(context, group)
 
 
 def _described(event: object) -> str:

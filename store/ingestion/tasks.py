@@ -80,11 +80,19 @@ def register_worker(tx: Tx, instance: str, slots: int) -> None:
     announce(tx)
 
 
-def forget_worker(tx: Tx, instance: str) -> None:
-    """Remove a worker that leaves; its tasks are stopped, and their supervisors replace them."""
+def forget_worker(tx: Tx, instance: str, failure: str | None = None) -> None:
+    """Remove a worker that leaves; its tasks are stopped, and their supervisors replace them.
+
+    failure: why it cannot go on; None: it leaves by itself. For each supervisor, it counts as the failure of one task.
+    """
     tx.execute("DELETE FROM ingest_worker WHERE instance = ?", (instance,))
+    counted: set[str] = set()
     for task in tasks_of_worker(tx, instance):
-        end_task(tx, task, TaskState.STOPPED, error="its worker left")
+        counts = failure is not None and task.supervisor not in counted
+        counted.add(task.supervisor)
+        end_task(
+            tx, task, TaskState.FAILED if counts else TaskState.STOPPED, error=failure or "its worker left"
+        )
         post_notice(tx, task.supervisor)
     announce(tx)
 

@@ -97,6 +97,7 @@ class TaskStats:
     rows: rows that were written, after roll-up.
     busy_ratio: share of the last minute that was not spent waiting for events.
     rates: rows per second over the last 1, 5 and 15 minutes; empty if not measured.
+    progress_ms: wall time since which the job of the task makes no progress, or at which the task asked what to read.
     """
 
     __repr__ = short_repr_of_fields
@@ -109,6 +110,7 @@ class TaskStats:
     samples: tuple[str, ...] = ()
     busy_ratio: float | None = None
     rates: tuple[float, ...] = ()
+    progress_ms: int | None = None
 
     def encode(self) -> str:
         """Return the statistics as JSON."""

@@ -83,6 +83,20 @@ class TableChanged(Rejected):
 
 
 @error
+class SparkEnded(Rejected):
+    """The Spark driver of an ingestion worker ended: its JVM died, or its SparkContext was stopped.
+
+    Start the worker again, in a new process. It has given its tasks back, and supervisors replace them.
+    """
+
+    worker: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"worker {self.worker} lost Spark: {self.reason}; its tasks were given back. Start the worker again"
+
+
+@error
 class TaskFenced(Fenced):
     """A supervisor ended or replaced an ingestion task that still ran.
 

@@ -23,6 +23,7 @@ from eventproc.store.ingestion import (
     close_sequence,
     finish_task,
     get_spec_text,
+    keep_task,
     plan_slice,
     publish,
     read_groups,
@@ -211,6 +212,12 @@ class ScriptedTask:
         plan = await self.plan(wanted)
         self.read = {**plan.starts, **self.read, **plan.until}
         return plan
+
+    async def keep(self, *, progress_ms: int) -> None:
+        """Give a sign of life of a job that makes no progress since then."""
+        stats = attrs.evolve(self.stats, progress_ms=progress_ms)
+        db = self.worker.bench.db
+        await db.write(partial(keep_task, task_id=self.id, worker=self.worker.name, stats=stats))
 
     async def publish(self) -> PublishOutcome:
         """Publish the sequence, with one file per partition that was read, whose name says its range."""

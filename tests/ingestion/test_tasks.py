@@ -8,6 +8,7 @@ import pytest
 
 from eventproc.errors import InvalidArgument, NotFound, TaskFenced
 from eventproc.ingestion import SupervisorState
+from eventproc.ingestion.status import describe_supervisor
 from eventproc.store.ingestion import find_task, forget_dead_workers, forget_worker, read_workers
 from eventproc.store.model.ingestion import PublishOutcome, TaskState
 from tests.ingestion.support import HOUR_MS, Bench
@@ -107,6 +108,35 @@ async def test_a_task_without_a_sign_is_fenced_and_replaced(bench: Bench) -> Non
     bench.clock.advance(60_000)  # the pause after three failures
     (fresh, _) = await worker.claim()
     assert set(fresh.order.starts.values()) == {0}
+
+
+async def test_a_task_whose_job_makes_no_progress_is_shown_fenced_and_replaced(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit(replicas=2, tuning={"job_timeout_ms": 600_000})
+    await bench.run()
+    worker = await bench.worker()
+    hung, good = await worker.claim()
+    since_ms = bench.clock.wall_ms()
+
+    async def keep_both() -> None:
+        await hung.keep(progress_ms=since_ms)
+        await good.keep(progress_ms=bench.clock.wall_ms())
+
+    for _ in range(6):
+        await keep_both()
+        await bench.run()
+        bench.clock.advance(100_000)
+    await keep_both()
+    status = describe_supervisor(await bench.situation())
+    assert [each.stats.progress_ms for each in status.active if each.id == hung.id] == [since_ms]
+    bench.clock.advance(1_000)
+    await bench.run()
+    with pytest.raises(TaskFenced, match="stopped"):
+        await hung.keep(progress_ms=since_ms)
+    await good.keep(progress_ms=since_ms)
+    assert "made no progress for 600,000 ms" in (await bench.memory()).health.errors[-1].message
+    (replaced,) = await worker.claim()
+    assert (replaced.order.task.base, replaced.order.task.replica) == (good.order.task.base, 0)
 
 
 @pytest.mark.acceptance("S16")
@@ -299,3 +329,26 @@ async def test_a_worker_takes_all_replicas_if_the_other_one_is_dead(bench: Bench
     first, _ = await bench.worker("w1"), await bench.worker("w2")
     bench.dead.add("w2")
     assert len(await first.claim()) == 2
+
+
+async def test_a_worker_that_cannot_go_on_gives_its_tasks_back_and_counts_as_one_failure(
+    bench: Bench,
+) -> None:
+    await bench.ep.create_topic("s/t", partitions=2)
+    await bench.submit(task_count=2)
+    await bench.run()
+    broken = await bench.worker("broken")
+    first, second = await broken.claim()
+    await bench.db.write(partial(forget_worker, instance="broken", failure="its JVM has ended"))
+    for each in (first, second):
+        with pytest.raises(TaskFenced):
+            await each.step()
+    await bench.run()
+    health = (await bench.memory()).health
+    assert health.failed_tasks == 1
+    assert "its JVM has ended" in health.errors[-1].message
+    other = await bench.worker("other")
+    assert {each.order.group.base for each in await other.claim()} == {
+        first.order.group.base,
+        second.order.group.base,
+    }

@@ -65,6 +65,9 @@ from tests.spark.ingestion_support import (
 
 T = TypeVar("T")
 
+BETWEEN_LOOKS = threading.Event()
+"""Never set: Spark announces nothing when a task of a job begins."""
+
 
 def published(spark: SparkSession, room: WorkerRoom) -> list[tuple[int, str, int, int]]:
     files = room.directory.read(lambda tx: used_files(tx, "clicks"))
@@ -423,7 +426,8 @@ def test_a_long_job_gives_signs_of_life_until_its_task_is_replaced(
     stream = ep.create_stream(STREAM)
     ended = threading.Event()
     monkeypatch.setattr(TaskRun, "_run", lambda _: ended.wait(WAIT_S))  # a job that takes long
-    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))
+    tracker = SimpleNamespace(getJobIdsForGroup=lambda _: [])
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None, statusTracker=lambda: tracker))
     with worker_room(session, path) as room:
         spec = spec_of()
         create_group(room.directory, spec, positions(stream, tail=False), None)
@@ -455,6 +459,50 @@ def test_a_long_job_gives_signs_of_life_until_its_task_is_replaced(
         finally:
             ended.set()
             run.join()
+
+
+def test_a_hung_job_shows_since_when_and_its_core_is_free_after_its_task_was_stopped(
+    spark: SparkSession, ep: BlockingEventproc, path: Path
+) -> None:
+    stream = ep.create_stream(STREAM)
+    starts = positions(stream, tail=False)
+    write_clicks(stream, range(10))
+    sleep = "reflect('java.lang.Thread', 'sleep', bigint(86400000))"
+    schema = attrs.evolve(CLICKS, transforms=(Transform(name="page", expression=sleep),))
+    with worker_room(spark, path) as room:
+        spec = spec_of(schema)
+        create_group(room.directory, spec, starts, positions(stream, tail=True))
+        (order,) = claim(room)
+        run = TaskRun(order, spec, room)
+
+        def shown() -> tuple[int, int]:
+            """Give a sign of life; return when it was given, and since when there is no progress."""
+            run._reported_ms -= KEEP_MS
+            run.keep()
+            task = room.directory.read(partial(find_task, task_id=run.id))
+            assert task is not None and task.seen_ms is not None and task.stats.progress_ms is not None
+            return task.seen_ms, task.stats.progress_ms
+
+        tracker = spark.sparkContext.statusTracker()
+        run.start()
+        while not any(
+            (stage := tracker.getStageInfo(each)) is not None and stage.numActiveTasks
+            for each in tracker.getActiveStageIds()
+        ):
+            assert not run.finished
+            BETWEEN_LOOKS.wait(0.05)
+        shown()  # the job has begun meanwhile: that is progress
+        (seen_ms, since_ms), (later_ms, still_ms) = shown(), shown()
+        assert seen_ms <= later_ms
+        assert since_ms == still_ms <= seen_ms
+        room.directory.write(lambda tx: end_task(tx, order.task, TaskState.STOPPED))
+        run._reported_ms -= KEEP_MS
+        run.keep()
+        run.join(WAIT_S)
+        assert run.finished
+        cores = spark.sparkContext.defaultParallelism
+        met = spark.sparkContext.parallelize(range(cores), cores).barrier().mapPartitions(list).collect()
+        assert met == list(range(cores)), "all cores are free at the same time"
 
 
 def full_disk(directory: PlannerDirectory, fn: object) -> NoReturn:

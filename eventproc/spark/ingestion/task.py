@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -26,6 +26,7 @@ from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import RowFrames
 from eventproc.spark.ingestion.slice_size import LEAST_BYTES, SliceSizes
 from eventproc.spark.ingestion.stats import StatsMeter
+from eventproc.spark.job_groups import JobProgress, cancel_jobs, progress_of_jobs, why_ended
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import TaskOrder, close_sequence, finish_task, keep_task, plan_slice, publish
@@ -108,6 +109,8 @@ class TaskRun:
             bytes_max=spec.tuning.max_bytes_in_memory,
         )
         self._reported_ms = self._held_ms = self._clock.monotonic_ms()
+        self._progress_ms = self._clock.wall_ms()
+        self._job_progress: JobProgress = ()
         self._thread = threading.Thread(target=self._run, name=self._group, daemon=True)
 
     def start(self) -> None:
@@ -132,14 +135,19 @@ class TaskRun:
         """Stop, and cancel the running job."""
         self._killed = True
         self._wake.set()
-        java: Any = self._room.spark.sparkContext._jsc
-        if java is not None:
-            java.sc().cancelJobGroupAndFutureJobs(self._group)
+        cancel_jobs(self._room.spark.sparkContext, self._group)
 
     def keep(self) -> None:
-        """Give a sign of life if a job has been running for long. Called by the worker's own thread."""
+        """Give a sign of life if a job has been running for long. Called by the worker's own thread.
+
+        It says since when the job makes no progress, so that the supervisor replaces a task whose job hangs.
+        """
         if not self.finished and self._clock.monotonic_ms() - self._reported_ms >= KEEP_MS:
             self._reported_ms = self._clock.monotonic_ms()
+            progress = progress_of_jobs(self._room.spark.sparkContext, self._group)
+            if progress != self._job_progress:
+                self._job_progress = progress
+                self._progress_ms = self._clock.wall_ms()
             try:
                 self._room.directory.write(
                     partial(keep_task, task_id=self.id, worker=self._room.instance, stats=self._stats())
@@ -155,16 +163,18 @@ class TaskRun:
 
     def _run(self) -> None:
         context = self._room.spark.sparkContext
-        context.setJobGroup(self._group, f"{self._spec.id}: {self.id}", interruptOnCancel=False)
-        context.setLocalProperty("spark.scheduler.pool", self.id)
         try:
+            context.setJobGroup(self._group, f"{self._spec.id}: {self.id}", interruptOnCancel=True)
+            context.setLocalProperty("spark.scheduler.pool", self.id)
             self._frames = RowFrames(self._room.spark, self._spec.schema)
             self._read_all()
             self._finish(None)
         except (_Ended, TaskFenced) as why:
             LOG.info("task %s ended: %s", self.id, why)
         except Exception as why:
-            if not self._killed:
+            if (ended := why_ended(context)) is not None:  # the worker gives its tasks back
+                LOG.info("task %s ended with its driver: %s", self.id, ended)
+            elif not self._killed:
                 LOG.warning("task %s failed", self.id, exc_info=True)
                 self._finish(_described(why))
         finally:
@@ -238,6 +248,7 @@ class TaskRun:
 
     def _ask(self, sequence: _Sequence, wanted: Positions) -> SlicePlan:
         self._reported_ms = self._clock.monotonic_ms()
+        self._progress_ms = self._clock.wall_ms()
         return self._write(
             lambda tx: plan_slice(
                 tx,
@@ -350,6 +361,7 @@ class TaskRun:
         while True:
             if self._killed:
                 raise _Ended("it was stopped")
+            self._progress_ms = self._clock.wall_ms()
             outcome = self._write(
                 lambda tx: publish(
                     tx,
@@ -394,7 +406,7 @@ class TaskRun:
         return self._room.directory.write(step)
 
     def _stats(self) -> TaskStats:
-        return self._meter.stats(self._clock.monotonic_ms())
+        return attrs.evolve(self._meter.stats(self._clock.monotonic_ms()), progress_ms=self._progress_ms)
 
 
 def _described(why: BaseException) -> str:

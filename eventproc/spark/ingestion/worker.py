@@ -1,7 +1,8 @@
 """The worker: a process with one Spark driver that runs the tasks of ingestion supervisors.
 
 It claims waiting tasks, at most as many as it has slots, and runs each on a thread with a FAIR pool of its own. If it
-dies, the lock of its instance is free, and the supervisors replace its tasks.
+dies, the lock of its instance is free, and the supervisors replace its tasks. If its driver ends, the worker gives its
+tasks back and ends too: a process starts one JVM only.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError
+
 import eventproc.spark
 from eventproc.ingestion import SupervisorSpec
 from eventproc.spark.ingestion.files import TableFolder, sweep
 from eventproc.spark.ingestion.rows import SESSION
 from eventproc.spark.ingestion.task import TaskRun, WorkerRoom
+from eventproc.spark.job_groups import why_ended
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import (
@@ -30,6 +34,7 @@ from eventproc.store.ingestion import (
     watch_ingestion,
 )
 from eventproc.store.model.errors import EventprocError, Retryable
+from eventproc.store.model.ingestion_errors import SparkEnded
 from eventproc.store.segments.holds import HOLD_MS
 
 LOG: Final = logging.getLogger("eventproc.ingestion")
@@ -73,18 +78,27 @@ class IngestionWorker:
         self._changed.set()
 
     def run(self) -> None:
-        """Run tasks until `stop`. Raises StoreMissing, StoreUnusable; NotSupported without Java."""
+        """Run tasks until `stop`.
+
+        Raises SparkEnded if the JVM dies or the SparkContext is stopped; StoreMissing, StoreUnusable; NotSupported
+        without Java.
+        """
         spark = eventproc.spark.session(master=self._master, conf=SETTINGS)
         # A task logs its own failure. What Spark says of the cancelled jobs of a stopped task would look like one.
         spark.sparkContext.setLogLevel("FATAL")
-        logging.getLogger("py4j").setLevel(logging.WARNING)  # it notes the end of each thread's connection
+        # It notes the end of each thread's connection, and each call of a JVM that has ended with its stack.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
         try:
             with PlannerDirectory(self._path, hold_ms=HOLD_MS) as directory:
                 instance = directory.db.instance_id
                 tables = TableFolder(self._path, instance, synced=directory.synced)
                 self._serve(WorkerRoom(spark, directory, self._path, instance, tables))
         finally:
-            spark.stop()
+            try:
+                spark.stop()
+            except (Py4JError, OSError):
+                if why_ended(spark.sparkContext) is None:
+                    raise
 
     def _serve(self, room: WorkerRoom) -> None:
         directory = room.directory
@@ -92,6 +106,7 @@ class IngestionWorker:
         watching = self._watch(directory)
         LOG.info("worker %s runs up to %d tasks", room.instance, self._slots)
         swept_ms = -SWEEP_MS
+        failure: str | None = None
         try:
             while not self._stopping.is_set():
                 self._changed.clear()
@@ -105,6 +120,9 @@ class IngestionWorker:
                     LOG.warning("worker %s tries again later: %s", room.instance, why)
                 self._changed.wait(LOOK_MS / 1000)
             self._drain()
+        except SparkEnded as why:
+            failure = str(why)
+            raise
         finally:
             watching.cancel()
             for run in self._runs.values():
@@ -112,7 +130,7 @@ class IngestionWorker:
             for run in self._runs.values():
                 run.join()
             try:
-                directory.write(partial(forget_worker, instance=room.instance))
+                directory.write(partial(forget_worker, instance=room.instance, failure=failure))
             except Retryable as why:
                 LOG.warning(
                     "worker %s failed to leave; its tasks are replaced as after a death: %s",
@@ -121,7 +139,9 @@ class IngestionWorker:
                 )
 
     def _reconcile(self, room: WorkerRoom) -> None:
-        """Stop runs whose task was stopped, drop those that ended, and fill the free slots."""
+        """Stop runs whose task was stopped, drop those that ended, and fill the free slots. Raises SparkEnded."""
+        if (reason := why_ended(room.spark.sparkContext)) is not None:  # waits while the JVM is suspended
+            raise SparkEnded(worker=room.instance, reason=reason)
         own = {each.task.id for each in room.directory.read(partial(own_tasks, worker=room.instance))}
         for name, run in list(self._runs.items()):
             if run.finished:

@@ -1,0 +1,54 @@
+"""What is asked of Spark's driver about the jobs of a group, and whether the driver can run jobs at all."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+
+JOBS_MAX: Final = 4
+"""Of a group, so many of the newest jobs are looked at. A thread runs one job at a time, and Spark few beside it."""
+
+JobProgress: TypeAlias = tuple[tuple[int, int], ...]
+"""(stage, tasks that it has completed) of the newest jobs of a group. It is equal as long as none makes progress."""
+
+
+def cancel_jobs(context: SparkContext, group: str) -> None:
+    """Cancel the jobs of a group, and those that it starts later. Nothing happens if the driver has ended."""
+    java: Any = context._jsc
+    if java is not None:
+        try:
+            java.sc().cancelJobGroupAndFutureJobs(group)  # PySpark does not wrap this method
+        except (Py4JError, OSError):
+            if why_ended(context) is None:
+                raise
+
+
+def progress_of_jobs(context: SparkContext, group: str) -> JobProgress:
+    """Return how far the newest jobs of a group are; empty if the driver has ended."""
+    try:
+        tracker = context.statusTracker()
+        jobs = [tracker.getJobInfo(each) for each in sorted(tracker.getJobIdsForGroup(group))[-JOBS_MAX:]]
+        stages = [
+            (stage, tracker.getStageInfo(stage)) for job in jobs if job is not None for stage in job.stageIds
+        ]
+    except (Py4JError, OSError):
+        if why_ended(context) is None:
+            raise
+        return ()
+    return tuple((stage, info.numCompletedTasks) for stage, info in stages if info is not None)
+
+
+def why_ended(context: SparkContext) -> str | None:
+    """Return why a driver can run no more jobs: its JVM has ended, or it was stopped. None if it can.
+
+    A call of a suspended JVM waits until it continues.
+    """
+    java: Any = context._jsc
+    try:
+        stopped = java is None or java.sc().isStopped()
+    except (Py4JError, OSError):
+        process: Any = getattr(context._gateway, "proc", None)
+        return "its JVM has ended" if process is None else f"its JVM, process {process.pid}, has ended"
+    return "its SparkContext was stopped" if stopped else None
