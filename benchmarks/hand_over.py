@@ -19,7 +19,7 @@ from benchmarks.ingestion import SCHEMA, SEGMENTS_COUNT, STREAM
 from benchmarks.samples import Sample, Task
 from benchmarks.spark import FEED_S, SparkBench, cpu_s, rss_mb, session
 from eventproc import IoConfig, ScalingPolicy, SupervisorSpec, TuningConfig
-from eventproc.blocking.supervisor import BlockingSupervisor
+from eventproc.blocking import BlockingSupervisor
 from eventproc.spark.ingestion.worker import SETTINGS, IngestionWorker
 
 WARM_STEPS: Final = 40

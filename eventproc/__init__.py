@@ -13,26 +13,29 @@ TYPE_CHECKING = False  # type checkers know the name; the module that has it cos
 if TYPE_CHECKING:
     from eventproc.blocking import (
         BlockingCluster,
+        BlockingConsumer,
+        BlockingConsumerGroup,
         BlockingDeadLetters,
         BlockingEventproc,
         BlockingGroupReader,
         BlockingJointTransaction,
+        BlockingProducer,
         BlockingReader,
         BlockingReaderGroup,
         BlockingRequests,
         BlockingRunning,
+        BlockingShareConsumer,
+        BlockingShareGroup,
+        BlockingStateSynchronizer,
         BlockingStream,
+        BlockingSupervisor,
         BlockingTasks,
+        BlockingTopic,
         BlockingTransaction,
         BlockingUsers,
         BlockingWriter,
         open_blocking,
     )
-    from eventproc.blocking.consumer import BlockingConsumer, BlockingConsumerGroup
-    from eventproc.blocking.share import BlockingShareConsumer, BlockingShareGroup
-    from eventproc.blocking.supervisor import BlockingSupervisor
-    from eventproc.blocking.synchronizer import BlockingStateSynchronizer
-    from eventproc.blocking.topic import BlockingProducer, BlockingTopic
     from eventproc.cluster import (
         BackupTask,
         Cluster,
@@ -213,6 +216,14 @@ if TYPE_CHECKING:
 _WHERE = {
     "eventproc.blocking": (
         "BlockingCluster",
+        "BlockingConsumer",
+        "BlockingConsumerGroup",
+        "BlockingShareConsumer",
+        "BlockingShareGroup",
+        "BlockingSupervisor",
+        "BlockingStateSynchronizer",
+        "BlockingProducer",
+        "BlockingTopic",
         "BlockingDeadLetters",
         "BlockingEventproc",
         "BlockingGroupReader",
@@ -228,11 +239,6 @@ _WHERE = {
         "BlockingWriter",
         "open_blocking",
     ),
-    "eventproc.blocking.consumer": ("BlockingConsumer", "BlockingConsumerGroup"),
-    "eventproc.blocking.share": ("BlockingShareConsumer", "BlockingShareGroup"),
-    "eventproc.blocking.supervisor": ("BlockingSupervisor",),
-    "eventproc.blocking.topic": ("BlockingProducer", "BlockingTopic"),
-    "eventproc.blocking.synchronizer": ("BlockingStateSynchronizer",),
     "eventproc.cluster": (
         "BackupTask",
         "Cluster",

@@ -1,8 +1,7 @@
-"""Write the delegating methods of the blocking twin from the async classes: `python -m tools.blocking`.
+"""Write what type checkers know of the blocking twin, from the async classes: `python -m tools.blocking`.
 
-Every public coroutine method of a class in TWINS becomes a method of the same signature and docstring that hands the
-call to the loop. What only type hints name is not imported when it runs. A method that returns a handle, or works on
-the caller's side, is written by hand in `eventproc/blocking/` instead and named in BY_HAND.
+Every public member of an async class is one of its twin. A coroutine method becomes a plain one, an async iterator an
+iterator, a handle the twin of the handle. Overloads stay; a default other than a literal is written as `...`.
 """
 
 from __future__ import annotations
@@ -12,26 +11,32 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+import typing_extensions
 
 from eventproc import DeadLetters
+from eventproc.blocking.twins import name_of_twin
 from eventproc.cluster import Cluster
-from eventproc.groups import ReaderGroup
-from eventproc.ingestion.supervisor import Supervisor
+from eventproc.groups import GroupReader, ReaderGroup
+from eventproc.ingestion import Supervisor
 from eventproc.processors import Running
 from eventproc.runtime import Eventproc
 from eventproc.runtime.requests import Requests
 from eventproc.runtime.tasks import Tasks
 from eventproc.runtime.users import Users
 from eventproc.shares import ShareConsumer, ShareGroup
-from eventproc.streams import Stream
-from eventproc.topics import Consumer, ConsumerGroup, Topic
+from eventproc.store.openable import Openable
+from eventproc.store.replicated import StateSynchronizer
+from eventproc.streams import EventWriter, JointTransaction, Stream, StreamReader, Transaction
+from eventproc.topics import Consumer, ConsumerGroup, Producer, Topic
 
 ROOT = Path(__file__).resolve().parents[1]
-PATH = ROOT / "eventproc" / "blocking" / "_generated.py"
+PATH = ROOT / "eventproc" / "blocking" / "__init__.pyi"
 
-TWINS: Final[tuple[type, ...]] = (
+KINDS: Final[tuple[type, ...]] = (
     Eventproc,
     Requests,
     Tasks,
@@ -39,7 +44,13 @@ TWINS: Final[tuple[type, ...]] = (
     Cluster,
     Stream,
     Topic,
+    EventWriter,
+    Producer,
+    StreamReader,
+    Transaction,
+    JointTransaction,
     ReaderGroup,
+    GroupReader,
     ConsumerGroup,
     Consumer,
     ShareGroup,
@@ -47,52 +58,85 @@ TWINS: Final[tuple[type, ...]] = (
     Supervisor,
     DeadLetters,
     Running,
+    StateSynchronizer,
 )
 
-BY_HAND: Final = {
-    "Cluster": {"changes"},
-    "Consumer": {"close", "poll", "run"},
-    "Eventproc": {
-        "create_stream",
-        "stream",
-        "create_topic",
-        "topic",
-        "create_reader_group",
-        "reader_group",
-        "create_consumer_group",
-        "consumer_group",
-        "synchronizer",
-    },
-    "Stream": {"begin"},
-    "Supervisor": {"backfill"},
+ATTRIBUTES: Final = {
+    "Eventproc": {"requests": "BlockingRequests", "cluster": "BlockingCluster", "tasks": "BlockingTasks"},
+    "Stream": {"name": "str", "stream_id": "int", "codec": "PayloadCodec[T]"},
+    "Topic": {"partitioner": "Partitioner[T] | None"},
+    "EventWriter": {"events_written": "int"},
+    "Transaction": {"id": "str", "stream": "str"},
+    "JointTransaction": {"id": "str"},
+    "ReaderGroup": {"name": "str"},
+    "GroupReader": {"reader": "str"},
+    "ConsumerGroup": {"name": "str"},
+    "ShareGroup": {"name": "str"},
+    "ShareConsumer": {"consumer": "str"},
+    "Supervisor": {"id": "str"},
 }
-"""Coroutine methods that return a handle, which has a blocking twin of its own, and async generators."""
+"""What `__init__` sets."""
 
-PARTS: Final = ("maintenance", "processors", "queries", "topics")
-"""Modules with bases of a class, whose methods are delegated too. The twins of other bases are written by hand."""
+LEFT_OUT: Final = {"db", "hold_progress"}
+"""What only extensions use."""
 
-HEAD = '''"""Methods of the blocking twin that only hand a call to the loop. Written by `python -m tools.blocking`."""
+OTHER: Final = {
+    "AsyncGenerator": "Iterator",
+    "AsyncIterator": "Iterator",
+    "ProgressSource": "BlockingGroupReader[Any] | BlockingConsumer[Any]",
+    "PartitionsCallback": "Callable[[tuple[TopicPartition, ...]], object]",
+} | {kind.__name__: name_of_twin(kind) for kind in KINDS}
+"""What a name in a type of the async class is in that of the twin."""
 
-from __future__ import annotations
+HEAD = '''"""The blocking twin, as type checkers know it. Written by `python -m tools.blocking`."""
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from os import PathLike
+from typing import Any, Generic, overload
 
-from eventproc.blocking.loop import Loop
+from typing_extensions import TypeVar
+
+from eventproc.blocking.loop import Block, Loop, Opened
+from eventproc.store.clock import Clock
+from eventproc.store.database import Durability
+from eventproc.store.faults import Faults
+from eventproc.topics.events import TopicPartition
 '''
+
+TWIN = """
+NAMES: frozenset[str]
+
+class _Twin:
+    _loop: Loop
+    _twin: Any
+    def __init__(self, loop: Loop, twin: Any) -> None: ...
+"""
+
+OPEN = """
+def open_blocking(
+    path: str | PathLike[str],
+    *,
+    durability: Durability | str | None = None,
+    create: bool = True,
+    host: bool = True,
+    chunks: str | PathLike[str] | None = None,
+    clock: Clock | None = None,
+    faults: Faults = ...,
+) -> BlockingEventproc: ...
+"""
 
 
 def render() -> str:
-    """Return the module as text, formatted."""
-    imports: dict[str, str] = {}
-    defaults: set[str] = set()
-    classes = [_class(kind, imports, defaults) for kind in TWINS]
-    needed = [statement for name, statement in imports.items() if name in defaults]
-    hints = [f"    {statement}" for name, statement in imports.items() if name not in {*defaults, "Any"}]
-    head = [HEAD, *sorted(needed), "", "if TYPE_CHECKING:", *sorted(hints)]
-    text = "\n".join(head) + "\n\n" + "\n\n".join(classes)
+    """Return the stub as text, formatted."""
+    writer = _Writer()
+    classes = [writer.render(kind) for kind in KINDS]
+    variables = [
+        f'{name} = TypeVar("{name}"{", default=bytes" if has_default else ""})'
+        for name, has_default in sorted(writer.variables.items())
+    ]
+    text = "\n".join([HEAD, *sorted(writer.imports.values()), "", *variables, TWIN, *classes, OPEN])
     ruff = Path(sys.executable).with_name("ruff")
-    for arguments in (["check", "-q", "--select", "I", "--fix"], ["format", "-q"]):
+    for arguments in (["check", "-q", "--select", "F401,I", "--fix"], ["format", "-q"]):
         command = [str(ruff), *arguments, "--stdin-filename", str(PATH), "-"]
         text = subprocess.run(
             command, input=text, capture_output=True, text=True, check=True, cwd=ROOT
@@ -100,90 +144,132 @@ def render() -> str:
     return text
 
 
-def _class(kind: type, imports: dict[str, str], defaults: set[str]) -> str:
-    """Return the class. imports: gets the statement for each name. defaults: gets the names that run, not only hint."""
-    tree = ast.parse(inspect.getsource(kind)).body[0]
-    assert isinstance(tree, ast.ClassDef)
-    generic = any(isinstance(base, ast.Subscript) for base in tree.bases)
-    twin = f"{kind.__name__}[Any]" if generic else kind.__name__
-    imports.setdefault(kind.__name__, f"from {kind.__module__} import {kind.__name__}")
-    lines = [
-        f"class {kind.__name__}Calls:",
-        f'    """The coroutine methods of `{kind.__name__}`, without `await`."""',
-        "",
-        f"    def __init__(self, loop: Loop, twin: {twin}) -> None:",
-        "        self._loop = loop",
-        "        self._twin = twin",
-    ]
-    for part in _parts(kind):
-        module = ast.parse(Path(inspect.getfile(part)).read_text(encoding="utf-8"))
-        body = ast.parse(inspect.getsource(part)).body[0]
-        assert isinstance(body, ast.ClassDef)
-        for method in _methods(body, BY_HAND.get(kind.__name__, set())):
-            lines += ["", *_method(method)]
-            used = _names(_signature(method))
-            defaults.update(*(_names(each) for each in _default_values(method.args)))
-            for name, statement in _imports_of(module, part.__module__, used):
-                imports.setdefault(name, statement)
-    return "\n".join(lines) + "\n"
+class _Writer:
+    """Renders twins, and collects what they need. variables: whether a type variable is `bytes` unless it is known."""
 
+    def __init__(self) -> None:
+        self.imports: dict[str, str] = {}
+        self.variables: dict[str, bool] = {}
 
-def _parts(kind: type) -> list[type]:
-    """Return the class, and its bases of the same package, which are parts of it in files of their own."""
-    package = kind.__module__.rpartition(".")[0]
-    return [
-        each
-        for each in kind.__mro__
-        if each is kind or each.__module__ in {f"{package}.{part}" for part in PARTS}
-    ]
+    def render(self, kind: type) -> str:
+        """Return the class of a twin."""
+        base, generic = _bases(kind)
+        self.variables |= dict.fromkeys(generic, "S" not in generic)
+        lines = [f"class {name_of_twin(kind)}({', '.join(base)}):"]
+        lines += [f"    {name}: {text}" for name, text in ATTRIBUTES.get(kind.__name__, {}).items()]
+        for text in ATTRIBUTES.get(kind.__name__, {}).values():
+            self._need(ast.parse(text), _tree(kind)[1], kind.__module__)
+        seen: set[str] = set()
+        for owner in kind.__mro__:
+            if owner is Openable or not owner.__module__.startswith("eventproc.") or owner in _parents(kind):
+                continue
+            body, module = _tree(owner)
+            own = [each for each in body.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+            overloaded = {each.name for each in own if "overload" in map(ast.unparse, each.decorator_list)}
+            for method in own:
+                decorators = [ast.unparse(each) for each in method.decorator_list]
+                if (
+                    method.name in seen | LEFT_OUT
+                    or (method.name.startswith("_") and method.name != "__aiter__")
+                    or (method.name in overloaded and "overload" not in decorators)
+                ):
+                    continue
+                lines.append(self._member(method, decorators, module, owner.__module__))
+            seen |= {each.name for each in own}
+        return "\n".join(lines) + "\n"
 
+    def _member(
+        self,
+        method: ast.FunctionDef | ast.AsyncFunctionDef,
+        decorators: list[str],
+        module: ast.Module,
+        where: str,
+    ) -> str:
+        arguments = _Renaming().visit(method.args)
+        arguments.defaults = [_default(each) for each in arguments.defaults]
+        arguments.kw_defaults = [None if each is None else _default(each) for each in arguments.kw_defaults]
+        made = ast.FunctionDef(
+            name="__iter__" if method.name == "__aiter__" else method.name,
+            args=arguments,
+            body=[ast.Expr(ast.Constant(...))],
+            decorator_list=[],
+            returns=_returned(method),
+            lineno=0,
+        )
+        self._need(made, module, where)
+        known = [each.replace("cached_property", "property") for each in decorators]
+        return "\n".join(
+            f"    {line}" for line in [*(f"@{each}" for each in known), *ast.unparse(made).split("\n")]
+        )
 
-def _methods(tree: ast.ClassDef, by_hand: set[str]) -> Iterator[ast.AsyncFunctionDef]:
-    for node in tree.body:
-        if (
-            isinstance(node, ast.AsyncFunctionDef)
-            and not node.name.startswith("_")
-            and node.name not in by_hand
+    def _need(self, tree: ast.AST, module: ast.Module, where: str) -> None:
+        """Collect imports and type variables for the names in a tree."""
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        for name in names:
+            value = getattr(import_module(where), name, None)
+            if isinstance(value, TypeVar | typing_extensions.TypeVar):
+                self.variables.setdefault(name, name == "P")
+        for name, statement in _imports_of(
+            module, where, names - set(OTHER.values()) - self.variables.keys()
         ):
-            yield node
+            known = self.imports.setdefault(name, statement)
+            assert _found_by(known) is _found_by(statement), (
+                f"two things are called {name}: {known}, {statement}"
+            )
 
 
-def _signature(method: ast.AsyncFunctionDef) -> ast.FunctionDef:
-    """Return the method without `async`, its docstring and its body."""
-    return ast.FunctionDef(
-        name=method.name,
-        args=method.args,
-        body=[ast.Pass()],
-        decorator_list=[],
-        returns=method.returns,
-        lineno=0,
-    )
+def _bases(kind: type) -> tuple[list[str], list[str]]:
+    """Return the bases of a twin, and the type variables of the class."""
+    parents = [name_of_twin(each) + "[T]" for each in kind.__bases__ if each in KINDS]
+    generic = [each.__name__ for each in getattr(kind, "__parameters__", ())]
+    opened = ["Opened"] if issubclass(kind, Openable) else []
+    if issubclass(kind, (Transaction, JointTransaction)):
+        opened = ["Block"]
+    of = [f"Generic[{', '.join(generic)}]"] if generic else []
+    return [*(parents or ["_Twin"]), *opened, *of], generic
 
 
-def _default_values(arguments: ast.arguments) -> Iterator[ast.expr]:
-    yield from arguments.defaults
-    yield from (each for each in arguments.kw_defaults if each is not None)
+def _parents(kind: type) -> set[type]:
+    """Return the classes whose members the twin inherits from another twin."""
+    return {each for base in kind.__bases__ if base in KINDS for each in base.__mro__}
 
 
-def _names(tree: ast.AST) -> set[str]:
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+def _tree(kind: type) -> tuple[ast.ClassDef, ast.Module]:
+    body = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    return body, ast.parse(Path(inspect.getfile(kind)).read_text(encoding="utf-8"))
 
 
-def _method(method: ast.AsyncFunctionDef) -> Iterator[str]:
-    head = ast.unparse(_signature(method)).removesuffix("pass").rstrip()
-    yield f"    {head}"
-    yield '        """' + (ast.get_docstring(method, clean=False) or "") + '"""'
-    arguments = method.args
-    passed = [each.arg for each in (*arguments.posonlyargs, *arguments.args)][1:]
-    if arguments.vararg is not None:
-        passed.append(f"*{arguments.vararg.arg}")
-    named = [f"{each.arg}={each.arg}" for each in arguments.kwonlyargs]
-    call = f"self._twin.{method.name}"
-    if named:
-        call = f"partial({', '.join([call, *passed, *named])})"
-        passed = []
-    returns = "" if method.returns is None or ast.unparse(method.returns) == "None" else "return "
-    yield f"        {returns}self._loop.call({', '.join([call, *passed])})"
+class _Renaming(ast.NodeTransformer):
+    """Replaces the names of OTHER."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.parse(OTHER[node.id], mode="eval").body if node.id in OTHER else node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        if isinstance(node.value, ast.Name):
+            if node.value.id == "Opening":
+                return self.visit(node.slice)  # type: ignore[no-any-return]
+            if node.value.id == "DataHandler":
+                return ast.parse("Callable[[list[TopicEvent[P]]], object]", mode="eval").body
+            if node.value.id == "AsyncGenerator":
+                assert isinstance(node.slice, ast.Tuple)
+                node.slice = node.slice.elts[0]
+        self.generic_visit(node)
+        return node
+
+
+def _returned(method: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.expr | None:
+    assert method.returns is not None
+    if method.name == "__aiter__" and ast.unparse(method.returns) == "Self":
+        return ast.parse("Iterator[SharedEvent[P]]", mode="eval").body
+    return _Renaming().visit(method.returns)  # type: ignore[no-any-return]
+
+
+def _default(value: ast.expr) -> ast.expr:
+    """Return a default as a stub states it."""
+    is_literal = isinstance(value, ast.Constant) or (isinstance(value, ast.Tuple) and not value.elts)
+    return value if is_literal else ast.Constant(...)
 
 
 def _imports_of(module: ast.Module, name: str, used: set[str]) -> Iterator[tuple[str, str]]:
@@ -199,6 +285,14 @@ def _imports_of(module: ast.Module, name: str, used: set[str]) -> Iterator[tuple
         else:
             for defined in _defined(node) & used:
                 yield defined, f"from {name} import {defined}"
+
+
+def _found_by(statement: str) -> object:
+    """Return what an import finds."""
+    found: dict[str, object] = {}
+    exec(statement, found)
+    found.pop("__builtins__")
+    return next(iter(found.values()))
 
 
 def _statements(module: ast.Module) -> Iterator[ast.stmt]:

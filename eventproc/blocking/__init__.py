@@ -2,74 +2,55 @@
 
 The async system runs on an event loop in its own thread. Every call hands one coroutine to that thread and waits, which
 costs about 0.4 ms. So prefer batches: readers fetch a batch per call, and `post` fills a buffer before a call.
-`_generated.py` has the methods that only hand over a call: `python -m tools.blocking` writes it.
-Modules are imported on first use: Spark's processes need the loop alone.
+A twin has the methods of its async class. It is made, and its module imported, on first use: Spark's processes need the
+loop alone. `__init__.pyi` is what type checkers read instead.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from eventproc.blocking.group import BlockingGroupReader, BlockingReaderGroup
-    from eventproc.blocking.joint_transaction import BlockingJointTransaction
-    from eventproc.blocking.reader import BlockingReader
-    from eventproc.blocking.running import BlockingRunning
-    from eventproc.blocking.stream import BlockingStream
-    from eventproc.blocking.synchronizer import BlockingStateSynchronizer
-    from eventproc.blocking.system import (
-        BlockingCluster,
-        BlockingDeadLetters,
-        BlockingEventproc,
-        BlockingRequests,
-        BlockingTasks,
-        BlockingUsers,
-        open_blocking,
-    )
-    from eventproc.blocking.transaction import BlockingTransaction
-    from eventproc.blocking.writer import BlockingWriter
-
-_WHERE = {
-    "BlockingCluster": "eventproc.blocking.system",
-    "BlockingDeadLetters": "eventproc.blocking.system",
+_WRITTEN = {
     "BlockingEventproc": "eventproc.blocking.system",
-    "BlockingGroupReader": "eventproc.blocking.group",
-    "BlockingJointTransaction": "eventproc.blocking.joint_transaction",
+    "BlockingGroupReader": "eventproc.blocking.reader",
+    "BlockingJointTransaction": "eventproc.blocking.transaction",
+    "BlockingProducer": "eventproc.blocking.topic",
     "BlockingReader": "eventproc.blocking.reader",
-    "BlockingReaderGroup": "eventproc.blocking.group",
-    "BlockingRequests": "eventproc.blocking.system",
-    "BlockingRunning": "eventproc.blocking.running",
-    "BlockingStateSynchronizer": "eventproc.blocking.synchronizer",
+    "BlockingRunning": "eventproc.blocking.system",
     "BlockingStream": "eventproc.blocking.stream",
-    "BlockingTasks": "eventproc.blocking.system",
+    "BlockingTopic": "eventproc.blocking.topic",
     "BlockingTransaction": "eventproc.blocking.transaction",
-    "BlockingUsers": "eventproc.blocking.system",
     "BlockingWriter": "eventproc.blocking.writer",
     "open_blocking": "eventproc.blocking.system",
 }
+"""Where what is written by hand is found."""
 
-__all__ = [
-    "BlockingCluster",
-    "BlockingDeadLetters",
-    "BlockingEventproc",
-    "BlockingGroupReader",
-    "BlockingJointTransaction",
-    "BlockingReader",
-    "BlockingReaderGroup",
-    "BlockingRequests",
-    "BlockingRunning",
-    "BlockingStateSynchronizer",
-    "BlockingStream",
-    "BlockingTasks",
-    "BlockingTransaction",
-    "BlockingUsers",
-    "BlockingWriter",
-    "open_blocking",
-]
+_MADE = {
+    "BlockingCluster": "eventproc.cluster",
+    "BlockingConsumer": "eventproc.topics",
+    "BlockingConsumerGroup": "eventproc.topics",
+    "BlockingDeadLetters": "eventproc.processors.dead_letters.operations",
+    "BlockingReaderGroup": "eventproc.groups",
+    "BlockingRequests": "eventproc.runtime.requests",
+    "BlockingShareConsumer": "eventproc.shares",
+    "BlockingShareGroup": "eventproc.shares",
+    "BlockingStateSynchronizer": "eventproc.store.replicated",
+    "BlockingSupervisor": "eventproc.ingestion",
+    "BlockingTasks": "eventproc.runtime.tasks",
+    "BlockingUsers": "eventproc.runtime.users",
+}
+"""Where the async class is found that a twin is made of; its name is what follows `Blocking`."""
+
+NAMES = frozenset([*_WRITTEN, *_MADE])
 
 
 def __getattr__(name: str) -> object:
-    if name not in _WHERE:
+    if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_WHERE[name]), name)
+    if name in _WRITTEN:
+        value = getattr(import_module(_WRITTEN[name]), name)
+    else:
+        kind = getattr(import_module(_MADE[name]), name.removeprefix("Blocking"))
+        value = import_module("eventproc.blocking.twins").make_twin(kind)
+    globals()[name] = value
+    return value

@@ -3,57 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, overload
+from typing import Any
 
-from typing_extensions import TypeVar
-
-from eventproc.blocking._generated import TopicCalls
 from eventproc.blocking.loop import Loop, Opened
 from eventproc.blocking.stream import BlockingStream
+from eventproc.blocking.twins import BlockingTwin, twin_of
 from eventproc.blocking.writer import BlockingWriter
 from eventproc.streams import Codec, NewEvent
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.new_events import headers_with_ttl
 from eventproc.topics import Partitioner, Producer, Topic
 
-P = TypeVar("P")
-T = TypeVar("T", default=bytes)
 
-
-class BlockingProducer(Opened, Generic[P]):
+@twin_of(Producer)
+class BlockingProducer(BlockingTwin, Opened):
     """Writes events to the partitions of a topic, by one thread at a time; made open by `BlockingTopic.producer`.
 
     `close`, or leaving its `with`, waits until everything posted is durable and raises the first failure.
     """
 
-    def __init__(self, loop: Loop, producer: Producer[bytes], codec: PayloadCodec[P], topic: str) -> None:
+    def __init__(self, loop: Loop, producer: Producer[bytes], codec: PayloadCodec[Any]) -> None:
         """producer: takes bytes; `codec` encodes on the caller's side, so a wrong payload is refused immediately."""
-        self._loop = loop
-        self._twin = producer
-        self._topic = topic
-        self._writer = BlockingWriter(loop, producer.writer, codec, topic)
-
-    def __repr__(self) -> str:
-        return f"BlockingProducer({self._topic!r}, {self._state})"
-
-    @property
-    def name(self) -> str | None:
-        """The identity by which a repeated send is recognised; None for a producer without one."""
-        return self._writer.name
-
-    @property
-    def sequence(self) -> int:
-        """The last sequence of this name on the topic; without a name, the number of this producer's sends."""
-        return self._writer.sequence
-
-    @property
-    def events_written(self) -> int:
-        """How many events this producer has made durable."""
-        return self._writer.events_written
+        super().__init__(loop, producer)
+        self._writer = BlockingWriter(loop, producer.writer, codec)
 
     def write(
         self,
-        payload: P,
+        payload: Any,
         *,
         key: str | None = None,
         partition: int | None = None,
@@ -67,7 +43,7 @@ class BlockingProducer(Opened, Generic[P]):
 
     def post(
         self,
-        payload: P,
+        payload: Any,
         *,
         key: str | None = None,
         partition: int | None = None,
@@ -80,7 +56,7 @@ class BlockingProducer(Opened, Generic[P]):
         self._writer.post(payload, key=key, event_time=timestamp_ms, headers=headers, partition=partition)
 
     def write_many(
-        self, events: Iterable[NewEvent[P] | tuple[P, str | None]], *, sequence: int | None = None
+        self, events: Iterable[NewEvent[Any] | tuple[Any, str | None]], *, sequence: int | None = None
     ) -> int:
         """Append events, in order, in few transactions; return their number. See `Producer.write_many`."""
         return self._writer.write_many(events, sequence=sequence)
@@ -96,31 +72,10 @@ class BlockingProducer(Opened, Generic[P]):
             super()._leave(why)
 
 
-class BlockingTopic(TopicCalls, BlockingStream[T]):
+@twin_of(Topic)
+class BlockingTopic(BlockingStream):
     """A topic: produce to its partitions, add more. Made by `ep.create_topic` and `ep.topic`. See `Topic`."""
 
-    _twin: Topic[T]
-
-    def __init__(self, loop: Loop, topic: Topic[T]) -> None:
-        TopicCalls.__init__(self, loop, topic)
-        self.name = topic.name
-        self.stream_id = topic.stream_id
-        self.codec = topic.codec
-        self.partitioner = topic.partitioner
-
-    @overload
-    def producer(
-        self, *, name: str | None = None, partitioner: Partitioner[T] | None = None
-    ) -> BlockingProducer[T]: ...
-    @overload
-    def producer(
-        self,
-        *,
-        payload: type[P] | None = None,
-        codec: Codec[P] | None = None,
-        name: str | None = None,
-        partitioner: Partitioner[P] | None = None,
-    ) -> BlockingProducer[P]: ...
     def producer(
         self,
         *,
@@ -128,7 +83,7 @@ class BlockingTopic(TopicCalls, BlockingStream[T]):
         codec: Codec[Any] | None = None,
         name: str | None = None,
         partitioner: Partitioner[Any] | None = None,
-    ) -> BlockingProducer[Any]:
+    ) -> BlockingProducer:
         """Return an open producer, to be closed or used in `with`. See `Topic.producer`.
 
         A partitioner of its own runs on the loop's thread, and gets the payload encoded and decoded again.
@@ -137,7 +92,7 @@ class BlockingTopic(TopicCalls, BlockingStream[T]):
         own = self._twin.partitioner if partitioner is None else partitioner
         decoding = None if own is None else _DecodingPartitioner(own, chosen)
         producer = self._twin.producer(payload=bytes, name=name, partitioner=decoding)
-        return BlockingProducer(self._loop, producer, chosen, self.name)._opened()
+        return BlockingProducer(self._loop, producer, chosen)._opened()
 
 
 class _DecodingPartitioner:

@@ -3,50 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Generic, TypeVar
+from typing import Any
 
 from eventproc.blocking.buffer import Buffer
 from eventproc.blocking.loop import Loop, Opened
+from eventproc.blocking.twins import BlockingTwin, twin_of
 from eventproc.store.model.errors import Closed, WriterFailed
 from eventproc.streams import EventWriter, NewEvent
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.new_events import check_events
 
-P = TypeVar("P")
 
-
-class BlockingWriter(Opened, Generic[P]):
+@twin_of(EventWriter)
+class BlockingWriter(BlockingTwin, Opened):
     """Appends events to one stream, by one thread at a time; made open by `BlockingStream.writer`.
 
     `close`, or leaving its `with`, waits until everything posted is durable and raises the first failure.
     """
 
-    def __init__(self, loop: Loop, writer: EventWriter[bytes], codec: PayloadCodec[P], stream: str) -> None:
+    _twin: EventWriter[bytes]
+
+    def __init__(self, loop: Loop, writer: EventWriter[bytes], codec: PayloadCodec[Any]) -> None:
         """writer: takes bytes; `codec` encodes on the caller's side, so a wrong payload is refused immediately."""
-        self._loop = loop
-        self._twin: EventWriter[bytes] = writer
-        self._writer = writer
-        self._stream = stream
+        super().__init__(loop, writer)
         self._buffer = Buffer(codec, self._verify_open)
-
-    @property
-    def name(self) -> str | None:
-        """The identity by which a repeated send is recognised; None for a writer without one."""
-        return self._writer.name
-
-    @property
-    def sequence(self) -> int:
-        """The last sequence of this name on the stream; without a name, the number of this writer's sends."""
-        return self._writer.sequence
-
-    @property
-    def events_written(self) -> int:
-        """How many events this writer has made durable."""
-        return self._writer.events_written
 
     def write(
         self,
-        payload: P,
+        payload: Any,
         *,
         key: str | None = None,
         event_time: int | None = None,
@@ -59,7 +43,7 @@ class BlockingWriter(Opened, Generic[P]):
 
     def post(
         self,
-        payload: P,
+        payload: Any,
         *,
         key: str | None = None,
         event_time: int | None = None,
@@ -74,7 +58,7 @@ class BlockingWriter(Opened, Generic[P]):
             self._loop.call(self._post, self._buffer.take())
 
     def write_many(
-        self, events: Iterable[NewEvent[P] | tuple[P, str | None]], *, sequence: int | None = None
+        self, events: Iterable[NewEvent[Any] | tuple[Any, str | None]], *, sequence: int | None = None
     ) -> int:
         """Append events, in order, in few transactions; return their number when all are durable.
 
@@ -93,9 +77,6 @@ class BlockingWriter(Opened, Generic[P]):
         """Return when everything posted so far is durable. Raises the first failure, and only once."""
         self._loop.call(self._flush, self._buffer.take())
 
-    def __repr__(self) -> str:
-        return f"BlockingWriter({self._stream!r}, {self._state})"
-
     def _leave(self, why: BaseException | None) -> None:
         try:
             if why is None or isinstance(why, Exception):
@@ -107,13 +88,13 @@ class BlockingWriter(Opened, Generic[P]):
 
     def _verify_open(self) -> None:
         if self.closed:
-            raise Closed(what=f"the writer of {self._stream}")
+            raise Closed(what=self._twin._what)
         self._loop.check()
 
     # On the loop's thread:
 
     async def _post(self, events: list[NewEvent[bytes]]) -> None:
-        post = self._writer.post
+        post = self._twin.post
         for event in events:
             await post(
                 event.payload,
@@ -125,7 +106,7 @@ class BlockingWriter(Opened, Generic[P]):
 
     async def _write(self, before: list[NewEvent[bytes]], event: NewEvent[bytes]) -> None:
         await self._post(before)
-        await self._writer.write(
+        await self._twin.write(
             event.payload,
             key=event.key,
             event_time=event.event_time,
@@ -137,11 +118,11 @@ class BlockingWriter(Opened, Generic[P]):
         self, before: list[NewEvent[bytes]], events: list[NewEvent[bytes]], sequence: int | None
     ) -> int:
         await self._post(before)
-        return await self._writer.write_many(events, sequence=sequence)
+        return await self._twin.write_many(events, sequence=sequence)
 
     async def _flush(self, before: list[NewEvent[bytes]]) -> None:
         try:
             await self._post(before)
         except WriterFailed:
             pass  # flush raises the failure itself
-        await self._writer.flush()
+        await self._twin.flush()

@@ -6,8 +6,7 @@ import attrs
 import pytest
 
 from eventproc import Partitioning
-from eventproc.blocking import BlockingEventproc
-from eventproc.blocking.topic import BlockingTopic
+from eventproc.blocking import BlockingEventproc, BlockingTopic
 from eventproc.store.model.errors import InvalidArgument
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import Any
 
 import anyio
 import pytest
@@ -66,10 +65,10 @@ def test_an_exception_and_an_interrupt_abort(stream: BlockingStream) -> None:
 def test_events_written_before_an_interrupted_call_are_not_lost(
     stream: BlockingStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reaching = Transaction.write
+    reaching = Transaction.write_many
     left = 5
 
-    async def write(txn: Transaction[bytes], payload: bytes, **rest: Any) -> None:
+    async def write_many(txn: Transaction[bytes], events: list[NewEvent[bytes]]) -> int:
         nonlocal left
         left -= 1
         if left == 0:
@@ -79,9 +78,9 @@ def test_events_written_before_an_interrupted_call_are_not_lost(
             assert main is not None
             signal.pthread_kill(main, signal.SIGINT)
             await anyio.sleep_forever()
-        await reaching(txn, payload, **rest)
+        return await reaching(txn, events)
 
-    monkeypatch.setattr(Transaction, "write", write)
+    monkeypatch.setattr(Transaction, "write_many", write_many)
     with stream.transaction() as txn:
         for number in range(20):
             txn.write(b"%d" % number, key="k")

@@ -30,8 +30,7 @@ from typing import Any, Final
 import attrs
 import pyarrow.parquet
 
-from eventproc.blocking import BlockingEventproc, open_blocking
-from eventproc.blocking.stream import BlockingStream
+from eventproc.blocking import BlockingEventproc, BlockingStream, open_blocking
 from eventproc.ingestion import (
     DataSchema,
     Dimension,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from eventproc.blocking.stream import BlockingStream
+from eventproc.blocking import BlockingStream
 from eventproc.ingestion import (
     DataSchema,
     Dimension,

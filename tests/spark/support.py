@@ -7,7 +7,7 @@ from pathlib import Path
 
 import attrs
 
-from eventproc.blocking.stream import BlockingStream
+from eventproc.blocking import BlockingStream
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.chunks.chunk_file import ChunkReader
