@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 
 import anyio
@@ -129,6 +130,32 @@ async def test_a_compaction_runs_as_a_task_with_its_progress(tmp_path: Path) -> 
         assert (tmp_path / "home" / "eventproc.db").stat().st_size == ended.result["bytes"]
         assert (await ep.compact()).bytes_before <= 4 * MIB
         assert ended.done == ended.total
+
+
+async def test_the_host_cuts_a_file_that_a_long_read_kept_long(tmp_path: Path) -> None:
+    file = tmp_path / "home" / "eventproc.db"
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(tx: Tx) -> None:
+        pages(tx)
+        entered.set()
+        assert leave.wait(PATIENCE_S)
+
+    async with eventproc.open(tmp_path / "home", durability="os") as ep:
+        stream, kept_too = await fill(ep, 40), await ep.stream("s/kept")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ep.db.read, slow)
+            await anyio.to_thread.run_sync(entered.wait)
+            await truncate(stream)
+            with anyio.fail_after(PATIENCE_S):
+                while (await ep.db.read(pages))[0] * PAGE > 4 * MIB + FREE_BYTES_MIN:
+                    pass
+            assert file.stat().st_size > 40 * MIB
+            leave.set()
+        await truncate(kept_too)  # the next sweep begins
+        with anyio.fail_after(PATIENCE_S):
+            while file.stat().st_size > 4 * MIB + FREE_BYTES_MIN:
+                await ep.db.read(pages)
 
 
 def test_the_blocking_twin_compacts_too(tmp_path: Path) -> None:
