@@ -208,6 +208,7 @@ class GroupMember(Membership):
         self._members: Mapping[str, OnlineReader] = {}
         self._options = GroupOptions()
         self._beaten_ms = 0
+        self._is_expired = False  # as seen by a refresh that may not join again
         self._owned: Mapping[SegmentKey, SegmentOwnership] = MappingProxyType({})
         self._surplus: frozenset[SegmentKey] = frozenset()
         self._paused = False
@@ -242,7 +243,12 @@ class GroupMember(Membership):
     @property
     def is_behind(self) -> bool:
         """Whether another refresh is needed: segments that came back, or are due, were not acquired."""
-        return self._generation < 0
+        return self._generation < 0 and not self._is_expired
+
+    @property
+    def needs_beat(self) -> bool:
+        """Whether only a refresh that gives a sign of life brings this reader up to date."""
+        return self._is_expired or self._beat_due()
 
     @property
     def may_be_expired(self) -> bool:
@@ -250,12 +256,16 @@ class GroupMember(Membership):
         lease_ms = self._options.lease_ms
         return lease_ms is not None and self._db.clock.monotonic_ms() - self._beaten_ms > lease_ms
 
-    async def refresh(self) -> None:
-        """See `Membership.refresh`."""
-        while not await self._refresh():
+    async def refresh(self, *, beat: bool = True) -> None:
+        """See `Membership.refresh`.
+
+        beat: give the signs of life that are due, and join again after an expiry. A task beside the reader's must not:
+        it would keep a reader alive that hangs.
+        """
+        while not await self._refresh(beat=beat):
             pass
 
-    async def _refresh(self) -> bool:
+    async def _refresh(self, *, beat: bool) -> bool:
         """Follow the group; return False if the read is older than what this reader released meanwhile."""
         view = await self._db.read(self._look)
         self._options = view.group.options
@@ -265,17 +275,17 @@ class GroupMember(Membership):
             self._members = view.folded.state.present
         own = self._members.get(self.reader)
         if own is None or own.epoch != self.epoch:
-            await self._join_again()
+            await self._lapse(join=beat)
             return True
         state = None if view.folded is None else view.folded.state
         dead = view.hung or dead_among(self._db, self.group, self._members, exclude=self.reader)
         due = self._checkpoint_due(self.state) or (state is not None and self._is_due(state))
         late = self._deadline_left_ms() == 0
-        if dead or due or late or view.follows or self._beat_due():
-            state = await self._db.write(self._step, step=Step.GROUP_REFRESH)
+        if dead or due or late or view.follows or (beat and self._beat_due()):
+            state = await self._db.write(partial(self._step, beat=beat), step=Step.GROUP_REFRESH)
             if (own := state.present.get(self.reader)) is None or own.epoch != self.epoch:
                 # It was expired since the read, and another process may own segments under its id.
-                await self._join_again()
+                await self._lapse(join=beat)
                 return True
         self._catalog = view.catalog
         if view.catalog is not None:
@@ -421,10 +431,16 @@ class GroupMember(Membership):
             self._drop(list(self._owned))
             self._db.shared[LOCAL_MEMBERSHIPS].discard(self.group, self.reader, self.epoch)
 
-    async def _join_again(self) -> None:
+    async def _lapse(self, *, join: bool) -> None:
+        """Drop the segments of this reader, which was expired. join: be a member again."""
         self._drop(list(self._owned))
         self._generation = -1
-        LOG.warning("%s: reader %r was expired; it joins again", self.group, self.reader)
+        if not self._is_expired:
+            when = "" if join else " when it asks for its next event"
+            LOG.warning("%s: reader %r was expired; it joins again%s", self.group, self.reader, when)
+        self._is_expired = True
+        if not join:
+            return
         try:
             await self.join()
         except ReaderOnline as online:
@@ -450,12 +466,12 @@ class GroupMember(Membership):
     def _is_due(self, state: GroupState) -> bool:
         return bool(self._fresh(state) or state.asked_of(self.reader))
 
-    def _step(self, tx: Tx) -> GroupState:
+    def _step(self, tx: Tx, *, beat: bool) -> GroupState:
         """Expire dead readers, answer checkpoints, and acquire the segments due to this reader."""
         state = change(tx, self.group)
         if (own := state.present.get(self.reader)) is None or own.epoch != self.epoch:
             return state
-        if self._options.lease_ms is not None:
+        if beat and self._options.lease_ms is not None:
             self._beat(tx)
         state = expire_silent(tx, self._db, self.group, exclude=self.reader)
         if self._follows_catalog(get(tx, GROUP, self.group).value):
@@ -532,6 +548,7 @@ class GroupMember(Membership):
 
     def _joined(self, state: GroupState) -> None:
         self.epoch = state.members[self.reader].epoch
+        self._is_expired = False
         self._state = state
         self._members = state.present
         self._db.shared[LOCAL_MEMBERSHIPS].add(self.group, self.reader, self.epoch, self._changes)

@@ -153,28 +153,34 @@ class ReaderSession:
         self.wake()
 
     async def follow(self) -> None:
-        """Do what the group decided: release segments that are due to others, acquire those due to this reader."""
-        await self._catch_up()
+        """Do what the group decided: release segments that are due to others, acquire those due to this reader.
 
-    async def _catch_up(self) -> None:
+        Called when the user asks for the next event: it keeps the lease alive.
+        """
+        await self._catch_up(beat=True)
+
+    async def _catch_up(self, *, beat: bool) -> None:
         if self._ended:
             raise Closed(what=f"reader {self._member.reader} of {self._member.group}")
-        while self.must_follow():
+        while self.must_follow() if beat else self.stale:
             self.stale = False
             try:
-                await self._follow()
+                await self._follow(beat=beat)
             except BaseException:
                 self.stale = True  # interrupted: the change has still to be followed
                 raise
             if self._member.is_behind:
                 self.stale = True
+            elif not beat and self._member.needs_beat:
+                self.stale = True  # for the reader's own task
+                break
         self._caught_up.set()
         self._caught_up = anyio.Event()
 
-    async def _follow(self) -> None:
+    async def _follow(self, *, beat: bool) -> None:
         await self.save(complete=False)  # a checkpoint records durable progress
         options = self._member.options
-        await self._member.refresh()
+        await self._member.refresh(beat=beat)
         if self._member.options != options:
             self._options_changed.set()
             self._options_changed = anyio.Event()
@@ -442,7 +448,7 @@ class ReaderSession:
 
     async def _follow_alone(self) -> None:
         try:
-            await self._catch_up()
+            await self._catch_up(beat=False)
         except EventprocError as why:  # the reader's own task will raise it too
             LOG.info("%s: %s", self._member.group, why)
 

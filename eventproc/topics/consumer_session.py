@@ -327,14 +327,14 @@ class ConsumerSession(ReaderSession):
             else:
                 self.move(each, state.head_number, state.head)
 
-    async def _follow(self) -> None:
+    async def _follow(self, *, beat: bool) -> None:
         epoch, begun = self._member.epoch, self._delivered_ms
         held = ", ".join(
             f"{each.where} before offset {each.number}"
             for each in self._moved.values()
             if each.cursor in self.cursors
         )
-        await super()._follow()
+        await super()._follow(beat=beat)
         if self._member.epoch != epoch and held and begun is not None:
             self._log_expiry(held, self._db.clock.monotonic_ms() - begun)
         now = {each.cursor.key: each.cursor.assigned for each in self.positions}

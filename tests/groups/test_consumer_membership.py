@@ -451,12 +451,12 @@ async def test_a_refresh_owns_nothing_of_a_reader_that_took_over_its_id_meanwhil
     async with join_as(ep, "a") as a:
         step = a._step
 
-        def step_late(tx: Tx) -> GroupState:
+        def step_late(tx: Tx, *, beat: bool) -> GroupState:
             """Do what the refresh writes after another process was faster."""
             reader_offline(tx, GROUP_NAME, "a")
             state = change(tx, GROUP_NAME, ReaderJoined("a", ep.db.instance_id, tx.now_ms, None, None))
             change(tx, GROUP_NAME, SegmentsAcquired("a", state.due_to("a")))
-            return step(tx)
+            return step(tx, beat=beat)
 
         monkeypatch.setattr(a, "_step", step_late)
         await a.refresh()

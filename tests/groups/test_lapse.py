@@ -9,6 +9,8 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc.groups.group import ReaderGroup
+from eventproc.groups.reader import GroupReader
 from eventproc.runtime import Eventproc
 from eventproc.testing import VirtualClock
 from tests.support.virtual_time import anyio_backend as anyio_backend
@@ -66,3 +68,76 @@ async def test_the_segments_of_a_reader_that_hangs_go_to_another_one(ep: Eventpr
         async with group.reader("other") as other, aclosing(aiter(other)) as events:
             with anyio.fail_after(3 * LEASE_MS / 1000):
                 assert (await anext(events)).payload == b"0"
+
+
+async def change_often(group: ReaderGroup) -> None:
+    """Let a reader come and go several times in a lease, until cancelled."""
+    while True:
+        await anyio.sleep(LEASE_MS / 5_000)
+        async with group.reader("guest"):
+            pass
+
+
+async def members(group: ReaderGroup) -> set[str]:
+    return {each.reader for each in (await group.describe()).members} - {"guest"}
+
+
+async def test_a_reader_that_hangs_between_two_reads_is_expired_although_its_group_changes(
+    ep: Eventproc,
+) -> None:
+    group = await ep.create_reader_group("g", ["s/t"], lease_ms=LEASE_MS)
+    async with (
+        group.reader("hung") as hung,
+        aclosing(aiter(hung)) as in_hand,
+        anyio.create_task_group() as tasks,
+    ):
+        await anext(in_hand)
+        await hung.commit()  # nothing is in hand from here on
+        tasks.start_soon(change_often, group)
+        async with group.reader("other") as other, aclosing(aiter(other)) as events:
+            with anyio.fail_after(3 * LEASE_MS / 1000):
+                assert (await anext(events)).payload == b"1"
+            await anyio.sleep(LEASE_MS / 2_000)
+            assert await members(group) == {"other"}, "it does not join while it hangs"
+            await other.commit()
+        tasks.cancel_scope.cancel()
+        assert (await anext(in_hand)).payload == b"2", "asking for the next event joins again"
+        assert await members(group) == {"hung"}
+
+
+async def test_a_consumer_that_stops_polling_is_expired_although_its_group_changes(ep: Eventproc) -> None:
+    await ep.create_topic("s/p", partitions=2)
+    group = await ep.create_consumer_group("c", ["s/p"], lease_ms=LEASE_MS)
+    async with group.consumer("hung") as hung, anyio.create_task_group() as tasks:
+        await hung.poll(timeout_ms=0)
+        tasks.start_soon(change_often, await ep.reader_group("s/c"))
+        async with group.consumer("other") as other:
+            with anyio.fail_after(3 * LEASE_MS / 1000):
+                while len(other.assignment) < 2:
+                    await other.poll(timeout_ms=LEASE_MS // 10)
+            assert await members(await ep.reader_group("s/c")) == {"other"}
+            await hung.poll(timeout_ms=0)
+            assert await members(await ep.reader_group("s/c")) == {"hung", "other"}
+        tasks.cancel_scope.cancel()
+
+
+async def test_readers_that_wait_for_events_keep_their_leases_while_the_group_changes(
+    ep: Eventproc, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = await ep.create_stream("s/empty", scaling=eventproc.ScalingPolicy.fixed(2))
+    group = await ep.create_reader_group("g", ["s/empty"], lease_ms=LEASE_MS)
+
+    async def read(reader: GroupReader[bytes]) -> None:
+        async for event in reader:
+            assert event.payload == b"late"
+
+    async with group.reader("a") as a, group.reader("b") as b, anyio.create_task_group() as tasks:
+        for each in (a, b):
+            tasks.start_soon(read, each)
+        tasks.start_soon(change_often, group)
+        await anyio.sleep(20 * LEASE_MS / 1000)
+        async with stream.writer() as writer:
+            await writer.write(b"late", key="k")
+        assert [each for each in caplog.messages if "expired" in each] == []
+        assert await members(group) == {"a", "b"}
+        tasks.cancel_scope.cancel()
