@@ -2,8 +2,9 @@
 
 A bucket is a row of `owner`; every transaction of periodic work compares it (`Owner.check`). The record WORKERS lists
 the instances that take part: the host, and each other instance that may host, JOIN_MS after it was opened. Joining, and
-removing a dead worker, is one transaction that also shares the buckets, by the function that shares the segments of a
-group. docs/design/background-work.md gives the reasons.
+removing a dead or silent worker, is one transaction that also shares the buckets, by the function that shares the
+segments of a group. A worker that was removed while it was suspended joins again. docs/design/background-work.md gives
+the reasons.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import anyio
 import attrs
 
 from eventproc.cluster.background_steps import repeat_step
+from eventproc.cluster.owner_watch import OWNER_WATCH, working
 from eventproc.groups.assignors import share_equally
 from eventproc.processors.retry import RETRY_MS_MAX
 from eventproc.store.database import Database, SharedSlot, Subscription, Tx, Watch
@@ -35,8 +37,8 @@ JOIN_MS: Final = 3_000
 short programs move buckets for nothing."""
 
 POLL_MS: Final = 200
-"""Pause between two looks at the other workers: how long the work of a dead one waits. Each look costs 7 us for each
-worker."""
+"""Pause between two looks at the locks of the other workers: how long the work of a dead one waits. Each look costs
+7 us for each worker."""
 
 BUCKETS_TOPIC: Final = "buckets"
 OWNED_TOPIC: Final = "owned buckets"
@@ -108,14 +110,14 @@ def bucket_owners(tx: Tx) -> list[str | None]:
     return [None if each is None else each.instance for each in found]
 
 
-def share_buckets(tx: Tx, is_alive: Callable[[str], bool], joining: str | None = None) -> None:
-    """Remove dead workers, add `joining`, and share the buckets: fairly, with the fewest moves.
+def share_buckets(tx: Tx, is_working: Callable[[str], bool], joining: str | None = None) -> None:
+    """Remove workers that do not work, add `joining`, and share the buckets: fairly, with the fewest moves.
 
     Does nothing if the workers are the same. A bucket that moves gets a new owner epoch, which fences its last owner.
     """
     found = find(tx, WORKERS, ALL)
     before = () if found is None else found.value.instances
-    after = tuple(each for each in before if each == joining or is_alive(each))
+    after = tuple(each for each in before if each == joining or is_working(each))
     if joining is not None and joining not in after:
         after = (*after, joining)
     if after == before:
@@ -142,9 +144,9 @@ def share_names(tx: Tx, names: Sequence[str], instances: Sequence[str]) -> None:
 
 
 async def keep_buckets(db: Database) -> None:
-    """Take part from JOIN_MS on, follow the owners of buckets, and replace dead workers, until cancelled or closed.
+    """Take part from JOIN_MS on, follow the owners of buckets, and replace workers that do not work, until cancelled.
 
-    It never ends the user's program.
+    It never ends the user's program, and ends itself when the directory is closed.
     """
     joins_at_ms = db.clock.monotonic_ms() + JOIN_MS
     with db.subscribe([watch_buckets()]) as changes:
@@ -154,7 +156,8 @@ async def keep_buckets(db: Database) -> None:
 
 
 async def _follow(db: Database, joins_at_ms: int, changes: Subscription) -> None:
-    """Learn the owners, and join or replace a dead worker when that is due. Returns after a change of owners."""
+    """Learn the owners, and join or replace a worker when that is due. Returns after a change of owners."""
+    watch, is_working = db.shared[OWNER_WATCH], working(db)
     workers, owned = await db.read(partial(_look, instance=db.instance_id))
     db.shared[OWNED_BUCKETS].replace(owned)
     joined = db.instance_id in workers
@@ -162,11 +165,14 @@ async def _follow(db: Database, joins_at_ms: int, changes: Subscription) -> None
         (POLL_MS if len(workers) > 1 else None) if joined else max(joins_at_ms - db.clock.monotonic_ms(), 0)
     )
     while pause_ms != 0:
+        if joined and len(workers) > 1:
+            watch.keep(db)
         if await changes.wait(pause_ms):
             return
-        if not joined or not all(map(db.peers.is_alive, workers)):
+        if not joined or not all(map(is_working, workers)):
             break
-    share = partial(share_buckets, is_alive=db.peers.is_alive, joining=db.instance_id)
+    watch.beat(db)
+    share = partial(share_buckets, is_working=is_working, joining=db.instance_id)
     await db.write(share, step=Step.BUCKET_SHARE)
 
 

@@ -1,11 +1,11 @@
 """The host: the one instance that runs the internal processors of a directory.
 
 Authority is the row `owner('controller')`: every transaction of the host compares its owner epoch with that row.
-`controller.lock` only decides which instance tries to become the host. Every instance tries the lock every 50 ms,
-and the kernel releases it when its holder dies. A suspended holder keeps the lock. If its heartbeat is older than
-`HostTimings.heartbeat_age_ms_max` while requests or decided transactions are pending, another instance raises the
-owner epoch without the lock. The suspended host is then fenced when it resumes: it releases the lock and becomes a
-candidate again.
+`controller.lock` only decides which instance tries to become the host. Every instance tries the lock every 50 ms, and
+the kernel releases it when its holder dies. A suspended holder keeps the lock. If its heartbeat is older than
+`HostTimings.heartbeat_age_ms_max` while requests or decided transactions are pending, or if it exceeded the deadline
+of owners (`owner_watch`), another instance raises the owner epoch without the lock. The suspended host is then fenced
+when it resumes: it releases the lock and becomes a candidate again.
 
 The host runs in the background of a user's program and never ends that program. After any failure it first compares
 the owner row. If the epoch has changed, the host was fenced, whatever error it met (for instance, a request stream
@@ -28,13 +28,14 @@ import attrs
 from eventproc.cluster.buckets import share_buckets
 from eventproc.cluster.failover import sweep_dead_instances
 from eventproc.cluster.internal_processors import run_internal_processors
+from eventproc.cluster.owner_watch import OWNER_WATCH, working
 from eventproc.cluster.sweeper import sweep
 from eventproc.cluster.transaction_timeouts import has_overdue, watch_leases
 from eventproc.store.database import Database, Tx
 from eventproc.store.database.peers import PeerHeartbeat, PeerLock
 from eventproc.store.faults import Step
 from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
-from eventproc.store.ownership import Owner, claim, owner_epoch
+from eventproc.store.ownership import Owner, claim, find_owner, owner_epoch
 from eventproc.store.requests import pending_requests
 from eventproc.store.tasks import first_leaf
 from eventproc.store.transactions import has_unfinished
@@ -120,7 +121,7 @@ async def _wait_and_serve(db: Database, timings: HostTimings, run_processors: Ru
 async def _wait_until_elected(
     db: Database, timings: HostTimings, lock: PeerLock, heartbeat: PeerHeartbeat
 ) -> None:
-    """Return once this instance holds the lock, or once its holder is suspended while work is pending."""
+    """Return once this instance holds the lock, or once its holder is suspended: soon while work is pending."""
     looked_ms = db.clock.monotonic_ms()
     while not lock.try_acquire():
         await anyio.sleep(timings.try_lock_ms / 1000)
@@ -130,13 +131,16 @@ async def _wait_until_elected(
         looked_ms = now_ms
         age_ms = heartbeat.age_ms()
         is_old = age_ms is None or age_ms > timings.heartbeat_age_ms_max
-        if is_old and await db.read(partial(_has_pending_work, db=db)):
+        if is_old and await db.read(partial(_may_replace_host, db=db)):
             LOG.warning("the host has written no heartbeat for %s ms; taking over", age_ms)
             return
 
 
-def _has_pending_work(tx: Tx, db: Database) -> bool:
-    return pending_requests(tx) > 0 or has_unfinished(tx) or has_overdue(tx, db)
+def _may_replace_host(tx: Tx, db: Database) -> bool:
+    """Return whether work waits for the host, or its time is over: what has no deadline, such as sweeps, waits too."""
+    host = find_owner(tx, CONTROLLER)
+    is_silent = host is not None and db.shared[OWNER_WATCH].is_silent(db.peers, host.instance)
+    return is_silent or pending_requests(tx) > 0 or has_unfinished(tx) or has_overdue(tx, db)
 
 
 async def _serve(
@@ -171,6 +175,7 @@ async def _verify_owner(db: Database, owner: Owner) -> None:
 async def _claim(db: Database, timings: HostTimings) -> Owner:
     while True:
         try:
+            db.shared[OWNER_WATCH].beat(db)
             return await db.write(partial(_become_host, db=db), step=Step.HOST_CLAIM)
         except Retryable as why:
             LOG.warning("cannot become the host yet: %s", why)
@@ -179,7 +184,7 @@ async def _claim(db: Database, timings: HostTimings) -> Owner:
 
 def _become_host(tx: Tx, db: Database) -> Owner:
     """Claim the host's row, and take part in the periodic work: a directory with a host has workers."""
-    share_buckets(tx, db.peers.is_alive, joining=db.instance_id)
+    share_buckets(tx, working(db), joining=db.instance_id)
     return claim(tx, CONTROLLER, db.instance_id)
 
 

@@ -1,9 +1,9 @@
 """Segment containers: which serving process owns which segments, so that a client finds each at one place.
 
 A container is a row of `owner`; what a client writes into a segment compares the row of its container (`Owner.check`).
-The record SERVERS lists the serving processes with their addresses. Joining, leaving, and removing a dead process is
-one transaction that also shares the containers, by the function that shares the buckets. docs/design/host-store.md
-gives the reasons.
+The record SERVERS lists the serving processes with their addresses. Joining, leaving, and removing a dead or silent
+process is one transaction that also shares the containers, by the function that shares the buckets. A process that was
+removed while it was suspended joins again. docs/design/host-store.md gives the reasons.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from mmh3 import hash64
 
 from eventproc.cluster.background_steps import STOPPED, repeat_step
 from eventproc.cluster.buckets import share_names
+from eventproc.cluster.owner_watch import OWNER_WATCH, working
 from eventproc.processors.retry import RETRY_MS_MAX
 from eventproc.store.database import Database, SharedSlot, Subscription, Tx, Watch
 from eventproc.store.faults import Step
@@ -36,7 +37,7 @@ CONTAINER_COUNT: Final = 64
 processes writes more rows."""
 
 POLL_MS: Final = 200
-"""Pause between two looks at the other serving processes: how long the segments of a dead one wait."""
+"""Pause between two looks at the locks of the other serving processes: how long the segments of a dead one wait."""
 
 DYING_MS_MAX: Final = 1_000
 """How long a process that answers no more may hold its lock until it counts as suspended; its clients wait. One
@@ -155,6 +156,11 @@ class SegmentContainers:
         return (self._own_server, *others)
 
     @property
+    def is_serving(self) -> bool:
+        """Whether the directory lists this process, as far as it knows."""
+        return self._instance in self._by_instance
+
+    @property
     def owned_count(self) -> int:
         """How many containers this process owns."""
         return sum(each is not None and each.instance == self._instance for each in self._map.owners)
@@ -172,7 +178,7 @@ class SegmentContainers:
         return self._by_instance.get(owner.instance, self._own_server)
 
     async def locate(self, container: int | None, answers: Answers) -> ContainerServer:
-        """Return the process that owns a container now; this one for None. A dead owner is replaced before.
+        """Return the process that owns a container now; this one for None. Replaces an owner that does not work.
 
         The Rust client connects to the address that it is given until it succeeds, so that the address of a process
         that has just been killed would stop it for ever. A lock may outlive the connections of its process for some
@@ -183,7 +189,7 @@ class SegmentContainers:
             answers: whether the process at an address answers.
 
         Raises:
-            Retryable: a dead owner cannot be replaced now.
+            Retryable: such an owner cannot be replaced now.
         """
         suspended_ms = self._db.clock.monotonic_ms() + DYING_MS_MAX
         while container is not None:
@@ -191,18 +197,19 @@ class SegmentContainers:
             server = self.server_of(container)
             if server.instance == self._instance or await answers(server.segment_store):
                 return server
-            if not self._db.peers.is_alive(server.instance):
-                await self.replace_dead()
+            if not working(self._db)(server.instance):
+                await self.share()
             elif self._db.clock.monotonic_ms() < suspended_ms:
                 await anyio.sleep(DYING_POLL_MS / 1000)
-            else:  # suspended
+            else:  # suspended, and not beyond its deadline
                 return server
         return self._own_server
 
-    async def replace_dead(self) -> None:
-        """Remove dead processes, and share their containers."""
-        share = partial(share_containers, is_alive=self._db.peers.is_alive)
-        await self._db.write(share, step=Step.CONTAINER_SHARE)
+    async def share(self) -> None:
+        """Add this process, remove those that do not work, and share the containers, unless that was done already."""
+        self._db.shared[OWNER_WATCH].beat(self._db)
+        share = partial(share_containers, is_working=working(self._db), joining=self._own_server)
+        await self._db.write(share, step=Step.CONTAINER_SHARE)  # it may have joined also if this is cancelled
         self.replace(await self._db.read(read_containers))
 
     @contextmanager
@@ -226,20 +233,25 @@ class SegmentContainers:
 
 def share_containers(
     tx: Tx,
-    is_alive: Callable[[str], bool],
+    is_working: Callable[[str], bool],
     *,
     joining: ContainerServer | None = None,
     leaving: str | None = None,
 ) -> None:
-    """Remove dead processes and `leaving`, add `joining`, and share the containers: fairly, with the fewest moves.
+    """Remove processes that do not work and `leaving`, add `joining`, and share the containers.
+
+    Fairly, with the fewest moves.
 
     Does nothing if the processes are the same. The last one that leaves keeps its rows, which the next one claims.
     """
     found = find(tx, SERVERS, ALL)
     before = NOBODY if found is None else found.value
-    gone = {leaving} if joining is None else {leaving, joining.instance}
-    stay = [each for each in before.servers if each.instance not in gone and is_alive(each.instance)]
-    after = ContainerServers(tuple(stay if joining is None else [*stay, joining]))
+    stay = [
+        each
+        for each in before.servers
+        if each == joining or (each.instance != leaving and is_working(each.instance))
+    ]
+    after = ContainerServers(tuple(stay if joining is None or joining in stay else [*stay, joining]))
     if after == before:
         return
     if found is None:
@@ -289,16 +301,13 @@ async def _sharing_containers(
 ) -> AsyncIterator[SegmentContainers]:
     server = ContainerServer(db.instance_id, segment_store, controller)
     containers = SegmentContainers(db, server)
-    is_alive = db.peers.is_alive
     try:
-        join = partial(share_containers, is_alive=is_alive, joining=server)
-        await db.write(join, step=Step.CONTAINER_SHARE)  # it may have joined also if this is cancelled
-        containers.replace(await db.read(read_containers))
+        await containers.share()
         async with BackgroundTasks() as tasks:
             tasks.start_soon(_keep, db, containers)
             yield containers
     finally:
-        leave = partial(share_containers, is_alive=is_alive, leaving=db.instance_id)
+        leave = partial(share_containers, is_working=working(db), leaving=db.instance_id)
         with anyio.move_on_after(LEAVE_WAIT_S, shield=True):
             try:
                 await db.write(leave, step=Step.CONTAINER_SHARE)
@@ -307,7 +316,7 @@ async def _sharing_containers(
 
 
 async def _keep(db: Database, containers: SegmentContainers) -> None:
-    """Follow the owners, and replace dead processes, until cancelled or closed."""
+    """Follow the owners, and replace processes that do not work, until cancelled or closed."""
     with db.subscribe([watch_containers()]) as changes:
         follow = partial(_follow, db, containers, changes)
         pause = partial(anyio.sleep, RETRY_MS_MAX / 1000)
@@ -315,13 +324,16 @@ async def _keep(db: Database, containers: SegmentContainers) -> None:
 
 
 async def _follow(db: Database, containers: SegmentContainers, changes: Subscription) -> None:
-    """Learn the owners, and replace a dead process. Returns after a change of owners."""
+    """Learn the owners, and replace a process that does not work. Returns after a change of owners."""
     containers.replace(await db.read(read_containers))
     others = [each.instance for each in containers.servers[1:]]
-    while True:
+    watch, is_working = db.shared[OWNER_WATCH], working(db)
+    while containers.is_serving:  # else it was suspended, and others took its segments over
+        if others:
+            watch.keep(db)
         if await changes.wait(POLL_MS if others else None):
             return
-        if dead := [each for each in others if not db.peers.is_alive(each)]:
+        if gone := [each for each in others if not is_working(each)]:
+            LOG.info("serving process %s is dead or silent; sharing its segments", ", ".join(gone))
             break
-    LOG.info("serving process %s is gone; sharing its segments", ", ".join(dead))
-    await containers.replace_dead()
+    await containers.share()

@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 
 from eventproc.cluster.background_steps import STOPPED, repeat_step
 from eventproc.cluster.buckets import OWNED_BUCKETS, watch_buckets
+from eventproc.cluster.owner_watch import working
 from eventproc.processors.retry import RETRY_MS_MAX, retry_transient
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
@@ -118,12 +119,12 @@ class _Runner:
     running: set[str] = attrs.field(factory=set)
 
     def may_run(self, task: TaskInfo) -> bool:
-        """Return whether the task may start here: nobody runs it, or its instance is dead."""
+        """Return whether the task may start here: nobody runs it, or its instance is dead or silent."""
         if task.kind not in self.jobs or task.id in self.running:
             return False
         if task.status is TaskStatus.WAITING or task.instance is None:
             return True
-        return task.instance == self.db.instance_id or not self.db.peers.is_alive(task.instance)
+        return task.instance == self.db.instance_id or not working(self.db)(task.instance)
 
     async def start_due(self, owned: Mapping[int, Owner], tasks: TaskGroup) -> None:
         """Start tasks of these buckets, at most as many as may run here at once, and run each in `tasks`."""

@@ -1,8 +1,9 @@
-"""The host's heartbeat: a small file that the host rewrites in place and never syncs.
+"""Heartbeats: small files that owners rewrite in place and never sync.
 
-The kernel releases the host's lock when its process dies, so a death needs no heartbeat. The heartbeat detects a
-host that is suspended while it holds the lock. It is a file beside the database because a row would cost an idle
-directory one synced transaction a second. Losing the file does no harm.
+The kernel releases the locks of a process when it dies, so a death needs no heartbeat. A heartbeat detects an owner
+that is suspended or wedged while it holds its lock: the host, and the instances that share buckets and containers. It
+is a file beside the database because a row would cost an idle directory one synced transaction a second. Losing the
+file does no harm.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ LOG = logging.getLogger("eventproc.host")
 
 @attrs.frozen
 class Heartbeat:
-    """The last heartbeat: the host's owner epoch, and when it was written (monotonic ms of boot `boot_id`)."""
+    """The last heartbeat, and when it was written (monotonic ms of boot `boot_id`).
+
+    owner_epoch: of the host that wrote it; 0 for other owners.
+    """
 
     owner_epoch: int
     at_ms: int
@@ -28,7 +32,7 @@ class Heartbeat:
 
 
 class HeartbeatFile:
-    """The file `controller.beat` of a directory."""
+    """The file `controller.beat` of a directory, or `instances/<id>.beat` of one of its instances."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
@@ -39,14 +43,14 @@ class HeartbeatFile:
         """Write a heartbeat: one small write to the page cache.
 
         A failure is logged once. A host without a heartbeat continues to serve until another instance finds pending
-        work and takes over.
+        work and takes over; another owner without one keeps what it owns until it dies.
         """
         text = f"{owner_epoch} {self._clock.monotonic_ms()} {self._clock.boot_id}\n"
         try:
             self._write(text)
         except OSError as error:
             if not self._failed:
-                LOG.warning("cannot write the host's heartbeat to %s: %s", self._path, error)
+                LOG.warning("cannot write the heartbeat to %s: %s", self._path, error)
             self._failed = True
         else:
             self._failed = False

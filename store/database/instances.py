@@ -3,7 +3,8 @@
 `instances/<id>.lock` is created under another name, locked, and then renamed. So every process that sees the file sees
 it locked as long as the instance lives. The kernel drops the lock at any death of the process: a death is visible
 immediately, and a live instance is never taken for dead (architecture.md section 7). `instances/<id>.fifo` is the FIFO
-that wakes the instance (see `notifier`); it exists before the lock file is visible.
+that wakes the instance (see `notifier`); it exists before the lock file is visible. `instances/<id>.beat` is its
+heartbeat, if it owns something that others could take over.
 
 Ids are never reused, so removing the files of a dead instance needs no lock.
 """
@@ -22,6 +23,7 @@ from eventproc.store.database import fork_safety
 DIRECTORY: Final = "instances"
 LOCK: Final = ".lock"
 FIFO: Final = ".fifo"
+BEAT: Final = ".beat"
 _UNFINISHED: Final = ".new"
 _CREATE_ATTEMPTS_MAX: Final = 10
 
@@ -94,6 +96,11 @@ def live_ids(directory: Path) -> list[str]:
     return [name for name in sorted(_ids(home, LOCK)) if _is_locked(home / (name + LOCK))]
 
 
+def beat_path(directory: Path, instance_id: str) -> Path:
+    """Return where an instance writes its heartbeat."""
+    return directory / DIRECTORY / (instance_id + BEAT)
+
+
 def pid_of(directory: Path, instance_id: str) -> int | None:
     """Return the pid of an instance, dead or alive, or None if its file is gone. For display only."""
     try:
@@ -106,7 +113,7 @@ def remove_dead(directory: Path) -> list[str]:
     """Remove the files of dead instances and return their ids. Safe to run concurrently in many processes."""
     home = directory / DIRECTORY
     dead: list[str] = []
-    for name in sorted(_ids(home, LOCK) | _ids(home, FIFO) | _ids(home, _UNFINISHED)):
+    for name in sorted(set().union(*(_ids(home, suffix) for suffix in (LOCK, FIFO, BEAT, _UNFINISHED)))):
         # In the order of creation: in the other order, a rename between the two checks would hide both files.
         if _is_abandoned(home / (name + _UNFINISHED)) and not _is_locked(home / (name + LOCK)):
             _remove(home, name)
@@ -155,5 +162,5 @@ def _is_locked(path: Path) -> bool:
 
 
 def _remove(home: Path, instance_id: str) -> None:
-    for suffix in (FIFO, LOCK):
+    for suffix in (FIFO, BEAT, LOCK):
         (home / (instance_id + suffix)).unlink(missing_ok=True)

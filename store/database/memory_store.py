@@ -216,3 +216,7 @@ class MemoryPeers(Peers):
     def beat(self, name: str) -> MemoryHeartbeat:
         """See `Peers.beat`."""
         return MemoryHeartbeat(self._store, name, self._instance_id, self._clock)
+
+    def beat_of(self, instance_id: str) -> MemoryHeartbeat:
+        """See `Peers.beat_of`."""
+        return self.beat(f"instances/{instance_id}")

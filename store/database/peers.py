@@ -81,6 +81,10 @@ class Peers(ABC):
     def beat(self, name: str) -> PeerHeartbeat:
         """Return the heartbeat `name`."""
 
+    @abstractmethod
+    def beat_of(self, instance_id: str) -> PeerHeartbeat:
+        """Return the heartbeat of an opening, which ends with it."""
+
 
 class FilePeers(Peers):
     """The openings of a directory, in any process of the machine."""
@@ -113,3 +117,7 @@ class FilePeers(Peers):
     def beat(self, name: str) -> HeartbeatFile:
         """See `Peers.beat`."""
         return HeartbeatFile(self._directory / f"{name}.beat", self._clock)
+
+    def beat_of(self, instance_id: str) -> HeartbeatFile:
+        """See `Peers.beat_of`."""
+        return HeartbeatFile(instances.beat_path(self._directory, instance_id), self._clock)

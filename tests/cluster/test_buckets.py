@@ -117,7 +117,7 @@ def test_a_suspended_owner_is_fenced_once_another_instance_joined(runtime: Virtu
 async def test_sharing_again_among_the_same_workers_changes_nothing() -> None:
     async with eventproc.open_memory() as ep:
         db: Database = ep.db
-        again = partial(share_buckets, is_alive=lambda _: True, joining=db.instance_id)
+        again = partial(share_buckets, is_working=lambda _: True, joining=db.instance_id)
         await db.write(again)
         before = await db.read(bucket_owners)
         await db.write(again)

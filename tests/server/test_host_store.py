@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc.cluster.owner_watch import BEAT_MS, SILENT_MS
 from eventproc.cluster.segment_containers import (
     CONTAINER_COUNT,
     DYING_MS_MAX,
@@ -142,6 +143,35 @@ def test_a_suspended_process_is_fenced_in_the_containers_that_moved(runtime: Vir
                         await first.ep.db.write(owner.check)
                 else:
                     await first.ep.db.write(owner.check)
+
+    runtime.run(main)
+
+
+def test_a_suspended_process_loses_its_containers_after_a_deadline_and_joins_again(
+    runtime: VirtualRuntime,
+) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            serving = Serving(world)
+            await serving.start()
+            second = await serving.start()
+            lost = {each: serving.known["i2"].own(each) for each in serving.owned(second)}
+            second.suspend()
+            await anyio.sleep((SILENT_MS - BEAT_MS) / 1000)
+            assert await shares(world) == {"i1": 32, "i2": 32}, "it may be slow"
+            await anyio.sleep(3 * BEAT_MS / 1000 + MOVED_S)
+            assert await shares(world) == {"i1": CONTAINER_COUNT}
+            found = await serving.known["i1"].locate(min(lost), serving.answers)
+            assert found.segment_store[1] == 1
+            second.resume()
+            for owner in lost.values():
+                assert owner is not None
+                with pytest.raises(OwnerFenced):
+                    await second.ep.db.write(owner.check)
+            await anyio.sleep(2 * BEAT_MS / 1000 + MOVED_S)
+            assert await shares(world) == {"i1": 32, "i2": 32}
+            assert len(serving.owned(second)) == 32
+            assert [each.controller[1] for each in serving.known["i1"].servers] == [1, 2]
 
     runtime.run(main)
 

@@ -1,0 +1,166 @@
+"""Owners that are suspended: the others take over what they own after a deadline, and fence them when they continue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import anyio
+import pytest
+
+from eventproc.cluster.buckets import JOIN_MS, OWNED_BUCKETS, POLL_MS, bucket_owners
+from eventproc.cluster.failover import LOOK_MS
+from eventproc.cluster.owner_watch import BEAT_MS, SILENT_MS, SilenceDeadlines
+from eventproc.store.database import Tx
+from eventproc.store.database.heartbeat import Heartbeat
+from eventproc.store.database.memory_store import MemoryStore
+from eventproc.store.model.buckets import BUCKET_COUNT
+from eventproc.store.model.errors import OwnerFenced
+from eventproc.testing import SimulatedInstance, SimulatedWorld, VirtualRuntime
+from eventproc.testing.virtual_runtime import BACKENDS
+
+TAKEN_S = (SILENT_MS + 2 * BEAT_MS + 2 * POLL_MS) / 1000
+"""Virtual time within which what a suspended instance owns belongs to others."""
+
+
+@pytest.fixture(params=BACKENDS)
+def runtime(request: pytest.FixtureRequest) -> VirtualRuntime:
+    return VirtualRuntime(seed=5, backend=request.param)
+
+
+async def shares(world: SimulatedWorld) -> Mapping[str, int]:
+    """Return the number of buckets of each instance, by name."""
+    names = {each.ep.db.instance_id: each.name for each in world.instances}
+    return Counter(names[owner] for owner in await world.ep.db.read(bucket_owners) if owner is not None)
+
+
+async def two_workers(world: SimulatedWorld) -> tuple[SimulatedInstance, SimulatedInstance]:
+    first = await world.start()
+    await anyio.sleep(0.1)  # it becomes the host
+    second = await world.start()
+    await anyio.sleep(2 * JOIN_MS / 1000)
+    assert await shares(world) == {"i1": BUCKET_COUNT // 2, "i2": BUCKET_COUNT // 2}
+    return first, second
+
+
+def change_count(tx: Tx) -> int:
+    """Return how many rows were ever changed by all instances."""
+    return int(tx.execute("SELECT total_changes()").fetchone()[0])
+
+
+def looked(deadlines: SilenceDeadlines, beats: Callable[[int], int], begin_ms: int, end_ms: int) -> list[int]:
+    """Look every BEAT_MS; return the times at which the owner was silent. beats: its last heartbeat at a time."""
+    times = range(begin_ms, end_ms, BEAT_MS)
+    return [now_ms for now_ms in times if deadlines.silent({"owner": beats(now_ms)}, now_ms)]
+
+
+def test_an_owner_is_silent_when_its_last_heartbeat_is_too_old() -> None:
+    found = looked(SilenceDeadlines(), lambda now_ms: min(now_ms, 50_000), 0, 100_000)
+    assert found[0] == 50_000 + SILENT_MS + BEAT_MS
+
+
+def test_the_time_of_an_owner_begins_when_somebody_looks_at_it() -> None:
+    found = looked(SilenceDeadlines(), lambda _: 7, 500_000, 600_000)
+    assert found[0] == 500_000 + SILENT_MS + BEAT_MS
+
+
+def test_nobody_is_silent_after_a_pause_of_the_instance_that_looks() -> None:
+    deadlines = SilenceDeadlines()
+    assert looked(deadlines, lambda now_ms: now_ms, 0, 20_000) == []
+    assert looked(deadlines, lambda _: 20_000, 900_000, 900_000 + SILENT_MS) == [], "the machine was stopped"
+    assert looked(deadlines, lambda now_ms: now_ms, 900_000 + SILENT_MS, 950_000) == []
+
+
+def test_a_suspended_worker_loses_its_buckets_after_a_deadline_and_is_fenced(runtime: VirtualRuntime) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            _, second = await two_workers(world)
+            before = dict(second.ep.db.shared[OWNED_BUCKETS].owned)
+            second.suspend()
+            await anyio.sleep((SILENT_MS - BEAT_MS) / 1000)
+            assert (await shares(world))["i2"] == len(before), "it may be slow"
+            await anyio.sleep(TAKEN_S - (SILENT_MS - BEAT_MS) / 1000)
+            assert await shares(world) == {"i1": BUCKET_COUNT}
+            second.resume()
+            for owner in before.values():
+                with pytest.raises(OwnerFenced):
+                    await second.ep.db.write(owner.check)
+            await anyio.sleep(TAKEN_S)
+            assert await shares(world) == {"i1": BUCKET_COUNT // 2, "i2": BUCKET_COUNT // 2}, "it joins again"
+
+    runtime.run(main)
+
+
+def test_workers_that_work_keep_their_buckets(runtime: VirtualRuntime) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            await two_workers(world)
+            before = await world.ep.db.read(bucket_owners)
+            await anyio.sleep(10 * TAKEN_S)
+            assert await world.ep.db.read(bucket_owners) == before
+
+    runtime.run(main)
+
+
+def test_a_suspended_host_is_replaced_after_a_deadline_though_nothing_is_pending(
+    runtime: VirtualRuntime,
+) -> None:
+    async def read_for_ever(instance: SimulatedInstance) -> None:
+        group = await instance.ep.reader_group("s/g")
+        async with group.reader("r") as reader:
+            async for _ in reader:
+                pass
+
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            first, second = await two_workers(world)
+            await world.ep.create_scope("s")
+            await world.ep.create_stream("s/t")
+            group = await world.ep.create_reader_group("s/g", ["s/t"])
+            reading = await world.start(host=False)
+            reading.start_soon(read_for_ever, reading)
+            await anyio.sleep(1)
+            first.suspend()
+            reading.kill()
+            await anyio.sleep(TAKEN_S + 2 * LOOK_MS / 1000)
+            found = await world.ep.cluster.describe()
+            assert found.host == second.ep.db.instance_id
+            assert (await group.describe()).members == (), "a sweep of the new host"
+            first.resume()
+            await anyio.sleep(TAKEN_S)
+            after = await world.ep.cluster.describe()
+            assert (after.host, after.host_epoch) == (found.host, found.host_epoch)
+            assert await shares(world) == {"i1": BUCKET_COUNT // 2, "i2": BUCKET_COUNT // 2}
+            await world.ep.create_stream("s/u")
+
+    runtime.run(main)
+
+
+def test_instances_that_do_nothing_commit_nothing_and_one_alone_gives_no_signs(
+    runtime: VirtualRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beats: list[str] = []
+    write_beat = MemoryStore.write_beat
+
+    def counting(store: MemoryStore, name: str, instance_id: str, beat: Heartbeat) -> None:
+        if name.startswith("instances/"):
+            beats.append(instance_id)
+        write_beat(store, name, instance_id, beat)
+
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            monkeypatch.setattr(MemoryStore, "write_beat", counting)
+            first = await world.start()
+            await anyio.sleep(60)
+            assert len(beats) <= 2, "when it begins to own something"
+            second = await world.start()
+            await anyio.sleep(60)
+            commits = await world.ep.db.read(change_count)
+            beats.clear()
+            await anyio.sleep(60)
+            assert await world.ep.db.read(change_count) == commits
+            expected = 60_000 // BEAT_MS
+            for each in (first, second):
+                assert expected / 2 < beats.count(each.ep.db.instance_id) <= expected + 1
+
+    runtime.run(main)
