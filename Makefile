@@ -52,8 +52,8 @@ pages: setup ## every page of the guide and the README, run twice in the same fo
 torture: setup ## four instances on 200 streams, killed, suspended and disturbed for MINUTES=5; ARGS="SEED STREAMS"
 	$(BIN)/python -m tests.torture.long_run $(MINUTES) $(ARGS)
 
-torture-ingestion: setup ## flights through a supervisor; KILLS=20 workers are killed, and hosts; ARGS="SEED"
-	$(BIN)/python -m tests.spark.ingestion_kills $(KILLS) $(ARGS)
+torture-ingestion: setup ## writers, hosts and workers of a supervisor are killed KILLS=20 times; ARGS="SEED MIB"
+	$(BIN)/python -m tests.ingestion.ingestion_kills $(KILLS) $(ARGS)
 
 torture-spark: setup ## flights through Spark's source and sink, batch and streaming, three drivers killed; ARGS=FLIGHTS
 	$(BIN)/python -m tests.spark.flights_kills $(ARGS)

@@ -77,7 +77,7 @@ class ServerAddresses:
             try:
                 async with httpx.AsyncClient(base_url=base, timeout=REPLY_S, trust_env=False) as http:
                     answer = await http.request(method, path, json=body, headers=headers)
-                if answer.status_code not in (202, 503, 504):
+                if answer.status_code not in (202, 503, 504, 507):
                     return answer
             except httpx.TransportError:
                 pass

@@ -34,7 +34,7 @@ from tests.support.child_process import REPOSITORY
 LOOK_S: Final = 0.05
 """Pause between two looks at the progress."""
 
-STALL_S: Final = 180
+STALL_S: Final = 600
 """How long nothing may be acknowledged. Most of it is for a machine that has other work."""
 
 SUSPENDED_SHARE: Final = 0.4
@@ -293,7 +293,7 @@ def torture_folder(name: str, mib: int = 0) -> Iterator[tuple[Path, SmallDevice 
                 try:
                     yield folder, device
                 except BaseException:
-                    shutil.copytree(device.folder, folder / "kept")
+                    subprocess.run(["cp", "--archive", str(device.folder), str(folder / "kept")], check=True)
                     raise
     except BaseException:
         say(f"the directory and the logs are kept in {folder}")
