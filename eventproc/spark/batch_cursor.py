@@ -12,6 +12,7 @@ from typing import Final
 
 import attrs
 
+from eventproc.spark.fair_shares import fair_shares
 from eventproc.store.catalog import StoredHistory, StreamRecord, unfinished_parts
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, segments_between
@@ -158,14 +159,14 @@ class BatchCursor:
 def advance(cursors: Sequence[BatchCursor], budget: BatchBudget) -> None:
     """Advance the cursors to the end of the next batch.
 
-    Without a budget: up to the tails, or to a scale that is not crossed. With a budget: in proportion to the unread
-    part of each segment, and at least one event, whatever its size.
+    Without a budget: up to the tails, or to a scale that is not crossed. With a budget: a fair share
+    of each segment, and at least one event, whatever its size.
     """
     left = budget.events if budget.events is not None else budget.bytes
     while left != 0 and (opened := [each for cursor in cursors for each in cursor.open(budget)]):
         total = sum(each.size for each in opened)
         if left is not None and total > left:
-            _take_shares(opened, left, total, budget)
+            _take_shares(opened, left, budget)
             if not any(cursor.begun for cursor in cursors):
                 opened[0].cursor.take_one(opened[0])
             left = 0
@@ -177,16 +178,18 @@ def advance(cursors: Sequence[BatchCursor], budget: BatchBudget) -> None:
         cursor.complete()
 
 
-def _take_shares(opened: Sequence[ReadableSegment], left: int, total: int, budget: BatchBudget) -> None:
-    """Divide `left` among the segments in proportion; the remainder of rounding goes to the first ones."""
-    spare = left - sum(left * each.size // total for each in opened)
-    for each in opened:
-        share = left * each.size // total
-        more = min(spare, each.size - share)
-        end = each.cursor.part_of(each, share + more, budget)
+def _take_shares(opened: Sequence[ReadableSegment], left: int, budget: BatchBudget) -> None:
+    """Take a fair share of `left` of each segment, and at least one event while the budget allows it."""
+    sizes = {place: each.size for place, each in enumerate(opened)}
+    for place, share in fair_shares(sizes, left).items():
+        each = opened[place]
+        end = each.cursor.part_of(each, min(share, left), budget)
+        if end == each.start and budget.events is None:
+            one = each.cursor.part_of(each, 1, BatchBudget(events=1))
+            end = one if one - each.start <= left else end
         if end > each.start:
             each.cursor.take(each.segment, end)
-            spare -= more
+            left -= share if budget.events is not None else end - each.start
 
 
 def ranges_between(tx: Tx, stream: StreamRecord, start: StreamCut, end: StreamCut) -> list[list[HeldRange]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
 
 JOBS_MAX: Final = 4
 """Of a group, so many of the newest jobs are looked at. A thread runs one job at a time, and Spark few beside it."""
@@ -20,8 +21,8 @@ def cancel_jobs(context: SparkContext, group: str) -> None:
     if java is not None:
         try:
             java.sc().cancelJobGroupAndFutureJobs(group)  # PySpark does not wrap this method
-        except (Py4JError, OSError):
-            if why_ended(context) is None:
+        except (Py4JError, ConnectionError) as why:
+            if not is_loss(why):
                 raise
 
 
@@ -33,11 +34,18 @@ def progress_of_jobs(context: SparkContext, group: str) -> JobProgress:
         stages = [
             (stage, tracker.getStageInfo(stage)) for job in jobs if job is not None for stage in job.stageIds
         ]
-    except (Py4JError, OSError):
-        if why_ended(context) is None:
+    except (Py4JError, ConnectionError) as why:
+        if not is_loss(why):
             raise
         return ()
     return tuple((stage, info.numCompletedTasks) for stage, info in stages if info is not None)
+
+
+def is_loss(why: Exception) -> bool:
+    """Return whether an error says that the JVM of a driver ended, and not what the JVM found wrong."""
+    if isinstance(why, PySparkRuntimeError):
+        return why.getCondition() == "JAVA_GATEWAY_EXITED"
+    return isinstance(why, (Py4JError, ConnectionError)) and not isinstance(why, Py4JJavaError)
 
 
 def why_ended(context: SparkContext) -> str | None:
@@ -48,7 +56,9 @@ def why_ended(context: SparkContext) -> str | None:
     java: Any = context._jsc
     try:
         stopped = java is None or java.sc().isStopped()
-    except (Py4JError, OSError):
+    except (Py4JError, ConnectionError) as why:
+        if not is_loss(why):
+            raise
         process: Any = getattr(context._gateway, "proc", None)
         return "its JVM has ended" if process is None else f"its JVM, process {process.pid}, has ended"
     return "its SparkContext was stopped" if stopped else None

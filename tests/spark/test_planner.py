@@ -23,6 +23,7 @@ from eventproc.store.database import Tx
 from eventproc.store.faults import Died
 from eventproc.store.model.errors import EventprocError, InvalidArgument, StreamReplaced, Truncated
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.routing import position
 from eventproc.streams.offload import offload
 from tests.spark.support import STREAM, ReadEvent, files, free, growing, read_slices, write
 
@@ -95,6 +96,25 @@ def test_batches_read_every_event_once_and_keys_in_order_across_scales(
     assert sorted(event.payload for event in found) == [b"%06d" % each for each in range(written)]
     assert growing(found)
     assert len({(event.segment, event.number) for event in found}) == len(found)
+
+
+@pytest.mark.parametrize("budget", [BatchBudget(events=10), BatchBudget(bytes=140)])
+@pytest.mark.parametrize("small", [0, 1])
+def test_a_small_segment_is_read_to_its_end_beside_a_large_one(
+    small: int, budget: BatchBudget, stream: BlockingStream, directory: PlannerDirectory, path: Path
+) -> None:
+    segments = stream.segments()
+    counts = {segments[small].id: 3, segments[1 - small].id: 5_000}
+    keys = {position(f"k{number}") < segments[0].high: f"k{number}" for number in range(20)}
+    for segment, count in counts.items():
+        with stream.writer() as writer:
+            key = keys[segment == segments[0].id]
+            writer.write_many((b"%06d" % number, key) for number in range(count))
+    reading = planner(directory, path)
+    _, _, groups = next(batches(reading, reading.position(EARLIEST), budget))
+    events = events_of(groups)
+    assert sum(event.segment == segments[small].id for event in events) == 3
+    assert len(events) == 10
 
 
 def test_one_batch_crosses_many_small_scales(

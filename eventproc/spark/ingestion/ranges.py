@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from eventproc.spark.ingestion.slice_size import fair_shares
+from eventproc.spark.fair_shares import fair_shares
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner import PlannedRanges, Planner
 from eventproc.spark.planner_directory import PlannerDirectory

@@ -9,9 +9,9 @@ cost of a slice from that of its bytes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from copy import copy
-from typing import Final, TypeVar
+from typing import Final
 
 SLICE_MS: Final = 1_000
 """How long a slice should take. A longer one costs less per event, and shows its rows and its progress later."""
@@ -33,23 +33,6 @@ _REST: Final = 1.25
 
 _REMEMBERED: Final = 0.7
 """Weight of a slice compared with the one after it: the last three decide."""
-
-K = TypeVar("K", bound=Hashable)
-
-
-def fair_shares(unread: Mapping[K, int], limit: int) -> dict[K, int]:
-    """Divide `limit` units between partitions: equal shares, of which the small ones leave the rest to the others.
-
-    So a partition with `u` unread units is read within `u * partitions / limit` slices, however much the others have.
-    unread: units, at least 1. Each partition gets at least one unit: all shares exceed `limit` if there are more
-    partitions than units.
-    """
-    shares: dict[K, int] = {}
-    for key in sorted(unread, key=lambda each: unread[each]):
-        equal = limit // (len(unread) - len(shares))
-        shares[key] = min(unread[key], max(equal, 1))
-        limit -= shares[key]
-    return shares
 
 
 class SliceSizes:

@@ -8,20 +8,19 @@ tasks back and ends too: a process starts one JVM only.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from py4j.protocol import Py4JError
-
 import eventproc.spark
 from eventproc.ingestion import SupervisorSpec
 from eventproc.spark.ingestion.files import TableFolder, sweep
 from eventproc.spark.ingestion.rows import SESSION
 from eventproc.spark.ingestion.task import TaskRun, WorkerRoom
-from eventproc.spark.job_groups import why_ended
+from eventproc.spark.job_groups import is_loss, why_ended
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import (
@@ -83,12 +82,20 @@ class IngestionWorker:
         Raises SparkEnded if the JVM dies or the SparkContext is stopped; StoreMissing, StoreUnusable; NotSupported
         without Java.
         """
-        spark = eventproc.spark.session(master=self._master, conf=SETTINGS)
-        # A task logs its own failure. What Spark says of the cancelled jobs of a stopped task would look like one.
-        spark.sparkContext.setLogLevel("FATAL")
         # It notes the end of each thread's connection, and each call of a JVM that has ended with its stack.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         try:
+            self._run()
+        except Exception as why:
+            if is_loss(why):  # the JVM ended before the worker was registered
+                raise SparkEnded(worker=f"of process {os.getpid()}", reason="its JVM has ended") from why
+            raise
+
+    def _run(self) -> None:
+        spark = eventproc.spark.session(master=self._master, conf=SETTINGS)
+        try:
+            # A task logs its own failure. What Spark says of the cancelled jobs of a stopped task would look like one.
+            spark.sparkContext.setLogLevel("FATAL")
             with PlannerDirectory(self._path, hold_ms=HOLD_MS) as directory:
                 instance = directory.db.instance_id
                 tables = TableFolder(self._path, instance, synced=directory.synced)
@@ -96,8 +103,8 @@ class IngestionWorker:
         finally:
             try:
                 spark.stop()
-            except (Py4JError, OSError):
-                if why_ended(spark.sparkContext) is None:
+            except Exception as why:
+                if not is_loss(why):
                     raise
 
     def _serve(self, room: WorkerRoom) -> None:
