@@ -1119,10 +1119,6 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
-        "export": (
-            "Print all metadata as JSON lines, all of one moment, without events.",
-            [],
-        ),
         "verify": (
             "Check all pages, all invariants, and the content of all files of a directory...",
             [

@@ -60,7 +60,6 @@ COMMANDS: Final = MappingProxyType(
         "user": ("user", "Add users of `eventproc serve`, with their permissions, passwords and tokens."),
         "backup": ("backup", "Make a verified backup of the directory while it is in use."),
         "restore": ("backup", "Make a directory from a backup."),
-        "export": ("export", "Print all metadata as JSON lines."),
         "verify": ("verify", "Check everything that a directory or a backup holds."),
         "compact": ("compact", "Return the free bytes of the database file to the file system."),
         "doctor": ("doctor", "Check a directory's health, and list the processes that use it."),

@@ -8,7 +8,7 @@ outcome.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from typing import Final, TypeAlias
@@ -288,12 +288,6 @@ def list_requests(tx: Tx, *, limit: int = 100, after: str | None = None) -> list
     else:
         rows = tx.execute(f"SELECT {_COLUMNS} FROM request WHERE id < ? {order}", (after, limit))
     return [_request(row) for row in rows.fetchall()]
-
-
-def each_request(tx: Tx) -> Iterator[Request]:
-    """Return all requests, the oldest first, one row at a time."""
-    for row in tx.execute(f"SELECT {_COLUMNS} FROM request ORDER BY id"):
-        yield _request(row)
 
 
 def pending_of(tx: Tx, target: str) -> list[Request]:

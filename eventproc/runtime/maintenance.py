@@ -1,9 +1,7 @@
-"""The care of an open directory as a whole: it is backed up and compacted, and its metadata is exported."""
+"""The care of an open directory as a whole: it is backed up and compacted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import cast
@@ -65,29 +63,3 @@ class MaintenanceSystem:
             returned while a read goes on.
         """
         return await compact(self._db)
-
-    async def export_metadata(self, write: Callable[[str], object]) -> int:
-        """Pass the metadata of the directory to `write`, one JSON document a line, all of one moment.
-
-        The lines are scopes, streams with their epochs, groups, transactions, requests, tasks, and supervisors; events
-        are not among them. `docs/design/metadata-export.md` lists their fields. The last line tells how many there are.
-
-        Args:
-            write: called with each line, which ends with a line feed, such as the `write` of a text file. It is called
-                on a thread of the database and must not use this system.
-
-        Returns:
-            The number of lines.
-
-        Raises:
-            InvalidArgument: `write` cannot be called.
-            Exception: whatever it raises.
-
-        Cost:
-            Reads all metadata once, page by page. Meanwhile the log of the database grows by what is written.
-        """
-        from eventproc.runtime.metadata_export import export_lines  # few programs need it
-
-        if not callable(write):
-            raise invalid_argument("write", write, "it must be callable with a line")
-        return await self._db.read(partial(export_lines, write=write))

@@ -7,7 +7,7 @@ transactions that end in one group commit are written together before the COMMIT
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -232,18 +232,6 @@ def list_finished(
         (stream_id, TXN_ID_END if after is None else after, limit),
     )
     return [txn_from_row(row) for row in rows.fetchall()]
-
-
-def each_txn(tx: Tx, stream_id: int) -> Iterator[TxnRecord]:
-    """Return all transactions of a stream that are kept: those under way, then those that ended; one row at a time."""
-    flush_txns(tx)
-    for finished in (0, 1):
-        rows = tx.execute(
-            f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = ? AND stream_id = ? ORDER BY id",
-            (finished, stream_id),
-        )
-        for row in rows:
-            yield _with_totals(tx, txn_from_row(row))
 
 
 def list_failing(tx: Tx) -> list[TxnRecord]:

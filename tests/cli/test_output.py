@@ -28,9 +28,7 @@ from tests.cli.support import GROUP
 from tests.cli.test_transactions import begin
 
 MAILER = "shop/mailer"
-REFUSING: Final = frozenset(
-    {"run", "serve", "completion", "help", "ingest worker", "export", "request new-id"}
-)
+REFUSING: Final = frozenset({"run", "serve", "completion", "help", "ingest worker", "request new-id"})
 """Commands with one form of output: a server's log, a shell's script, help texts, JSON lines, and an id."""
 
 

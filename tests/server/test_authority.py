@@ -357,15 +357,6 @@ async def test_no_record_has_a_token_or_a_password(ep: Eventproc) -> None:
     assert token.rpartition("_")[2].encode() not in body
 
 
-async def test_the_export_of_metadata_has_no_user_and_no_key(ep: Eventproc, checked: list[str]) -> None:
-    await add(ep)
-    await loaded(ep)
-    lines: list[str] = []
-    await ep.export_metadata(lambda line: lines.append(str(line)))
-    assert "ann" not in "".join(lines)
-    assert "token" not in "".join(lines)
-
-
 # Records.
 
 

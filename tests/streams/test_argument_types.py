@@ -106,7 +106,6 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "streams, prefix": (lambda w, x: w.ep.streams("s", prefix=x), [5, b"s", ["s"], THING, "\ud800"]),
     "streams, tag": (lambda w, x: w.ep.streams("s", tag=x), [5, b"s", ["s"], THING, "\ud800"]),
     "scopes, prefix": (lambda w, x: w.ep.scopes(prefix=x), NO_TEXT),
-    "export_metadata": (lambda w, x: w.ep.export_metadata(x), [5, None, "file", b"", [], THING]),
     "requests.submit": (lambda w, x: w.ep.requests.submit(x), ["seal", None, 5, {}, THING, SealStream]),
     "requests.submit, id": (
         lambda w, x: w.ep.requests.submit(SealStream("s/t", 1), request_id=x),
