@@ -88,6 +88,13 @@ class EndGroup:
 
 
 @attrs.frozen
+class SetDeadline:
+    """Let the time of a pending group begin again, or stop. group: with its deadline."""
+
+    group: IngestGroup
+
+
+@attrs.frozen
 class DropGroup:
     """Remove a group that is complete or failed."""
 
@@ -154,6 +161,7 @@ Action: TypeAlias = (
     | CreateGroup
     | ExtendGroup
     | EndGroup
+    | SetDeadline
     | DropGroup
     | CreateTask
     | EndTask
@@ -205,6 +213,8 @@ def _apply(tx: Tx, supervisor: str, action: Action) -> None:
             current = open_sequence(tx, group.base)
             assert current is not None, "an active group has an open sequence"
             write_sequence(tx, attrs.evolve(current, ends=group.ends, state=SequenceState.CLOSED))
+        case SetDeadline(group):
+            write_group(tx, group)
         case DropGroup(base):
             delete_group(tx, base)
         case CreateTask(task):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from typing import Final
 
 import attrs
 
@@ -47,6 +48,11 @@ from eventproc.store.model.ingestion import (
     TaskState,
 )
 from eventproc.store.segments.holds import HOLD_MS
+
+RETRIES_MAX: Final = 3
+"""How often new tasks take over a pending group that failed or was late. Then another group, of the newest spec, reads
+its range and what lies behind it. Higher: the groups behind it keep for longer what they have read; lower: a mistake of
+the spec is passed sooner."""
 
 
 def handle(notice: Notice, situation: Situation) -> Decision:
@@ -388,38 +394,96 @@ class SupervisorRun:
     # Pending and active groups
 
     def _check_pending(self) -> None:
-        """Remove the groups that are complete, and those that failed with all that depend on them."""
+        """Remove the groups that are complete, and let new tasks take over those that failed or are late.
+
+        The time of a group begins when what lies before it is published. Until then it can only wait.
+        """
         for group in self.state.with_state(IngestGroupState.PENDING):
             if group.base not in self.state.groups:
-                continue  # it depended on one that failed
+                continue  # it was behind one that was given up
             if group.base in self.succeeded or not self.state.sequences.get(group.base):
                 self.state.drop_group(group)
                 self.again = True
                 continue
+            waits = self._is_waiting(group)
+            if waits != (group.deadline_ms is None):
+                deadline_ms = None if waits else self.now_ms + self.state.completion_ms(group)
+                group = self.state.set_deadline(group, deadline_ms)
             is_late = group.deadline_ms is not None and group.deadline_ms <= self.now_ms
             if is_late or not self.state.live_tasks(group.base):
-                lost = self.state.fail_groups([group])
-                if is_late:
-                    self._count(failed=True)
-                    self.state.remember_error(
-                        f"group {group.gid} did not complete within {self.spec.io.completion_timeout_ms:,} ms;"
-                        f" its range is read again, and {len(lost) - 1} groups behind it"
-                    )
+                self._retry_pending(group, is_late=is_late)
+            elif self._is_starved(group):
+                waited_ms = self.spec.tuning.task_timeout_ms
+                self._give_up(group, f"no worker took the tasks of group {group.gid} for {waited_ms:,} ms")
+
+    def _is_waiting(self, group: IngestGroup) -> bool:
+        """Return whether a pending group can publish nothing, because one before it has not published."""
+        return any(
+            group in self.state.groups_behind(each)
+            for each in self.state.with_state(IngestGroupState.PENDING)
+        )
+
+    def _retry_pending(self, group: IngestGroup, *, is_late: bool) -> None:
+        """Let new tasks read a group again, unless that is hopeless or was tried often enough."""
+        why = f"the tasks of group {group.gid} failed"
+        if is_late:
+            self._count(failed=True)
+            why = f"group {group.gid} did not complete within {self.state.completion_ms(group):,} ms"
+        retries = self.state.memory.retries.get(group.base, 0)
+        live = self.state.live_tasks(group.base)
+        if retries >= RETRIES_MAX:
+            self._give_up(group, f"group {group.gid} did not complete in {retries + 1} attempts")
+        elif self._is_unreadable(group) or (live and all(each.state is TaskState.WAITING for each in live)):
+            self._give_up(group, why)
+        else:
+            if is_late:
+                self.state.remember_error(f"{why}; new tasks read its range again")
+            self.state.retry_group(group, counts=is_late or group.base in self.failing)
+
+    def _give_up(self, group: IngestGroup, why: str) -> None:
+        """Let another group, of the newest spec, read the range of a group, and of those behind it."""
+        lost = self.state.fail_groups([group])
+        self.state.remember_error(
+            f"{why}; another group reads its range again, and those of {len(lost) - 1} groups behind it"
+        )
+
+    def _is_starved(self, group: IngestGroup) -> bool:
+        """Return whether a group finds no worker, while groups behind it, which wait for it, have some."""
+        since_ms = self.now_ms - self.spec.tuning.task_timeout_ms
+        return all(
+            each.state is TaskState.WAITING and max(each.created_ms, each.not_before_ms) <= since_ms
+            for each in self.state.live_tasks(group.base)
+        ) and any(
+            task.state is TaskState.RUNNING
+            for behind in self.state.groups_behind(group)
+            for task in self.state.live_tasks(behind.base)
+        )
+
+    def _is_unreadable(self, group: IngestGroup) -> bool:
+        """Return whether no task can publish a pending group: its range is gone, or was published or skipped."""
+        return any(
+            self._is_gone(key, start)
+            or (key in self.state.offsets and start < self.state.offsets[key].offset)
+            for key, start in self._unpublished(group)
+        )
+
+    def _unpublished(self, group: IngestGroup) -> list[tuple[PartitionKey, int]]:
+        """Return where the ranges of closed sequences begin that hold something."""
+        return [
+            (key, start)
+            for each in self.state.sequences[group.base]
+            for key, start in each.starts.items()
+            if each.ends is not None and each.ends[key] > start
+        ]
 
     def _check_active(self) -> None:
         """Drop a group whose task failed on a range that is gone: a replacement could not read it either."""
         for group in self.state.with_state(IngestGroupState.ACTIVE):
             abandoned = not self.state.live_tasks(group.base)
             if abandoned or group.base in self.failing:
-                sequences = self.state.sequences[group.base]
-                needed = [
-                    (key, start)
-                    for each in sequences
-                    for key, start in each.starts.items()
-                    if each.ends is not None and each.ends[key] > start
-                ]
+                needed = self._unpublished(group)
                 if abandoned:
-                    needed += sequences[0].starts.items()
+                    needed += self.state.sequences[group.base][0].starts.items()
                 if any(self._is_gone(key, start) for key, start in needed):
                     self.state.fail_groups([group])
 

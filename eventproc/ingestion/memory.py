@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -33,7 +34,8 @@ class Memory:
 
     next_group, next_task: numbers of the next ones, for their names. task_count: what the autoscaler chose; None: the
     spec's. scaled_from: what the spec said about it then; if the spec says something else, its number counts again.
-    handoff: groups that end in the next run. idle_since_ms: since when nothing was written or left to read.
+    handoff: groups that end in the next run. retries: how often new tasks took over a pending group, by its base.
+    idle_since_ms: since when nothing was written or left to read.
     tails: sum of the tails at the last run. samples: of the lag for the autoscaler, the oldest first.
     lags: the history of the sum of all lags, the oldest first. lag_step_ms: between two of them.
     """
@@ -44,6 +46,7 @@ class Memory:
     task_count: int | None = None
     scaled_from: str | None = None
     handoff: tuple[int, ...] = ()
+    retries: Mapping[str, int] = attrs.field(factory=dict)
     last_run_ms: int | None = None
     last_scale_ms: int | None = None
     last_scale_reason: str | None = None

@@ -52,7 +52,8 @@ class IngestTaskInfo:
     group: number of its group. publishing: whether its group has ended, so that the task reads to given ends and
     publishes. state: waiting, running, succeeded, failed or stopped. worker: instance that runs it.
     starts: where its group began, {"stream segment": offset}. read: how far it has read.
-    remaining_ms: until the group ends, or must have completed; not below 0; None if the task has ended.
+    remaining_ms: until the group ends, or must have completed; not below 0; None if the task has ended, or its
+    group waits for one before it.
     error: why it failed. stats: what it did.
     """
 
@@ -224,7 +225,9 @@ def task_info(situation: Situation, task: IngestTask) -> IngestTaskInfo:
 def _remaining_ms(situation: Situation, group: IngestGroup | None, task: IngestTask) -> int | None:
     if group is None or not task.state.live:
         return None
-    if group.deadline_ms is not None:
+    if group.state is IngestGroupState.PENDING:
+        if group.deadline_ms is None:
+            return None
         ends_ms = group.deadline_ms
     else:
         started_ms = situation.view.now_ms if task.started_ms is None else task.started_ms

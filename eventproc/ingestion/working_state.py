@@ -15,6 +15,7 @@ from eventproc.ingestion.actions import (
     EndGroup,
     EndTask,
     ExtendGroup,
+    SetDeadline,
     SetOffset,
 )
 from eventproc.ingestion.memory import Memory
@@ -154,10 +155,33 @@ class WorkingState:
             group,
             state=IngestGroupState.PENDING,
             ends=sequence_ends(self.sequences[group.base][-1], self.live_tasks(group.base)),
-            deadline_ms=self.now_ms + self.spec.io.completion_timeout_ms,
+            deadline_ms=self.now_ms + self.completion_ms(group),
         )
         self.groups[group.base] = ended
         self.actions.append(EndGroup(ended))
+
+    def completion_ms(self, group: IngestGroup) -> int:
+        """Return the time that a pending group has. It doubles with each retry, so that a slow one completes."""
+        return self.spec.io.completion_timeout_ms << self.memory.retries.get(group.base, 0)
+
+    def set_deadline(self, group: IngestGroup, deadline_ms: int | None) -> IngestGroup:
+        """Set when a pending group is late, None: never; return it."""
+        changed = attrs.evolve(group, deadline_ms=deadline_ms)
+        self.groups[group.base] = changed
+        self.actions.append(SetDeadline(changed))
+        return changed
+
+    def retry_group(self, group: IngestGroup, *, counts: bool) -> None:
+        """Let new tasks read and publish what is left of a pending group, to the same ends, in a time of its own."""
+        for task in self.live_tasks(group.base):
+            self.end_task(task, TaskState.STOPPED)
+        if counts:
+            retries = {**self.memory.retries, group.base: self.memory.retries.get(group.base, 0) + 1}
+            self.memory = attrs.evolve(self.memory, retries=retries)
+        if group.deadline_ms is not None:
+            self.set_deadline(group, self.now_ms + self.completion_ms(group))
+        for replica in range(self.spec.io.replicas):
+            self.create_task(group, replica)
 
     def drop_group(self, group: IngestGroup) -> None:
         """Remove a group, and stop the tasks that it still has."""
@@ -165,6 +189,8 @@ class WorkingState:
             self.end_task(task, TaskState.STOPPED)
         del self.groups[group.base]
         self.actions.append(DropGroup(group.base))
+        retries = {base: count for base, count in self.memory.retries.items() if base != group.base}
+        self.memory = attrs.evolve(self.memory, retries=retries)
 
     def fail_groups(self, failed: Iterable[IngestGroup]) -> list[IngestGroup]:
         """Remove groups whose ranges must be read again, with all groups that start behind them; return all of them.
@@ -179,14 +205,18 @@ class WorkingState:
                 continue
             lost.append(group)
             self.drop_group(group)
-            waiting += [each for each in self.groups.values() if self._depends(each, group)]
+            waiting += self.groups_behind(group)
         return lost
 
-    def _depends(self, later: IngestGroup, lost: IngestGroup) -> bool:
+    def groups_behind(self, group: IngestGroup) -> list[IngestGroup]:
+        """Return the groups that start behind what a group has not published: they can only wait for it."""
+        return [each for each in self.groups.values() if self._is_behind(each, group)]
+
+    def _is_behind(self, later: IngestGroup, group: IngestGroup) -> bool:
         return any(
-            start > max(lost.starts[key], self.offsets[key].offset)
+            start > max(group.starts[key], self.offsets[key].offset)
             for key, start in later.starts.items()
-            if key in lost.starts and key in self.offsets
+            if key in group.starts and key in self.offsets
         )
 
     def create_task(self, group: IngestGroup, replica: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -152,6 +153,22 @@ class Bench:
                 "SELECT path, rows FROM published WHERE unused_ms IS NULL ORDER BY path"
             ).fetchall()
         )
+
+    async def check_groups(self) -> None:
+        """Assert that what is not published is read without a gap or an overlap, from the committed offsets on."""
+        view = (await self.situation()).view
+        ranges: dict[PartitionKey, list[tuple[int, int]]] = {}
+        for sequences in view.sequences.values():
+            for each in sequences:
+                for key, start in each.starts.items():
+                    end = sys.maxsize if each.ends is None else each.ends[key]
+                    if end > start:
+                        ranges.setdefault(key, []).append((start, end))
+        for key, found in ranges.items():
+            at = view.offsets[key].offset
+            for start, end in sorted(found):
+                assert start == at, (key, at, sorted(found), view.groups)
+                at = end
 
     async def check_ranges(self) -> None:
         """Assert that the published ranges of each partition are adjacent, from the first to the committed offset."""

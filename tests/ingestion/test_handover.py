@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from eventproc import ScalingPolicy
-from eventproc.errors import NotFound
+from eventproc.errors import NotFound, TaskFenced
 from eventproc.ingestion import SupervisorState
+from eventproc.ingestion.decisions import RETRIES_MAX
 from eventproc.store.model.ingestion import PublishOutcome, SequenceState
 from tests.ingestion.support import HOUR_MS, Bench, ScriptedWorker
 
@@ -96,50 +97,150 @@ async def test_hand_off_of_a_group_that_does_not_read_is_refused(bench: Bench) -
 
 
 @pytest.mark.acceptance(
-    "S17",
-    differs="only groups that start where the lost ranges end restart, so other groups are never touched",
+    "S17", differs="its range is read again to the same ends, so the groups behind it go on, too"
 )
-async def test_a_group_that_completes_too_late_restarts_what_depends_on_it(bench: Bench) -> None:
+async def test_a_group_that_completes_too_late_is_read_again_while_those_behind_it_go_on(
+    bench: Bench,
+) -> None:
     worker = await started(bench, 2, task_count=2, completion_timeout_ms=600_000)
     supervisor = await bench.ep.supervisor("clicks")
     await supervisor.handoff([0])
     await bench.run()
     (late,) = await bench.pending()
-    behind, other = (await bench.active())[0], (await bench.active())[1]
-    assert behind.starts == late.ends
+    active = await bench.active()
+    assert active[0].starts == late.ends
+    (behind,) = await worker.claim()
+    await bench.write(20)
+    await behind.step()
+    tasks = await bench.live(late.base)
     bench.clock.advance(600_000)
     await bench.run()
-    groups = await bench.active()
-    assert await bench.pending() == []
-    assert groups[1] == other
-    assert groups[0].base != behind.base
-    assert set(groups[0].starts.values()) == {0}
+    assert await bench.active() == active
+    (again,) = await bench.pending()
+    assert (again.base, again.starts, again.ends) == (late.base, late.starts, late.ends)
     assert "did not complete within 600,000 ms" in (await bench.memory()).health.errors[-1].message
-    bench.clock.advance(60_000)
-    await worker.claim()
-    for task in worker.tasks[2:]:
-        await task.step()
-    await supervisor.handoff()
+    with pytest.raises(TaskFenced):
+        await worker.tasks[0].step()
+    assert not {each.id for each in tasks} & {each.id for each in await bench.live(late.base)}
+
+    await supervisor.handoff([0])
     await bench.run()
-    for task in worker.tasks:
-        if task.order.task.base in {each.base for each in await bench.pending()}:
-            await task.complete()
+    assert await behind.publish() is PublishOutcome.RETRY  # what lies before it is not published yet
+    (replaced,) = [each for each in await worker.claim() if each.order.task.base == late.base]
+    await replaced.complete()
+    assert await behind.publish() is PublishOutcome.PUBLISHED
+    await behind.finish()
+    await bench.run()
+    assert await bench.pending() == []
+    assert (await bench.active())[1] == active[1]
     await bench.check_ranges()
 
 
-@pytest.mark.acceptance("S18")
-async def test_a_pending_group_without_tasks_fails_without_waiting_for_its_time(bench: Bench) -> None:
+@pytest.mark.acceptance("S18", differs="the group gets new tasks, and the groups behind it go on")
+async def test_a_pending_group_without_tasks_gets_others_without_waiting_for_its_time(bench: Bench) -> None:
     worker = await started(bench, 1)
     bench.clock.advance(HOUR_MS)
     await bench.run()
     (task,) = worker.tasks
-    behind = (await bench.active())[0]
+    behind, (failed,) = await bench.active(), await bench.pending()
     await task.finish("cannot write")
     await bench.run()
+    assert await bench.active() == behind
+    (again,) = await bench.pending()
+    assert (again.starts, again.ends) == (failed.starts, failed.ends)
+    replaced = next(each for each in await worker.claim() if each.order.task.base == failed.base)
+    await replaced.complete()
+    await bench.run()
+    assert await bench.pending() == []
+    await bench.check_ranges()
+
+
+async def test_the_time_of_a_group_begins_when_what_lies_before_it_is_published(bench: Bench) -> None:
+    worker = await started(bench, 1, completion_timeout_ms=600_000)
+    supervisor = await bench.ep.supervisor("clicks")
+    for _ in range(2):
+        await supervisor.handoff()
+        await bench.run()
+        await bench.write(10)
+        for task in await worker.claim():
+            await task.step()
+    first, second = await bench.pending()
+    bench.clock.advance(400_000)
+    assert await worker.tasks[1].publish() is PublishOutcome.RETRY
+    await worker.tasks[0].complete()
+    await bench.run()
+    bench.clock.advance(400_000)
+    await bench.run()
+    assert [each.base for each in await bench.pending()] == [second.base]
+    assert [each.id for each in await bench.live(second.base)] == [worker.tasks[1].id]
+    assert (await bench.memory()).health.errors == ()
+    await worker.tasks[1].complete()
+    await bench.run()
+    assert first.base not in {each.base for each in await bench.groups()}
+    await bench.check_ranges()
+
+
+async def test_a_group_that_fails_again_and_again_is_shown_and_read_by_a_new_group(bench: Bench) -> None:
+    worker = await started(bench, 1)
+    bench.clock.advance(HOUR_MS)
+    await bench.run()
+    (failed,) = await bench.pending()
+    behind = (await bench.active())[0]
+    for attempt in range(1 + RETRIES_MAX):
+        assert [each.base for each in await bench.pending()] == [failed.base], attempt
+        assert (await bench.active())[0] == behind
+        task = next(each for each in worker.tasks if each.order.task.base == failed.base)
+        worker.tasks.remove(task)
+        await task.finish("cannot write")
+        await bench.run()
+        bench.clock.advance(60_000)
+        await worker.claim()
     assert await bench.pending() == []
     again = (await bench.active())[0]
-    assert again.base != behind.base
-    assert set(again.starts.values()) == {0}
+    assert again.base not in {failed.base, behind.base}
+    assert again.starts == failed.starts
+    health = (await bench.memory()).health
+    assert health.state is SupervisorState.UNHEALTHY_TASKS
+    assert f"group 0 did not complete in {1 + RETRIES_MAX} attempts" in health.errors[-1].message
+    assert (await bench.memory()).retries == {}
+    await bench.check_ranges()
+
+
+async def test_a_group_whose_tasks_find_no_worker_takes_the_place_of_those_behind_it(bench: Bench) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit(tuning={"task_timeout_ms": 60_000})
+    await bench.run()
+    workers = [await bench.worker(name, slots=1) for name in ("w1", "w2")]
+    await bench.write(10)
+    (first,) = await workers[0].claim(1)
+    await first.step()
+    await (await bench.ep.supervisor("clicks")).handoff()
+    await bench.run()
+    (behind,) = await workers[1].claim(1)
+    bench.dead.add("w1")
+    await bench.run()
+    (lost,) = await bench.pending()
+    for _ in range(3):
+        bench.clock.advance(20_001)
+        await behind.step()
+        await bench.run()
+    # The only slot is that of the group behind it, which could publish nothing.
+    assert await bench.pending() == []
+    (again,) = (await bench.active()).values()
+    assert again.starts == lost.starts
+    assert (
+        "no worker took the tasks of group 0 for 60,000 ms"
+        in (await bench.memory()).health.errors[-1].message
+    )
+    with pytest.raises(TaskFenced):
+        await behind.step()
+    (task,) = await workers[1].claim(1)
+    await task.step()
+    await (await bench.ep.supervisor("clicks")).handoff()
+    await bench.run()
+    await task.complete()
+    await bench.run()
+    await bench.check_ranges()
 
 
 async def test_a_group_that_published_before_its_task_died_is_complete(bench: Bench) -> None:
@@ -243,7 +344,7 @@ async def test_partitions_that_are_read_to_their_sealed_ends_end_their_group(ben
     assert (await bench.memory()).health.state is SupervisorState.RUNNING
 
 
-async def test_a_group_that_fails_leaves_the_groups_before_it(bench: Bench) -> None:
+async def test_a_group_that_cannot_be_read_any_more_leaves_the_groups_before_it(bench: Bench) -> None:
     worker = await started(bench, 1)
     supervisor = await bench.ep.supervisor("clicks")
     for _ in range(2):
@@ -255,9 +356,13 @@ async def test_a_group_that_fails_leaves_the_groups_before_it(bench: Bench) -> N
     await supervisor.handoff()
     await bench.run()
     first, second, third = await bench.pending()
-    await worker.tasks[1].finish("cannot write")
-    await bench.run()
-    assert await bench.pending() == [first]
+    for _ in range(1 + RETRIES_MAX):
+        task = next(each for each in reversed(worker.tasks) if each.order.task.base == second.base)
+        await task.finish("cannot write")
+        await bench.run()
+        bench.clock.advance(60_000)
+        await worker.claim()
+    assert [each.base for each in await bench.pending()] == [first.base]
     again = (await bench.active())[0]
     assert again.starts == second.starts == first.ends
     assert again.base not in {second.base, third.base}

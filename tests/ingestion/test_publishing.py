@@ -16,6 +16,7 @@ from eventproc.ingestion import Granularity
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import publish
 from eventproc.store.ingestion.rows import IngestOffset, write_offset
+from eventproc.store.ingestion.view import IngestView
 from eventproc.store.model.ingestion import NewFile, PublishOutcome, SequenceState
 from tests.ingestion.support import HOUR_MS, Bench, ScriptedTask, spec_of
 
@@ -202,12 +203,27 @@ async def test_random_deaths_splits_and_scales_publish_every_byte_once(bench: Be
                     await (await bench.ep.supervisor("clicks")).handoff([rng.randrange(3)])
             case _:
                 pass
+        before = (await bench.situation()).view
         await bench.run()
+        await bench.check_groups()
+        await _check_lost(bench, before)
         await workers[rng.randrange(3)].claim(rng.randrange(1, 4))
     await _drain(bench)
     tails, offsets = await bench.tails(), await bench.offsets()
     assert {key: each.offset for key, each in offsets.items()} == tails
     await bench.check_ranges()
+
+
+async def _check_lost(bench: Bench, before: IngestView) -> None:
+    """Assert that a group loses what its tasks have read only if one before it was given up."""
+    kept, offsets = {each.base for each in await bench.groups()}, await bench.offsets()
+    lost = {each.base: each for each in before.groups if each.base not in kept}
+    if any(offsets[key].offset < end for each in lost.values() for key, end in (each.ends or {}).items()):
+        return
+    for task in before.tasks:
+        if task.base in lost and task.state.live and task.worker not in bench.dead:
+            starts = lost[task.base].starts
+            assert all(end <= max(starts[key], offsets[key].offset) for key, end in task.planned.items())
 
 
 async def _act(bench: Bench, rng: random.Random, tasks: list[ScriptedTask], what: str) -> None:
