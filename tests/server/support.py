@@ -46,6 +46,7 @@ class ServerProcess:
             env=environment(),
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # a scheduler that shares the processors between sessions treats it as a server
         )
         assert self._process.stderr is not None
         heard = []

@@ -183,6 +183,7 @@ class Torture:
         self._pace = pace or TorturePace()
         self._device: SmallDevice | None = None
         self._steps: Counter[str] = Counter()
+        self._waited = 0
         self._stepped: dict[str, float] = {}
 
     @property
@@ -198,11 +199,14 @@ class Torture:
         self._steps[client] += 1
 
     async def wait_steps(self) -> None:
-        """Wait until a client goes on. Raises AssertionError after STALL_S."""
+        """Wait until a client goes on, for each call of this once. Raises AssertionError after STALL_S."""
         before, until = self._steps.total(), time.monotonic() + STALL_S
-        while self._steps.total() <= before:
+        while self._steps.total() <= max(before, self._waited):
+            if self._steps.total() > before:  # another call has returned for this step
+                before, until = self._steps.total(), time.monotonic() + STALL_S
             assert time.monotonic() < until, f"no client went on for {STALL_S} s: {self._steps}"
             await anyio.sleep(LOOK_S)
+        self._waited = self._steps.total()
 
     async def disturb(self, victims: list[V], replace: Callable[[V], V]) -> None:
         """Kill and suspend each of the processes again and again, each time when the clients have gone on.
@@ -236,11 +240,11 @@ class Torture:
     async def _start(self, start: Callable[[], V]) -> V:
         """Start a process, again and again while the device is full. Raises EndedEarly if it is not."""
         while True:
-            was_full = self._device is not None and self._device.is_full
+            was_full, before = self._device is not None and self._device.is_full, self._report.full
             try:
                 return await to_thread.run_sync(start)
             except EndedEarly:
-                if not was_full and not (self._device is not None and self._device.is_full):
+                if not was_full and self._report.full == before:
                     raise
             await anyio.sleep(LOOK_S)
 
