@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups hunt-queries torture torture-ingestion torture-spark torture-server mutants check fmt docs bench bench-quick clean
+.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups hunt-queries torture torture-ingestion torture-spark torture-flights torture-server mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -55,7 +55,10 @@ torture: setup ## four instances on 200 streams, killed, suspended and disturbed
 torture-ingestion: setup ## writers, hosts and workers of a supervisor are killed KILLS=20 times; ARGS="SEED MIB"
 	$(BIN)/python -m tests.ingestion.ingestion_kills $(KILLS) $(ARGS)
 
-torture-spark: setup ## flights through Spark's source and sink, batch and streaming, three drivers killed; ARGS=FLIGHTS
+torture-spark: setup ## writers, hosts, workers, JVMs and Pythons of an ingestion are killed KILLS=20 times; ARGS="SEED"
+	$(BIN)/python -m tests.spark.spark_kills $(KILLS) $(ARGS)
+
+torture-flights: setup ## flights through Spark's source and sink, batch and streaming, three drivers killed; ARGS=FLIGHTS
 	$(BIN)/python -m tests.spark.flights_kills $(ARGS)
 
 torture-server: setup ## clients of three serving processes, which are killed KILLS=20 times and suspended; ARGS="SEED MIB"

@@ -79,6 +79,11 @@ class TortureProcess:
                 start_new_session=True,
             )
 
+    @property
+    def pid(self) -> int:
+        """Its id, also that of its group."""
+        return self._process.pid
+
     def code(self) -> int | None:
         """Return the exit code; None while it runs."""
         return self._process.poll()
