@@ -4,7 +4,7 @@ An assignor decides on *targets*: the reader that shall own a segment. Owners fo
 another target and releases it, and the target acquires it. Targets are decided once, when readers, subscriptions or
 segments change, and not again while segments are on their way, so no segment moves twice.
 
-The reserve segment of a topic never holds an event, so no assignor counts it: see `with_reserves`.
+The reserve segment of a topic never holds an event, so it needs no reader, and no assignor sees it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import attrs
 
 from eventproc.store.groups import EQUAL, SegmentKey
 from eventproc.store.model.ids import SegmentId, number_of
-from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.short_repr import short_repr_of_fields
 
 RANGE: Final = "range"
@@ -163,28 +162,6 @@ BUILT_IN: Final[Mapping[str, Callable[[AssignmentInput], Targets]]] = MappingPro
 """The assignors that every process has."""
 
 
-def with_reserves(assign: Callable[[AssignmentInput], Targets], wanted: AssignmentInput) -> Targets:
-    """Return what `assign` decides on the segments that count, and a reader for each reserve.
-
-    A reserve keeps its target, else goes to its owner, else to the first subscriber, so that it moves least.
-    """
-    counted = without_reserves(wanted)
-    found = dict(assign(counted)) if counted.segments else {}
-    for each in wanted.segments:
-        if is_reserve(each.segment):
-            readers = wanted.subscribers[each.stream]
-            found[each.key] = next(
-                reader for reader in (each.target, each.owner, readers[0]) if reader in readers
-            )
-    return found
-
-
-def without_reserves(wanted: AssignmentInput) -> AssignmentInput:
-    """Return the segments that count, which an assignor decides on."""
-    counted = tuple(each for each in wanted.segments if not is_reserve(each.segment))
-    return attrs.evolve(wanted, segments=counted)
-
-
 def fault_in(targets: object, wanted: AssignmentInput) -> str | None:
     """Return what is wrong with the result of an own assignor; None if nothing is.
 
@@ -192,7 +169,7 @@ def fault_in(targets: object, wanted: AssignmentInput) -> str | None:
     """
     if not isinstance(targets, Mapping):
         return f"it returned {type(targets).__name__}, and not a mapping from segments to readers"
-    counted = {each.key: each for each in wanted.segments if not is_reserve(each.segment)}
+    counted = {each.key: each for each in wanted.segments}
     if missing := sorted(counted.keys() - targets.keys()):
         return f"it left out {len(missing)} segments, {missing[0]} among them"
     if strangers := [key for key in targets if key not in counted]:

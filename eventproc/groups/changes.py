@@ -45,11 +45,12 @@ from eventproc.store.groups import (
     topic_of,
     write_signs_of_life,
 )
-from eventproc.store.model.errors import AlreadyExists
+from eventproc.store.model.errors import AlreadyExists, NotFound
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.group_errors import GroupStreamReplaced, NotAReaderGroup
-from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ids import SegmentId, epoch_of
 from eventproc.store.model.list_pages import COMPLETE, ListPage
+from eventproc.store.model.partitions import is_reserve
 from eventproc.store.records import create, find, get
 from eventproc.store.replicated import create_log, initialize
 from eventproc.store.segments import segment_state
@@ -237,14 +238,12 @@ def get_group(tx: Tx, name: str) -> GroupRecord:
     return get(tx, GROUP, name).value
 
 
-def completion(tx: Tx, group: str, state: GroupState, key: SegmentKey) -> SegmentCompleted:
+def completion(tx: Tx, group: str, state: GroupState, key: SegmentKey, reader: str) -> SegmentCompleted:
     """Return the update that finishes an open segment and names its successors; none where the group ends.
 
-    Raises StreamReplaced, and NotFound if the history no longer knows the successors.
+    reader: as in the update. Raises StreamReplaced, and NotFound if the history no longer knows the successors.
     """
     stream_id, segment = key
-    reader = state.open[key].owner
-    assert reader is not None, f"{key} has no owner, and was processed to its end"
     ((_, progress),) = progress_of(tx, group, [key])
     end = state.end_offsets.get(key)
     if end is not None and progress.offset >= end:
@@ -263,7 +262,14 @@ def completion(tx: Tx, group: str, state: GroupState, key: SegmentKey) -> Segmen
     def is_end(each: SegmentId, offset: int) -> bool:
         return each == segment or (each not in ends and is_over(tx, stream_id, each, offset))
 
-    entered = frontier.pass_ended(StoredHistory(tx, stream), is_end, passed_max=PASSED_MAX)
+    history = StoredHistory(tx, stream)
+    try:
+        entered = frontier.pass_ended(history, is_end, passed_max=PASSED_MAX)
+    except NotFound:
+        if not is_reserve(segment):
+            raise
+        entered = _successors_of_reserve(history, segment)
+        frontier.complete(segment, entered)
     open_now = {**frontier.held, **frontier.waiting}
     begun = [
         (successor, before)
@@ -272,3 +278,33 @@ def completion(tx: Tx, group: str, state: GroupState, key: SegmentKey) -> Segmen
     ]
     passed = tuple(sorted(entered.keys() - open_now.keys()))
     return SegmentCompleted(reader, key, tuple(begun), passed)
+
+
+def _successors_of_reserve(
+    history: StoredHistory, reserve: SegmentId
+) -> dict[SegmentId, tuple[SegmentId, ...]]:
+    """Return the successors of a reserve that lies before the oldest epoch kept: what that epoch has in its range.
+
+    These are the partitions that were added since. Each is read from its beginning, where its reader finds out what
+    was truncated.
+    """
+    added = history.epoch(history.first).ids
+    return {each: (reserve,) for each in added if epoch_of(each) > epoch_of(reserve)}
+
+
+def ended_reserves(tx: Tx, state: GroupState) -> list[SegmentKey]:
+    """Return the reserves without an owner that were sealed: their topics grew, or were sealed. One look-up for each.
+
+    A reserve never holds an event, so any reader of the group completes it, and none has to own it.
+    """
+    names = {stream.stream_id: stream.name for stream in state.streams}
+    found = []
+    for key in (each.key for each in state.reserves if each.owner is None):
+        segment = segment_state(tx, *key)
+        if segment is None:  # its row was removed since, or the topic was deleted
+            stream = find_stream(tx, names[key[0]])
+            if stream is not None and stream.value.stream_id == key[0]:
+                found.append(key)
+        elif segment.sealed:
+            found.append(key)
+    return found

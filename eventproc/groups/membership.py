@@ -23,8 +23,15 @@ from typing import Final, Protocol
 
 import attrs
 
-from eventproc.groups.assignors import Assignor, fault_in, with_reserves, without_reserves
-from eventproc.groups.changes import away, completion, left, verify_readers, verify_streams
+from eventproc.groups.assignors import Assignor, fault_in
+from eventproc.groups.changes import (
+    away,
+    completion,
+    ended_reserves,
+    left,
+    verify_readers,
+    verify_streams,
+)
 from eventproc.groups.followed_streams import follow_catalog, stream_updates
 from eventproc.groups.liveness import (
     BEATS_A_LEASE,
@@ -72,6 +79,7 @@ from eventproc.store.model.progress import Progress
 from eventproc.store.progress import SegmentClaim, move_progress, segment_fenced
 from eventproc.store.records import find, get
 from eventproc.store.replicated import FoldedState
+from eventproc.store.segments import watch_growth
 from eventproc.store.tasks import run_uninterrupted
 
 
@@ -169,7 +177,7 @@ class _GroupView:
 
     folded: None if its generation is the one that the member knows.
     catalog: version of the catalog; None if the group does not follow it.
-    follows: whether streams came or went that the group follows.
+    follows: whether streams came or went that the group follows, or partitions of its topics.
     """
 
     group: GroupRecord
@@ -201,6 +209,8 @@ class GroupMember(Membership):
         self._chosen = chosen
         self._subscription = chosen.subscription
         self._catalog: int | None = None  # its version when this reader followed it last
+        self._watches_catalog = False
+        self._topics: frozenset[int] = frozenset()  # the streams whose growth is watched
         self._answered = -1  # generation of the last request that the own assignor answered
         self._generation = -1
         self._folded: FoldedState[GroupState] | None = None
@@ -273,6 +283,8 @@ class GroupMember(Membership):
             self._folded = view.folded
             self._state = view.folded.state
             self._members = view.folded.state.present
+        if self._watch(view):
+            return False
         own = self._members.get(self.reader)
         if own is None or own.epoch != self.epoch:
             await self._lapse(join=beat)
@@ -288,13 +300,26 @@ class GroupMember(Membership):
                 await self._lapse(join=beat)
                 return True
         self._catalog = view.catalog
-        if view.catalog is not None:
-            self._changes.add(watch_catalog())
         if state is not None:
             if state.generation < self._gave_up:
                 return False
             self._follow(state)
         return not await self._run_assignor()
+
+    def _watch(self, view: _GroupView) -> bool:
+        """Wait for changes of the streams that the group reads; return whether they are new: one may be missed."""
+        watches_more = False
+        if view.catalog is not None and not self._watches_catalog:
+            self._changes.add(watch_catalog())
+            self._watches_catalog = watches_more = True
+        topics = frozenset(each.stream_id for each in self.state.reserves)
+        for stream_id in topics - self._topics:
+            self._changes.add(watch_growth(stream_id))
+            watches_more = True
+        for stream_id in self._topics - topics:
+            self._changes.discard(watch_growth(stream_id).topic)
+        self._topics = topics
+        return watches_more
 
     def _deadline_left_ms(self) -> int | None:
         now_ms = self._db.clock.monotonic_ms()
@@ -331,7 +356,7 @@ class GroupMember(Membership):
             return False
         wanted = assignment_input(state)
         try:
-            found = code.assign(without_reserves(wanted))
+            found = code.assign(wanted)
         except Exception:
             LOG.exception("%s: the assignor %r failed", self.group, code.name)
             self._answered = pending.generation
@@ -345,7 +370,7 @@ class GroupMember(Membership):
             now = change(tx, self.group)
             if now.assigning != pending:
                 return False  # the group changed meanwhile, or another reader answered
-            targets = retargeted(now, with_reserves(lambda _: found, wanted), tx.monotonic_ms)
+            targets = retargeted(now, found, tx.monotonic_ms)
             assert targets is not None, "the group waits for its assignor"
             change(tx, self.group, targets)
             return True
@@ -402,7 +427,8 @@ class GroupMember(Membership):
             holding.owner_epoch,
         ):
             raise segment_fenced(holding)
-        state = change(tx, self.group, *self._passing(tx, state), completion(tx, self.group, state, key))
+        completed = completion(tx, self.group, state, key, self.reader)
+        state = change(tx, self.group, *self._passing(tx, state), completed)
         tx.after(lambda: self._give_up([key], state))
 
     def publish(self, tx: Tx, status: str) -> None:
@@ -450,10 +476,11 @@ class GroupMember(Membership):
         group = get(tx, GROUP, self.group).value
         hung = hung_among(tx, group, exclude=self.reader)
         catalog = catalog_version(tx) if self._follows_catalog(group) else None
-        follows = False
+        now = folded_state(tx, group, self._folded)
+        follows = bool(ended_reserves(tx, now.state))
         if catalog is not None and catalog != self._catalog:
-            follows = bool(stream_updates(tx, group, folded_state(tx, group, self._folded).state))
-        folded = None if group.generation == self._generation else folded_state(tx, group, self._folded)
+            follows = follows or bool(stream_updates(tx, group, now.state))
+        folded = None if group.generation == self._generation else now
         return _GroupView(group, folded, hung, catalog, follows)
 
     def _follows_catalog(self, group: GroupRecord) -> bool:
@@ -481,6 +508,8 @@ class GroupMember(Membership):
             state = change(tx, self.group, CheckpointStarted(name, tx.now_ms, automatic=True))
         if asked := self._passing(tx, state):
             state = change(tx, self.group, *asked)
+        for key in ended_reserves(tx, state):
+            state = change(tx, self.group, completion(tx, self.group, state, key, self.reader))
         if keys := self._fresh(state):
             state = change(tx, self.group, SegmentsAcquired(self.reader, keys))
         return state

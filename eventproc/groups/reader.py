@@ -158,6 +158,7 @@ class JoinedMember(Openable):
             return not state.open and not state.waiting
         offsets = self._offsets()
         due = [key for key, assignment in state.open.items() if assignment.target == self.reader]
+        due += (each.key for each in state.reserves)  # partitions that lie before the limits may follow
         return all((limit := limits.of(key)) is not None and offsets[key] >= limit for key in due)
 
     @property

@@ -7,9 +7,10 @@ processes of different versions compute the same state. Source: reference praveg
 Invariants, asserted by `check` of a state between two entries of the log:
 1. a segment is open or waits, not both; a segment that waits has at least one unfinished predecessor;
 2. owners are online and not away; targets subscribe to the stream of the segment;
-3. an open segment has a target while a reader subscribes to its stream, unless the group is assigning;
+3. an open segment has a target while a reader subscribes to its stream, unless the group is assigning; the reserve of a
+   topic needs none, because it never holds an event, and any reader completes it;
 4. the assignor "equal" leaves no segment whose move to another subscriber would make two shares more equal. With equal
-   subscriptions the shares differ by at most one. The reserve segments of topics do not count;
+   subscriptions the shares differ by at most one. Reserves do not count;
 5. owner epochs are generations: none is above the group's, and each change of owner takes a new one;
 6. an owner is late to release a segment exactly while it is the target of another reader, or its owner does not
    subscribe to it any more;
@@ -191,6 +192,11 @@ class GroupState:
         return {assignment.key: assignment for assignment in self.assignments}
 
     @cached_property
+    def reserves(self) -> tuple[SegmentAssignment, ...]:
+        """The reserves of topics among the segments that may be read."""
+        return tuple(each for each in self.assignments if is_reserve(each.segment))
+
+    @cached_property
     def waiting(self) -> dict[SegmentKey, frozenset[SegmentId]]:
         """The segments that may not be read yet, each with its unfinished predecessors."""
         return {key: frozenset(before) for key, before in self.waits}
@@ -244,7 +250,8 @@ class GroupState:
             owner, target = assignment.owner, assignment.target
             assert owner is None or owner in self.present, f"{key}: {owner} is offline"
             assert target is None or target in subscribers, f"{key}: {target} does not subscribe"
-            assert target is not None or not subscribers or self.assigning, f"{key} has no target"
+            needs_none = not subscribers or self.assigning or is_reserve(key[1])
+            assert target is not None or needs_none, f"{key} has no target"
             assert assignment.owner_epoch <= self.generation, (
                 f"{key}: {assignment.owner_epoch} > {self.generation}"
             )
@@ -527,7 +534,9 @@ def _give_back(
 def _complete(state: GroupState, update: SegmentCompleted) -> GroupState:
     """Remove the segment, and open those of its successors that waited for nothing else."""
     stream_id, segment = update.key
-    assert state.open[update.key].owner == update.reader, f"{update.key} is not {update.reader}'s"
+    owner = state.open[update.key].owner
+    is_free = owner is None and is_reserve(segment)
+    assert owner == update.reader or is_free, f"{update.key} is {owner}'s, not {update.reader}'s"
     assert not state.asked_of(update.reader), f"{update.reader} owes its position to a checkpoint"
     opened = dict(state.open)
     waiting = dict(state.waiting)

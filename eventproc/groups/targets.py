@@ -17,7 +17,6 @@ from eventproc.groups.assignors import (
     AssignmentInput,
     Targets,
     assign_equal,
-    with_reserves,
 )
 from eventproc.groups.state import GroupState
 from eventproc.groups.updates import (
@@ -35,6 +34,7 @@ from eventproc.groups.updates import (
     Update,
 )
 from eventproc.store.groups import SegmentKey
+from eventproc.store.model.partitions import is_reserve
 
 NOT_COUNTED: Final[Mapping[SegmentKey, int]] = MappingProxyType({})
 
@@ -64,7 +64,7 @@ def following(
     assign = BUILT_IN.get(state.assignor)
     if assign is None:
         return (AssignmentRequested(at_ms),)
-    targets = retargeted(state, with_reserves(assign, assignment_input(state, unread)), at_ms)
+    targets = retargeted(state, assign(assignment_input(state, unread)), at_ms)
     return () if targets is None else (targets,)
 
 
@@ -79,7 +79,7 @@ def needs_lag(state: GroupState, updates: Sequence[Update]) -> bool:
 
 
 def assignment_input(state: GroupState, unread: Mapping[SegmentKey, int] = NOT_COUNTED) -> AssignmentInput:
-    """Return what an assignor decides on: the open segments that a reader subscribes to."""
+    """Return what an assignor decides on: the open segments that a reader subscribes to, without reserves."""
     names = {stream.stream_id: stream.name for stream in state.streams}
     readers = {stream_id: tuple(sorted(each)) for stream_id, each in state.subscribers.items()}
     segments = tuple(
@@ -88,7 +88,7 @@ def assignment_input(state: GroupState, unread: Mapping[SegmentKey, int] = NOT_C
             unread=unread.get(each.key, 0),
         )
         for each in state.assignments
-        if readers[each.stream_id]
+        if readers[each.stream_id] and not is_reserve(each.segment)
     )
     return AssignmentInput(segments, {names[stream_id]: each for stream_id, each in readers.items() if each})
 
@@ -107,6 +107,6 @@ def retargeted(state: GroupState, targets: Targets, at_ms: int) -> Retargeted | 
 
 def fallen_back(state: GroupState, at_ms: int) -> Retargeted:
     """Return the update that ends the wait for the own assignor with equal shares. at_ms: now, monotonic."""
-    found = retargeted(state, with_reserves(assign_equal, assignment_input(state)), at_ms)
+    found = retargeted(state, assign_equal(assignment_input(state)), at_ms)
     assert found is not None, "the group does not wait for its assignor"
     return found

@@ -134,6 +134,7 @@ class SegmentsReleased:
 class SegmentCompleted:
     """A segment was processed to its end, and empty sealed segments that follow it were passed with it.
 
+    reader: its owner; of the reserve of a topic, which needs no owner, the reader that found it sealed.
     successors: of the segment and of those that were passed, except the latter; each with all its predecessors.
     passed: those that count as finished too.
     """

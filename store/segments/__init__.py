@@ -22,6 +22,7 @@ from eventproc.store.segments.lifecycle import (
     request_reaping,
     seal_segments,
     truncate_segments,
+    watch_growth,
 )
 from eventproc.store.segments.offsets import (
     SegmentTimes,
@@ -105,6 +106,7 @@ __all__ = [
     "tail_offset",
     "truncate_segments",
     "verify_offset",
+    "watch_growth",
     "with_ttl",
     "write_rate",
 ]

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from eventproc.store.database import Tx
+from eventproc.store.database import Tx, Watch
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.partitions import is_reserve
 from eventproc.store.segments.append import flush_appends
 from eventproc.store.segments.offsets import number_at
 from eventproc.store.segments.recent import RecentEvents
@@ -51,11 +52,30 @@ def seal_segments(
         [(tail.offset, sealed_epoch, stream_id, segment) for segment, tail in tails.items()],
     )
     tx.wake(("stream", stream_id))
+    if any(map(is_reserve, tails)):
+        tx.wake(_growth_topic(stream_id))
     return SealedTotals(
         bytes=sum([tail.offset for tail in tails.values()]),
         events=sum([tail.number for tail in tails.values()]),
         time=max([tail.time for tail in tails.values()]),
     )
+
+
+def _growth_topic(stream_id: int) -> tuple[str, int]:
+    """Return what to wake when the reserve of a topic was sealed: by growth, or with the topic."""
+    return "growth", stream_id
+
+
+def watch_growth(stream_id: int) -> Watch:
+    """Return the subscription to the ends of a topic's reserves. Appends do not wake it."""
+
+    def probe(tx: Tx) -> int | None:
+        # Of the active segments the reserve has the highest id: each growth replaces it in a new epoch.
+        query = "SELECT max(segment) FROM segment WHERE stream_id = ? AND sealed_length IS NULL"
+        row: tuple[int | None] = tx.execute(query, (stream_id,)).fetchone()
+        return row[0]
+
+    return Watch(_growth_topic(stream_id), probe)
 
 
 def truncate_segments(

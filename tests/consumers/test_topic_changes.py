@@ -39,6 +39,26 @@ async def test_partitions_added_under_a_group_at_the_tail_are_read_from_their_be
     assert {each.partition for each in await group.offsets()} == {0, 1, 2, 3}
 
 
+async def test_partitions_added_are_read_while_another_consumer_hangs_with_an_event(ep: Eventproc) -> None:
+    topic = await ep.create_topic("s/t", partitions=2)
+    group = await ep.create_consumer_group("g", ["s/t"])
+    async with group.consumer("a", auto_commit=False) as hung, group.consumer("b") as b:
+        await settle(ep, [hung, b], [1, 1])
+        await produce_keys(topic, range(20))
+        await hung.poll(1)
+        await poll_all(b)
+        await topic.add_partitions(4)
+        async with topic.producer() as producer:
+            for partition in range(2, 6):
+                await producer.write(b"%d" % partition, partition=partition)
+        seen = await poll_some(b, 2)
+        assert [event.offset for event in seen] == [0, 0]
+        assert len(b.assignment) == 3
+        with anyio.fail_after(20):
+            while {event.partition for event in seen if event.partition > 1} != {2, 3, 4, 5}:
+                seen += await hung.poll(timeout_ms=20)
+
+
 async def poll_some(consumer: Consumer, count: int) -> list[TopicEvent]:
     found: list[TopicEvent] = []
     with anyio.fail_after(20):

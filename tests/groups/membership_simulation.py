@@ -26,6 +26,7 @@ from eventproc.store.database import Tx
 from eventproc.store.groups import SegmentKey, progress_by_segment
 from eventproc.store.model.errors import Fenced, InProgress, InvalidArgument, ScaleRefused, StreamReplaced
 from eventproc.store.model.group_errors import AssignorDiffers, ReaderOnline, SegmentFenced
+from eventproc.store.model.partitions import is_reserve
 from eventproc.store.segments import segment_state
 from eventproc.testing import VirtualClock, check
 from tests.groups.support import GROUP_NAME, end_of, state_now
@@ -286,4 +287,10 @@ class MembershipSimulation:
         assert state.present.keys() == alive, f"{state.present.keys()} are online, {alive} alive"
         for each in state.assignments:
             assert each.owner == each.target, f"{each} has not come to its target"
-            assert (each.owner is not None) == bool(state.subscribers[each.stream_id])
+            needs_owner = bool(state.subscribers[each.stream_id]) and not is_reserve(each.segment)
+            assert (each.owner is not None) == needs_owner, f"{each} belongs to {each.owner}"
+        for each in state.reserves:
+            found = await self.ep.db.read(
+                partial(segment_state, stream_id=each.stream_id, segment=each.segment)
+            )
+            assert found is not None and not found.sealed, f"nobody has completed the reserve {each}"

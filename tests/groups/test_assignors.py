@@ -18,12 +18,9 @@ from eventproc.groups.assignors import (
     AssignmentInput,
     fault_in,
     share_equally,
-    with_reserves,
-    without_reserves,
 )
 from eventproc.store.groups import SegmentKey
 from eventproc.store.model.ids import SegmentId, segment_id
-from eventproc.store.model.partitions import RESERVE_NUMBER, is_reserve
 
 READERS = ["a", "b", "c", "d"]
 Targets = dict[SegmentKey, str | None]
@@ -118,7 +115,7 @@ def test_six_segments_settle_at_6_then_3_3_then_2_2_2() -> None:
 
 @st.composite
 def inputs(draw: st.DrawFn, *, equal: bool = False, segments_max: int = 12) -> AssignmentInput:
-    """Streams with segments, the reserve among them, and readers that subscribe to some or all of them."""
+    """Streams with segments, and readers that subscribe to some or all of them."""
     streams = [f"s/{name}" for name in "xyz"[: draw(st.integers(1, 3))]]
     readers = sorted(draw(st.lists(st.sampled_from(READERS), unique=True, min_size=1)))
     subscribers = {
@@ -131,15 +128,15 @@ def inputs(draw: st.DrawFn, *, equal: bool = False, segments_max: int = 12) -> A
         AssignableSegment(stream, number, segment_id(each, 0), draw(who), draw(who), draw(unread))
         for number, stream in enumerate(streams)
         if subscribers[stream]
-        for each in draw(st.sets(st.sampled_from([*range(segments_max), RESERVE_NUMBER])))
+        for each in draw(st.sets(st.sampled_from(range(segments_max))))
     ]
     wanted = {stream: each for stream, each in subscribers.items() if each}
     return AssignmentInput(tuple(sorted(found, key=lambda each: each.key)), wanted)
 
 
 def counts_of(targets: Mapping[SegmentKey, str], readers: Iterable[str]) -> dict[str, int]:
-    """Return how many segments each reader has, without reserves."""
-    counted = Counter(reader for key, reader in targets.items() if not is_reserve(key[1]))
+    """Return how many segments each reader has."""
+    counted = Counter(targets.values())
     return {reader: counted[reader] for reader in readers}
 
 
@@ -150,11 +147,10 @@ every_assignor = pytest.mark.parametrize("name", sorted(BUILT_IN))
 @given(inputs())
 @pytest.mark.acceptance("K25")
 def test_an_assignor_gives_each_segment_to_one_subscriber(name: str, wanted: AssignmentInput) -> None:
-    found = with_reserves(BUILT_IN[name], wanted)
+    found = BUILT_IN[name](wanted)
     assert found.keys() == {each.key for each in wanted.segments}
     assert all(found[each.key] in wanted.subscribers[each.stream] for each in wanted.segments)
-    counted = {key: reader for key, reader in found.items() if not is_reserve(key[1])}
-    assert fault_in(counted, wanted) is None
+    assert fault_in(found, wanted) is None
 
 
 @every_assignor
@@ -166,20 +162,20 @@ def test_an_assignor_decides_alike_in_whatever_order(
     order = list(wanted.subscribers.items())
     random.shuffle(order)
     shuffled = attrs.evolve(wanted, subscribers=dict(order))
-    assert with_reserves(BUILT_IN[name], shuffled) == with_reserves(BUILT_IN[name], wanted)
+    assert BUILT_IN[name](shuffled) == BUILT_IN[name](wanted)
 
 
 @pytest.mark.parametrize("name", ["equal", "round_robin"])
 @given(inputs(equal=True))
 @pytest.mark.acceptance("K25")
 def test_with_equal_subscriptions_shares_differ_by_at_most_one(name: str, wanted: AssignmentInput) -> None:
-    counts = counts_of(with_reserves(BUILT_IN[name], wanted), wanted.readers).values()
+    counts = counts_of(BUILT_IN[name](wanted), wanted.readers).values()
     assert max(counts) - min(counts) <= 1
 
 
 @given(inputs())
 def test_with_ranges_the_shares_of_each_stream_differ_by_at_most_one(wanted: AssignmentInput) -> None:
-    found = with_reserves(BUILT_IN["range"], wanted)
+    found = BUILT_IN["range"](wanted)
     for stream, readers in wanted.subscribers.items():
         ids = {each.stream_id for each in wanted.segments if each.stream == stream}
         counts = counts_of({key: each for key, each in found.items() if key[0] in ids}, readers).values()
@@ -188,40 +184,28 @@ def test_with_ranges_the_shares_of_each_stream_differ_by_at_most_one(wanted: Ass
 
 @given(inputs())
 def test_with_different_subscriptions_no_single_move_makes_shares_more_equal(wanted: AssignmentInput) -> None:
-    found = with_reserves(BUILT_IN["equal"], wanted)
+    found = BUILT_IN["equal"](wanted)
     counts = counts_of(found, wanted.readers)
     for each in wanted.segments:
-        if not is_reserve(each.segment):
-            least = min(counts[reader] for reader in wanted.subscribers[each.stream])
-            assert counts[found[each.key]] - least <= 1
+        least = min(counts[reader] for reader in wanted.subscribers[each.stream])
+        assert counts[found[each.key]] - least <= 1
 
 
 @every_assignor
 @given(inputs())
 def test_a_settled_assignment_stays(name: str, wanted: AssignmentInput) -> None:
-    found = with_reserves(BUILT_IN[name], wanted)
+    found = BUILT_IN[name](wanted)
     settled = tuple(
         attrs.evolve(each, target=found[each.key], owner=found[each.key]) for each in wanted.segments
     )
-    assert with_reserves(BUILT_IN[name], attrs.evolve(wanted, segments=settled)) == found
-
-
-@every_assignor
-@given(inputs())
-def test_a_reserve_changes_nothing_for_the_other_segments(name: str, wanted: AssignmentInput) -> None:
-    found = with_reserves(BUILT_IN[name], wanted)
-    alone = with_reserves(BUILT_IN[name], without_reserves(wanted))
-    assert {key: reader for key, reader in found.items() if not is_reserve(key[1])} == alone
-    for each in wanted.segments:
-        if is_reserve(each.segment) and each.target in wanted.subscribers[each.stream]:
-            assert found[each.key] == each.target
+    assert BUILT_IN[name](attrs.evolve(wanted, segments=settled)) == found
 
 
 @given(inputs())
 def test_ranges_are_those_of_the_naive_definition(wanted: AssignmentInput) -> None:
-    found = BUILT_IN["range"](without_reserves(wanted))
+    found = BUILT_IN["range"](wanted)
     for stream, readers in wanted.subscribers.items():
-        own = [each for each in without_reserves(wanted).segments if each.stream == stream]
+        own = [each for each in wanted.segments if each.stream == stream]
         own.sort(key=lambda each: each.segment)
         given_to = [found[each.key] for each in own]
         sizes = [len(own) // len(readers) + (rank < len(own) % len(readers)) for rank in range(len(readers))]
@@ -232,21 +216,21 @@ def test_ranges_are_those_of_the_naive_definition(wanted: AssignmentInput) -> No
 def test_turns_are_those_of_the_naive_definition(wanted: AssignmentInput) -> None:
     waiting = list(wanted.readers)
     expected: dict[SegmentKey, str] = {}
-    for each in sorted(without_reserves(wanted).segments, key=lambda each: (each.stream, each.segment)):
+    for each in sorted(wanted.segments, key=lambda each: (each.stream, each.segment)):
         while waiting[0] not in wanted.subscribers[each.stream]:
             waiting.append(waiting.pop(0))
         expected[each.key] = waiting[0]
         waiting.append(waiting.pop(0))
-    assert BUILT_IN["round_robin"](without_reserves(wanted)) == expected
+    assert BUILT_IN["round_robin"](wanted) == expected
 
 
 @given(inputs(equal=True))
 def test_unread_events_of_two_readers_differ_by_at_most_those_of_one_segment(
     wanted: AssignmentInput,
 ) -> None:
-    found = BUILT_IN["lag"](without_reserves(wanted))
+    found = BUILT_IN["lag"](wanted)
     held: dict[str, list[int]] = {reader: [] for reader in wanted.readers}
-    for each in without_reserves(wanted).segments:
+    for each in wanted.segments:
         held[found[each.key]].append(each.unread)
     for own in held.values():
         least = min(sum(other) for other in held.values())
@@ -256,7 +240,7 @@ def test_unread_events_of_two_readers_differ_by_at_most_those_of_one_segment(
 @given(inputs(equal=True))
 def test_segments_without_unread_events_are_shared_equally_by_lag(wanted: AssignmentInput) -> None:
     idle = tuple(attrs.evolve(each, unread=0) for each in wanted.segments)
-    found = with_reserves(BUILT_IN["lag"], attrs.evolve(wanted, segments=idle))
+    found = BUILT_IN["lag"](attrs.evolve(wanted, segments=idle))
     counts = counts_of(found, wanted.readers).values()
     assert max(counts) - min(counts) <= 1
 
@@ -283,14 +267,14 @@ def two_topics(readers: list[str]) -> AssignmentInput:
 
 @pytest.mark.acceptance("K26")
 def test_ranges_of_two_topics_of_three_give_four_and_two_with_equal_numbers_together() -> None:
-    found = with_reserves(BUILT_IN["range"], two_topics(["a", "b"]))
+    found = BUILT_IN["range"](two_topics(["a", "b"]))
     assert counts_of(found, ["a", "b"]) == {"a": 4, "b": 2}
     for each in range(3):
         assert found[0, segment_id(each, 0)] == found[1, segment_id(each, 0)]
 
 
 def test_turns_over_two_topics_of_three_give_three_each() -> None:
-    found = with_reserves(BUILT_IN["round_robin"], two_topics(["a", "b"]))
+    found = BUILT_IN["round_robin"](two_topics(["a", "b"]))
     assert counts_of(found, ["a", "b"]) == {"a": 3, "b": 3}
 
 
