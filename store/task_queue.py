@@ -8,7 +8,8 @@ step of a task compares the attempt (`hold_task`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -17,9 +18,11 @@ import attrs
 from eventproc.store.clock import id_floor, id_time_ms
 from eventproc.store.database import Tx, Watch
 from eventproc.store.model.buckets import BUCKET_COUNT, bucket_of
-from eventproc.store.model.errors import InvalidArgument, NotFound, OwnerFenced
+from eventproc.store.model.errors import CorruptRecord, InvalidArgument, NotFound, OwnerFenced
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import RecordKind, Versioned, create, delete, delete_all, find, keys, replace
+
+LOG = logging.getLogger("eventproc.tasks")
 
 TASK_MEMORY_MS: Final = 24 * 3600 * 1000
 """How long a task is kept after its end. Higher: more records."""
@@ -193,6 +196,7 @@ def due_tasks(
 
     limit: how many at most.
 
+    A task that cannot be decoded is logged, and waits without the others.
     Cost: reads the tasks that wait before the last one returned, about 20 us each.
     """
     due: list[TaskInfo] = []
@@ -203,7 +207,11 @@ def due_tasks(
             if resource in looked_at:
                 continue
             looked_at.add(resource)
-            task = _holder(tx, resource) or each.value
+            try:
+                task = _holder(tx, resource) or each.value
+            except CorruptRecord as why:
+                LOG.error("no task of %s can run: %s", resource, why)
+                continue
             if may_run(task):
                 due.append(task)
                 if len(due) == limit:
@@ -297,8 +305,8 @@ def forget_tasks(tx: Tx, *, limit: int = 1000) -> bool:
     """Delete at most `limit` tasks that ended more than TASK_MEMORY_MS ago. Return whether there may be more."""
     before_ms = tx.now_ms - TASK_MEMORY_MS
     old = [key for key in keys(tx, TASK, prefix=_ENDED, limit=limit) if key < _ENDED + id_floor(before_ms)]
-    ended = (find(tx, TASK, key) for key in old)
-    gone = [each.key for each in ended if each is not None and (each.value.finished_ms or 0) < before_ms]
+    ended = _decodable(tx, old)
+    gone = [each.key for each in ended if (each.value.finished_ms or 0) < before_ms]
     delete_all(tx, TASK, gone)
     return len(gone) == limit
 
@@ -356,10 +364,20 @@ def _find(tx: Tx, task_id: str) -> Versioned[TaskInfo] | None:
 def _open_tasks(tx: Tx, bucket: int) -> Iterator[Versioned[TaskInfo]]:
     last = ""
     while page := keys(tx, TASK, prefix=f"{_OPEN}{bucket:02}/", after=last, limit=OPEN_STEP):
-        for key in page:
-            if (found := find(tx, TASK, key)) is not None:
-                yield found
+        yield from _decodable(tx, page)
         last = page[-1]
+
+
+def _decodable(tx: Tx, found: Iterable[str]) -> Iterator[Versioned[TaskInfo]]:
+    """Yield the tasks of these keys; log those that cannot be decoded."""
+    for key in found:
+        try:
+            task = find(tx, TASK, key)
+        except CorruptRecord as why:
+            LOG.error("a task is left as it is: %s", why)
+        else:
+            if task is not None:
+                yield task
 
 
 def _open_key(task: TaskInfo) -> str:

@@ -194,8 +194,9 @@ def count_streams(tx: Tx) -> int:
 _JSON: Final = "CAST(substr(body, instr(body, ':') + 1) AS TEXT)"
 
 _WITH_POLICY: Final = (
-    f"SELECT key, json_extract({_JSON}, '$.config.retention') IS NOT NULL"
-    f" OR coalesce(json_extract({_JSON}, '$.config.scaling.kind'), '') IN (?, ?)"
+    f"SELECT key, CASE WHEN json_valid({_JSON})"
+    f" THEN json_extract({_JSON}, '$.config.retention') IS NOT NULL"
+    f" OR coalesce(json_extract({_JSON}, '$.config.scaling.kind'), '') IN (?, ?) ELSE 1 END"
     " FROM record WHERE kind = ? AND key > ? ORDER BY key LIMIT ?"
 )
 
@@ -204,7 +205,7 @@ def streams_with_policies(tx: Tx, *, after: str, limit: int) -> tuple[list[str],
     """Return those of the next streams that have a policy of retention, or of scaling by their rate; and the last one.
 
     after: only streams behind this full name. limit: how many streams to look at. The second result is the name of the
-    last one of these, None behind the last stream of all.
+    last one of these, None behind the last stream of all. A stream that cannot be decoded is returned, too.
     Cost: one query. SQLite looks into the stored JSON, 2 us for each stream; to decode each would take 15 us, and the
     interpreter's lock.
     """

@@ -41,20 +41,21 @@ from eventproc.store.model.transactions import (
     execution_ms,
     judge_ping,
 )
-from eventproc.store.transactions.commit_round import commit_round, list_decided
+from eventproc.store.transactions.commit_round import commit_round
 from eventproc.store.transactions.staging import flush_staging
 from eventproc.store.transactions.txn_record import (
     TxnRecord,
     change_txn,
     commit_order,
+    failing_streams,
     find_txn,
     flush_txns,
     get_txn,
     has_decided,
     insert_txn,
     joint_rows,
-    list_failing,
     new_txn,
+    note_failure,
 )
 
 COMMIT_NOW_ROWS: Final = 64
@@ -309,17 +310,13 @@ def notify_commit(tx: Tx, stream: str, stream_id: int) -> None:
 
 def record_commit_failure(tx: Tx, stream_id: int, *, reason: str) -> bool:
     """Record why the commit of the stream's next decided transaction failed; return whether the reason is new."""
-    following = list_decided(tx, stream_id, limit=1)
-    if not following or following[0].reason == reason:
-        return False
-    change_txn(tx, following[0], reason=reason)
-    return True
+    return note_failure(tx, stream_id, reason)
 
 
 def notify_failed_commits(tx: Tx) -> None:
     """Post notices for all streams whose next commit failed. It reads every unfinished transaction."""
-    for txn in list_failing(tx):
-        notify_commit(tx, txn.stream, txn.stream_id)
+    for stream, stream_id in failing_streams(tx):
+        notify_commit(tx, stream, stream_id)
 
 
 def _all_rows(tx: Tx, txn: TxnRecord) -> list[TxnRecord]:

@@ -16,7 +16,7 @@ import attrs
 
 from eventproc.store.database import PendingSlot, SharedSlot, Tx, Watch
 from eventproc.store.local_results import LocalResults
-from eventproc.store.model.errors import NotFound, VersionConflict
+from eventproc.store.model.errors import CorruptRecord, NotFound, VersionConflict
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import PREPARE_ROWS, PREPARED_ROWS, ROUND_TRANSACTIONS, TXNS_LISTED_MAX
 from eventproc.store.model.transactions import TxnEvent, TxnState, advance_txn, execution_ms
@@ -245,6 +245,33 @@ def list_failing(tx: Tx) -> list[TxnRecord]:
     return [txn_from_row(row) for row in rows.fetchall()]
 
 
+def failing_streams(tx: Tx) -> list[tuple[str, int]]:
+    """Return the streams of `list_failing`, and their ids, also if the transactions cannot be decoded."""
+    flush_txns(tx)
+    return tx.execute(
+        "SELECT DISTINCT stream, stream_id FROM txn"
+        " WHERE finished = 0 AND position IS NOT NULL AND reason IS NOT NULL"
+    ).fetchall()
+
+
+def note_failure(tx: Tx, stream_id: int, reason: str) -> bool:
+    """Store why the stream's next commit failed; return whether the reason is new. The transaction may be damaged."""
+    flush_txns(tx)
+    found: tuple[str, str | None] | None = tx.execute(
+        "SELECT id, reason FROM txn WHERE stream_id = ? AND finished = 0 AND position IS NOT NULL"
+        " ORDER BY position LIMIT 1",
+        (stream_id,),
+    ).fetchone()
+    if found is None or found[1] == reason:
+        return False
+    tx.execute(
+        "UPDATE txn SET reason = ?, version = version + 1 WHERE finished = 0 AND stream_id = ? AND id = ?",
+        (reason, stream_id, found[0]),
+    )
+    tx.wake(("txn", stream_id, found[0]))
+    return True
+
+
 def has_unfinished(tx: Tx) -> bool:
     """Return whether any stream has a decided, unfinished transaction. It may read every unfinished one."""
     row = tx.execute("SELECT 1 FROM txn WHERE finished = 0 AND state <> ? LIMIT 1", (TxnState.OPEN.value,))
@@ -347,7 +374,14 @@ def change_txn(tx: Tx, before: TxnRecord, *, expected: int | None = None, **chan
 
 
 def txn_from_row(row: tuple[Any, ...]) -> TxnRecord:
-    """Return the transaction of a row with TXN_COLUMNS."""
+    """Return the transaction of a row with TXN_COLUMNS. Raises CorruptRecord."""
+    try:
+        return _decoded(row)
+    except (ValueError, TypeError) as error:
+        raise CorruptRecord(key=f"transaction {row[0]} of {row[1]}", reason=str(error)) from error
+
+
+def _decoded(row: tuple[Any, ...]) -> TxnRecord:
     appended = () if row[17] is None else appended_from_json(json.loads(row[17]))
     return TxnRecord(
         id=row[0],

@@ -1,0 +1,253 @@
+"""A record that cannot be decoded stops the work on its own object only, and the log names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import anyio
+import pytest
+
+from eventproc import RetentionPolicy
+from eventproc.cluster import run_tasks
+from eventproc.cluster.failover import LOOK_MS
+from eventproc.cluster.sweeper import SWEEP_MS
+from eventproc.cluster.task_runner import TaskContext
+from eventproc.store.clock import new_id
+from eventproc.store.database import Tx
+from eventproc.store.model.policies import StreamConfig
+from eventproc.store.requests import OUTCOME_MEMORY_MS
+from eventproc.store.task_queue import TaskStatus, cancel_task, submit_task
+from eventproc.testing import SimulatedInstance, SimulatedWorld, VirtualRuntime
+from eventproc.testing.virtual_runtime import BACKENDS
+from eventproc.workflows.policies.look import RETENTION_MS
+from eventproc.workflows.requests import CreateStream
+
+NAMES = ("s/damaged", "s/healthy")
+
+
+@pytest.fixture(params=BACKENDS)
+def runtime(request: pytest.FixtureRequest) -> VirtualRuntime:
+    return VirtualRuntime(seed=11, backend=request.param)
+
+
+async def damage(world: SimulatedWorld, statement: str, *values: str) -> None:
+    def change(tx: Tx) -> None:
+        assert tx.execute(statement, values).rowcount == 1, "one row is damaged"
+
+    await world.ep.db.write(change)
+
+
+async def damage_record(world: SimulatedWorld, kind: str, key: str) -> None:
+    await damage(world, "UPDATE record SET body = x'00' WHERE kind = ? AND key = ?", kind, key)
+
+
+async def host_works(world: SimulatedWorld) -> None:
+    """Return once the host has run a request."""
+    with anyio.fail_after(60):
+        await world.ep.create_scope(f"later-{new_id(world.ep.db.clock)}")
+        await world.ep.create_stream("s/later")
+
+
+def verify_log(caplog: pytest.LogCaptureFixture, *names: str) -> None:
+    """Verify that a line names the damaged object, and that the host did not fail."""
+    messages = [record.getMessage() for record in caplog.records]
+    assert any(all(name in each for name in names) for each in messages), messages
+    assert not any("the host failed" in each for each in messages), messages
+
+
+def test_policies_of_other_streams_are_kept(
+    runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            await world.ep.create_scope("s")
+            first = await world.start()
+            streams = [
+                await world.ep.create_stream(name, retention=RetentionPolicy(age_ms=1)) for name in NAMES
+            ]
+            for name in NAMES:
+                await world.write(name, b"old")
+            first.kill()
+            await damage_record(world, "stream", NAMES[0])
+            await world.start()
+            await anyio.sleep(2 * RETENTION_MS / 1000)
+            assert (await streams[1].describe()).events == 0
+            await host_works(world)
+
+    runtime.run(main)
+    verify_log(caplog, NAMES[0], "policies")
+
+
+def test_expired_transactions_of_other_streams_are_aborted(
+    runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            await world.ep.create_scope("s")
+            await world.start()
+            ids = []
+            for name in NAMES:
+                stream = await world.ep.create_stream(name)
+                txn = await stream.begin(lease_ms=1_000)
+                await txn.write(b"staged")
+                await txn.flush()
+                ids.append(txn.id)
+            await damage(world, "UPDATE txn SET appended = '{' WHERE id = ?", ids[0])
+            await anyio.sleep(10)
+            healthy = await world.ep.stream(NAMES[1])
+            assert [each.id for each in await healthy.transactions()] == []
+            await host_works(world)
+
+    runtime.run(main)
+    verify_log(caplog, NAMES[0])
+
+
+def test_dead_members_of_other_groups_are_expired(
+    runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def read_for_ever(instance: SimulatedInstance, name: str) -> None:
+        group = await instance.ep.reader_group(name)
+        async with group.reader("r") as reader:
+            async for _ in reader:
+                pass
+
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            await world.ep.create_scope("s")
+            await world.start()
+            await world.ep.create_stream("s/t")
+            user = await world.start(host=False)
+            for name in NAMES:
+                await world.ep.create_reader_group(name, ["s/t"])
+                user.start_soon(read_for_ever, user, name)
+            await anyio.sleep(1)
+            await damage_record(world, "group", NAMES[0])
+            user.kill()
+            await anyio.sleep(3 * LOOK_MS / 1000)
+            assert (await (await world.ep.reader_group(NAMES[1])).describe()).members == ()
+            await host_works(world)
+
+    runtime.run(main)
+    verify_log(caplog, NAMES[0], "dead instances")
+
+
+def test_locks_of_dead_consumers_of_other_share_groups_end(
+    runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def hold_for_ever(instance: SimulatedInstance, name: str) -> None:
+        group = await instance.ep.share_group(name)
+        async with group.consumer("c") as consumer:
+            await consumer.poll(1, timeout_ms=1_000)
+            await anyio.sleep_forever()
+
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            await world.ep.create_scope("s")
+            await world.start()
+            await world.ep.create_stream("s/t")
+            await world.write("s/t", b"a")
+            user = await world.start(host=False)
+            for name in NAMES:
+                await world.ep.create_share_group(name, ["s/t"])
+                user.start_soon(hold_for_ever, user, name)
+            await anyio.sleep(3)
+            healthy = await world.ep.share_group(NAMES[1])
+            assert (await healthy.describe()).in_flight == 1
+            await damage_record(world, "share group", NAMES[0])
+            user.kill()
+            await anyio.sleep(3 * LOOK_MS / 1000)
+            assert (await healthy.describe()).in_flight == 0
+            await host_works(world)
+
+    runtime.run(main)
+    verify_log(caplog, NAMES[0], "dead instances")
+
+
+def test_other_tasks_of_the_bucket_run(runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture) -> None:
+    async def finish(ctx: TaskContext) -> Mapping[str, str | int]:
+        return {}
+
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            ids = [new_id(world.ep.db.clock) for _ in range(2)]
+
+            def submit(tx: Tx) -> None:
+                for each, resource in zip(ids, ("x", "x"), strict=True):
+                    submit_task(tx, task_id=each, kind="count", resource=resource, arguments={"n": each})
+
+            await world.ep.db.write(submit)
+            await damage(
+                world, "UPDATE record SET body = x'00' WHERE kind = 'task' AND key GLOB ?", f"*{ids[0]}"
+            )
+            instance = await world.start()
+            instance.start_soon(lambda: run_tasks(instance.ep.db, {"count": finish}))
+            await anyio.sleep(10)
+            assert (await world.ep.tasks.get(ids[1])).status is TaskStatus.DONE
+
+    runtime.run(main)
+    verify_log(caplog, "task")
+
+
+def test_old_outcomes_are_forgotten_beside_a_damaged_task(
+    runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            await world.ep.create_scope("s")
+            await world.start()
+            task_id = new_id(world.ep.db.clock)
+
+            def end_a_task(tx: Tx) -> None:
+                submit_task(tx, task_id=task_id, kind="count", resource="x", arguments={})
+                cancel_task(tx, task_id)
+
+            await world.ep.db.write(end_a_task)
+            await world.ep.create_stream("s/t")
+            await damage_record(world, "task", f"ended/{task_id}")
+            assert await world.ep.requests.list()
+            world.clock.step_wall(2 * OUTCOME_MEMORY_MS)
+            await anyio.sleep(2 * SWEEP_MS / 1000)
+            assert await world.ep.requests.list() == []
+            await host_works(world)
+
+    runtime.run(main)
+    verify_log(caplog, "task")
+
+
+def test_other_requests_run(runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            await world.ep.create_scope("s")
+            posted = [await world.ep.requests.submit(CreateStream(name, StreamConfig())) for name in NAMES]
+            await damage(world, "UPDATE request SET body = x'00' WHERE id = ?", posted[0].id)
+            await world.start()
+            await world.ep.requests.wait(posted[1].id, timeout_ms=10_000)
+            await host_works(world)
+
+    runtime.run(main)
+    verify_log(caplog, "request")
+
+
+def test_commits_of_other_streams_go_on(runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            await world.ep.create_scope("s")
+            host = await world.start()
+            txns = []
+            for name in NAMES:
+                stream = await world.ep.create_stream(name)
+                txn = await stream.begin()
+                await txn.write(b"staged")
+                await txn.flush()
+                txns.append(txn)
+            host.kill()
+            for txn in txns:
+                await txn.commit(wait=False)
+            await damage(world, "UPDATE txn SET appended = '{' WHERE id = ?", txns[0].id)
+            await world.start()
+            await anyio.sleep(10)
+            assert (await (await world.ep.stream(NAMES[1])).describe()).events == 1
+            await host_works(world)
+
+    runtime.run(main)
+    verify_log(caplog, NAMES[0])
