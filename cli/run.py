@@ -73,9 +73,9 @@ def run(
     """Serve the directory, and run the processors of apps, until SIGTERM or Ctrl-C.
 
     After a signal, running handlers finish within the grace period, and their progress is durable (exit code 0).
-    Handlers that take longer are cancelled, and their events are handled again later (exit code 143 or 130). A second
-    signal ends the process immediately. If a processor fails, the others end in the same way (exit code 1); with
-    --workers its process is started again.
+    Handlers that take longer are cancelled, and their events are handled again later (exit code 143 or 130); one that
+    ignores that is abandoned 10 s later. A second signal ends the process immediately. If a processor fails, the others
+    end in the same way (exit code 1); with --workers its process is started again.
 
     Apps are imported from the current directory, such as `eventproc run shop:app`. Other commands work without a
     server too: each of them is the host while it waits.

@@ -80,6 +80,7 @@ TYPE_CHECKING = False  # imported when first used: they bring the engine of the 
 if TYPE_CHECKING:
     from eventproc.processors.errors import (
         CallEnded,
+        HandlerAbandoned,
         HandlerCancelled,
         HandlerStuck,
         HandlerTimeout,
@@ -107,6 +108,7 @@ __all__ = [
     "ForkedError",
     "GroupNotEmpty",
     "GroupStreamReplaced",
+    "HandlerAbandoned",
     "HandlerCancelled",
     "HandlerStuck",
     "HandlerTimeout",

@@ -8,12 +8,15 @@ and everything else that users may close from another task hold none across a `y
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, _AsyncGeneratorContextManager
 from contextvars import copy_context
 from functools import partial
-from types import TracebackType
+from types import AsyncGeneratorType, CoroutineType, MethodType, TracebackType
 from typing import Any, Final, TypeVar, TypeVarTuple
+from weakref import WeakSet
 
 import anyio
 
@@ -28,6 +31,15 @@ _ROOT_TASKS: Final[set[asyncio.Task[None]]] = set()
 
 _LOOP_ENDS: Final[set[AsyncGenerator[None, None]]] = set()
 """What the end of an event loop runs; see `LoopEnd`."""
+
+
+_SUSPENDED: Final = (
+    CoroutineType,
+    AsyncGeneratorType,
+    MethodType,  # the `__aexit__` of a block that is entered
+    _AsyncGeneratorContextManager,
+)
+"""Between a task and what it is suspended in."""
 
 
 class BackgroundTasks:
@@ -81,11 +93,13 @@ class HandleTasks:
         """
         self.failure: BaseException | None = None
         self._on_failure = on_failure
-        self._running: dict[anyio.CancelScope, None] = {}
+        self._running: dict[anyio.CancelScope, asyncio.Task[None] | None] = {}
         self._ended: anyio.Event | None = None
 
-    def start_soon(self, function: Callable[[*Args], Coroutine[Any, Any, object]], *args: *Args) -> None:
-        """Start a task."""
+    def start_soon(
+        self, function: Callable[[*Args], Coroutine[Any, Any, object]], *args: *Args
+    ) -> anyio.CancelScope:
+        """Start a task, and return its cancel scope, which names it."""
         scope = anyio.CancelScope()
         self._running[scope] = None
         run = partial(self._run, scope, partial(function, *args))
@@ -95,10 +109,12 @@ class HandleTasks:
             import trio
 
             trio.lowlevel.spawn_system_task(partial(_run_on_trio, run), context=copy_context())
-            return
+            return scope
         task = asyncio.create_task(run())  # noqa: TID251 - it cannot leak: `stop` waits for its end
+        self._running[scope] = task
         _ROOT_TASKS.add(task)
         task.add_done_callback(partial(self._ended_on_asyncio, scope))
+        return scope
 
     def cancel(self) -> None:
         """Cancel the tasks, without waiting for their ends."""
@@ -117,6 +133,25 @@ class HandleTasks:
         await anyio.lowlevel.cancel_shielded_checkpoint()
         if self.failure is not None and not isinstance(self.failure, KeyboardInterrupt):
             raise self.failure
+
+    async def wait_ended(self, within_ms: int) -> bool:
+        """Cancel the tasks, wait for their ends for so long at most, and return whether all have ended."""
+        self.cancel()
+        if self._running:
+            self._ended = self._ended or anyio.Event()
+            with anyio.move_on_after(within_ms / 1000):
+                await self._ended.wait()
+        return not self._running
+
+    def abandon(self, scope: anyio.CancelScope) -> None:
+        """Wait no longer for a task that ignores its cancellation, which goes on. It may have started others.
+
+        The end of `asyncio.run` does not wait for it either; `trio.run` waits for every task.
+        """
+        task = self._running.get(scope)
+        self._note_end(scope)
+        if task is not None:
+            _detach(task)
 
     async def _run(
         self, scope: anyio.CancelScope, function: Callable[[], Coroutine[Any, Any, object]]
@@ -155,6 +190,49 @@ class HandleTasks:
             task.exception()  # `failure` has it; without this call asyncio would log it too
         elif self._on_failure is not None:
             self._on_failure(Closed(what="the event loop"))
+
+
+def _detach(root: asyncio.Task[None]) -> None:
+    """Hide a task, and what it has started, from the end of its event loop.
+
+    That would wait for the tasks, and then close the asynchronous generators in which they are suspended.
+    """
+    generators: object = getattr(asyncio.get_running_loop(), "_asyncgens", None)
+    tasks = {id(each): each for each in asyncio.all_tasks()}
+    started: dict[int | None, list[int]] = {}
+    for each in anyio.get_running_tasks():
+        started.setdefault(each.parent_id, []).append(each.id)
+    left = [id(root)]
+    while left:
+        number = left.pop()
+        left += started.get(number, ())
+        if (task := tasks.get(number)) is not None:
+            asyncio._unregister_task(task)
+            _keep_for_ever(task)
+            if isinstance(generators, WeakSet):
+                generators.difference_update(_generators_of(task))
+
+
+def _generators_of(task: asyncio.Task[Any]) -> list[AsyncGeneratorType[Any, Any]]:
+    """Return the asynchronous generators in which a task is suspended, such as those of `asynccontextmanager`."""
+    found: list[AsyncGeneratorType[Any, Any]] = []
+    left: list[object] = [task.get_coro()]
+    known = {id(left[0])}
+    while left:
+        for each in gc.get_referents(left.pop()):
+            if isinstance(each, _SUSPENDED) and id(each) not in known:
+                known.add(id(each))
+                left.append(each.__dict__ if isinstance(each, AbstractAsyncContextManager) else each)
+                if isinstance(each, AsyncGeneratorType):
+                    found.append(each)
+    return found
+
+
+def _keep_for_ever(task: asyncio.Task[Any]) -> None:
+    """Never delete a task: its coroutine ignores that too, and could keep the end of the interpreter in a loop."""
+    import ctypes  # few programs need it
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
 
 
 async def _run_on_trio(run: Callable[[], Coroutine[Any, Any, None]]) -> None:

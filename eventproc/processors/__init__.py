@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from eventproc.processors.app import App
 from eventproc.processors.context import AppTx, Context
-from eventproc.processors.errors import HandlerStuck, HandlerTimeout, NotAProcessorGroup, ProcessorFailed
+from eventproc.processors.errors import (
+    HandlerAbandoned,
+    HandlerStuck,
+    HandlerTimeout,
+    NotAProcessorGroup,
+    ProcessorFailed,
+)
 from eventproc.processors.observe.status import (
     Blocker,
     MemberStatus,
@@ -28,6 +34,7 @@ __all__ = [
     "Context",
     "Directive",
     "Failure",
+    "HandlerAbandoned",
     "HandlerStuck",
     "HandlerTimeout",
     "MemberStatus",

@@ -104,6 +104,20 @@ class ProcessorFailed(Rejected):
 
 
 @error
+class HandlerAbandoned(ProcessorFailed):
+    """User code of a processor still ran, some time after its cancellation, when the app was closed.
+
+    Let cancellations pass: `except Exception` does not catch them. End the process: the code goes on until then.
+    """
+
+    def __str__(self) -> str:
+        return (
+            f"processor {self.processor} was abandoned: {self.reason} ignores its cancellation and goes on; let "
+            "cancellations pass (`except Exception` does not catch them), and end the process"
+        )
+
+
+@error
 class NotAProcessorGroup(Rejected):
     """The group belongs to readers, not to a processor.
 

@@ -3,7 +3,9 @@
 Each processor is a task that joins its group and runs an engine. If one fails, the failure is logged and the others
 continue; its segments go to other processes. The end of the block drains: no call begins any more, running calls get
 the grace period to return, progress is committed, and the segments are released. After the grace period, or when the
-block is cancelled a second time, running calls are cancelled; the next owner handles their events again.
+block is cancelled a second time, running calls are cancelled; the next owner handles their events again. A call that
+ignores its cancellation is abandoned: nothing can end it, and its segments stay with this process until the directory
+is closed, so that no other one handles its keys meanwhile.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ from eventproc.groups import (
 from eventproc.processors.app import App, Processor
 from eventproc.processors.context import AppTx
 from eventproc.processors.dead_letters.store import verify_letter_stream
-from eventproc.processors.engine.engine import Engine
+from eventproc.processors.engine.engine import WIND_UP_MS, Engine
 from eventproc.processors.engine.workers import find_blocker
-from eventproc.processors.errors import ProcessorFailed, failure_text
+from eventproc.processors.errors import HandlerAbandoned, ProcessorFailed, failure_text
 from eventproc.processors.observe.status import (
     Blocker,
     Counters,
@@ -52,13 +54,17 @@ from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, NotFound
 from eventproc.store.model.group_errors import GroupStreamReplaced
 from eventproc.store.openable import Openable, Opening
-from eventproc.store.tasks import BackgroundTasks, HandleTasks, first_leaf
+from eventproc.store.tasks import BackgroundTasks, HandleTasks, first_leaf, run_uninterrupted
 
 LOG = logging.getLogger("eventproc.processors")
 
 GRACE_MS: Final = 30_000
 """How long the end of the block waits for running calls: longer than most handlers take, shorter than service managers
 wait."""
+
+CANCELLED_MS: Final = 10_000
+"""How long user code may still run after it was cancelled: more than most needs to clean up. Higher: an app whose
+handler ignores its cancellation is closed later."""
 
 PUBLISH_MS: Final = 2_000
 """Pause between two checks whether other processes should learn of a change: of a blocker, or of failures."""
@@ -105,10 +111,14 @@ class ProcessorRun:
                 await self._process(membership)
         except BaseException as why:
             leaf = first_leaf(why)
-            if not isinstance(leaf, anyio.get_cancelled_exc_class()):
+            is_abandoned = self.ended.is_set()
+            if not isinstance(leaf, anyio.get_cancelled_exc_class()) and not is_abandoned:
                 self.failure = leaf
             if not isinstance(leaf, Exception):
                 raise
+            if is_abandoned:  # its code ended at last; the directory may be closed
+                LOG.debug("processor %s ended after it was abandoned: %s", name, leaf)
+                return
             cause: BaseException | None = self.failure
             if isinstance(self.failure, ProcessorFailed):
                 text, cause = str(self.failure), self.failure.__cause__
@@ -138,6 +148,24 @@ class ProcessorRun:
         if self._engine is not None and not self.ended.is_set():
             await self._engine.stop()
         await self.ended.wait()
+
+    @property
+    def user_code(self) -> str | None:
+        """Which code of the user's runs on the event loop now; None if none does, or if the processor has ended."""
+        return None if self._engine is None or self.ended.is_set() else self._engine.user_code
+
+    def abandon(self) -> None:
+        """Count the processor as ended and failed, although its user code goes on."""
+        assert self.user_code is not None, "only user code is abandoned"
+        self.failure = HandlerAbandoned(processor=self.options.name, reason=self.user_code)
+        LOG.error("%s", self.failure, extra={"processor": self.options.name})
+        self.ended.set()
+
+    async def save(self) -> None:
+        """Commit what is finished, if possible."""
+        if self._engine is not None:
+            with anyio.move_on_after(WIND_UP_MS / 1000):
+                await self._engine.save()
 
     @contextmanager
     def committing_when_idle(self) -> Iterator[None]:
@@ -264,8 +292,7 @@ class Running(Openable):
         self._grace_ms = grace_ms
         self._draining = anyio.CancelScope(shield=True)
         self._tasks = HandleTasks()
-        for each in processors.values():
-            self._tasks.start_soon(each.run)
+        self._scopes = {each: self._tasks.start_soon(each.run) for each in processors.values()}
 
     def __repr__(self) -> str:
         return f"Running({', '.join(self._processors)}; {self._state})"
@@ -277,9 +304,23 @@ class Running(Openable):
         try:
             await self._drain(self._grace_ms)
         finally:  # a second interrupt may come at any point of it
-            await self._tasks.stop()
+            await run_uninterrupted(self._end_tasks)
         if why is None:
             self.raise_failure()
+
+    async def _end_tasks(self) -> None:
+        """Cancel the processors, and return when they have ended or were abandoned."""
+        while True:
+            before = {each: each.user_code for each in self._scopes}
+            if await self._tasks.wait_ended(CANCELLED_MS):
+                break
+            stuck = [each for each, code in before.items() if code is not None and each.user_code == code]
+            for each in stuck:
+                each.abandon()
+                self._tasks.abandon(self._scopes[each])
+            for each in stuck:
+                await each.save()
+        await self._tasks.stop()
 
     async def status(self) -> list[ProcessorStatus]:
         """Return the status of each processor, in the order of their declaration.

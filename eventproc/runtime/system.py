@@ -636,6 +636,7 @@ class Eventproc(
             AlreadyExists: entering; a group has other streams.
             InvalidArgument: `app` is not an App, or an option is not valid.
             ProcessorFailed: leaving; a processor failed.
+            HandlerAbandoned: leaving; a handler ignores its cancellation, and still ran 10 s after it. It goes on.
             Exception: entering; whatever the app's `setup` raises.
         """
         check_instance(App, "app", app, "it must be an eventproc.App")

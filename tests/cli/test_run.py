@@ -260,6 +260,25 @@ def test_workers_that_must_cancel_handlers_say_so_by_the_exit_code(run: StartRun
     assert any("cancelled: " in line for line in server.heard)
 
 
+IGNORING = (
+    "from eventproc.processors import run\n"
+    "run.CANCELLED_MS = 50\n" + APP + "    import anyio\n"
+    "    log.info('ignoring')\n"
+    "    while True:\n"
+    "        try:\n"
+    "            await anyio.sleep_forever()\n"
+    "        except BaseException:\n"
+    "            pass\n"
+)
+
+
+def test_a_server_ends_and_names_the_handler_that_ignores_its_cancellation(run: StartRun) -> None:
+    with run("--grace", 0.01, app=IGNORING) as server:
+        server.hear("ignoring")
+        assert server.end() == 128 + signal.SIGTERM
+    assert any("was abandoned: the call of its handler for shop/" in line for line in server.heard)
+
+
 @pytest.mark.acceptance("K39")
 def test_second_signal_kills_the_workers(run: StartRun) -> None:
     with run("--workers", 2, app=HANGING) as server:

@@ -13,6 +13,7 @@ could run two calls for one key at the same time.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -42,6 +43,8 @@ from eventproc.processors.options import Options
 from eventproc.processors.tracebacks import user_stack
 from eventproc.store.clock import Clock
 from eventproc.store.segments import Event
+
+LOG = logging.getLogger("eventproc.processors")
 
 EVENTS_A_TURN: Final = 64
 """Events that a worker handles between two scheduling points, and of one queue before other queues get their turn."""
@@ -141,6 +144,8 @@ class Calls:
                         failed = await self._turn(worker, taken)
                     except BaseException as why:
                         interrupted = why
+                        if isinstance(why, anyio.get_cancelled_exc_class()):
+                            self._note_thread(worker)
                         raise
                 if worker.overdue is not None and worker.overdue is worker.items:  # this call, not the next
                     assert self._options.timeout_ms is not None, "only a timeout makes a call overdue"
@@ -161,6 +166,16 @@ class Calls:
             pool.notify()
             if queues:  # otherwise waiting for more events is the scheduling point
                 await anyio.lowlevel.checkpoint()
+
+    def _note_thread(self, worker: Worker) -> None:
+        """Say so if a call that is cancelled goes on. One that is overdue stops the processor, which says so."""
+        if self.handler.is_sync and worker.items and worker.overdue is None:
+            LOG.warning(
+                "processor %s: the call for %s was cancelled and goes on, because nothing can interrupt its thread; "
+                "its event will be handled again",
+                self._options.name,
+                describe_item(worker.items[0]),
+            )
 
     # One turn.
 

@@ -15,7 +15,8 @@ nothing that they emitted was visible. Between two transactions there is no stat
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, cast
 
@@ -103,6 +104,7 @@ class Engine:
         self._restart = anyio.Event()
         self._stopping = False
         self._started = False
+        self._user_code: str | None = None
         self._reading_ended = anyio.Event()
         self._ended = anyio.Event()
         self._tasks = anyio.create_task_group()
@@ -165,7 +167,8 @@ class Engine:
     async def _start_handler(self) -> Handler:
         try:
             handler = self._make()
-            await handler.start()
+            with self._running_user_code("the `start` of its handler"):
+                await handler.start()
         except Exception as why:
             reason = f"its handler could not be started: {failure_text(why)}"
             raise ProcessorFailed(processor=self.options.name, reason=reason) from why
@@ -188,12 +191,34 @@ class Engine:
             return
         self._started = False
         try:
-            await self._calls.handler.stop()
+            with self._running_user_code("the `stop` of its handler"):
+                await self._calls.handler.stop()
         except Exception:
             LOG.exception("processor %s: the handler's stop failed", self.options.name)
 
+    @contextmanager
+    def _running_user_code(self, what: str) -> Iterator[None]:
+        self._user_code = what
+        try:
+            yield
+        finally:
+            self._user_code = None
+
+    @property
+    def user_code(self) -> str | None:
+        """Which code of the user's runs on the event loop now, and for which event; None if none does."""
+        if calls := self.pool.running:
+            oldest = min(calls, key=lambda each: each.since_ms)
+            return f"the call of its handler for {describe_item(oldest.items[0])}"
+        return self._user_code
+
     async def _wind_up(self) -> None:
         """Commit what is finished, if possible, and stop the handler."""
+        await self.save()
+        await self._stop_handler()
+
+    async def save(self) -> None:
+        """Begin no further call, and commit what is finished, if possible."""
         self.pool.hold("ended")  # a cancelled call on a thread goes on: no other call may follow it
         self.pool.notify()  # no task needs to wait for calls to end any more
         try:
@@ -205,7 +230,6 @@ class Engine:
                 self.options.name,
                 why,
             )
-        await self._stop_handler()
 
     # Results of calls (`CallListener`).
 
