@@ -52,7 +52,8 @@ def worker(settings: Settings, slots: int, master: str, log_level: str | None) -
 
     The process starts one Spark driver. After a signal, tasks stop at the end of a slice; a sequence that is being
     published is published first. Supervisors replace the tasks of a worker that ended or died, and no event is lost or
-    ingested twice. Needs the extra `spark`. Some other process must host: `eventproc run`.
+    ingested twice. If the JVM of the driver dies, the command gives its tasks back and ends with exit code 4: start it
+    again. Needs the extra `spark`. Some other process must host: `eventproc run`.
 
     Examples:
         eventproc ingest worker --slots 4
