@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         ClusterDescription,
         ClusterInstance,
         ClusterServer,
-        CompactResult,
         CompactTask,
         DeleteScopeTask,
         InstanceAdded,
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
         OffloadTask,
         VerifyTask,
     )
+    from eventproc.cluster.compaction import CompactResult
     from eventproc.groups import (
         AssignableSegment,
         AssignmentInput,
@@ -246,7 +246,6 @@ _WHERE = {
         "ClusterDescription",
         "ClusterInstance",
         "ClusterServer",
-        "CompactResult",
         "CompactTask",
         "InstanceAdded",
         "DeleteScopeTask",
@@ -254,6 +253,7 @@ _WHERE = {
         "OffloadTask",
         "VerifyTask",
     ),
+    "eventproc.cluster.compaction": ("CompactResult",),
     "eventproc.runtime.tasks": ("Tasks",),
     "eventproc.runtime.users": ("NewToken", "TokenInfo", "UserInfo", "Users"),
     "eventproc.store.access.permissions": ("Grant", "Permission"),

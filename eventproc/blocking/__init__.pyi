@@ -9,7 +9,8 @@ from typing import Any, Generic, overload
 from typing_extensions import TypeVar
 
 from eventproc.blocking.loop import Block, Loop, Opened
-from eventproc.cluster import AnyTask, CompactResult
+from eventproc.cluster import AnyTask
+from eventproc.cluster.compaction import CompactResult
 from eventproc.cluster.membership import ClusterChange, ClusterDescription, ClusterInstance
 from eventproc.groups import GroupEnd, GroupInfo, GroupStart, RetainedPart, TruncatedPolicy
 from eventproc.groups.assignors import Assignor

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from eventproc.cluster.buckets import keep_buckets
-from eventproc.cluster.compaction import CompactResult
 from eventproc.cluster.host import run_host
 from eventproc.cluster.membership import (
     Cluster,
@@ -36,7 +35,6 @@ __all__ = [
     "ClusterDescription",
     "ClusterInstance",
     "ClusterServer",
-    "CompactResult",
     "CompactTask",
     "DeleteScopeTask",
     "InstanceAdded",

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import attrs
 
-from eventproc.cluster.compaction import compact
 from eventproc.cluster.task_runner import Job, TaskContext
 from eventproc.store.catalog import get_stream, list_streams
 from eventproc.store.database import Tx
@@ -19,9 +18,11 @@ from eventproc.store.model.errors import AlreadyExists, CorruptRecord, NotFound,
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.model.states import StreamState
-from eventproc.streams.offload import OffloadResult, offload
 from eventproc.streams.request_calls import run_request
 from eventproc.workflows.requests import DeleteScope, DeleteStream, SealStream
+
+if TYPE_CHECKING:
+    from eventproc.streams.offload import OffloadResult
 
 
 @attrs.frozen
@@ -132,6 +133,8 @@ PROBLEMS_MAX: Final = 10
 
 
 async def _offload(ctx: TaskContext) -> Mapping[str, str | int]:
+    from eventproc.streams.offload import offload  # few programs need it
+
     asked = OffloadTask(**ctx.task.arguments)  # type: ignore[arg-type]
     stream_id = (await ctx.db.read(lambda tx: get_stream(tx, asked.stream))).value.stream_id
 
@@ -174,6 +177,8 @@ async def _verify(ctx: TaskContext) -> Mapping[str, str | int]:
 
 
 async def _compact(ctx: TaskContext) -> Mapping[str, str | int]:
+    from eventproc.cluster.compaction import compact  # few programs need it
+
     return attrs.asdict(await compact(ctx.db, write=ctx.write, advance=ctx.progress))
 
 

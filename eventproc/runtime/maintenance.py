@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from eventproc.cluster import CompactResult
-from eventproc.cluster.compaction import compact
-from eventproc.store.backup.results import BackupResult
 from eventproc.store.database import Database
 from eventproc.store.model.argument_checks import invalid_argument
+
+if TYPE_CHECKING:
+    from eventproc.cluster.compaction import CompactResult
+    from eventproc.store.backup.results import BackupResult
 
 
 class MaintenanceSystem:
@@ -62,4 +63,6 @@ class MaintenanceSystem:
             About 20 us for each free page of 16 KiB. The log of the database grows by at most 32 MiB, or by what is
             returned while a read goes on.
         """
+        from eventproc.cluster.compaction import compact  # few programs need it
+
         return await compact(self._db)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import anyio.to_thread
@@ -12,12 +12,15 @@ import anyio.to_thread
 from eventproc.runtime.system import Eventproc, begin_system
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.clock import Clock
-from eventproc.store.database import Durability, MemoryStore, start_database, start_memory_database
+from eventproc.store.database import Durability, start_database
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.model.argument_checks import check_instance, invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.openable import Opening
 from eventproc.store.segments.chunks_link import check_chunks_folder, link_chunks_folder
+
+if TYPE_CHECKING:
+    from eventproc.store.database.memory_store import MemoryStore
 
 
 def open(
@@ -105,6 +108,8 @@ def open_memory(
     Raises:
         InvalidArgument: an option is not valid.
     """
+    from eventproc.store.database.memory_database import start_memory_database  # few programs need it
+
     _verify_given(clock, faults)
 
     async def start() -> Eventproc:
@@ -122,6 +127,8 @@ async def open_in_store(
 
     store: what the openings share; it outlives them. The rest is as in `open_memory`.
     """
+    from eventproc.store.database.memory_database import start_memory_database
+
     db = start_memory_database(migrations=[], clock=clock, faults=faults, store=store)
     await anyio.lowlevel.cancel_shielded_checkpoint()
     return await begin_system(db, host=host)

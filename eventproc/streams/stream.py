@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
 
 import attrs
 from typing_extensions import TypeVar
@@ -34,7 +34,6 @@ from eventproc.streams.description import (
     TransactionDescription,
     describe_txn,
 )
-from eventproc.streams.offload import OffloadResult, offload
 from eventproc.streams.queries import SegmentName as SegmentName
 from eventproc.streams.queries import StreamQueries, as_position, cut_at_position
 from eventproc.streams.reader import StreamReader
@@ -45,6 +44,9 @@ from eventproc.streams.transaction import LEASE_MS, Transaction
 from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT
 from eventproc.streams.writer import EventWriter
 from eventproc.workflows.requests import DeleteStream, ScaleStream, SealStream, TruncateStream, UpdateStream
+
+if TYPE_CHECKING:
+    from eventproc.streams.offload import OffloadResult
 
 P = TypeVar("P")
 T = TypeVar("T", default=bytes)
@@ -513,6 +515,8 @@ class Stream(StreamQueries, Generic[T]):
         Cost:
             Reads and writes the events once, with short transactions in between.
         """
+        from eventproc.streams.offload import offload  # few programs need it
+
         check_int("age", older_than_ms, least=0, unit="milliseconds")
         return await offload(self._db, self.name, self.stream_id, older_than_ms)
 

@@ -5,12 +5,6 @@ from __future__ import annotations
 from eventproc.store.database.app_query import query_app_tables
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX, Database, DatabaseTimeouts, Durability
 from eventproc.store.database.file_database import open_database, start_database
-from eventproc.store.database.memory_database import (
-    MemoryDatabase,
-    open_memory_database,
-    start_memory_database,
-)
-from eventproc.store.database.memory_store import MemoryStore
 from eventproc.store.database.migrate import Migration
 from eventproc.store.database.peers import Peers
 from eventproc.store.database.shared_state import SharedSlot, SharedState
@@ -22,8 +16,6 @@ __all__ = [
     "Database",
     "DatabaseTimeouts",
     "Durability",
-    "MemoryDatabase",
-    "MemoryStore",
     "Migration",
     "Peers",
     "PendingSlot",
@@ -35,8 +27,6 @@ __all__ = [
     "Tx",
     "Watch",
     "open_database",
-    "open_memory_database",
     "query_app_tables",
     "start_database",
-    "start_memory_database",
 ]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
-from eventproc.store.database import Tx, open_memory_database
+from eventproc.store.database import Tx
+from eventproc.store.database.memory_database import open_memory_database
 from eventproc.store.inspection.database_file import TableColumns, table_columns
 
 USERS_PREFIX: Final = "app_"

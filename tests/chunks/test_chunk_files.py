@@ -29,7 +29,8 @@ from eventproc.store.chunks.index import (
     put_aside,
     register_chunks,
 )
-from eventproc.store.database import Database, Tx, open_memory_database
+from eventproc.store.database import Database, Tx
+from eventproc.store.database.memory_database import open_memory_database
 from eventproc.store.model.errors import CorruptRecord, Truncated
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import delete_segments, free_step, truncate_segments

@@ -17,9 +17,9 @@ from eventproc.store.database import (
     Migration,
     Tx,
     open_database,
-    open_memory_database,
 )
 from eventproc.store.database.locks import WriteLock
+from eventproc.store.database.memory_database import open_memory_database
 from eventproc.store.faults import Died, Faults
 from tests.support.virtual_time import virtual_time
 

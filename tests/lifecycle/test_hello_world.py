@@ -31,6 +31,10 @@ MODULES_MAX: Final = 550
 
 NEVER: Final = {
     "click",
+    "eventproc.cluster.compaction",
+    "eventproc.store.backup",
+    "eventproc.store.database.memory_database",
+    "eventproc.streams.offload",
     "hypothesis",
     "msgspec",
     "numpy",
@@ -41,7 +45,7 @@ NEVER: Final = {
     "rich",
     "trio",
 }
-"""Packages that it must not import, because they are heavy and it uses none of them."""
+"""What it must not import, because it is heavy, and the program uses none of it."""
 
 HELLO: Final = blocks(README)[[block.title for block in blocks(README)].index("hello.py")].code
 ASYNC: Final = """

@@ -13,7 +13,8 @@ import anyio
 import pytest
 
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
-from eventproc.store.database import Database, open_memory_database
+from eventproc.store.database import Database
+from eventproc.store.database.memory_database import open_memory_database
 from eventproc.store.replicated import LogId
 from eventproc.store.replicated.change import COMPACT_BYTES
 from eventproc.store.replicated.fold import FOLD_BYTES

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
-from eventproc.store.database import Database, Tx, open_memory_database
+from eventproc.store.database import Database, Tx
+from eventproc.store.database.memory_database import open_memory_database
 from eventproc.store.replicated import LogId, append
 from eventproc.store.replicated.change import COMPACT_BYTES
 from eventproc.store.replicated.log import SEGMENT

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
-from eventproc.store.database import Database, Tx, open_memory_database
+from eventproc.store.database import Database, Tx
+from eventproc.store.database.memory_database import open_memory_database
 from eventproc.store.inspection.extents import blob_violations, extent_violations
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import free_step, join_step, seal_segments, segment_state, truncate_segments

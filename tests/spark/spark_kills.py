@@ -26,8 +26,7 @@ import psutil
 import pyarrow.parquet
 from anyio import to_thread
 
-from eventproc.blocking import BlockingEventproc, open_blocking
-from eventproc.blocking.stream import BlockingStream
+from eventproc.blocking import BlockingEventproc, BlockingStream, open_blocking
 from eventproc.cli.exit_codes import WRONG_STATE
 from eventproc.ingestion import (
     DataSchema,

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
-from eventproc.store.database import Tx, open_memory_database
+from eventproc.store.database import Tx
+from eventproc.store.database.memory_database import open_memory_database
 from eventproc.store.faults import WRITE_BEGUN, Died
 from eventproc.store.model.errors import DiskFull
 from eventproc.testing import Deaths, disk_full, run_until_death
@@ -81,7 +82,7 @@ def test_a_process_is_killed_at_a_named_point() -> None:
     program = """
 import anyio
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
-from eventproc.store.database import open_memory_database
+from eventproc.store.database.memory_database import open_memory_database
 from eventproc.store.faults import WRITE_COMMITTED
 from eventproc.testing import KillAt
 
