@@ -8,7 +8,6 @@ and everything else that users may close from another task hold none across a `y
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, _AsyncGeneratorContextManager
@@ -215,6 +214,8 @@ def _detach(root: asyncio.Task[None]) -> None:
 
 def _generators_of(task: asyncio.Task[Any]) -> list[AsyncGeneratorType[Any, Any]]:
     """Return the asynchronous generators in which a task is suspended, such as those of `asynccontextmanager`."""
+    import gc  # few programs need it
+
     found: list[AsyncGeneratorType[Any, Any]] = []
     left: list[object] = [task.get_coro()]
     known = {id(left[0])}
