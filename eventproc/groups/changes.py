@@ -120,7 +120,9 @@ def _verify_equal(group: GroupRecord, names: Sequence[str], kind: str, options: 
     if group.kind != kind:
         differing.append("kind")
     # A program that starts again names the options of the creation, also after an operator changed them.
-    if options not in (group.options, group.created_options):
+    # Where it starts counts only at the creation: a start an hour ago is another time at each start of the program.
+    known = [each for each in (group.options, group.created_options) if each is not None]
+    if options not in [attrs.evolve(each, added_start=options.added_start) for each in known]:
         differing.append("options")
     if differing:
         raise AlreadyExists(kind="group", name=group.name, differing=tuple(differing))

@@ -31,7 +31,7 @@ def stream_updates(tx: Tx, group: GroupRecord, state: GroupState) -> list[Update
     updates: list[Update] = [StreamDropped(stream_id) for stream_id in sorted(gone)]
     read = {each.name for each in state.streams if each.stream_id not in gone}
     awaited = {each.name: each.added for each in state.dropped}
-    awaited |= {each.name: each.added for each in state.streams if each.stream_id in gone}
+    awaited |= {each.name: each.added for each in state.streams if each.stream_id in gone and not each.added}
     for name in sorted(awaited.keys() - read):
         if find_stream(tx, name) is not None:
             updates.append(StreamAdded(start_position_of(tx, name, added=awaited[name])))

@@ -155,7 +155,7 @@ class JoinedMember(Openable):
         assert self._member is not None, "an open reader is a member"
         state = self._member.state
         if limits is None:
-            return not state.open and not state.waiting
+            return state.is_finished
         offsets = self._offsets()
         due = [key for key, assignment in state.open.items() if assignment.target == self.reader]
         due += (each.key for each in state.reserves)  # partitions that lie before the limits may follow
@@ -244,6 +244,8 @@ class GroupReader(JoinedMember, Generic[P]):
 
     def __aiter__(self) -> AsyncGenerator[Event[P], None]:
         """Yield events, waiting for more. Ends when all streams of the group are sealed and processed.
+
+        A group that reads streams to be created does not end: see `Consumer.poll`.
 
         Use `contextlib.aclosing` to leave such a loop early, as with any async generator.
 

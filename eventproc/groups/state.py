@@ -164,7 +164,7 @@ class GroupState:
     started, checkpoints: checkpoints under way, and the newest complete ones, oldest first.
     options: of the group; the record of the group has a copy.
     assigning: set while the group waits for its own assignor.
-    dropped: streams that were deleted; the group reads the next stream of such a name.
+    dropped: streams that were deleted, of those named at the creation; the group reads the next stream of such a name.
     """
 
     generation: int
@@ -220,6 +220,17 @@ class GroupState:
     def end_offsets(self) -> dict[SegmentKey, int]:
         """Where the group stops."""
         return dict(self.ends)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the group has processed all of its streams, and reads none that may still be created.
+
+        A stream may be created if it fits a pattern of a reader, has a name that a reader subscribes to, or was deleted
+        while the group read it.
+        """
+        read = {each.name for each in self.streams}
+        awaits = any(not read.issuperset(each.subscription or ()) for each in self.members.values())
+        return not (self.assignments or self.waits or self.dropped or awaits)
 
     def owned_by(self, reader: str) -> dict[SegmentKey, SegmentAssignment]:
         """Return the segments that the reader owns."""
@@ -412,7 +423,9 @@ def _drop(state: GroupState, stream_id: int) -> GroupState:
     state = attrs.evolve(
         state,
         streams=streams,
-        dropped=(*state.dropped, stream),
+        # A stream that a reader brought is found by a subscription if it is created again: else names without number
+        # would be kept. Only the streams that were named when the group was created are as many as their caller chose.
+        dropped=tuple(each for each in (*state.dropped, stream) if not each.added),
         ends=tuple(each for each in state.ends if each[0][0] != stream_id),
         started=tuple(_without_stream(each, stream_id) for each in state.started),
         checkpoints=tuple(

@@ -51,7 +51,9 @@ class ConsumerSystem:
                 "range", "round_robin", "lag" (spreads the unread events), or the name of an own `Assignor`, whose code
                 its consumers bring.
             start: where a new group begins: "head" (default), "tail", cuts, or a time in ms. Partitions that are added
-                later are read from their beginning. An existing group keeps its offsets.
+                later are read from their beginning. A topic that a consumer's names or patterns bring later begins at
+                the tail or at that time, too, if it is older than the group; at its head if it is younger, or with
+                cuts. An existing group keeps its offsets.
             lease_ms: longest time between two polls before a consumer counts as hung, in ms. None (default): only
                 dead consumers are removed.
             rebalance_ms: how long a consumer may take to release a partition that another one shall own, in ms. A
@@ -74,7 +76,7 @@ class ConsumerSystem:
             rebalance_ms=rebalance_ms,
             on_truncated=on_truncated,
             on_deleted="drop",
-            added_start="tail" if start == "tail" else "head",
+            added_start=start if isinstance(start, int) or start == "tail" else "head",
             assignor=assignor,
         )
         full = group_name(name, topics)

@@ -197,7 +197,9 @@ class Consumer(JoinedMember, Generic[P]):
             timeout_ms: how long to wait for events, in ms. 0 returns what there is. None (default): no limit.
 
         Returns:
-            The events. Empty after `timeout_ms`, and when all topics are sealed and processed.
+            The events. Empty after `timeout_ms`, and when all topics are sealed and processed. A group of which a
+            consumer has a pattern, or the name of a topic that does not exist, waits for topics; so does one of which a
+            topic was deleted.
 
         Raises:
             NotFound: the group was deleted.
@@ -234,7 +236,7 @@ class Consumer(JoinedMember, Generic[P]):
                 await session.wait(left_ms)
 
     async def __aiter__(self) -> AsyncGenerator[TopicEvent[P], None]:
-        """Yield events, waiting for more. Ends when all topics are sealed and processed.
+        """Yield events, waiting for more. Ends when all topics are sealed and processed, and the group awaits no other.
 
         Asking for the next event counts as a poll. Use `contextlib.aclosing` to leave such a loop early.
 
@@ -385,8 +387,8 @@ class Consumer(JoinedMember, Generic[P]):
     ) -> None:
         """Poll, and let `handler` handle the events of each partition, several partitions simultaneously.
 
-        The events of a poll are committed when all its calls have returned. Ends when all topics are sealed and
-        processed. A processor on the topic does the same with retries and dead letters: see `App.processor`.
+        The events of a poll are committed when all its calls have returned. Ends as iterating
+        does. A processor on the topic does the same with retries and dead letters: see `App.processor`.
 
         Args:
             handler: an `async` function, called with consecutive events of one partition.

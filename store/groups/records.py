@@ -24,8 +24,9 @@ DeletedPolicy: TypeAlias = Literal["error", "drop"]
 """What a group does when a stream of it was deleted: raise GroupStreamReplaced to its readers ("error"), or read its
 other streams, and a stream created under the same name later from its head ("drop")."""
 
-AddedStart: TypeAlias = Literal["head", "tail"]
-"""Where a group begins in a stream that is older than the group and that a reader subscribes to later."""
+AddedStart: TypeAlias = int | Literal["head", "tail"]
+"""Where a group begins in a stream that is older than the group and that a reader subscribes to later: at an end, or
+at a time in wall ms."""
 
 RetainedPart: TypeAlias = Literal["progress", "manual"]
 """What a group keeps a stream from losing by retention by consumption: what it has not finished ("progress"), or what
@@ -69,7 +70,7 @@ def _deleted(instance: object, attribute: object, value: object) -> None:
 
 def _added(instance: object, attribute: object, value: object) -> None:
     if value not in ("head", "tail"):
-        raise invalid_argument("added_start", value, "it must be 'head' or 'tail'")
+        check_int("added_start", value, unit="ms")
 
 
 def _retains(instance: object, attribute: object, value: object) -> None:
@@ -103,8 +104,8 @@ class GroupOptions:
     checkpoint_ms: pause between automatic checkpoints. None (default): there are none.
     on_truncated: what to do when unread events were truncated; the loss is always logged and counted.
     on_deleted: what to do when a stream was deleted. Default: "error".
-    added_start: where to begin in a stream that is older than the group and that a reader subscribes to later. Default:
-        "head". A younger stream is always read from its head.
+    added_start: where to begin in a stream that is older than the group and that a reader subscribes to later: "head"
+        (default), "tail", or a time in ms. A younger stream is always read from its head.
     rebalance_ms: how long a reader may take to release a segment that another reader shall own, in ms; the group
         expires a reader that exceeds it. None (default): as long as it needs.
     assignor: who decides which reader owns which segment: "equal" (default), "range", "round_robin", "lag", or an own

@@ -6,7 +6,9 @@ import anyio
 import pytest
 
 from eventproc import Consumer, Topic, TopicEvent, errors
+from eventproc.groups import GROUP
 from eventproc.runtime import Eventproc
+from eventproc.store.records import get
 from tests.consumers.support import Heard, committed, eventually, numbers_of, poll_all, settle
 from tests.support.virtual_time import clock_of
 
@@ -119,6 +121,86 @@ async def test_a_pattern_takes_in_a_topic_that_is_created_later(ep: Eventproc) -
         assert len(await poll_some(a, 4)) == 4
         await a.unsubscribe()
         assert a.subscription is None
+
+
+async def test_a_consumer_with_a_pattern_waits_for_topics_that_are_created(ep: Eventproc) -> None:
+    first = await ep.create_topic("s/orders-us", partitions=1)
+    group = await ep.create_consumer_group("g", ["s/orders-us"])
+    await produce_keys(first, range(2))
+    await first.seal()
+    async with group.consumer("a", topics=["s/orders-*"]) as a, group.consumer("b") as b:
+        assert numbers_of(await poll_all(a)) + numbers_of(await poll_all(b)) == [0, 1]
+        for consumer in a, b:
+            began = anyio.current_time()
+            assert await consumer.poll(timeout_ms=30) == []
+            assert anyio.current_time() - began >= 0.03, "it waits, and does not return immediately"
+        late = await ep.create_topic("s/orders-eu", partitions=1)
+        await produce_keys(late, range(2, 4))
+        assert numbers_of(await poll_some(a, 2)) == [2, 3]
+    async with group.consumer("c") as c:
+        await late.seal()
+        with anyio.fail_after(20):
+            assert [event async for event in c] == [], "without the pattern the group has an end"
+
+
+async def test_a_group_waits_for_the_next_topic_of_a_deleted_name(ep: Eventproc) -> None:
+    first = await ep.create_topic("s/t", partitions=1)
+    group = await ep.create_consumer_group("g", ["s/t"])
+    async with group.consumer("a") as a:
+        await first.seal()
+        await first.delete()
+        began = anyio.current_time()
+        assert await a.poll(timeout_ms=30) == []
+        assert anyio.current_time() - began >= 0.03
+        await produce_keys(await ep.create_topic("s/t", partitions=1), range(2))
+        assert numbers_of(await poll_some(a, 2)) == [0, 1]
+
+
+async def test_a_group_forgets_deleted_topics_that_a_pattern_brought(ep: Eventproc) -> None:
+    named = await ep.create_topic("s/named", partitions=1)
+    group = await ep.create_consumer_group("g", ["s/named"])
+
+    async def dropped() -> list[str]:
+        record = await ep.db.read(lambda tx: get(tx, GROUP, "s/g").value)
+        return [each.name for each in record.dropped]
+
+    async with group.consumer("a", topics=["s/named", "s/orders-*"]) as a:
+        for number in range(5):
+            topic = await ep.create_topic(f"s/orders-{number}", partitions=1)
+            await produce_keys(topic, range(1))
+            await poll_some(a, 1)
+            await topic.seal()
+            await topic.delete()
+        await named.seal()
+        await named.delete()
+        await settle(ep, [a], [0])
+        assert await dropped() == ["s/named"]
+        for name in ("s/orders-0", "s/named"):
+            await produce_keys(await ep.create_topic(name, partitions=1), range(2))
+            assert numbers_of(await poll_some(a, 2)) == [0, 1], "the next topic of the name, from its head"
+        assert await dropped() == []
+
+
+@pytest.mark.parametrize("form", ["memory"])
+async def test_a_topic_that_a_pattern_brings_begins_where_the_group_was_told_to(ep: Eventproc) -> None:
+    clock = clock_of(ep)
+    await ep.create_topic("s/other", partitions=1)
+    older = await ep.create_topic("s/orders-us", partitions=1)
+    await produce_keys(older, range(3))
+    clock.advance(60_000)
+    start = clock.wall_ms()
+    clock.advance(60_000)
+    await produce_keys(older, range(3, 5))
+    later = await ep.create_topic("s/orders-eu", partitions=1)
+    await produce_keys(later, range(5, 7))
+    group = await ep.create_consumer_group("g", ["s/other"], start=start)
+    async with group.consumer("a", topics=["s/orders-*"]) as a:
+        assert sorted(numbers_of(await poll_some(a, 4))) == [3, 4, 5, 6], "what lies behind the time"
+        youngest = await ep.create_topic("s/orders-fr", partitions=1)
+        await produce_keys(youngest, range(7, 9))
+        assert numbers_of(await poll_some(a, 2)) == [7, 8], "a topic created later, from its head"
+    again = await ep.create_consumer_group("g", ["s/other"], start=start + 1)
+    assert again.name == group.name, "a time counts only at the creation"
 
 
 @pytest.mark.parametrize("form", ["memory"])

@@ -19,10 +19,13 @@ from eventproc.groups.updates import (
     SegmentsAcquired,
     SegmentsReleased,
     StartPosition,
+    StreamAdded,
+    StreamDropped,
     StreamSkipped,
+    SubscriptionChanged,
     Update,
 )
-from eventproc.store.groups import GroupStream, SegmentKey, SegmentProgress
+from eventproc.store.groups import GroupOptions, GroupStream, SegmentKey, SegmentProgress
 from eventproc.store.model.epochs import first_epoch, merge_ranges, split_ranges
 from eventproc.store.model.history import ListHistory, successors
 from eventproc.store.model.ids import SegmentId, number_of
@@ -302,3 +305,57 @@ def test_a_skip_keeps_what_it_does_not_move_with_its_owner() -> None:
     assert after.open[key(1)] == state.open[key(1)]
     assert (after.open[key(2)].owner, after.open[key(2)].target) == (None, "a")
     after.check()
+
+
+def test_entries_written_before_a_field_was_added_are_read_with_its_default() -> None:
+    completed = b'1:{"updates":[{"completed":{"reader":"a","key":[1,0],"successors":[[1,[0]]]}}]}'
+    joined = b'1:{"updates":[{"joined":{"reader":"a","instance":"here","joined_ms":5}}]}'
+    snapshot = (
+        b'1:{"init":{"generation":4,"streams":[{"name":"s/t","stream_id":1}],"assignments":'
+        b'[{"stream_id":1,"segment":0,"progress":{},"owner":"a","owner_epoch":3,"target":"a"}],'
+        b'"members":{"a":{"instance":"here","epoch":2,"joined_ms":5}}}}'
+    )
+    entry = GROUP_LOG.decode("here", completed)
+    update = SegmentCompleted("a", key(0), ((SegmentId(1), (SegmentId(0),)),))
+    assert entry.updates == (update,)  # type: ignore[union-attr]
+    assert GROUP_LOG.decode("here", joined).updates == (ReaderJoined("a", "here", 5),)  # type: ignore[union-attr]
+    state = GROUP_LOG.decode("here", snapshot).state  # type: ignore[union-attr]
+    state.check()
+    assert state.options == GroupOptions() and state.dropped == ()
+    after = applied(state, update)
+    after.check()
+    assert after.open.keys() == {key(1)}
+
+
+def test_a_group_is_finished_when_nothing_is_left_and_no_stream_is_awaited() -> None:
+    state = applied(opened(0), ReaderJoined("a", "here", 0, ("s/t",)))
+    state = applied(state, SegmentsAcquired("a", state.due_to("a")))
+    assert not state.is_finished
+    done = applied(state, SegmentCompleted("a", key(0), ()))
+    assert done.is_finished
+    for awaited in ("s/*", "s/later"):
+        assert not applied(done, SubscriptionChanged("a", ("s/t", awaited), 0)).is_finished
+    assert not applied(done, StreamDropped(STREAM.stream_id)).is_finished, "its name may be used again"
+
+
+@pytest.mark.hunt(seeds=20)
+def test_dropped_streams_are_at_most_those_named_at_the_creation(seed: int) -> None:
+    random = Random(seed)
+    names = [f"s/{number}" for number in range(3)]
+    state = begin(0, [StartPosition(GroupStream(name, number), ()) for number, name in enumerate(names)])
+    forgotten: set[str] = set()
+    for stream_id in range(3, 200):
+        if state.streams and random.random() < 0.5:
+            gone = random.choice(state.streams)
+            state = applied(state, StreamDropped(gone.stream_id))
+            if not gone.added:
+                forgotten.add(gone.name)
+        elif forgotten and random.random() < 0.3:
+            name = random.choice(sorted(forgotten))
+            state = applied(state, StreamAdded(StartPosition(GroupStream(name, stream_id), ())))
+            forgotten.remove(name)
+        else:
+            brought = GroupStream(f"s/orders-{stream_id}", stream_id, added=True)
+            state = applied(state, StreamAdded(StartPosition(brought, ())))
+        assert {each.name for each in state.dropped} == forgotten <= set(names)
+        assert len(state.dropped) == len(forgotten)
