@@ -76,7 +76,7 @@ class ConsumerSystem:
             rebalance_ms=rebalance_ms,
             on_truncated=on_truncated,
             on_deleted="drop",
-            added_start=start if isinstance(start, int) or start == "tail" else "head",
+            added_start=start if isinstance(start, int) else "tail" if start == "tail" else "head",
             assignor=assignor,
         )
         full = group_name(name, topics)
