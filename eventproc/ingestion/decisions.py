@@ -298,7 +298,7 @@ class SupervisorRun:
 
     def _count(self, *, failed: bool) -> None:
         memory = self.state.memory
-        self.state.memory = attrs.evolve(memory, health=memory.health.note_task(failed=failed))
+        self.state.memory = attrs.evolve(memory, health=memory.health.note_task(self.now_ms, failed=failed))
 
     # Durations, hand-off, changes of the spec, partitions that move
 

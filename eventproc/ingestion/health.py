@@ -72,13 +72,17 @@ class SupervisorError:
 
 @attrs.frozen(kw_only=True)
 class Health:
-    """The state and the counts that it follows from. Counts of runs and tasks are of those in a row."""
+    """The state and the counts that it follows from. Counts of runs and tasks are of those in a row.
+
+    failed_ms: wall time at which the last failure of a task was counted; None: none was.
+    """
 
     state: SupervisorState = SupervisorState.PENDING
     failed_runs: int = 0
     good_runs: int = 0
     failed_tasks: int = 0
     good_tasks: int = 0
+    failed_ms: int | None = None
     ever_good: bool = False
     errors: tuple[SupervisorError, ...] = ()
 
@@ -88,10 +92,10 @@ class Health:
         error = SupervisorError(at_ms=now_ms, message=message)
         return attrs.evolve(self, errors=(*kept, error)[-ERRORS_KEPT:])
 
-    def note_task(self, *, failed: bool) -> Health:
+    def note_task(self, now_ms: int, *, failed: bool) -> Health:
         """Return the health after a task ended by itself."""
         if failed:
-            return attrs.evolve(self, failed_tasks=self.failed_tasks + 1, good_tasks=0)
+            return attrs.evolve(self, failed_tasks=self.failed_tasks + 1, good_tasks=0, failed_ms=now_ms)
         return attrs.evolve(self, failed_tasks=0, good_tasks=self.good_tasks + 1)
 
     def finish_run(self, proposed: SupervisorState, *, failed: bool, stream_failed: bool) -> Health:

@@ -222,10 +222,13 @@ class WorkingState:
     def create_task(self, group: IngestGroup, replica: int) -> None:
         """Let a worker take another task of a group; after failures, not immediately.
 
-        The death of a worker says nothing about its tasks, so their replacements wait for nothing.
+        The death of a worker says nothing about its tasks, so their replacements wait for nothing. The pause counts
+        from the last failure: a task that takes the place of a waiting one waits no longer than that would have.
         """
-        failures = 0 if (group.base, replica) in self.orphaned else self.memory.health.failed_tasks
+        health = self.memory.health
+        failures = 0 if (group.base, replica) in self.orphaned else health.failed_tasks
         pause_ms = 0 if failures < 2 else min(RETRY_MS << min(failures - 2, 20), RETRY_MS_MAX)
+        retry_ms = 0 if health.failed_ms is None else health.failed_ms + pause_ms
         current = self.sequences[group.base][0]
         task = IngestTask(
             id=f"{group.base}-{self.memory.next_task}",
@@ -238,7 +241,7 @@ class WorkingState:
             read={},
             planned={},
             created_ms=self.now_ms,
-            not_before_ms=self.now_ms + pause_ms if pause_ms else 0,
+            not_before_ms=retry_ms if retry_ms > self.now_ms else 0,
         )
         self.memory = attrs.evolve(self.memory, next_task=self.memory.next_task + 1)
         self._put(task)

@@ -239,6 +239,26 @@ async def test_three_failed_tasks_are_unhealthy_and_three_good_ones_healthy(benc
     await bench.check_ranges()
 
 
+async def test_the_pause_after_failures_counts_from_the_last_one_whatever_changes_meanwhile(
+    bench: Bench,
+) -> None:
+    await bench.ep.create_stream("s/t")
+    await bench.submit()
+    await bench.run()
+    worker = await bench.worker()
+    for _ in range(4):
+        bench.clock.advance(60_000)
+        (task,) = await worker.claim()
+        await task.finish("no")
+        await bench.run()
+    bench.clock.advance(2_000)
+    await (await bench.ep.supervisor("clicks")).reset()
+    await bench.run()
+    assert await worker.claim() == []
+    bench.clock.advance(2_000)  # the fourth failure is 4 s ago
+    assert len(await worker.claim()) == 1
+
+
 async def test_a_task_that_has_more_to_publish_cannot_succeed(bench: Bench) -> None:
     await bench.ep.create_stream("s/t")
     await bench.submit()
