@@ -61,7 +61,7 @@ torture-spark: setup ## writers, hosts, workers, JVMs and Pythons of an ingestio
 torture-flights: setup ## flights through Spark's source and sink, batch and streaming, three drivers killed; ARGS=FLIGHTS
 	$(BIN)/python -m tests.spark.flights_kills $(ARGS)
 
-torture-server: setup ## clients of three serving processes, which are killed KILLS=20 times and suspended; ARGS="SEED MIB"
+torture-server: setup ## clients of three serving processes, which are killed KILLS=20 times and suspended; ARGS="SEED MIB tls"
 	$(BIN)/python -m tests.server.server_kills $(KILLS) $(ARGS)
 
 hunt-groups: setup ## a thousand lives of the members of a group; ARGS="--hunt 500" for longer

@@ -6,13 +6,16 @@ segment is, set the writer up, learn from the server what is stored, and send th
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import anyio
 import attrs
 import httpx
+import trustme
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 
@@ -42,20 +45,40 @@ LOST: Final = (OSError, TimeoutError, anyio.EndOfStream, anyio.IncompleteRead, a
 AGAIN: Final = (Status.UNAVAILABLE, Status.CANCELLED, Status.DEADLINE_EXCEEDED)
 
 
+class ServerCertificate:
+    """A certificate for servers of this machine, and what their clients trust. options: of `eventproc serve`."""
+
+    def __init__(self, folder: Path) -> None:
+        authority, certificate, key = trustme.CA(), folder / "cert.pem", folder / "key.pem"
+        issued = authority.issue_cert("127.0.0.1", "localhost")
+        certificate.write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
+        issued.private_key_pem.write_to_path(key)
+        self.options = ["--certificate", str(certificate), "--key", str(key)]
+        self.tls, self.http2 = (ssl.create_default_context() for _ in range(2))
+        for each in (self.tls, self.http2):
+            authority.configure_trust(each)
+        self.http2.set_alpn_protocols(["h2"])
+
+
 @attrs.define
 class ServerAddresses:
-    """The running servers of a directory, and the calls that any of them may answer."""
+    """The running servers of a directory, and the calls that any of them may answer.
+
+    certificate: of the servers; None: connections are not encrypted.
+    """
 
     random: Random
     servers: list[ServerProcess]
+    certificate: ServerCertificate | None = None
 
     async def call(self, name: str, request: Any) -> Any:
         """Return the answer of the controller of any server."""
+        http2 = None if self.certificate is None else self.certificate.http2
         while True:
             port = self.random.choice(self.servers).port
             try:
                 with anyio.fail_after(REPLY_S):
-                    async with connecting(port) as client:
+                    async with connecting(port, http2) as client:
                         return await client.call(name, request)
             except GRPCError as why:
                 if why.status not in AGAIN:
@@ -72,10 +95,13 @@ class ServerAddresses:
     async def rest(self, method: str, path: str, body: object = None) -> httpx.Response:
         """Return the answer of REST at any server. All calls have the same key, and change something once."""
         headers = {"Idempotency-Key": new_id(SystemClock())}
+        verify = True if self.certificate is None else self.certificate.tls
         while True:
             base = self.random.choice(self.servers).rest
             try:
-                async with httpx.AsyncClient(base_url=base, timeout=REPLY_S, trust_env=False) as http:
+                async with httpx.AsyncClient(
+                    base_url=base, timeout=REPLY_S, trust_env=False, verify=verify
+                ) as http:
                     answer = await http.request(method, path, json=body, headers=headers)
                 if answer.status_code not in (202, 503, 504, 507):
                     return answer
@@ -94,7 +120,16 @@ class ServerAddresses:
         asked = pb.SegmentId(streamInfo=info_of(stream), segmentId=segment)
         node = await self.call("getURI", asked)
         with anyio.fail_after(REPLY_S):
-            peer = WirePeer(await anyio.connect_tcp(node.endpoint, node.port))
+            if self.certificate is None:
+                peer = WirePeer(await anyio.connect_tcp(node.endpoint, node.port))
+            else:
+                encrypted = await anyio.connect_tcp(
+                    node.endpoint,
+                    node.port,
+                    ssl_context=self.certificate.tls,
+                    tls_standard_compatible=False,
+                )
+                peer = WirePeer(encrypted)
             try:
                 await peer.ask(c.Hello(15, 5), c.Hello)
             except BaseException:

@@ -1,9 +1,10 @@
-"""Servers that are killed and suspended under load: `python -m tests.server.server_kills KILLS [SEED [MIB]]`.
+"""Servers that are killed and suspended under load: `python -m tests.server.server_kills KILLS [SEED [MIB [tls]]]`.
 
 Three processes of `eventproc serve` share a directory. Clients write, read and commit transactions, and scale and
 create streams over REST, while the servers are killed with SIGKILL, suspended, and started again. With MIB, the
-directory lies on a device of that size, which is full from time to time. At the end, each acknowledged event is stored
-once, in the order of its key; each transaction completely or not at all; each change that REST acknowledged, once.
+directory lies on a device of that size, which is full from time to time; with "tls", all connections are encrypted. At
+the end, each acknowledged event is stored once, in the order of its key; each transaction completely or not at all;
+each change that REST acknowledged, once.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tests.server.kills_client import (
     SegmentGone,
     SegmentWriter,
     ServerAddresses,
+    ServerCertificate,
     close,
     info_of,
     range_of,
@@ -73,13 +75,15 @@ class ServerKillsReport(TortureReport):
 class ServerKills:
     """The directory of one run, its servers, its clients, and what was acknowledged."""
 
-    def __init__(self, folder: Path, *, kills: int, seed: int, device: SmallDevice | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, kills: int, seed: int, device: SmallDevice | None = None, tls: bool = False
+    ) -> None:
         self.report = ServerKillsReport()
         self._path = (folder if device is None else device.folder) / "streams"
         self._device = device
         self._torture = Torture(self.report, kills=kills, seed=seed)
         self._random = self._torture.random
-        self._servers = ServerAddresses(Random(seed + 1), [])
+        self._servers = ServerAddresses(Random(seed + 1), [], ServerCertificate(folder) if tls else None)
         self._written: dict[str, int] = {}
         self._outcomes: dict[str, bool] = {}
         self._created: set[str] = set()
@@ -122,7 +126,9 @@ class ServerKills:
         return self.report
 
     def _start(self, ports: tuple[int, int]) -> ServerProcess:
-        return ServerProcess(self._path, ports=ports, rest=True)
+        certificate = self._servers.certificate
+        options = [] if certificate is None else certificate.options
+        return ServerProcess(self._path, *options, ports=ports, rest=True)
 
     def _replace(self, killed: ServerProcess) -> ServerProcess:
         return self._start(killed.ports)
@@ -311,9 +317,11 @@ async def _payloads(ep: eventproc.Eventproc, name: str) -> list[tuple[str, str]]
     return [(key, rest) for key, _, rest in (text.partition(":") for text in texts)]
 
 
-def main(kills: str, seed: str = "1", mib: str = "0") -> None:
+def main(kills: str, seed: str = "1", mib: str = "0", tls: str = "") -> None:
     async def run(folder: Path, device: SmallDevice | None) -> ServerKillsReport:
-        return await ServerKills(folder, kills=int(kills), seed=int(seed), device=device).run()
+        return await ServerKills(
+            folder, kills=int(kills), seed=int(seed), device=device, tls=tls == "tls"
+        ).run()
 
     run_torture("server-kills", int(seed), int(mib), run)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -42,8 +43,8 @@ class Client:
 
 
 @asynccontextmanager
-async def connecting(port: int) -> AsyncIterator[Client]:
-    channel = Channel("127.0.0.1", port)
+async def connecting(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[Client]:
+    channel = Channel("127.0.0.1", port, ssl=tls)
     try:
         yield Client(channel)
     finally:
