@@ -377,15 +377,17 @@ class SupervisorRun:
 
     def _start(self, key: PartitionKey) -> int:
         """Return where the next group begins: behind what is being published, or what is; or where a first run does."""
-        pending = [
+        known = [
             each.ends[key]
             for each in self.state.with_state(IngestGroupState.PENDING)
             if each.ends is not None and key in each.ends
         ]
-        if pending:
-            return max(pending)
-        if key in self.state.offsets:
-            return self.state.offsets[key].offset
+        if (
+            key in self.state.offsets
+        ):  # past the end of a pending group that has read nothing of the partition
+            known.append(self.state.offsets[key].offset)
+        if known:
+            return max(known)
         partition = self.state.partitions[key]
         appeared_later = bool(self.view.offsets)
         from_head = self.spec.io.use_earliest_offset or appeared_later

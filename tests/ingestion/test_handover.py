@@ -180,6 +180,36 @@ async def test_the_time_of_a_group_begins_when_what_lies_before_it_is_published(
     await bench.check_ranges()
 
 
+async def test_a_group_begins_at_what_was_published_past_a_group_that_read_nothing_of_it(
+    bench: Bench,
+) -> None:
+    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
+    await bench.submit()
+    await bench.run()
+    worker = await bench.worker()
+    await bench.write(20)
+    first, second = sorted(tails := await bench.tails())
+    (slow,) = await worker.claim()
+    await slow.step({first: tails[first]})
+    supervisor = await bench.ep.supervisor("clicks")
+    await supervisor.handoff()
+    await bench.run()
+    (quick,) = await worker.claim()
+    await quick.step({second: tails[second]})
+    await supervisor.handoff()
+    await bench.run()
+    await quick.complete()  # it has read nothing of the first partition, so it need not wait
+    await bench.run()
+    assert [each.base for each in await bench.pending()] == [slow.order.task.base]
+    await bench.submit(
+        tuning={"max_rows_per_segment": 10}
+    )  # a new group takes the place of one that read nothing
+    await bench.run()
+    # The slow group read nothing of the second partition, and its end there lies before what is published.
+    assert (await bench.active())[0].starts == tails
+    await bench.check_groups()
+
+
 async def test_a_group_that_fails_again_and_again_is_shown_and_read_by_a_new_group(bench: Bench) -> None:
     worker = await started(bench, 1)
     bench.clock.advance(HOUR_MS)
