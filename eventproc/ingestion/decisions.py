@@ -382,9 +382,7 @@ class SupervisorRun:
             for each in self.state.with_state(IngestGroupState.PENDING)
             if each.ends is not None and key in each.ends
         ]
-        if (
-            key in self.state.offsets
-        ):  # past the end of a pending group that has read nothing of the partition
+        if key in self.state.offsets:  # past the end of a pending group that has read nothing of it
             known.append(self.state.offsets[key].offset)
         if known:
             return max(known)
