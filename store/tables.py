@@ -111,11 +111,14 @@ def delete_tables_of_scope(tx: Tx, scope: str, *, limit: int = -1) -> int:
     ).rowcount
 
 
+def has_deleted_tables(tx: Tx) -> bool:
+    """Return whether `drop_entries` has something to do. One look-up."""
+    return _first_deleted(tx) is not None
+
+
 def drop_entries(tx: Tx) -> bool:
     """Free some entries of a deleted table, DROP_ENTRIES and about DROP_BYTES at most. Return whether there is more."""
-    row = tx.execute(
-        "SELECT id FROM ktable WHERE name >= '/' AND name < '0' ORDER BY name LIMIT 1"
-    ).fetchone()
+    row = _first_deleted(tx)
     if row is None:
         return False
     keys: list[tuple[int, bytes]] = []
@@ -132,6 +135,13 @@ def drop_entries(tx: Tx) -> bool:
     if not keys:
         tx.execute("DELETE FROM ktable WHERE id = ?", row)
     return True
+
+
+def _first_deleted(tx: Tx) -> tuple[int] | None:
+    found: tuple[int] | None = tx.execute(
+        "SELECT id FROM ktable WHERE name >= '/' AND name < '0' ORDER BY name LIMIT 1"
+    ).fetchone()
+    return found
 
 
 def get_table(tx: Tx, name: str) -> KeyTable:

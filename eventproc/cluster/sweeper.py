@@ -18,6 +18,7 @@ from eventproc.store.model.errors import Corrupt, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner
 from eventproc.store.segments.free_pages import count_surplus
 from eventproc.store.segments.reaper import count_reapings
+from eventproc.store.tables import has_deleted_tables
 from eventproc.workflows.commit_transactions import retry_failed
 from eventproc.workflows.sweeps import drop_tables, forget, postpone_reap, reap, shrink, truncate_internal
 
@@ -85,13 +86,19 @@ async def _shrink(db: Database, owner: Owner) -> None:
     await db.shorten()  # what a reader has prevented, or a death
 
 
+async def _free_tables(db: Database, owner: Owner) -> None:
+    """Free the entries of deleted tables. Takes no lock of the writers while there are none."""
+    if await db.read(has_deleted_tables):
+        await _repeat(db, partial(drop_tables, owner=owner))
+
+
 async def _tidy(db: Database, owner: Owner) -> None:
-    """Forget old rows, free deleted tables, truncate the internal streams, and post failed commits again."""
+    """Forget old rows, truncate the internal streams, post failed commits again, and free deleted tables."""
     await _try("to forget old rows", partial(_repeat, db, partial(forget, owner=owner)))
-    await _try("to free deleted tables", partial(_repeat, db, partial(drop_tables, owner=owner)))
     for each in INTERNAL_PROCESSORS:
         truncate = partial(truncate_internal, owner=owner, stream=each.stream)
         await _try(f"to truncate {each.stream.name}", partial(db.write, truncate, step=Step.HOST_SWEEP))
     await _try(
         "to post failed commits", partial(db.write, partial(retry_failed, owner=owner), step=Step.HOST_SWEEP)
     )
+    await _try("to free deleted tables", partial(_free_tables, db, owner))

@@ -73,16 +73,18 @@ async def test_a_call_that_ignores_its_cancellation_is_abandoned_by_name(
     exactly_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with with_stubborn(monkeypatch) as (ep, stubborn):
+        handled: list[str | None] = []
 
         async def handle(event: Event) -> None:
             if event.key == "stuck":
                 await stubborn.run()
+            handled.append(event.key)
 
         await write(ep, ["a", "stuck", "b"])
         app = app_of(handle, exactly_once=exactly_once)
         with pytest.raises(HandlerAbandoned) as raised:
             async with ep.run(app, grace_ms=GRACE_MS) as running:
-                await until(lambda: running.in_flight == 1)
+                await until(lambda: running.in_flight == 1 and sorted(map(str, handled)) == ["a", "b"])
         assert isinstance(raised.value, ProcessorFailed)
         assert raised.value.processor == "mail"
         assert "s/t segment 0.0 event 1 (key 'stuck')" in str(raised.value)

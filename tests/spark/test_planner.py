@@ -478,7 +478,7 @@ def test_offloaded_events_are_not_exported_again(
     stream: BlockingStream, directory: PlannerDirectory, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = partial(offload, limits=OffloadLimits(run_bytes_min=1))
-    monkeypatch.setattr("eventproc.streams.stream.offload", small)
+    monkeypatch.setattr("eventproc.streams.offload.offload", small)
     write(stream, range(500))
     assert stream.offload().events == 500
     before = files(path)
