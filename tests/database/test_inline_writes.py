@@ -16,6 +16,7 @@ import pytest
 
 from eventproc.store.database import Database, Durability, Tx, Watch, open_database
 from eventproc.store.database import writer as writer_module
+from eventproc.store.database.file_database import FileDatabase
 from eventproc.store.database.log_record import read_record
 from tests.database.support import MIGRATIONS, insert, names
 
@@ -32,7 +33,15 @@ async def db(directory: Path) -> AsyncIterator[Database]:
     async with open_database(directory, migrations=MIGRATIONS, durability=Durability.OS) as db:
         await db.write(insert("first"))  # the thread marks the log
         await db.write(insert("second"))
+        await thread_is_idle(db)  # until then it would also take the first job of a test
         yield db
+
+
+async def thread_is_idle(db: Database) -> None:
+    assert isinstance(db, FileDatabase)
+    idle = threading.Event()
+    db._writer._connection.post(idle.set)
+    await anyio.to_thread.run_sync(idle.wait)
 
 
 def thread_name(tx: Tx) -> str:
