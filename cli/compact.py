@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 import anyio
+import attrs
 import click
 
 from eventproc.cli import session
 from eventproc.cli.options import Command, Settings, output_option, pass_settings
-from eventproc.cli.output.tables import Row, show_done
+from eventproc.cli.output.tables import show_done
 from eventproc.cli.output.terminal import progress
 from eventproc.cli.output.units import size_text
 from eventproc.cli.task import submit_in_background
 from eventproc.cluster import CompactTask
+from eventproc.cluster.compaction import CompactResult
 from eventproc.cluster.compaction import compact as compact_directory
 from eventproc.runtime import Eventproc
 
@@ -47,24 +49,18 @@ def compact(settings: Settings, background: bool, output: str) -> None:
         submit_in_background(settings, make, output)
         return
 
-    async def act(ep: Eventproc) -> Row:
+    async def act(ep: Eventproc) -> tuple[str, CompactResult]:
         with progress(settings, "compacting", PERCENT) as advance:
 
             def show(done: int, total: int) -> None:
                 advance(PERCENT * done // max(total, 1), f"{size_text(done)} of {size_text(total)}")
 
-            made = await compact_directory(ep.db, advance=show)
-        return {
-            "done": "compact",
-            "target": str(ep.path),
-            "bytes_before": made.bytes_before,
-            "bytes": made.bytes,
-            "free_bytes": made.free_bytes,
-        }
+            return str(ep.path), await compact_directory(ep.db, advance=show)
 
-    row = session.run(settings, act)
-    before, after, free = (int(str(row[name])) for name in ("bytes_before", "bytes", "free_bytes"))
-    text = f"the database has {size_text(after)}, {size_text(max(before - after, 0))} less than before"
-    if free:
-        text += f"; {size_text(free)} of it are free, which a read still needs or others have freed meanwhile"
-    show_done(settings, row, output, text)
+    path, made = session.run(settings, act)
+    less = max(made.bytes_before - made.bytes, 0)
+    text = f"the database has {size_text(made.bytes)}, {size_text(less)} less than before"
+    if made.free_bytes:
+        free = size_text(made.free_bytes)
+        text += f"; {free} of it are free, which a read still needs or others have freed meanwhile"
+    show_done(settings, {"done": "compact", "target": path, **attrs.asdict(made)}, output, text)

@@ -476,11 +476,11 @@ class GroupMember(Membership):
         group = get(tx, GROUP, self.group).value
         hung = hung_among(tx, group, exclude=self.reader)
         catalog = catalog_version(tx) if self._follows_catalog(group) else None
-        now = folded_state(tx, group, self._folded)
-        follows = bool(ended_reserves(tx, now.state))
+        folded = None if group.generation == self._generation else folded_state(tx, group, self._folded)
+        state = self.state if folded is None else folded.state
+        follows = bool(ended_reserves(tx, state))
         if catalog is not None and catalog != self._catalog:
-            follows = follows or bool(stream_updates(tx, group, now.state))
-        folded = None if group.generation == self._generation else now
+            follows = follows or bool(stream_updates(tx, group, state))
         return _GroupView(group, folded, hung, catalog, follows)
 
     def _follows_catalog(self, group: GroupRecord) -> bool:

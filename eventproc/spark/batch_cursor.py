@@ -159,8 +159,8 @@ class BatchCursor:
 def advance(cursors: Sequence[BatchCursor], budget: BatchBudget) -> None:
     """Advance the cursors to the end of the next batch.
 
-    Without a budget: up to the tails, or to a scale that is not crossed. With a budget: a fair share
-    of each segment, and at least one event, whatever its size.
+    Without a budget: up to the tails, or to a scale that is not crossed. With a budget: a fair share of each
+    segment, and at least one event, whatever its size.
     """
     left = budget.events if budget.events is not None else budget.bytes
     while left != 0 and (opened := [each for cursor in cursors for each in cursor.open(budget)]):

@@ -387,8 +387,8 @@ class Consumer(JoinedMember, Generic[P]):
     ) -> None:
         """Poll, and let `handler` handle the events of each partition, several partitions simultaneously.
 
-        The events of a poll are committed when all its calls have returned. Ends as iterating
-        does. A processor on the topic does the same with retries and dead letters: see `App.processor`.
+        The events of a poll are committed when all its calls have returned. Ends as iterating does. A processor on the
+        topic does the same with retries and dead letters: see `App.processor`.
 
         Args:
             handler: an `async` function, called with consecutive events of one partition.

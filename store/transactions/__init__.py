@@ -17,7 +17,6 @@ from eventproc.store.transactions.decisions import (
     notify_commit,
     notify_failed_commits,
     ping,
-    record_commit_failure,
     state_after_abort,
 )
 from eventproc.store.transactions.direct_commit import (
@@ -50,6 +49,7 @@ from eventproc.store.transactions.txn_record import (
     list_finished,
     list_open,
     oldest_unfinished_epoch,
+    record_commit_failure,
     watch_commits,
     watch_txn,
 )

@@ -55,7 +55,6 @@ from eventproc.store.transactions.txn_record import (
     insert_txn,
     joint_rows,
     new_txn,
-    note_failure,
 )
 
 COMMIT_NOW_ROWS: Final = 64
@@ -306,11 +305,6 @@ _ABORT_OPEN: Final = """
 def notify_commit(tx: Tx, stream: str, stream_id: int) -> None:
     """Post a notice that makes the host commit the stream's decided transactions."""
     post_event(tx, COMMIT_STREAM, stream, TxnNotice(stream, stream_id).encode())
-
-
-def record_commit_failure(tx: Tx, stream_id: int, *, reason: str) -> bool:
-    """Record why the commit of the stream's next decided transaction failed; return whether the reason is new."""
-    return note_failure(tx, stream_id, reason)
 
 
 def notify_failed_commits(tx: Tx) -> None:

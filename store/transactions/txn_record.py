@@ -254,8 +254,8 @@ def failing_streams(tx: Tx) -> list[tuple[str, int]]:
     ).fetchall()
 
 
-def note_failure(tx: Tx, stream_id: int, reason: str) -> bool:
-    """Store why the stream's next commit failed; return whether the reason is new. The transaction may be damaged."""
+def record_commit_failure(tx: Tx, stream_id: int, *, reason: str) -> bool:
+    """Record why the stream's next commit failed; return whether the reason is new. The transaction may be damaged."""
     flush_txns(tx)
     found: tuple[str, str | None] | None = tx.execute(
         "SELECT id, reason FROM txn WHERE stream_id = ? AND finished = 0 AND position IS NOT NULL"
