@@ -113,7 +113,7 @@ async def test_a_suspended_or_hung_process_loses_all_that_it_owns_and_its_writes
             child.say(how)
             assert await anyio.to_thread.run_sync(child.hear) == str(EVERYTHING)
             if how == "stop":
-                child.stop()
+                child.stop_outside(tmp_path / "data" / "write.lock")
             async with (
                 eventproc.open(tmp_path / "data") as ep,
                 serving_containers(ep.db, address, address),

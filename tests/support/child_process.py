@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 from typing import Self
 
+from eventproc.store.database.locks import lock_holders
 from eventproc.testing import CrashProcess
 from eventproc.testing.crash import PATIENCE_S, environment
 
@@ -23,6 +24,13 @@ class ChildProcess(CrashProcess):
     def running(cls, code: str, *arguments: object) -> Self:
         """Start `code` with `arguments` in sys.argv[1:]."""
         return cls(["-c", textwrap.dedent(code), *map(str, arguments)])
+
+    def stop_outside(self, lock: Path) -> None:
+        """Suspend it at a moment when it does not hold `lock`: the others would wait for its end."""
+        self.stop()
+        while self.pid in lock_holders(lock):
+            self.resume()
+            self.stop()
 
     @classmethod
     def script(cls, path: Path, *arguments: object) -> Self:

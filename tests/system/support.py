@@ -12,7 +12,6 @@ from typing import TypeVar
 import anyio
 
 import eventproc
-from eventproc.store.database.locks import lock_holders
 from eventproc.testing import CrashDirectory
 from tests.support.child_process import PATIENCE_S, ChildProcess
 from tests.system.protocol import STREAM, check_rows
@@ -123,16 +122,3 @@ def state_of(worker: ChildProcess) -> str:
     """Return a process's state; source: proc(5), the word after the name in parentheses."""
     stat = Path(f"/proc/{worker.pid}/stat").read_text(encoding="ascii")
     return stat.rpartition(")")[2].split()[0]
-
-
-def stop_outside(worker: ChildProcess, lock: Path) -> None:
-    """Stop a worker at a moment when it does not hold `lock`."""
-
-    def stopped() -> bool:
-        worker.stop()
-        if worker.pid not in lock_holders(lock):
-            return True
-        worker.resume()
-        return False
-
-    wait_until(stopped, f"outside {lock.name}")

@@ -15,7 +15,7 @@ from eventproc.testing import check
 from tests.cli.support import COMMAND, shell
 from tests.support.child_process import ChildProcess
 from tests.system.protocol import STREAM, check_rows, key_of, payload_of
-from tests.system.support import WorkerProcesses, hear, read_all, state_of, stop_outside, wait_until
+from tests.system.support import WorkerProcesses, hear, read_all, state_of, wait_until
 
 TAKEOVER_S_MAX = 10
 ROWS = 300
@@ -138,7 +138,7 @@ def test_the_others_go_on_when_run_sleeps_and_when_it_is_killed(
     with shells.start("run") as first:
         hear_serving(first)
         shells.run("stream", "split", STREAM, "0.0")
-        stop_outside(first, processes.directory / "write.lock")
+        first.stop_outside(processes.directory / "write.lock")
         assert shells.run("write", STREAM, "--format", "lines", stdin=b"a\nb\n").endswith("written 2\n")
         shells.run("stream", "split", STREAM, "2.1", "--timeout", TAKEOVER_S_MAX)
         first.resume()

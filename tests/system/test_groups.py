@@ -12,7 +12,7 @@ from eventproc.groups import GroupDescription
 from tests.support.child_process import ChildProcess
 from tests.system.group_worker import FENCED, GROUP, NOTES
 from tests.system.protocol import STREAM, check_rows
-from tests.system.support import WorkerProcesses, hear, stop_outside
+from tests.system.support import WorkerProcesses, hear
 
 LEASE_MS = 2_000
 READERS = ("ann", "ben", "cat", "dan")
@@ -45,7 +45,7 @@ class Readers:
     def stop_until_expired(self, name: str) -> None:
         """Stop a reader outside the lock of the writers, until the others took it for dead."""
         self.harmed.add(name)
-        stop_outside(self.living[name], self.processes.directory / "write.lock")
+        self.living[name].stop_outside(self.processes.directory / "write.lock")
         while name in {member.reader for member in self.described().members}:
             pass
 

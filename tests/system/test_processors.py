@@ -21,7 +21,7 @@ from eventproc.store.model.progress import Progress
 from eventproc.testing import check
 from tests.support.child_process import REPOSITORY, ChildProcess
 from tests.system.processing import GROUP, SEEN_EACH, SOURCE, TARGET
-from tests.system.support import WorkerProcesses, read_all, stop_outside, wait_dead
+from tests.system.support import WorkerProcesses, read_all, wait_dead
 
 pytestmark = pytest.mark.torture
 
@@ -261,7 +261,7 @@ def test_a_suspended_process_that_was_expired_moves_and_emits_nothing(
     fill(processes, ((b"%d" % number, f"k{number % AT_ONCE}") for number in range(FEW)))
     with start(processes, "sleeper", "key", kind, FEW // 2) as sleeper, ExitStack() as others:
         heard(sleeper, "open", *["gated"] * AT_ONCE)
-        stop_outside(sleeper, processes.directory / "write.lock")
+        sleeper.stop_outside(processes.directory / "write.lock")
         processes.call(expire_all, host=False)
         heir = others.enter_context(start(processes, "heir", "key", kind))
         heard(heir, "idle")
