@@ -26,8 +26,8 @@ from eventproc.store.chunks.index import file_size
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Tx, instances
 from eventproc.store.database.checkpoint import TRUNCATE_BYTES
-from eventproc.store.database.filesystem import DATABASE, check_directory, type_of
-from eventproc.store.database.heartbeat import HeartbeatFile
+from eventproc.store.database.files import DATABASE, check_directory, type_of
+from eventproc.store.database.instances import HeartbeatFile
 from eventproc.store.database.locks import WriteLock, lock_holders
 from eventproc.store.inspection.database_file import (
     count_blobs,

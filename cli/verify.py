@@ -20,7 +20,7 @@ from eventproc.cli.task import submit_in_background
 from eventproc.cluster import VerifyTask
 from eventproc.cluster.integrity_checks import IntegrityReport, verify_backup, verify_directory
 from eventproc.runtime import Eventproc
-from eventproc.store.database.filesystem import BACKUP_MANIFEST
+from eventproc.store.database.files import BACKUP_MANIFEST
 from eventproc.store.model.errors import Corrupt
 
 

@@ -10,7 +10,7 @@ import anyio
 import attrs
 
 from eventproc.store.database import Database, Tx
-from eventproc.store.database.filesystem import DATABASE
+from eventproc.store.database.files import DATABASE
 from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.segments.free_pages import count_surplus, free_space, vacuum_step

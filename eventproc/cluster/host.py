@@ -32,7 +32,7 @@ from eventproc.cluster.owner_watch import OWNER_WATCH, working
 from eventproc.cluster.sweeper import sweep
 from eventproc.cluster.transaction_timeouts import has_overdue, watch_leases
 from eventproc.store.database import Database, Tx
-from eventproc.store.database.peers import PeerHeartbeat, PeerLock
+from eventproc.store.database.instances import PeerHeartbeat, PeerLock
 from eventproc.store.faults import Step
 from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner, claim, find_owner, owner_epoch

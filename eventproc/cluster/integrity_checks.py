@@ -13,7 +13,7 @@ from eventproc.groups.inspection import violations, violations_beside_streams
 from eventproc.store.backup.contents import checksum_of, file_problem, find_orphans, read_manifest
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database, Tx
-from eventproc.store.database.filesystem import DATABASE
+from eventproc.store.database.files import DATABASE
 from eventproc.store.database.standalone import read_beside, read_file
 from eventproc.store.ingestion.published import TABLES_FOLDER, table_files
 from eventproc.store.inspection import stream_violations, streams_to_check

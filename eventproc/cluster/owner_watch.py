@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Final
 
 from eventproc.store.database import Database, SharedSlot
-from eventproc.store.database.peers import PeerHeartbeat, Peers
+from eventproc.store.database.instances import PeerHeartbeat, Peers
 
 BEAT_MS: Final = 1_000
 """Pause between two heartbeats of an owner, and between two looks at those of the others. Each costs about 20 us."""

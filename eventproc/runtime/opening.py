@@ -20,7 +20,7 @@ from eventproc.store.openable import Opening
 from eventproc.store.segments.chunks_link import check_chunks_folder, link_chunks_folder
 
 if TYPE_CHECKING:
-    from eventproc.store.database.memory_store import MemoryStore
+    from eventproc.store.database.memory_database import MemoryStore
 
 
 def open(

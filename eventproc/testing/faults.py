@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeAlias
 import attrs
 
 from eventproc.store.database import Database
-from eventproc.store.database.sqlite_errors import DISK_ERRORS, disk_error
+from eventproc.store.database.files import DISK_ERRORS, disk_error
 from eventproc.store.faults import (
     FILE_POINTS,
     WRITE_COMMIT,

@@ -22,8 +22,7 @@ from eventproc.cluster.host import CONTROLLER
 from eventproc.processors import App, Running
 from eventproc.runtime import Eventproc, open_in_store
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
-from eventproc.store.database.memory_database import MemoryDatabase
-from eventproc.store.database.memory_store import MemoryStore
+from eventproc.store.database.memory_database import MemoryDatabase, MemoryStore
 from eventproc.store.faults import NO_FAULTS, Died, Faults
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import EventprocError

@@ -19,14 +19,14 @@ from eventproc.store.backup.contents import (
 )
 from eventproc.store.backup.results import RestoreResult
 from eventproc.store.clock import Clock, new_id
-from eventproc.store.database import fork_safety
-from eventproc.store.database.filesystem import (
+from eventproc.store.database.files import (
     DATABASE,
     RESTORE_PART,
     check_directory,
     remove_created_on_error,
     translate_file_errors,
 )
+from eventproc.store.database.locks import close_private, open_private
 from eventproc.store.database.standalone import Advance, change_file, read_file, sync_file
 from eventproc.store.faults import NO_FAULTS, RESTORE_COPIED, RESTORE_MOVED, Faults
 from eventproc.store.ingestion.published import TABLES_FOLDER
@@ -125,14 +125,14 @@ def _check_target(to: Path) -> bool:
 def _remove_interrupted(to: Path) -> None:
     lock = to / RESTORE_PART / _LOCK
     if lock.exists():
-        descriptor = fork_safety.open_private(lock, os.O_RDWR)
+        descriptor = open_private(lock, os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             reason = "another process is restoring a backup into it; wait for its end"
             raise StoreUnusable(path=str(to), reason=reason) from None
         finally:
-            fork_safety.close_private(descriptor)
+            close_private(descriptor)
     # In this order: without the folder of unfinished files, the others would count as somebody else's.
     for name in _FOLDERS:
         shutil.rmtree(to / name, ignore_errors=True)
@@ -144,7 +144,7 @@ def _unfinished(to: Path) -> Iterator[Path]:
     """Yield the folder for unfinished files, locked. Remove it at the end; after an error, what was moved too."""
     part = to / RESTORE_PART
     part.mkdir()
-    descriptor = fork_safety.open_private(part / _LOCK, os.O_RDWR | os.O_CREAT)
+    descriptor = open_private(part / _LOCK, os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     try:
         yield part
@@ -154,7 +154,7 @@ def _unfinished(to: Path) -> Iterator[Path]:
                 shutil.rmtree(to / name, ignore_errors=True)
         raise
     finally:
-        fork_safety.close_private(descriptor)
+        close_private(descriptor)
         shutil.rmtree(part, ignore_errors=True)
 
 

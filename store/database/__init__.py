@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from eventproc.store.database.app_query import query_app_tables
-from eventproc.store.database.database import WRITE_WAIT_MS_MAX, Database, DatabaseTimeouts, Durability
+from eventproc.store.database.database import (
+    WRITE_WAIT_MS_MAX,
+    Database,
+    DatabaseTimeouts,
+    Durability,
+    Subscription,
+    Watch,
+    query_app_tables,
+)
 from eventproc.store.database.file_database import open_database, start_database
+from eventproc.store.database.instances import Peers
 from eventproc.store.database.migrate import Migration
-from eventproc.store.database.peers import Peers
-from eventproc.store.database.shared_state import SharedSlot, SharedState
-from eventproc.store.database.subscriptions import Subscription, Watch
-from eventproc.store.database.tx import PendingSlot, SqlParameters, SqlValue, Tx
+from eventproc.store.database.tx import PendingSlot, SharedSlot, SharedState, SqlParameters, SqlValue, Tx
 
 __all__ = [
     "WRITE_WAIT_MS_MAX",

@@ -1,4 +1,12 @@
-"""Checkpoints: copies the log (WAL) into the database file, and reports a reader that keeps the log from being reused.
+"""Checkpoints, which copy the log (WAL) into the database file, and the room of the log.
+
+The log has zeros behind its end, so that synced commits overwrite blocks instead of adding some. A sync after a write
+beyond the end of a file also waits for the file system to record the new length and blocks: on ext4 it takes 1.4 to 2
+times as long as one after an overwrite. SQLite overwrites the log once a checkpoint has copied it, and until then adds
+to it, which is what most synced commits of a young directory pay for.
+
+Zeros are not part of the log: recovery ends at a frame without the salts of its header. They are appended atomically,
+so they never overwrite what another process has written meanwhile.
 
 A checkpoint runs after the acknowledgements, never inside a commit, once CHECKPOINT_BYTES of different pages, or
 LOG_BYTES of frames, were written since the last one, or once the database is CHECKPOINT_BYTES shorter than then. The
@@ -7,8 +15,8 @@ size of the log file is no measure because it never shrinks; the number of valid
 the log is truncated if possible, else the warning names the reader.
 
 On SQLite before 3.51.3 a commit during a checkpoint may reset the log wrongly. There the checkpoint runs inside
-write.lock. Source: architecture.md section 1; reference pitfalls.md S1.3 and S2.20; SQLite's "WAL-mode
-file format", section 4 (the wal-index).
+write.lock. Source: architecture.md section 1; reference pitfalls.md S1.3 and S2.20; SQLite's "WAL-mode file format",
+sections 2 and 4 (the wal-index).
 """
 
 from __future__ import annotations
@@ -24,11 +32,55 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.database.connection import PAGE_BYTES
-from eventproc.store.database.fork_safety import ForkBlocker
-from eventproc.store.database.locks import WriteLock
-from eventproc.store.database.log_record import LogRecorder
+from eventproc.store.database.connections import PAGE_BYTES
+from eventproc.store.database.guard import LogRecorder
+from eventproc.store.database.locks import ForkBlocker, WriteLock
 from eventproc.store.faults import CHECKPOINT, Faults
+
+STEP_BYTES: Final = 1024 * 1024
+"""Zeros added at a time: about 2 ms in which the thread does not commit. Higher: it does not for longer; lower: the
+syncs of the zeros cost more than they save."""
+
+AHEAD_BYTES: Final = 128 * 1024
+"""Room behind the end of the log below which zeros are added. Higher: more of them are never used; lower: more commits
+are larger than the room."""
+
+LOG_BYTES_MIN: Final = 128 * 1024
+"""Size of the log from which on it gets room: that of some ten commits. Higher: more commits go without; lower: a
+program that only makes a stream waits for the zeros, too."""
+
+_FRAME_BYTES: Final = PAGE_BYTES + 24
+_HEADER_BYTES: Final = 32
+
+
+@attrs.define
+class LogRoom:
+    """The room of one log."""
+
+    path: str
+    """Of the log."""
+    bytes_max: int
+    """No zeros are added beyond this size of the file, because a checkpoint lets the log begin again before."""
+    _size_bytes: int = attrs.field(default=0, init=False)
+
+    def keep(self, frames: int | None) -> None:
+        """Add zeros if the log, which has `frames`, nearly fills the file. 1 us, or 2 ms. Not inside write.lock.
+
+        A failure, such as a full disk, is left to the next commit, which meets it, too.
+        """
+        end_bytes = _HEADER_BYTES + (frames or 0) * _FRAME_BYTES
+        if not LOG_BYTES_MIN <= end_bytes <= self.bytes_max or end_bytes + AHEAD_BYTES <= self._size_bytes:
+            return
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            try:
+                self._size_bytes = os.fstat(descriptor).st_size
+                if end_bytes + AHEAD_BYTES > self._size_bytes:
+                    self._size_bytes += os.write(descriptor, bytes(STEP_BYTES))
+                    os.fdatasync(descriptor)
+            finally:
+                os.close(descriptor)
+
 
 LOG = logging.getLogger(__name__)
 

@@ -18,9 +18,8 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar, cast
 
 from eventproc.store.clock import Clock
-from eventproc.store.database.shared_state import SharedState
-from eventproc.store.database.sqlite_errors import BUSY_MS, ENDS_TRANSACTION, primary_code, translate_error
-from eventproc.store.database.tx import KnownValues, Tx
+from eventproc.store.database.files import BUSY_MS, ENDS_TRANSACTION, primary_code, translate_error
+from eventproc.store.database.tx import KnownValues, SharedState, Tx
 from eventproc.store.faults import (
     NO_FAULTS,
     WRITE_BEGUN,

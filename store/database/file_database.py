@@ -22,21 +22,38 @@ import anyio.to_thread
 import attrs
 
 from eventproc.store.clock import Clock, SystemClock
-from eventproc.store.database import connection as driver
-from eventproc.store.database import instances
-from eventproc.store.database.checkpoint import LOG_BYTES, Checkpointer
+from eventproc.store.database.checkpoint import LOG_BYTES, Checkpointer, LogRoom
 from eventproc.store.database.commit_batch import BatchCommitter
-from eventproc.store.database.connection import ThreadConnection
+from eventproc.store.database.connections import (
+    READERS_COUNT,
+    LoopCallbacks,
+    ReaderPool,
+    ThreadConnection,
+    connect,
+    open_reader,
+    prepare_file,
+    prepare_writer,
+    use_wal,
+)
 from eventproc.store.database.database import Database, DatabaseTimeouts, Durability
-from eventproc.store.database.file_guard import FileGuard, ReplacedFileDetector
-from eventproc.store.database.filesystem import DATABASE, check_directory, remove_created_on_error
-from eventproc.store.database.fork_safety import ProcessBound
-from eventproc.store.database.instances import Instance
-from eventproc.store.database.listener import CommitListener
-from eventproc.store.database.locks import FormatLock, WriteLock
-from eventproc.store.database.log_record import LogRecorder, LogRecordFile, check_files, check_log
-from eventproc.store.database.log_room import LogRoom
-from eventproc.store.database.loop_callbacks import LoopCallbacks
+from eventproc.store.database.files import (
+    DATABASE,
+    LOCKED,
+    check_directory,
+    remove_created_on_error,
+    translate_error,
+    translate_opening_errors,
+)
+from eventproc.store.database.guard import (
+    FileGuard,
+    LogRecorder,
+    LogRecordFile,
+    ReplacedFileDetector,
+    check_files,
+    check_log,
+)
+from eventproc.store.database.instances import FilePeers, Instance, remove_dead
+from eventproc.store.database.locks import FormatLock, ProcessBound, WriteLock
 from eventproc.store.database.migrate import (
     Migration,
     check_numbers,
@@ -46,12 +63,8 @@ from eventproc.store.database.migrate import (
     stored_durability,
     verify_format,
 )
-from eventproc.store.database.notifier import CommitNotifier
-from eventproc.store.database.peers import FilePeers
-from eventproc.store.database.reader_pool import READERS_COUNT, ReaderPool
-from eventproc.store.database.shared_state import SharedState
-from eventproc.store.database.sqlite_errors import LOCKED, translate_error, translate_opening_errors
-from eventproc.store.database.tx import Tx
+from eventproc.store.database.tx import SharedState, Tx
+from eventproc.store.database.wake_ups import CommitListener, CommitNotifier
 from eventproc.store.database.writer import FileWriter
 from eventproc.store.faults import LAST_CLOSE, NO_FAULTS, Died, Faults, Step
 from eventproc.store.model.errors import Closed, EventprocError, NotSupported, StoreUnusable
@@ -210,14 +223,14 @@ def _open_files(
         if log_needed:
             check_log(db_path, record, guard.shm_fd)
         # A new connection: until the guard was held, another closer could leave the first one with an outdated log.
-        connection = driver.connect(db_path)
+        connection = connect(db_path)
         undo.callback(connection.close)
         _verify_current(connection, str(path), migrations)
-        driver.prepare_writer(connection, stored)
+        prepare_writer(connection, stored)
         alarm = ReplacedFileDetector(db_path, clock)
         write_lock = WriteLock(path / "write.lock", clock)
         undo.callback(write_lock.close)
-        instances.remove_dead(path)
+        remove_dead(path)
         instance = Instance.create(path, clock)
         undo.pop_all()
     return _OpenFiles(
@@ -254,7 +267,7 @@ def _open_current(
         format_lock.acquire_shared(wait_ms)
     created = undo.enter_context(_CreatedFiles(db_path, format_lock))
     log_needed = first and not fresh and check_files(db_path, clock)
-    connection = driver.connect(db_path)
+    connection = connect(db_path)
     undo.callback(connection.close)
     found = read_format(connection)
     verify_format(found, path=path, migrations=migrations)
@@ -263,7 +276,7 @@ def _open_current(
             format_lock.acquire_exclusive(wait_ms)
         if read_format(connection).empty:  # checked again: another process may have migrated it first
             created.active = fresh
-            driver.prepare_file(connection)
+            prepare_file(connection)
         migrate(
             connection,
             path=path,
@@ -272,7 +285,7 @@ def _open_current(
             clock=clock,
         )
     created.foreign = False
-    driver.use_wal(connection)
+    use_wal(connection)
     created.active = False
     # This never waits, but a waiting migration of a newer version may run first. Hence the last check.
     format_lock.downgrade()
@@ -293,7 +306,7 @@ def _guard(db_path: Path, connection: sqlite3.Connection, wait_ms: int) -> FileG
     pause = threading.Event()  # never set: a wait on it is a pause of this thread
     for _ in range(wait_ms // GUARD_POLL_MS):
         pause.wait(GUARD_POLL_MS / 1000)
-        with closing(driver.connect(db_path)) as pioneer, suppress(FileNotFoundError, BlockingIOError):
+        with closing(connect(db_path)) as pioneer, suppress(FileNotFoundError, BlockingIOError):
             read_format(pioneer)
             return FileGuard.hold(db_path)
     raise StoreUnusable(path=str(db_path.parent), reason=LOCKED)
@@ -415,9 +428,7 @@ class FileDatabase(Database):
             undo.callback(opened.close)
             undo.enter_context(translate_opening_errors(path))
             writer_connection = await _keep_open(ThreadConnection.start(lambda: opened.connection), undo)
-            connections = [
-                await _keep_open(driver.open_reader(path / DATABASE), undo) for _ in range(READERS_COUNT)
-            ]
+            connections = [await _keep_open(open_reader(path / DATABASE), undo) for _ in range(READERS_COUNT)]
             callbacks = LoopCallbacks()
             undo.callback(callbacks.close)
             readers = ReaderPool(

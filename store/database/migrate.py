@@ -14,8 +14,8 @@ import attrs
 
 from eventproc.store.clock import Clock, new_id
 from eventproc.store.database.database import Durability
-from eventproc.store.database.filesystem import ANOTHER
-from eventproc.store.database.log_record import LogMark, read_mark, store_mark
+from eventproc.store.database.files import ANOTHER
+from eventproc.store.database.guard import LogMark, read_mark, store_mark
 from eventproc.store.database.tx import Tx
 from eventproc.store.model.errors import CorruptRecord, StoreUnusable
 

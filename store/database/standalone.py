@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from eventproc.store.clock import Clock, new_id
-from eventproc.store.database import connection as driver
-from eventproc.store.database.fork_safety import ForkBlocker
-from eventproc.store.database.log_record import LogMark, store_mark
-from eventproc.store.database.sqlite_errors import primary_code, translate_error
+from eventproc.store.database.connections import PAGE_BYTES, connect
+from eventproc.store.database.files import primary_code, translate_error
+from eventproc.store.database.guard import LogMark, store_mark
+from eventproc.store.database.locks import ForkBlocker
 from eventproc.store.database.tx import Tx
 from eventproc.store.model.errors import DiskFull, StoreUnusable
 
@@ -44,12 +44,12 @@ def copy_snapshot(source: Path, target: Path, advance: Advance) -> None:
     def between_steps(_status: int, remaining: int, total: int) -> None:
         steps.__exit__()
         try:
-            advance((total - remaining) * driver.PAGE_BYTES, total * driver.PAGE_BYTES)
+            advance((total - remaining) * PAGE_BYTES, total * PAGE_BYTES)
         finally:
             steps.__enter__()
 
     try:
-        with steps, closing(driver.connect(source)) as reader, closing(sqlite3.connect(target)) as writer:
+        with steps, closing(connect(source)) as reader, closing(sqlite3.connect(target)) as writer:
             reader.execute("PRAGMA query_only = 1")
             # Nothing uses an unfinished copy, and `sync_file` makes the finished one durable.
             writer.execute("PRAGMA journal_mode = OFF")
@@ -85,7 +85,7 @@ def read_beside(source: Path, clock: Clock, is_stopped: Callable[[], bool]) -> I
             inside.__enter__()
 
     try:
-        with inside, closing(driver.connect(source)) as reader:
+        with inside, closing(connect(source)) as reader:
             reader.execute("PRAGMA query_only = 1")
             reader.set_progress_handler(between_steps, STEP_INSTRUCTIONS)
             reader.execute("BEGIN")
@@ -101,7 +101,7 @@ def change_file(path: Path, clock: Clock) -> Iterator[Tx]:
     Raises CorruptRecord, DiskFull, sqlite3.Error.
     """
     try:
-        with closing(driver.connect(path)) as connection:
+        with closing(connect(path)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("BEGIN EXCLUSIVE")
             store_mark(connection, LogMark(new_id(clock), used=False))

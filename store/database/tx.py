@@ -1,24 +1,154 @@
-"""The transaction that a function given to `Database.write` or `Database.read` runs in.
+"""The transaction that a function given to `Database.write` or `Database.read` runs in, and what it reaches.
 
 A `Tx` is a plain synchronous object: SQL runs immediately, on the connection's thread. It also collects what happens
 only when the transaction is durable: topics to wake and effects in memory. They belong to the function that registered
-them and are dropped if it raises. It also holds *pending writes*, which
-the functions of one commit batch share (many appends to one segment become one row) and which are written once, just
-before COMMIT. Source: architecture.md section 1, "Group commit".
+them and are dropped if it raises. It also holds *pending writes*, which the functions of one commit batch share (many
+appends to one segment become one row) and which are written once, just before COMMIT.
+
+Objects in memory that belong to one opening of a database, such as caches, have slots. A room declares each of its
+objects once, as a module constant beside the class:
+
+    EPOCH_CACHE: Final = SharedSlot(EpochCache)
+
+and reaches it with `tx.shared[EPOCH_CACHE]` or `db.shared[EPOCH_CACHE]`. The slot carries the type, so that a lookup
+needs no cast and no import of a higher room. docs/design/database-and-group-commit.md lists every slot.
+
+SQL written by users of the library runs inside our transactions, and is restricted (`user_sql`). A handler's
+`on_commit` runs in the transaction that moves its progress. Its SQL may read every table and change the tables with its
+prefix. It must not end the transaction, attach files or change settings, because that would break the commit batch it
+runs in. Source: architecture.md section 1, "Group commit" and "A user's SQL".
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import attrs
 
 from eventproc.store.clock import Clock
-from eventproc.store.database.authorizer import user_sql
-from eventproc.store.database.shared_state import SharedState
+from eventproc.store.model.errors import NotSupported
+
+S = TypeVar("S")
+
+
+@attrs.frozen(eq=False)
+class SharedSlot(Generic[S]):
+    """Declares one object per opening of a database. `make` builds it on first use.
+
+    common: openings of one store in memory use the same object: it holds what a directory keeps in its files.
+    in_reads: reads use the object too, on their own threads: it must be safe for threads, and hold for every snapshot.
+    """
+
+    make: Callable[[], S]
+    common: bool = False
+    in_reads: bool = False
+
+
+class SharedState(dict[SharedSlot[Any], Any]):
+    """The objects of one opening of a database: caches and trackers, by slot.
+
+    Their content must be derivable from the database. They change only in `Tx.after`, or inside a transaction if
+    the change is correct even when that transaction is rolled back. A lookup is a plain dict lookup.
+    """
+
+    def __init__(self, common: SharedState | None = None) -> None:
+        """common: the objects that openings of one store use together; None in a directory."""
+        super().__init__()
+        self._common = common
+
+    def __missing__(self, slot: SharedSlot[S]) -> S:
+        if slot.common and self._common is not None:
+            return self._common[slot]
+        return self.setdefault(slot, slot.make())  # type: ignore[no-any-return]  # one object, also if two threads ask
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, slot: SharedSlot[S], /) -> S: ...
+
+
+class ReadState(SharedState):
+    """The objects of one read: its own, except those that are declared `in_reads`."""
+
+    def __init__(self, opening: SharedState, common: SharedState | None = None) -> None:
+        """opening: the objects of the opening. common: as for `SharedState`."""
+        super().__init__(common)
+        self._opening = opening
+
+    def __missing__(self, slot: SharedSlot[S]) -> S:
+        if slot.in_reads:
+            return self._opening[slot]
+        return super().__missing__(slot)
+
+
+READING: Final = frozenset(
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+)
+CHANGING_ROWS: Final = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
+CHANGING_SCHEMA: Final = frozenset(
+    {
+        sqlite3.SQLITE_CREATE_TABLE,
+        sqlite3.SQLITE_DROP_TABLE,
+        sqlite3.SQLITE_CREATE_VIEW,
+        sqlite3.SQLITE_DROP_VIEW,
+        sqlite3.SQLITE_REINDEX,
+    }
+)
+"""Actions whose first argument is the name of the table, view or index."""
+CHANGING_SCHEMA_OF_TABLE: Final = frozenset(
+    {
+        sqlite3.SQLITE_CREATE_INDEX,
+        sqlite3.SQLITE_DROP_INDEX,
+        sqlite3.SQLITE_CREATE_TRIGGER,
+        sqlite3.SQLITE_DROP_TRIGGER,
+        sqlite3.SQLITE_ALTER_TABLE,
+    }
+)
+"""Actions whose second argument is the name of the table they belong to."""
+SCHEMA_TABLES: Final = frozenset({"sqlite_master", "sqlite_schema"})
+"""Tables that SQLite changes itself when a table is created. SQLite refuses direct changes to them."""
+
+
+@contextmanager
+def user_sql(connection: sqlite3.Connection, prefix: str) -> Iterator[None]:
+    """Restrict `connection` to reading, and to changing tables whose names begin with `prefix`.
+
+    Raises NotSupported for any other statement. Setting and removing the authorizer makes SQLite prepare its cached
+    statements again, which takes tens of microseconds per use.
+    """
+
+    def decide(
+        action: int, first: str | None, second: str | None, _file: str | None, inside: str | None
+    ) -> int:
+        if action in READING:
+            allowed = True
+        elif action in CHANGING_ROWS:
+            # A trigger (`inside`) may change the same tables as the statements of its owner.
+            allowed = first is not None and (first.startswith(prefix) or first in SCHEMA_TABLES)
+        elif action in CHANGING_SCHEMA:
+            allowed = first is not None and first.startswith(prefix)
+        elif action in CHANGING_SCHEMA_OF_TABLE:
+            allowed = second is not None and second.startswith(prefix)
+        else:
+            allowed = False
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+    connection.set_authorizer(decide)
+    try:
+        yield
+    except sqlite3.DatabaseError as why:
+        if getattr(why, "sqlite_errorcode", None) != sqlite3.SQLITE_AUTH:  # absent if sqlite3 itself refused
+            raise
+        raise NotSupported(
+            what=f"this SQL in a user's function ({why})",
+            remedy=f"read any table, change only tables whose names begin with {prefix!r}, and do not use "
+            "transaction statements, ATTACH or PRAGMA",
+        ) from why
+    finally:
+        connection.set_authorizer(None)
+
 
 SqlValue: TypeAlias = str | int | float | bytes | bytearray | memoryview | None
 """Types of a statement's parameters."""

@@ -29,17 +29,15 @@ from typing import Final, TypeVar
 import anyio
 
 from eventproc.store.clock import Clock
-from eventproc.store.database.checkpoint import Checkpointer
+from eventproc.store.database.checkpoint import Checkpointer, LogRoom
 from eventproc.store.database.commit_batch import BatchCommitter, CommitBatch, Job, JobQueue
-from eventproc.store.database.connection import ThreadConnection
+from eventproc.store.database.connections import LoopCallbacks, ThreadConnection
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX, cancellation_returns
+from eventproc.store.database.files import primary_code
+from eventproc.store.database.guard import LogRecorder
 from eventproc.store.database.locks import WriteLock
-from eventproc.store.database.log_record import LogRecorder
-from eventproc.store.database.log_room import LogRoom
-from eventproc.store.database.loop_callbacks import LoopCallbacks
-from eventproc.store.database.notifier import CommitNotifier
-from eventproc.store.database.sqlite_errors import primary_code
 from eventproc.store.database.tx import Tx
+from eventproc.store.database.wake_ups import CommitNotifier
 from eventproc.store.faults import Step
 from eventproc.store.model.errors import LockHeld
 

@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from eventproc.store.database import Tx
-from eventproc.store.database.sqlite_errors import UNREADABLE
+from eventproc.store.database.files import UNREADABLE
 from eventproc.store.model.errors import CorruptRecord
 
 PAGES_MAX: Final = 4_294_967_294

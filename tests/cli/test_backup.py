@@ -9,8 +9,8 @@ from typing import NoReturn
 
 import pytest
 
-from eventproc.store.database import connection
-from eventproc.store.database.sqlite_errors import disk_error
+from eventproc.store.database import standalone
+from eventproc.store.database.files import disk_error
 from tests.backup.support import files_of, flip_byte, listed
 from tests.cli.conftest import Cli
 from tests.cli.support import PATIENCE_S, started
@@ -96,7 +96,7 @@ def test_restoring_on_a_failing_device_is_an_error_of_the_device(
         raise disk_error("fail", "injected")
 
     shop("backup", tmp_path / "monday").ok()
-    monkeypatch.setattr(connection, "connect", fail)
+    monkeypatch.setattr(standalone, "connect", fail)
     said = shop("restore", tmp_path / "monday", tmp_path / "new").refused(6)
     assert "its disk is full, or fails (disk I/O error (injected))" in said
     assert "bug" not in said

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.store.database.connection import PAGE_BYTES
+from eventproc.store.database.connections import PAGE_BYTES
 from tests.backup.support import flip_byte
 from tests.cli.conftest import Cli
 

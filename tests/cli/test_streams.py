@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from eventproc.store.clock import SystemClock
-from eventproc.store.database.heartbeat import HeartbeatFile
+from eventproc.store.database.instances import HeartbeatFile
 from eventproc.store.database.locks import TryLock
 from tests.cli.conftest import Cli
 from tests.cli.support import shell, started

@@ -12,8 +12,8 @@ from eventproc.cluster.buckets import JOIN_MS, OWNED_BUCKETS, POLL_MS, bucket_ow
 from eventproc.cluster.failover import LOOK_MS
 from eventproc.cluster.owner_watch import BEAT_MS, SILENT_MS, SilenceDeadlines
 from eventproc.store.database import Tx
-from eventproc.store.database.heartbeat import Heartbeat
-from eventproc.store.database.memory_store import MemoryStore
+from eventproc.store.database.instances import Heartbeat
+from eventproc.store.database.memory_database import MemoryStore
 from eventproc.store.model.buckets import BUCKET_COUNT
 from eventproc.store.model.errors import OwnerFenced
 from eventproc.testing import SimulatedInstance, SimulatedWorld, VirtualRuntime

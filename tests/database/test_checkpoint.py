@@ -15,7 +15,7 @@ import pytest
 
 from eventproc.store.database import Tx
 from eventproc.store.database.checkpoint import Checkpointer
-from eventproc.store.database.connection import PAGE_BYTES
+from eventproc.store.database.connections import PAGE_BYTES
 from eventproc.store.database.file_database import FileDatabase
 from eventproc.store.faults import CHECKPOINT, WRITE_COMMIT
 from eventproc.store.model.errors import DatabaseStopped

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from eventproc.store.clock import SystemClock
-from eventproc.store.database.directory_watch import COARSE_SETTLED_MS, SETTLED_MS, DirectoryWatch
+from eventproc.store.database.files import COARSE_SETTLED_MS, SETTLED_MS, DirectoryWatch
 
 
 class AgeClock(SystemClock):

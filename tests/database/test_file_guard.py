@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from eventproc.store.clock import SystemClock
-from eventproc.store.database import file_guard
-from eventproc.store.database.file_guard import FileGuard, ReplacedFileDetector
+from eventproc.store.database import guard
+from eventproc.store.database.guard import FILES, FileGuard, ReplacedFileDetector
 from eventproc.store.model.errors import DatabaseStopped
 from tests.database.support import LaterClock
 from tests.support.child_process import ChildProcess, run
@@ -22,7 +22,7 @@ WRITER = """
     import os, sqlite3, sys
     from pathlib import Path
     from eventproc.store.clock import SystemClock
-    from eventproc.store.database.file_guard import FileGuard, ReplacedFileDetector
+    from eventproc.store.database.guard import FileGuard, ReplacedFileDetector
     from eventproc.store.model.errors import DatabaseStopped
     path, guarded = Path(sys.argv[1]), sys.argv[2] == "guarded"
     database = sqlite3.connect(path, isolation_level=None)
@@ -244,7 +244,7 @@ def test_a_failed_hold_leaves_no_share_behind(path: Path) -> None:
 FORKING = """
     import os, sqlite3, sys
     from pathlib import Path
-    from eventproc.store.database.file_guard import FileGuard
+    from eventproc.store.database.guard import FileGuard
     path = Path(sys.argv[1])
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("PRAGMA journal_mode = wal")
@@ -287,7 +287,7 @@ def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(fcntl, "fcntl", refuse)
-    monkeypatch.setattr(file_guard, "_unsupported", set[tuple[int, int]]())
+    monkeypatch.setattr(guard, "_unsupported", set[tuple[int, int]]())
 
 
 @pytest.mark.usefixtures("without_locks")
@@ -311,7 +311,7 @@ def test_without_kernel_locks_a_second_handle_drops_no_lock_of_the_first(path: P
     one.release()
 
 
-@pytest.mark.parametrize("suffix", file_guard.FILES)
+@pytest.mark.parametrize("suffix", FILES)
 def test_the_detector_raises_only_after_a_file_was_replaced(path: Path, suffix: str) -> None:
     with connected(path) as connection:
         alarm = ReplacedFileDetector(path, SystemClock())

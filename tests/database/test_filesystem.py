@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.store.database.filesystem import check_directory, remove_created_on_error, type_of
+from eventproc.store.database.files import check_directory, remove_created_on_error, type_of
 from eventproc.store.model.errors import StoreMissing, StoreUnusable
 from tests.support.child_process import run
 
@@ -179,7 +179,7 @@ def test_what_cannot_be_written_is_refused(locked: str, reason: str) -> None:
         """
         import os, sys, tempfile
         from pathlib import Path
-        from eventproc.store.database.filesystem import check_directory
+        from eventproc.store.database.files import check_directory
         from eventproc.store.model.errors import StoreUnusable
         with tempfile.TemporaryDirectory() as name:
             path = Path(name)

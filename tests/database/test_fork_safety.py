@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.store.database import fork_safety
+from eventproc.store.database.locks import ProcessBound, close_private, open_private
 from eventproc.store.model.errors import ForkedError
 from tests.support.child_process import run
 
@@ -18,7 +18,7 @@ def test_a_handle_refuses_to_work_in_a_forked_child() -> None:
     printed = run(
         """
         import os
-        from eventproc.store.database.fork_safety import ProcessBound
+        from eventproc.store.database.locks import ProcessBound
         from eventproc.store.model.errors import ForkedError
         handle = ProcessBound()
         handle.check_fork("the database")
@@ -38,14 +38,14 @@ def test_a_forked_child_closes_private_descriptors_and_no_other(tmp_path: Path) 
     printed = run(
         """
         import os, sys
-        from eventproc.store.database import fork_safety
-        private, common = fork_safety.open_private(sys.argv[1], os.O_RDONLY), os.open(sys.argv[1], os.O_RDONLY)
-        fork_safety.when_forked(lambda: print("forget", flush=True))
+        from eventproc.store.database.locks import ProcessBound, close_private, open_private, when_forked
+        private, common = open_private(sys.argv[1], os.O_RDONLY), os.open(sys.argv[1], os.O_RDONLY)
+        when_forked(lambda: print("forget", flush=True))
         if os.fork() == 0:
             os.fstat(common)
             reused = os.open(sys.argv[1], os.O_RDONLY)
             assert reused == private, "it was not closed"
-            fork_safety.close_private(private)  # must not close the descriptor of another owner
+            close_private(private)  # must not close the descriptor of another owner
             os.fstat(reused)
             print("good", flush=True)
         else:
@@ -58,12 +58,12 @@ def test_a_forked_child_closes_private_descriptors_and_no_other(tmp_path: Path) 
 
 
 def test_private_descriptors_are_closed_once_and_not_inherited_by_programs(tmp_path: Path) -> None:
-    private = fork_safety.open_private(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    private = open_private(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     assert not os.get_inheritable(private)
-    fork_safety.close_private(private)
+    close_private(private)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(private)
-    fork_safety.close_private(private)
+    close_private(private)
 
 
 def test_forks_while_another_thread_opens_and_closes_leak_no_descriptor(tmp_path: Path) -> None:
@@ -71,13 +71,13 @@ def test_forks_while_another_thread_opens_and_closes_leak_no_descriptor(tmp_path
     printed = run(
         """
         import os, sys, threading
-        from eventproc.store.database import fork_safety
+        from eventproc.store.database.locks import ProcessBound, close_private, open_private, when_forked
         path = sys.argv[1]
         ended = threading.Event()
 
         def churn():
             while not ended.is_set():
-                fork_safety.close_private(fork_safety.open_private(path, os.O_RDWR | os.O_CREAT))
+                close_private(open_private(path, os.O_RDWR | os.O_CREAT))
 
         def leaked():
             return sum(os.path.realpath(f"/proc/self/fd/{name}") == path for name in os.listdir("/proc/self/fd"))
@@ -138,7 +138,7 @@ def test_a_fork_does_not_deadlock_with_a_thread_that_needs_two_blockers(tmp_path
     printed = run(
         """
         import os, signal, threading
-        from eventproc.store.database.fork_safety import ForkBlocker
+        from eventproc.store.database.locks import ForkBlocker
         signal.alarm(20)
         first, others = ForkBlocker(), [ForkBlocker() for _ in range(30)]
         inside, fork_begun = threading.Event(), threading.Event()
@@ -170,7 +170,7 @@ def test_a_fork_does_not_deadlock_with_a_thread_that_needs_two_blockers(tmp_path
 
 
 def test_the_error_names_what_was_forked() -> None:
-    handle = fork_safety.ProcessBound()
+    handle = ProcessBound()
     handle._pid -= 1
     with pytest.raises(ForkedError) as caught:
         handle.check_fork("the writer")

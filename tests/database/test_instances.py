@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from eventproc.store.clock import SystemClock
-from eventproc.store.database import instances
-from eventproc.store.database.instances import Instance
+from eventproc.store.database.instances import Instance, is_alive, live_ids, pid_of, remove_dead
 from tests.support.child_process import ChildProcess
 
 CLOCK = SystemClock()
@@ -46,51 +45,51 @@ def files(directory: Path) -> set[str]:
 @pytest.mark.subprocess
 def test_an_instance_is_alive_until_its_process_dies_also_if_stopped(tmp_path: Path) -> None:
     with peer(tmp_path) as (process, instance_id):
-        assert instances.is_alive(tmp_path, instance_id)
-        assert instances.pid_of(tmp_path, instance_id) == process.pid
+        assert is_alive(tmp_path, instance_id)
+        assert pid_of(tmp_path, instance_id) == process.pid
         process.stop()
-        assert instances.is_alive(tmp_path, instance_id)
-        assert instances.remove_dead(tmp_path) == []
+        assert is_alive(tmp_path, instance_id)
+        assert remove_dead(tmp_path) == []
         process.kill()
-        assert not instances.is_alive(tmp_path, instance_id)
+        assert not is_alive(tmp_path, instance_id)
 
 
 @pytest.mark.subprocess
 def test_live_ids_are_sorted_by_age_and_remove_dead_removes_the_others(tmp_path: Path) -> None:
     first = Instance.create(tmp_path, CLOCK)
     with peer(tmp_path) as (process, dead), peer(tmp_path) as (_, last):
-        assert instances.live_ids(tmp_path) == [first.id, dead, last]
+        assert live_ids(tmp_path) == [first.id, dead, last]
         process.kill()
-        assert instances.live_ids(tmp_path) == [first.id, last]
-        assert instances.remove_dead(tmp_path) == [dead]
-        assert instances.remove_dead(tmp_path) == []
+        assert live_ids(tmp_path) == [first.id, last]
+        assert remove_dead(tmp_path) == [dead]
+        assert remove_dead(tmp_path) == []
         assert files(tmp_path) == {
             f"{name}{suffix}" for name in (first.id, last) for suffix in (".lock", ".fifo")
         }
     first.close()
-    assert not instances.is_alive(tmp_path, first.id)
+    assert not is_alive(tmp_path, first.id)
 
 
 def test_close_leaves_nothing(tmp_path: Path) -> None:
     instance = Instance.create(tmp_path, CLOCK)
     instance.close()
     assert files(tmp_path) == set()
-    assert instances.live_ids(tmp_path) == []
-    assert instances.pid_of(tmp_path, instance.id) is None
+    assert live_ids(tmp_path) == []
+    assert pid_of(tmp_path, instance.id) is None
 
 
 def test_a_directory_without_instances_has_none(tmp_path: Path) -> None:
-    assert instances.live_ids(tmp_path) == instances.remove_dead(tmp_path) == []
-    assert not instances.is_alive(tmp_path, "unknown")
+    assert live_ids(tmp_path) == remove_dead(tmp_path) == []
+    assert not is_alive(tmp_path, "unknown")
 
 
 @pytest.mark.subprocess
 def test_a_forked_child_does_not_keep_its_dead_parent_alive(tmp_path: Path) -> None:
     with ChildProcess.running(PEER, tmp_path, "fork") as parent:
         instance_id = next(line for line in (parent.hear(), parent.hear()) if line != "forked")
-        assert instances.is_alive(tmp_path, instance_id)
+        assert is_alive(tmp_path, instance_id)
         parent.kill()
-        assert not instances.is_alive(tmp_path, instance_id)
+        assert not is_alive(tmp_path, instance_id)
 
 
 def test_remove_dead_removes_an_unfinished_instance(tmp_path: Path) -> None:
@@ -100,7 +99,7 @@ def test_remove_dead_removes_an_unfinished_instance(tmp_path: Path) -> None:
     (home / "halfway.new").touch()
     os.mkfifo(home / "halfway.fifo")
     os.mkfifo(home / "fifo-only.fifo")
-    assert instances.remove_dead(tmp_path) == ["fifo-only", "halfway", "unlocked"]
+    assert remove_dead(tmp_path) == ["fifo-only", "halfway", "unlocked"]
     assert files(tmp_path) == set()
 
 
@@ -110,7 +109,7 @@ def test_remove_dead_keeps_an_instance_that_is_being_created(tmp_path: Path) -> 
     unfinished = os.open(home / "other.new", os.O_RDWR | os.O_CREAT)
     fcntl.flock(unfinished, fcntl.LOCK_EX)
     os.mkfifo(home / "other.fifo")
-    assert instances.remove_dead(tmp_path) == []
+    assert remove_dead(tmp_path) == []
     assert files(tmp_path) == {"other.new", "other.fifo"}
     os.close(unfinished)
 
@@ -122,7 +121,7 @@ def test_concurrent_creation_and_removal_lose_no_live_instance(tmp_path: Path) -
 
     def remove_dead_repeatedly() -> None:
         while not ended.is_set():
-            removed.extend(instances.remove_dead(tmp_path))
+            removed.extend(remove_dead(tmp_path))
 
     removers = [threading.Thread(target=remove_dead_repeatedly) for _ in range(2)]
     for thread in removers:
@@ -130,7 +129,7 @@ def test_concurrent_creation_and_removal_lose_no_live_instance(tmp_path: Path) -
     try:
         for _ in range(200):
             created = Instance.create(tmp_path, CLOCK)
-            assert instances.is_alive(tmp_path, created.id)
+            assert is_alive(tmp_path, created.id)
             assert (tmp_path / "instances" / f"{created.id}.fifo").exists()
             assert created.id not in removed
             created.close()

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from eventproc.store.database import DatabaseTimeouts, Tx, Watch
-from eventproc.store.database.notifier import CommitNotifier
+from eventproc.store.database.wake_ups import CommitNotifier
 from tests.database.support import World, insert, names, open_world
 from tests.support.child_process import ChildProcess
 

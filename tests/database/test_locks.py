@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from eventproc.store.clock import SystemClock
-from eventproc.store.database import locks
-from eventproc.store.database.locks import FormatLock, LockHolder, TryLock, WriteLock
+from eventproc.store.database.locks import FormatLock, LockHolder, TryLock, WriteLock, lock_holders
 from eventproc.store.model.errors import DirectoryInUse
 from tests.support.child_process import ChildProcess
 
@@ -168,7 +167,7 @@ def test_a_refused_migration_holds_nothing(path: Path) -> None:
         lock.acquire_shared()
         with pytest.raises(DirectoryInUse):
             lock.acquire_exclusive(0)
-        assert locks.lock_holders(path) == (other.pid,)
+        assert lock_holders(path) == (other.pid,)
     lock.close()
 
 
@@ -201,7 +200,7 @@ def test_try_lock_has_one_holder_and_is_free_after_its_death(path: Path) -> None
         other.kill()
         assert lock.try_acquire()
     lock.close()
-    assert locks.lock_holders(path) == ()
+    assert lock_holders(path) == ()
 
 
 FORKING = """
@@ -237,6 +236,6 @@ def test_a_forked_child_neither_releases_nor_keeps_its_parents_locks(tmp_path: P
     paths = [tmp_path / name for name in ("write.lock", "format.lock", "controller.lock")]
     with ChildProcess.running(FORKING, *paths) as parent:
         assert parent.hear() == "forked"
-        assert [locks.lock_holders(path) for path in paths] == [(parent.pid,)] * 3
+        assert [lock_holders(path) for path in paths] == [(parent.pid,)] * 3
         parent.kill()  # the child lives on
-        assert [locks.lock_holders(path) for path in paths] == [()] * 3
+        assert [lock_holders(path) for path in paths] == [()] * 3

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from eventproc.store.database import Durability, open_database
-from eventproc.store.database.checkpoint import LOG_BYTES
-from eventproc.store.database.connection import PAGE_BYTES
+from eventproc.store.database.checkpoint import AHEAD_BYTES, LOG_BYTES, LOG_BYTES_MIN, STEP_BYTES, LogRoom
+from eventproc.store.database.connections import PAGE_BYTES
 from eventproc.store.database.file_database import FileDatabase
-from eventproc.store.database.log_room import AHEAD_BYTES, LOG_BYTES_MIN, STEP_BYTES, LogRoom
 from tests.database.support import MIGRATIONS, Failing, World, insert, open_world
 
 pytestmark = pytest.mark.anyio

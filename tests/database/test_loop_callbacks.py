@@ -13,7 +13,7 @@ from typing import cast
 import anyio
 import pytest
 
-from eventproc.store.database.loop_callbacks import NAP_S, LoopCallbacks
+from eventproc.store.database.connections import NAP_S, LoopCallbacks
 from eventproc.testing.crash import PATIENCE_S
 
 pytestmark = pytest.mark.anyio

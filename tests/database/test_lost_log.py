@@ -14,7 +14,7 @@ import pytest
 
 from eventproc.store import faults
 from eventproc.store.database import Durability, open_database
-from eventproc.store.database.log_record import LogEnd, mark_of_file, read_record
+from eventproc.store.database.guard import LogEnd, mark_of_file, read_record
 from eventproc.store.model.errors import CorruptRecord, StoreUnusable
 from eventproc.testing import Deaths, run_until_death
 from tests.database.support import MIGRATIONS, insert, names, open_world

@@ -8,10 +8,12 @@ import signal
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from eventproc.store.database import Migration, Tx, connection, open_database
+from eventproc.store.database import Migration, Tx, file_database, open_database
+from eventproc.store.database.connections import connect
 from tests.database.support import MIGRATIONS, create_table, insert, open_world
 from tests.support.forked import run_forked
 
@@ -48,16 +50,14 @@ def open_and_die(directory: Path, migrations: Sequence[Migration], nth: int) -> 
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        connect = connection.connect
-
         def watched(db_path: Path) -> sqlite3.Connection:
             made = connect(db_path)
             made.set_trace_callback(count)
             return made
 
-        connection.connect = watched  # of the child, which ends here
-        async with open_database(directory, migrations=migrations):
-            pass
+        with patch.object(file_database, "connect", watched):
+            async with open_database(directory, migrations=migrations):
+                pass
 
     return run_forked(main)
 

@@ -18,8 +18,8 @@ import pytest
 
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import DatabaseTimeouts, Migration, Tx, instances, open_database
+from eventproc.store.database.connections import READERS_COUNT
 from eventproc.store.database.locks import WriteLock
-from eventproc.store.database.reader_pool import READERS_COUNT
 from eventproc.store.model.errors import (
     Closed,
     DiskFull,

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from eventproc.store.clock import SystemClock
-from eventproc.store.database import instances, notifier
-from eventproc.store.database.instances import Instance
-from eventproc.store.database.notifier import CommitNotifier
+from eventproc.store.database.instances import DIRECTORY, Instance
+from eventproc.store.database.wake_ups import CommitNotifier, drain
 from tests.database.support import LaterClock, files_at_most
 from tests.support.child_process import ChildProcess, run
 
@@ -36,7 +35,7 @@ def notifying(directory: Path, own: Instance, clock: SystemClock = CLOCK) -> Ite
 
 
 def notified(instance: Instance) -> bool:
-    return bool(select.select([instance.fifo_fd], [], [], 0)[0]) and notifier.drain(instance.fifo_fd)
+    return bool(select.select([instance.fifo_fd], [], [], 0)[0]) and drain(instance.fifo_fd)
 
 
 def test_all_other_instances_are_notified(tmp_path: Path, own: Instance) -> None:
@@ -127,7 +126,7 @@ def test_a_dead_instance_does_not_kill_a_notifier_with_default_sigpipe(tmp_path:
         import signal, sys
         from pathlib import Path
         from eventproc.store.clock import SystemClock
-        from eventproc.store.database.notifier import CommitNotifier
+        from eventproc.store.database.wake_ups import CommitNotifier
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         notifier = CommitNotifier(Path(sys.argv[1]), "unknown", SystemClock())
         print("ready", flush=True)
@@ -154,7 +153,7 @@ def test_a_dead_instance_does_not_kill_a_notifier_with_default_sigpipe(tmp_path:
 
 
 def test_draining_an_empty_fifo_returns_immediately(own: Instance) -> None:
-    assert not notifier.drain(own.fifo_fd)
+    assert not drain(own.fifo_fd)
 
 
 @pytest.mark.subprocess
@@ -164,7 +163,7 @@ def test_a_forked_child_keeps_no_fifo_open(tmp_path: Path) -> None:
         import os, sys
         from pathlib import Path
         from eventproc.store.clock import SystemClock
-        from eventproc.store.database.notifier import CommitNotifier
+        from eventproc.store.database.wake_ups import CommitNotifier
         from eventproc.store.database.instances import Instance
         own, other = (Instance.create(Path(sys.argv[1]), SystemClock()) for _ in range(2))
         notifier = CommitNotifier(Path(sys.argv[1]), own.id, SystemClock())
@@ -194,9 +193,9 @@ def test_a_fifo_is_notified_once_descriptors_are_available_again(tmp_path: Path,
 def test_notify_works_after_all_instance_files_were_removed(tmp_path: Path, own: Instance) -> None:
     with notifying(tmp_path, own) as notifier:
         notifier.notify()
-        shutil.rmtree(tmp_path / instances.DIRECTORY)
+        shutil.rmtree(tmp_path / DIRECTORY)
         notifier.notify()
-        (tmp_path / instances.DIRECTORY).mkdir()
+        (tmp_path / DIRECTORY).mkdir()
         late = Instance.create(tmp_path, CLOCK)
         notifier.notify()
         assert notified(late)

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from eventproc.store.database import DatabaseTimeouts, Durability, Migration, Tx, instances, open_database
-from eventproc.store.database.connection import PAGE_BYTES
+from eventproc.store.database.connections import PAGE_BYTES
 from eventproc.store.database.locks import FormatLock
 from eventproc.store.database.migrate import check_numbers
 from eventproc.store.model.errors import (

@@ -11,7 +11,7 @@ import pytest
 
 from eventproc.store.database import DatabaseTimeouts
 from eventproc.store.database.file_database import GUARD_POLL_MS
-from eventproc.store.database.file_guard import FileGuard
+from eventproc.store.database.guard import FileGuard
 from eventproc.store.model.errors import StoreUnusable
 from tests.database.support import insert, open_world
 from tests.support.child_process import ChildProcess, run

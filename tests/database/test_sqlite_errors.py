@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.store.database.sqlite_errors import translate_error
+from eventproc.store.database.files import translate_error
 from eventproc.store.model.errors import Corrupt, DiskFull, EventprocError, Retryable, StoreUnusable
 
 

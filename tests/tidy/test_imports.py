@@ -11,7 +11,7 @@ import pytest
 from tests.tidy.source import SHIPPED, files, name_of, parsed
 
 CONFINED = {
-    "aiosqlite": ("store/database/connection.py",),
+    "aiosqlite": ("store/database/connections.py",),
     "asyncio": ("store/database/", "store/tasks.py", "eventproc/testing/virtual_loop.py"),
     "pyspark": ("eventproc/spark/",),
     "rich": ("cli/",),
