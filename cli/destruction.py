@@ -21,16 +21,16 @@ import click
 
 from eventproc.cli import session
 from eventproc.cli.exit_codes import FAILED
-from eventproc.cli.losses import request_losses
+from eventproc.cli.losses import operation_losses
 from eventproc.cli.options import F, Settings, dry_run_option
 from eventproc.cli.output.tables import Row, show_done, show_one
 from eventproc.cli.output.units import size_text
-from eventproc.cli.submit import MakeRequest, WaitOptions, submit_and_wait
+from eventproc.cli.submit import WaitOptions, submit_and_wait
 from eventproc.runtime import Eventproc
 from eventproc.store.model.counts import counted
 from eventproc.store.requests import Request
 from eventproc.store.segments.free_pages import free_space
-from eventproc.workflows.requests import AnyRequest, DeleteScope, DeleteStream, TruncateStream
+from eventproc.workflows.requests import DeleteScope, DeleteStream, Operation, Planned, TruncateStream
 
 Look = Callable[[Eventproc], Awaitable[Row]]
 """Returns what a command would destroy. Raises what refuses the command."""
@@ -76,7 +76,7 @@ def destructive(command: F) -> F:
 
 def submit_destruction(
     settings: Settings,
-    make: MakeRequest,
+    asked: Operation,
     consent: Consent,
     question: str,
     waiting: WaitOptions,
@@ -88,15 +88,13 @@ def submit_destruction(
     The request that a person confirmed is the one that is submitted: "tail" and a name mean what they meant when the
     question was asked.
     """
-    chosen: AnyRequest | None = None
+    chosen = asked
 
     async def look(ep: Eventproc) -> Row:
         nonlocal chosen
-        chosen = await make(ep)
-        return await request_losses(ep, chosen)
-
-    async def submitted(ep: Eventproc) -> AnyRequest:
-        return await make(ep) if chosen is None else chosen
+        request, losses = await operation_losses(ep, asked)
+        chosen = Planned(asked, request)
+        return losses
 
     async def show(ep: Eventproc, request: Request) -> None:
         row: Row = {"done": request.kind, "target": request.target, "request_id": request.id}
@@ -109,7 +107,7 @@ def submit_destruction(
         show_done(settings, row, output, text)
 
     if is_confirmed(settings, consent, question, look, output):
-        submit_and_wait(settings, submitted, waiting, show, output)
+        submit_and_wait(settings, chosen, waiting, show, output)
 
 
 def is_confirmed(settings: Settings, consent: Consent, question: str, look: Look, output: str) -> bool:

@@ -22,9 +22,9 @@ from eventproc.cli.output.tables import Row, show_one, show_rows
 from eventproc.cli.watch import show_found
 from eventproc.groups import READERS, get_group
 from eventproc.groups.names import group_name
-from eventproc.groups.position_texts import parse_time
 from eventproc.runtime import Eventproc
 from eventproc.store.model.group_errors import NotAReaderGroup
+from eventproc.streams.position_texts import parse_time
 from eventproc.topics import ConsumerGroupDescription, TopicPartition
 
 MEMBER_COLUMNS: Final = ("consumer", "pid", "alive", "joined_at_ms", "partitions")

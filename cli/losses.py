@@ -16,18 +16,23 @@ from eventproc.workflows.requests import (
     AnyRequest,
     DeleteScope,
     DeleteStream,
+    Operation,
     SealStream,
     TruncateStream,
 )
 
 
-async def request_losses(ep: Eventproc, request: AnyRequest) -> Row:
-    """Check a request as submitting it would, and return what it would destroy. Raises the same refusals."""
+async def operation_losses(ep: Eventproc, asked: Operation) -> tuple[AnyRequest, Row]:
+    """Plan and check an operation as submitting it would; return its request, and what that would destroy.
 
-    def look(tx: Tx) -> Row:
-        check_scope_name(request.target.partition("/")[0])
+    Raises the same refusals.
+    """
+
+    def look(tx: Tx) -> tuple[AnyRequest, Row]:
+        check_scope_name(asked.target.partition("/")[0])
+        request = asked.plan(tx)
         done = check(tx, request)
-        return {
+        return request, {
             "dry_run": True,
             "would": request.kind,
             "target": request.target,

@@ -24,10 +24,10 @@ from eventproc.cli.options import Command, Settings, output_option, pass_setting
 from eventproc.cli.output.events import EventPrinter
 from eventproc.cli.output.terminal import progress
 from eventproc.groups import GroupReader, ReaderGroup
-from eventproc.groups.position_texts import parse_position, parse_segments
 from eventproc.runtime import Eventproc
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
+from eventproc.streams.position_texts import parse_position, parse_segments
 
 ENDLESS: Final = 2**63 - 1
 

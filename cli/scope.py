@@ -6,7 +6,7 @@ import click
 
 from eventproc.cli import session
 from eventproc.cli.destruction import Consent, destructive, is_confirmed, submit_destruction
-from eventproc.cli.losses import request_losses
+from eventproc.cli.losses import operation_losses
 from eventproc.cli.options import (
     CommandGroup,
     Settings,
@@ -28,7 +28,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.records import find
-from eventproc.workflows.requests import AnyRequest, DeleteScope
+from eventproc.workflows.requests import DeleteScope
 from eventproc.workflows.scopes import create_scope, verify_empty
 
 
@@ -123,9 +123,6 @@ def delete(
         eventproc scope delete shop --recursive --background
     """
 
-    async def make(_: Eventproc) -> AnyRequest:
-        return DeleteScope(name)
-
     def verify(tx: Tx) -> None:
         check_scope_name(name)
         get_scope(tx, name)
@@ -136,7 +133,7 @@ def delete(
         return await losses(ep)
 
     async def losses(ep: Eventproc) -> Row:
-        return await request_losses(ep, DeleteScope(name))
+        return (await operation_losses(ep, DeleteScope(name)))[1]
 
     async def task(ep: Eventproc) -> DeleteScopeTask:
         await ep.db.read(lambda tx: get_scope(tx, name))
@@ -152,7 +149,13 @@ def delete(
         done = f"deleted scope {name} with its groups and streams"
         waiting = WaitOptions(no_wait, timeout, request_id)
         submit_destruction(
-            settings, make, consent, f"{question} with its groups and streams", waiting, done, output
+            settings,
+            DeleteScope(name),
+            consent,
+            f"{question} with its groups and streams",
+            waiting,
+            done,
+            output,
         )
     elif no_wait or request_id is not None:
         option = "--no-wait" if no_wait else "--request-id"

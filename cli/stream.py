@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -28,16 +27,14 @@ from eventproc.cli.options import (
 from eventproc.cli.output.tables import Row, rows_of, show_one, show_rows
 from eventproc.cli.retention import DAY_MS, RetentionChoice, retention_options
 from eventproc.cli.scaling import VERDICT_COLUMNS, ScalingChoice, policy_row, scaling_options, scaling_row
-from eventproc.cli.submit import WaitOptions, find_recorded, submit_and_wait
+from eventproc.cli.submit import WaitOptions, submit_and_wait
 from eventproc.cli.task import submit_in_background
 from eventproc.cli.watch import show_found
 from eventproc.cluster import OffloadTask
-from eventproc.groups.position_texts import cut_at_position, parse_position, parse_ranges, parse_segments
+from eventproc.groups.position_texts import cut_at_position
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import (
-    StoredHistory,
     StreamRecord,
-    current_epoch,
     find_stream,
     get_stream,
     list_streams,
@@ -45,24 +42,22 @@ from eventproc.store.catalog import (
 )
 from eventproc.store.database import Tx
 from eventproc.store.model.counts import counted
-from eventproc.store.model.epochs import Epoch, merge_ranges, split_ranges
-from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import StreamConfig, as_tags
-from eventproc.store.model.ranges import KeyRange
 from eventproc.store.requests import Request
 from eventproc.store.segments import write_rate
 from eventproc.streams import StreamDescription
 from eventproc.streams.offload import OffloadResult
-from eventproc.streams.repeated_calls import is_scale, is_truncation, is_update_like, repeated_request
+from eventproc.streams.operations import MergeNeighbours, Scaling, SplitSegment, TruncateTo, opened_segments
+from eventproc.streams.position_texts import parse_position, parse_ranges, parse_segments
 from eventproc.workflows.requests import (
-    AnyRequest,
+    PRESENT,
     CreateStream,
     DeleteStream,
+    Operation,
     ScaleStream,
     SealStream,
-    TruncateStream,
     UpdateStream,
 )
 
@@ -70,9 +65,6 @@ COLUMNS: Final = (
     *("name", "state", "events", "bytes", "events_per_second", "scaling", "segments_min", "epoch"),
     "created_ms",
 )
-
-ScalePlan = Callable[[Epoch], tuple[tuple[SegmentId, ...], tuple[KeyRange, ...]]]
-"""From the active epoch to the segments that a scale seals, and the key ranges of those that it opens."""
 
 
 @click.group(cls=CommandGroup)
@@ -274,7 +266,7 @@ def create(
             tags=as_tags(tags) if tags else config.tags,
         )
 
-    async def make(ep: Eventproc) -> AnyRequest:
+    async def make(ep: Eventproc) -> Operation:
         StreamName.parse(name)
         return CreateStream(name, await ep.db.read(choose_config))
 
@@ -338,7 +330,7 @@ def update(
             retention=retention.applied_to(found.config.retention),
             tags=as_tags(tags) if tags or no_tags else found.config.tags,
         )
-        asked = UpdateStream(
+        return UpdateStream(
             name,
             found.stream_id,
             config,
@@ -346,9 +338,8 @@ def update(
             fields=fields,
             if_version=if_version,
         )
-        return repeated_request(tx, request_id, UpdateStream, name, is_update_like(asked)) or asked
 
-    async def make(ep: Eventproc) -> AnyRequest:
+    async def make(ep: Eventproc) -> Operation:
         return await ep.db.read(changed)
 
     has_count = scaling.segments is not None and not scaling.goes_by_rate
@@ -390,17 +381,9 @@ def truncate(
         eventproc stream truncate shop/orders --cut tail
     """
 
-    async def make(ep: Eventproc) -> AnyRequest:
-        found = await ep.stream(name)
-        is_equal = is_truncation(found.stream_id, if_version)
-        if (recorded := await find_recorded(ep, request_id, TruncateStream, name, is_equal)) is not None:
-            return recorded
-        cut = await cut_at_position(found, parse_position(position, name, found.stream_id))
-        return TruncateStream(name, cut.stream_id, dict(cut.offsets), if_version=if_version)
-
     submit_destruction(
         settings,
-        make,
+        TruncateTo(name, PRESENT, position, if_version=if_version),
         Consent(yes, dry_run),
         f"Truncate stream {name}",
         WaitOptions(no_wait, timeout, request_id),
@@ -473,12 +456,9 @@ def seal(
         eventproc stream seal shop/orders
     """
 
-    async def make(ep: Eventproc) -> AnyRequest:
-        return SealStream(name, (await ep.stream(name)).stream_id, if_version=if_version)
-
     submit_destruction(
         settings,
-        make,
+        SealStream(name, PRESENT, if_version=if_version),
         Consent(yes, dry_run),
         f"Seal stream {name} for ever",
         WaitOptions(no_wait, timeout, request_id),
@@ -513,15 +493,9 @@ def delete(
         eventproc stream delete shop/orders
     """
 
-    async def make(ep: Eventproc) -> AnyRequest:
-        recorded = await find_recorded(  # before the stream, which a first call has deleted
-            ep, request_id, DeleteStream, name, lambda found: found.if_version == if_version
-        )
-        return recorded or DeleteStream(name, (await ep.stream(name)).stream_id, if_version=if_version)
-
     submit_destruction(
         settings,
-        make,
+        DeleteStream(name, PRESENT, if_version=if_version),
         Consent(yes, dry_run),
         f"Delete stream {name}",
         WaitOptions(no_wait, timeout, request_id),
@@ -557,15 +531,8 @@ def split(
         eventproc stream split shop/orders 0.0 --into 4
     """
     (identifier,) = parse_segments([segment])
-    _scale(
-        settings,
-        name,
-        lambda epoch: split_ranges(epoch, identifier, into, stream=name),
-        ((identifier,), into),
-        if_version,
-        WaitOptions(no_wait, timeout, request_id),
-        output,
-    )
+    asked = SplitSegment(name, PRESENT, identifier, into, if_version=if_version)
+    _scale(settings, asked, WaitOptions(no_wait, timeout, request_id), output)
 
 
 @stream.command()
@@ -591,16 +558,8 @@ def merge(
     Examples:
         eventproc stream merge shop/orders 0.0 1.0
     """
-    identifiers = parse_segments(segments)
-    _scale(
-        settings,
-        name,
-        lambda epoch: merge_ranges(epoch, identifiers, stream=name),
-        (identifiers, 1),
-        if_version,
-        WaitOptions(no_wait, timeout, request_id),
-        output,
-    )
+    asked = MergeNeighbours(name, PRESENT, parse_segments(segments), if_version=if_version)
+    _scale(settings, asked, WaitOptions(no_wait, timeout, request_id), output)
 
 
 @stream.command()
@@ -630,43 +589,18 @@ def scale(
     Examples:
         eventproc stream scale shop/orders --seal 0.0,1.0 --ranges 0-0.3,0.3-1
     """
-    plan = parse_segments([sealed]), parse_ranges(ranges)
-    waiting = WaitOptions(no_wait, timeout, request_id)
-    _scale(settings, name, lambda _: plan, (plan[0], len(plan[1])), if_version, waiting, output)
+    asked = ScaleStream(name, PRESENT, parse_segments([sealed]), parse_ranges(ranges), if_version=if_version)
+    _scale(settings, asked, WaitOptions(no_wait, timeout, request_id), output)
 
 
-def _scale(
-    settings: Settings,
-    name: str,
-    plan: ScalePlan,
-    size: tuple[tuple[SegmentId, ...], int],
-    if_version: int | None,
-    waiting: WaitOptions,
-    output: str,
-) -> None:
-    """Submit the scale that `plan` makes of the current epoch. size: what it seals, and how many it opens."""
-
-    def planned(tx: Tx) -> ScaleStream:
-        stream_id = get_stream(tx, name).value.stream_id
-        is_equal = is_scale(stream_id, *size, if_version)
-        if (recorded := repeated_request(tx, waiting.request_id, ScaleStream, name, is_equal)) is not None:
-            return recorded
-        seal, ranges = plan(current_epoch(tx, get_stream(tx, name, if_version=if_version).value))
-        return ScaleStream(name, stream_id, seal, ranges, if_version=if_version)
-
-    async def make(ep: Eventproc) -> AnyRequest:
-        return await ep.db.read(planned)
-
-    async def show_opened(ep: Eventproc, request: Request) -> None:
-        epoch = await ep.db.read(
-            lambda tx: StoredHistory(tx, get_stream(tx, name).value).opened_by(request.id)
-        )
-        opened = () if epoch is None else epoch.opened
-        note(settings, f"scaled {name}")
+def _scale(settings: Settings, asked: ScaleStream | Scaling, waiting: WaitOptions, output: str) -> None:
+    async def show_opened(ep: Eventproc, done: Request) -> None:
+        opened = await opened_segments(ep.db, done)
+        note(settings, f"scaled {asked.stream}")
         rows: list[Row] = [stream_history.segment_row(segment) for segment in opened]
         show_rows(rows, ["segment", "low", "high"], output)
 
-    submit_and_wait(settings, make, waiting, show_opened, output)
+    submit_and_wait(settings, asked, waiting, show_opened, output)
 
 
 async def _describe(ep: Eventproc, *, name: str) -> StreamDescription:

@@ -18,12 +18,13 @@ from eventproc.cli.options import (
 )
 from eventproc.cli.output.tables import Row, show_one, show_rows
 from eventproc.cli.watch import show_found
-from eventproc.groups.position_texts import cut_at_position, parse_position, parse_segments, parse_time
+from eventproc.groups.position_texts import cut_at_position
 from eventproc.runtime import Eventproc
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.epochs import Epoch, Segment
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.streams import PastScale, SegmentDescription, Stream
+from eventproc.streams.position_texts import parse_position, parse_segments, parse_time
 from eventproc.streams.queries import PAGE_ENTRIES, Moment
 
 SEGMENT_COLUMNS: Final = ("segment", "low", "high", "state", "head", "tail", "events", "sealed_epoch")

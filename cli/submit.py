@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import anyio
 import attrs
@@ -13,10 +12,7 @@ from eventproc.cli.options import Settings, note
 from eventproc.cli.output.tables import Row, show_done, show_pending
 from eventproc.runtime import Eventproc
 from eventproc.store.requests import Request, RequestStatus
-from eventproc.streams.repeated_calls import repeated_request
-from eventproc.workflows.requests import AnyRequest
-
-R = TypeVar("R", bound=AnyRequest)
+from eventproc.workflows.requests import Operation
 
 
 @attrs.frozen
@@ -36,21 +32,22 @@ class WaitOptions:
         return round(self.timeout_s * 1000)
 
 
-MakeRequest = Callable[[Eventproc], Awaitable[AnyRequest]]
+MakeOperation = Callable[[Eventproc], Awaitable[Operation]]
 OnDone = Callable[[Eventproc, Request], Awaitable[None]]
 
 
 def submit_and_wait(
     settings: Settings,
-    make: MakeRequest,
+    asked: Operation | MakeOperation,
     waiting: WaitOptions,
     done: str | OnDone,
     output: str,
     *,
     existing: str | None = None,
 ) -> None:
-    """Submit the request that `make` returns, and wait for its outcome. Raises the error that refused it.
+    """Submit an operation, and wait for its outcome. Raises the error that refused it.
 
+    asked: the operation, or a function that makes it of what the directory has.
     done: the note to print when it is done, or a function to call then.
     existing: for a request that creates something: the note to print if it exists already.
     With --no-wait only the request's id is printed. This process does not run the request then; the process that
@@ -58,8 +55,9 @@ def submit_and_wait(
     """
 
     async def act(ep: Eventproc) -> None:
+        operation = await asked(ep) if callable(asked) else asked
         request = await ep.requests.submit(
-            await make(ep), request_id=waiting.request_id, timeout_ms=waiting.timeout_ms
+            operation, request_id=waiting.request_id, timeout_ms=waiting.timeout_ms
         )
         changes = request.is_new
         if waiting.no_wait:
@@ -75,13 +73,6 @@ def submit_and_wait(
             await done(ep, request)
 
     session.run(settings, act, host=not waiting.no_wait)
-
-
-async def find_recorded(
-    ep: Eventproc, request_id: str | None, kind: type[R], target: str, is_equal: Callable[[R], bool]
-) -> R | None:
-    """Return what an earlier command recorded under the id; see `repeated_request`."""
-    return await ep.db.read(lambda tx: repeated_request(tx, request_id, kind, target, is_equal))
 
 
 async def wait_for_outcome(settings: Settings, ep: Eventproc, request: Request, timeout_ms: int) -> Request:

@@ -15,10 +15,10 @@ from eventproc.cli.destruction import Consent, destructive, is_confirmed
 from eventproc.cli.options import CommandGroup, Settings, output_option, pass_settings, watch_option
 from eventproc.cli.output.tables import Row, show_done, show_rows, show_with_tables
 from eventproc.cli.watch import show_found
-from eventproc.groups.position_texts import parse_time
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.published import TableSummary, drop_files, find_table, list_tables, used_files
+from eventproc.streams.position_texts import parse_time
 
 if TYPE_CHECKING:
     from eventproc.spark import AttachedEventproc

@@ -25,9 +25,8 @@ from eventproc.cli.options import (
 )
 from eventproc.cli.output.tables import Row, show_done, show_rows, show_with_tables
 from eventproc.cli.retention import RetentionChoice, retention_options, ttl_ms_of, ttl_option
-from eventproc.cli.submit import WaitOptions, find_recorded, submit_and_wait, wait_for_outcome
+from eventproc.cli.submit import WaitOptions, submit_and_wait, wait_for_outcome
 from eventproc.cli.watch import show_found
-from eventproc.groups.position_texts import cut_at_position, parse_position, parse_time
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import StreamRecord, find_stream, get_topic, list_topics, readable_size
 from eventproc.store.database import Tx
@@ -35,13 +34,13 @@ from eventproc.store.model.ids import format_segment
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import Partitioning, ScalingPolicy, StreamConfig
-from eventproc.store.requests import Request
+from eventproc.store.requests import Request, find_request
 from eventproc.store.segments import write_rate
-from eventproc.streams.repeated_calls import is_truncation, is_update_like, repeated_request
+from eventproc.streams.position_texts import parse_time
 from eventproc.topics import PartitionDescription, TopicDescription
 from eventproc.topics.description import partitioning_of
-from eventproc.topics.truncation import new_heads
-from eventproc.workflows.requests import AnyRequest, CreateStream, DeleteStream, TruncateStream, UpdateStream
+from eventproc.topics.operations import TruncatePartitions
+from eventproc.workflows.requests import PRESENT, CreateStream, DeleteStream, Operation, UpdateStream
 
 COLUMNS: Final = (
     *("name", "state", "partitions", "partitioning", "events", "bytes", "events_per_second", "created_ms"),
@@ -122,7 +121,7 @@ def create(
             ttl_ms=ttl_ms_of(ttl, config.ttl_ms),
         )
 
-    async def make(ep: Eventproc) -> AnyRequest:
+    async def make(ep: Eventproc) -> Operation:
         StreamName.parse(name)
         return CreateStream(name, await ep.db.read(choose_config))
 
@@ -266,10 +265,6 @@ def alter(
         raise click.UsageError("say what to change: --partitions, --partitioning, --keep-days, --ttl ...")
     moves = False
 
-    def changed(tx: Tx) -> UpdateStream:
-        asked = altered(tx)
-        return repeated_request(tx, request_id, UpdateStream, name, is_update_like(asked)) or asked
-
     def altered(tx: Tx) -> UpdateStream:
         nonlocal moves
         found = get_topic(tx, name).value
@@ -303,8 +298,8 @@ def alter(
         row: Row = {"done": "alter", "target": name, "request_id": request.id, "keys_moved": moves}
         show_done(settings, row, output, f"altered {name}{KEYS_MOVE if moves else ''}")
 
-    async def make(ep: Eventproc) -> AnyRequest:
-        return await ep.db.read(changed)
+    async def make(ep: Eventproc) -> Operation:
+        return await ep.db.read(altered)
 
     submit_and_wait(settings, make, WaitOptions(no_wait, timeout, request_id), show_altered, output)
 
@@ -351,27 +346,12 @@ def truncate(
         raise click.UsageError("a cut names all partitions: leave --partition out")
     time_ms = None if before is None else parse_time(before)
 
-    def planned(tx: Tx) -> AnyRequest:
-        found = get_topic(tx, name).value
-        is_equal = is_truncation(found.stream_id, if_version)
-        if (recorded := repeated_request(tx, request_id, TruncateStream, name, is_equal)) is not None:
-            return recorded
-        heads = new_heads(tx, found, partition=partition, before_ms=time_ms, before_number=number)
-        return TruncateStream(name, found.stream_id, heads, if_version=if_version)
-
-    async def make(ep: Eventproc) -> AnyRequest:
-        if position is None:
-            return await ep.db.read(planned)
-        found = await ep.topic(name)
-        is_equal = is_truncation(found.stream_id, if_version)
-        if (recorded := await find_recorded(ep, request_id, TruncateStream, name, is_equal)) is not None:
-            return recorded
-        cut = await cut_at_position(found, parse_position(position, name, found.stream_id))
-        return TruncateStream(name, cut.stream_id, dict(cut.offsets), if_version=if_version)
-
+    asked = TruncatePartitions(
+        *(name, PRESENT, partition, time_ms, number), place=position, if_version=if_version
+    )
     submit_destruction(
         settings,
-        make,
+        asked,
         Consent(yes, dry_run),
         f"Truncate topic {name}" if partition is None else f"Truncate partition {partition} of topic {name}",
         WaitOptions(no_wait, timeout, request_id),
@@ -421,11 +401,9 @@ def delete(
 
     async def act(ep: Eventproc) -> None:
         wait_ms = round(timeout * 1000)
-        if (
-            request_id is not None
-            and await find_recorded(ep, request_id, DeleteStream, name, lambda _: True) is not None
-        ):
-            await wait_for_outcome(settings, ep, await ep.requests.get(request_id), wait_ms)
+        first = None if request_id is None else await ep.db.read(partial(find_request, request_id=request_id))
+        if first is not None and (first.kind, first.target) == (DeleteStream.kind, name):
+            await wait_for_outcome(settings, ep, first, wait_ms)
             return
         found = await ep.topic(name)
         await found.delete(if_version=if_version, request_id=request_id, timeout_ms=wait_ms)

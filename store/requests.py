@@ -148,14 +148,16 @@ def submit_request(
     request_id: str,
     target: str,
     kind: str,
-    body: bytes,
+    asked: bytes,
+    plan: Callable[[], bytes],
     satisfied: Callable[[], bool],
     within_ms: int | None = None,
     origin: RequestOrigin = RequestOrigin.PERSON,
 ) -> Request:
     """Record the intent and post its event; return the request to wait for.
 
-    request_id: a repeated id returns the state of the first request.
+    request_id: a repeated id returns the state of the first request, if that asked for the same.
+    asked: what the caller asks for. plan: makes the body of it; called for new ids only. It may raise a refusal.
     satisfied: called for new requests only. If it returns True there is nothing to do: the outcome is written in this
         transaction and no event is posted. If it raises, the request is refused with that error.
     within_ms: how long from now it may start. None (default): without a limit.
@@ -168,17 +170,19 @@ def submit_request(
     """
     repeated, other = _find_both(tx, request_id, target, kind)
     if repeated is not None:
-        if (repeated.target, repeated.kind, repeated.body) != (target, kind, body):
-            raise InvalidArgument(
-                what="request id", value=request_id, reason="the id belongs to a different request"
-            )
-        return repeated
+        first, first_asked = repeated
+        if (first.target, first.kind, first_asked) != (target, kind, asked):
+            reason = f"the id belongs to a different request: {first.kind} of {first.target}"
+            raise InvalidArgument(what="request id", value=request_id, reason=reason)
+        return first
     _verify_new(tx, request_id, target)
+    body = plan()
+    stored_asked = None if asked == body else asked
     deadline = None if within_ms is None else Deadline(tx.clock.boot_id, tx.monotonic_ms + within_ms)
     if other is not None:
         if other.body != body:
             raise InProgress(target=target, kind=kind, request_id=other.id)
-        return _join(tx, request_id, other, deadline)
+        return _join(tx, request_id, stored_asked, other, deadline)
     done = satisfied()
     status = RequestStatus.DONE if done else RequestStatus.PENDING
     finished_ms = tx.now_ms if done else None
@@ -188,11 +192,12 @@ def submit_request(
         is_new=not done,
     )
     tx.execute(
-        f"INSERT INTO request ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, NULL, ?, ?, ?, ?, 0, ?)",
+        f"INSERT INTO request ({_COLUMNS}, asked) VALUES (?, ?, ?, ?, ?, NULL, ?, ?, ?, ?, 0, ?, ?)",
         (
             *(made.id, target, kind, body, status.value, made.created_ms, finished_ms),
             *((None, None) if deadline is None else (deadline.boot_id, deadline.at_ms)),
             origin.value,
+            stored_asked,
         ),
     )
     if not done:
@@ -200,9 +205,9 @@ def submit_request(
     return made
 
 
-def _join(tx: Tx, request_id: str, other: Request, deadline: Deadline | None) -> Request:
+def _join(tx: Tx, request_id: str, asked: bytes | None, other: Request, deadline: Deadline | None) -> Request:
     """Make `request_id` find `other`, too, and give `other` the later of the two deadlines."""
-    tx.execute("INSERT INTO joined (id, request) VALUES (?, ?)", (request_id, other.id))
+    tx.execute("INSERT INTO joined (id, request, asked) VALUES (?, ?, ?)", (request_id, other.id, asked))
     if other.deadline is None or (deadline is not None and not other.deadline.is_before(deadline)):
         return other
     boot_id, at_ms = (None, None) if deadline is None else (deadline.boot_id, deadline.at_ms)
@@ -261,16 +266,6 @@ def find_request(tx: Tx, request_id: str) -> Request | None:
         f"SELECT {_COLUMNS} FROM request WHERE id = {_STORED_ID}", (request_id, request_id)
     ).fetchone()
     return None if row is None else _request(row)
-
-
-def find_repeated(tx: Tx, request_id: str, target: str) -> Request | None:
-    """Return the request of an id that a caller names, or the one that it joined; None if the id is new.
-
-    target: for the error. Raises Expired, and InvalidArgument if the id is no UUID of version 7.
-    """
-    if (found := find_request(tx, request_id)) is None:
-        _verify_new(tx, request_id, target)
-    return found
 
 
 def get_request(tx: Tx, request_id: str) -> Request:
@@ -339,16 +334,24 @@ def _verify_new(tx: Tx, request_id: str, target: str) -> None:
         raise Expired(target=target, request_id=request_id)
 
 
-def _find_both(tx: Tx, request_id: str, target: str, kind: str) -> tuple[Request | None, Request | None]:
-    """Return the request of the id, and the pending request of (target, kind), with one statement."""
+def _find_both(
+    tx: Tx, request_id: str, target: str, kind: str
+) -> tuple[tuple[Request, bytes] | None, Request | None]:
+    """Return the request of the id with what its caller asked for, and the pending one of (target, kind)."""
+    joined_asked = "SELECT coalesce(joined.asked, body) FROM joined WHERE id = ?"
     rows = tx.execute(
-        f"SELECT 1, {_COLUMNS} FROM request WHERE id = {_STORED_ID}"
-        f" UNION ALL SELECT 0, {_COLUMNS} FROM request"
+        f"SELECT coalesce(({joined_asked}), asked, body), {_COLUMNS} FROM request WHERE id = {_STORED_ID}"
+        f" UNION ALL SELECT NULL, {_COLUMNS} FROM request"
         " WHERE target = ? AND kind = ? AND status = 'pending'",
-        (request_id, request_id, target, kind),
+        (request_id, request_id, request_id, target, kind),
     ).fetchall()
-    found = {row[0]: _request(row[1:]) for row in rows}
-    return found.get(1), found.get(0)
+    repeated, other = None, None
+    for asked, *row in rows:
+        if asked is None:
+            other = _request(tuple(row))
+        else:
+            repeated = _request(tuple(row)), bytes(asked)
+    return repeated, other
 
 
 def _request(row: _Row) -> Request:

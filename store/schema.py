@@ -490,6 +490,13 @@ ON request (target) WHERE origin = 'policy' AND kind = 'truncate' AND status != 
 """
 """What the second migration adds. A directory that was made while these were part of the first one has them already."""
 
+ADDED_3 = """
+-- What the caller of an id asked for, if the body was planned from it (JSON). NULL: the body says it.
+ALTER TABLE request ADD COLUMN asked BLOB;
+ALTER TABLE joined ADD COLUMN asked BLOB;
+"""
+"""What the third migration adds."""
+
 
 def create_tables(tx: Tx) -> None:
     """Create every table of the first schema in the transaction `tx`; the database must have none of them."""
@@ -499,6 +506,11 @@ def create_tables(tx: Tx) -> None:
 def add_attributes(tx: Tx) -> None:
     """Add what the second schema has and the first one has not."""
     _run(tx, ADDED_2)
+
+
+def add_asked(tx: Tx) -> None:
+    """Add what the third schema has and the second one has not."""
+    _run(tx, ADDED_3)
 
 
 def _run(tx: Tx, script: str) -> None:

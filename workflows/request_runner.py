@@ -8,8 +8,6 @@ so nothing runs twice (architecture.md section 5). `workflow_table` has the work
 
 from __future__ import annotations
 
-from functools import partial
-
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import Expired, Rejected, WorkflowFailed
@@ -26,7 +24,7 @@ from eventproc.store.requests import (
     start_request,
     submit_request,
 )
-from eventproc.workflows.requests import AnyRequest, OfStream
+from eventproc.workflows.requests import AnyRequest, OfStream, Operation, Planned
 from eventproc.workflows.workflow_table import WORKFLOWS
 
 
@@ -36,15 +34,24 @@ def check(tx: Tx, request: AnyRequest) -> bool:
     return WORKFLOWS[request.kind].check(tx, request)
 
 
+def asked_of(operation: Operation) -> bytes:
+    """Return what a caller asks for, to be compared with a repeated call: of a plain request, its own JSON."""
+    if isinstance(operation, Planned):
+        operation = operation.asked
+    body = to_json(operation)
+    is_plain = type(operation) is WORKFLOWS[operation.kind].request
+    return body if is_plain else f"{type(operation).__name__} ".encode() + body
+
+
 def submit(
     tx: Tx,
-    request: AnyRequest,
+    operation: Operation,
     request_id: str,
     *,
     within_ms: int | None = None,
     origin: RequestOrigin = RequestOrigin.PERSON,
 ) -> Request:
-    """Check the request, record it and post its event; return the pending request.
+    """Plan the operation, check and record its request and post its event; return the pending request.
 
     within_ms: how long from now the request may begin, in ms; a request that has begun runs to its end.
     origin: a person or a policy.
@@ -52,14 +59,22 @@ def submit(
     Raises the refusals of `check`, InProgress and Expired, and InvalidArgument for the system's own
     streams; then nothing is recorded.
     """
-    check_scope_name(request.target.partition("/")[0])
+    check_scope_name(operation.target.partition("/")[0])
+    asked = asked_of(operation)
+    planned: list[AnyRequest] = []
+
+    def plan() -> bytes:
+        planned.append(operation.plan(tx))
+        return asked if planned[0] is operation else to_json(planned[0])
+
     return submit_request(
         tx,
         request_id=request_id,
-        target=request.target,
-        kind=request.kind,
-        body=to_json(request),
-        satisfied=partial(check, tx, request),
+        target=operation.target,
+        kind=operation.kind,
+        asked=asked,
+        plan=plan,
+        satisfied=lambda: check(tx, planned[0]),
         within_ms=within_ms,
         origin=origin,
     )

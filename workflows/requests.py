@@ -1,16 +1,23 @@
 """The requests to change a stream or a scope, as values.
 
-A request names its stream by id, so a request for a deleted stream never runs on a new stream of the same name
+What a caller asks for is an `Operation`; `plan` makes the recorded request of it, in the transaction that records it.
+A recorded request names its stream by id, so a request for a deleted stream never runs on a new stream of the same name
 (pravega.md 3.7, the replay of a delete). The exception is CreateStream, which makes a stream.
+
+Every request is an operation as well. One that names its stream by PRESENT is planned by looking up the id. Others are
+planned from more of the present state, such as the range of the segment to split. A repeated call must not look at that
+again, as the first one has changed it: it is recognised by what it asks for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, Protocol, TypeAlias, cast
 
 import attrs
 
+from eventproc.store.catalog import StreamRecord, get_stream
+from eventproc.store.database import Tx
 from eventproc.store.model.argument_checks import (
     check_int,
     check_iterable,
@@ -22,6 +29,49 @@ from eventproc.store.model.ids import SegmentId, as_segments
 from eventproc.store.model.policies import RetentionPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.short_repr import short_repr_of_fields
+
+PRESENT: Final = 0
+"""In place of the id of a stream: the one that has the name when the request is recorded. No stream has this id."""
+
+
+class Operation(Protocol):
+    """A change as a caller asks for it; an attrs class, whose fields are what is compared with a repeated call."""
+
+    @property
+    def kind(self) -> str:
+        """Of the request that it is planned as."""
+        ...
+
+    @property
+    def target(self) -> str:
+        """What it changes: "scope/stream", or a scope."""
+        ...
+
+    def plan(self, tx: Tx) -> AnyRequest:
+        """Return the request to record. Raises what refuses the operation already now."""
+        ...
+
+
+@attrs.frozen
+class Planned:
+    """An operation with the request that its caller has seen planned, and confirmed."""
+
+    asked: Operation
+    request: AnyRequest
+
+    @property
+    def kind(self) -> str:
+        """See `Operation`."""
+        return self.asked.kind
+
+    @property
+    def target(self) -> str:
+        """See `Operation`."""
+        return self.asked.target
+
+    def plan(self, _: Tx) -> AnyRequest:
+        """See `Operation`."""
+        return self.request
 
 
 def _sorted_ids(segments: Iterable[SegmentId]) -> tuple[SegmentId, ...]:
@@ -55,6 +105,15 @@ def _checked_fields(fields: Iterable[str] | None) -> tuple[str, ...] | None:
     return names
 
 
+def changed_config(config: StreamConfig, changes: StreamConfig, fields: Iterable[str]) -> StreamConfig:
+    """Return `config` with these fields of `changes`. The limits of both may contradict each other."""
+    whole = {name: getattr(changes, name) for name in fields if "." not in name}
+    parts = [name.partition(".")[2] for name in fields if "." in name]
+    limits = {name: getattr(changes.retention, name) for name in parts}
+    config = attrs.evolve(config, **whole)
+    return attrs.evolve(config, retention=attrs.evolve(config.retention, **limits)) if limits else config
+
+
 @attrs.frozen
 class CreateStream:
     """Create a stream. An existing stream with an equal configuration is left as it is."""
@@ -68,15 +127,21 @@ class CreateStream:
         """The stream's name."""
         return self.stream
 
+    def plan(self, _: Tx) -> CreateStream:
+        """See `Operation`."""
+        return self
+
 
 @attrs.frozen
 class OfStream:
     """A change of one stream.
 
+    stream_id: its id; 0 (PRESENT): of the stream that has the name when the request is recorded.
     if_version: the version that the stream must have when the change begins; in any other one the change is refused
         with StaleVersion. None (default): any version.
     """
 
+    kind: ClassVar[str]
     stream: str
     stream_id: int
     if_version: int | None = attrs.field(default=None, kw_only=True, converter=_checked_version)
@@ -86,6 +151,19 @@ class OfStream:
         """The stream's name."""
         return self.stream
 
+    def plan(self, tx: Tx) -> AnyRequest:
+        """See `Operation`."""
+        known = (
+            self if self.stream_id != PRESENT else attrs.evolve(self, stream_id=stream_of(tx, self).stream_id)
+        )
+        return cast("AnyRequest", known)
+
+
+def stream_of(tx: Tx, change: OfStream) -> StreamRecord:
+    """Return the stream that a change is of. Raises NotFound, StreamReplaced, StaleVersion."""
+    stream_id = None if change.stream_id == PRESENT else change.stream_id
+    return get_stream(tx, change.stream, stream_id=stream_id, if_version=change.if_version).value
+
 
 @attrs.frozen
 class UpdateStream(OfStream):
@@ -93,13 +171,18 @@ class UpdateStream(OfStream):
 
     keep_segments: leave the number of segments as it is, also if scales have changed it since.
     fields: names of the fields of `config` that change, or of one limit, such as "retention.age_ms"; the others stay as
-        they are when the request runs. None: all.
+        they are when the request runs, and `config` has their defaults here. None: all.
     """
 
     kind: ClassVar[str] = "update"
     config: StreamConfig
     keep_segments: bool = False
     fields: tuple[str, ...] | None = attrs.field(default=None, converter=_checked_fields)
+
+    def __attrs_post_init__(self) -> None:
+        """Forget what does not change, so that equal updates are equal whatever the stream had."""
+        if self.fields is not None:
+            object.__setattr__(self, "config", changed_config(StreamConfig(), self.config, self.fields))
 
 
 @attrs.frozen
@@ -156,6 +239,10 @@ class DeleteScope:
     def target(self) -> str:
         """The scope's name."""
         return self.scope
+
+    def plan(self, _: Tx) -> DeleteScope:
+        """See `Operation`."""
+        return self
 
 
 AnyRequest: TypeAlias = (

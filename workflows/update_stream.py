@@ -10,8 +10,6 @@ ends the epoch, so every writer reads the new partitioning before its next send.
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 
 from eventproc.store.catalog import (
@@ -30,7 +28,7 @@ from eventproc.store.model.policies import StreamConfig, as_retention
 from eventproc.store.model.ranges import initial_ranges
 from eventproc.store.model.states import StreamEvent, advance
 from eventproc.store.records import replace
-from eventproc.workflows.requests import UpdateStream
+from eventproc.workflows.requests import UpdateStream, changed_config
 from eventproc.workflows.scale_stream import open_epoch, plan_epoch
 
 
@@ -75,16 +73,8 @@ def _config_after(stream: StreamRecord, request: UpdateStream) -> StreamConfig:
     Raises InvalidArgument if the limits of both updates contradict each other.
     """
     if request.fields is not None:
-        config, limits = stream.config, dict[str, Any]()
-        for name in request.fields:
-            whole, _, limit = name.partition(".")
-            if limit:
-                limits[limit] = getattr(request.config.retention, limit)
-            else:
-                config = attrs.evolve(config, **{whole: getattr(request.config, whole)})
-        if not limits:
-            return config
-        return attrs.evolve(config, retention=as_retention(attrs.evolve(config.retention, **limits)))
+        config = changed_config(stream.config, request.config, request.fields)
+        return attrs.evolve(config, retention=as_retention(config.retention))
     # Events stay where they are: the storage is chosen once, when the stream is created.
     return attrs.evolve(request.config, storage=stream.config.storage)
 

@@ -69,7 +69,7 @@ from eventproc.topics.description import PartitionDescription, TopicDescription
 from eventproc.topics.events import TopicEvent, TopicPartition
 from eventproc.topics.offsets import ConsumerGroupDescription, PartitionOffsets
 from eventproc.topics.topic import Strategy
-from eventproc.workflows.requests import AnyRequest
+from eventproc.workflows.requests import Operation
 
 P = TypeVar("P", default=bytes)
 R = TypeVar("R")
@@ -280,7 +280,7 @@ class BlockingEventproc(_Twin, Opened):
 class BlockingRequests(_Twin):
     def submit(
         self,
-        request: AnyRequest,
+        request: Operation,
         *,
         request_id: str | None = None,
         within_ms: int | None = None,

@@ -10,7 +10,7 @@ from eventproc.store.model.argument_checks import check_int, check_str
 from eventproc.store.requests import Request, get_request, list_requests
 from eventproc.streams import request_calls
 from eventproc.streams.request_calls import WAIT_MS
-from eventproc.workflows.requests import AnyRequest
+from eventproc.workflows.requests import Operation
 
 
 class Requests:
@@ -24,7 +24,7 @@ class Requests:
 
     async def submit(
         self,
-        request: AnyRequest,
+        request: Operation,
         *,
         request_id: str | None = None,
         within_ms: int | None = None,
@@ -35,7 +35,7 @@ class Requests:
         If an equal request is pending, this call joins it and returns that one, under its id.
 
         Args:
-            request: one of `eventproc.workflows.requests`, such as `SealStream`.
+            request: what to change, such as `SealStream("shop/orders", 0)`, with 0 for the stream of that name.
             request_id: a UUID version 7, such as `new_id` makes. Repeating a call with the same id returns what
                 became of the first call. None (default): a new id.
             within_ms: how long from now the request may begin, in ms; after that its outcome is Expired. None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import attrs
 
 from eventproc.store.catalog import ROUTES
-from eventproc.store.clock import new_id
+from eventproc.store.clock import new_id, part_id
 from eventproc.store.database import WRITE_WAIT_MS_MAX, Database
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
@@ -16,8 +18,22 @@ from eventproc.store.model.errors import EventprocError, StillPending
 from eventproc.store.records import from_json, to_json
 from eventproc.store.requests import REQUEST_OUTCOMES, Request, RequestStatus, get_request, watch_request
 from eventproc.workflows.request_runner import submit
-from eventproc.workflows.requests import AnyRequest, DeleteStream, ScaleStream, SealStream, UpdateStream
-from eventproc.workflows.workflow_table import WORKFLOWS
+from eventproc.workflows.requests import (
+    CreateStream,
+    DeleteScope,
+    DeleteStream,
+    OfStream,
+    Operation,
+    Planned,
+    ScaleStream,
+    SealStream,
+    UpdateStream,
+)
+
+MOVING: Final[Mapping[str, type[OfStream]]] = MappingProxyType(
+    {kind.kind: kind for kind in (UpdateStream, ScaleStream, SealStream, DeleteStream)}
+)
+"""The requests after which events go elsewhere."""
 
 LOG: Final = logging.getLogger("eventproc.requests")
 
@@ -33,13 +49,13 @@ SUBMIT_MS_MIN: Final = 1_000
 
 async def submit_request(
     db: Database,
-    request: AnyRequest,
+    operation: Operation,
     *,
     request_id: str | None = None,
     within_ms: int | None = None,
     timeout_ms: int = WAIT_MS,
 ) -> Request:
-    """Submit a request without waiting for its outcome; return it, or the equal pending one it joined.
+    """Submit an operation without waiting for its outcome; return its request, or the equal pending one it joined.
 
     request_id: a UUID version 7 that makes a retry of this call safe.
     within_ms: how long from now the request may begin; after that it is rejected as Expired.
@@ -51,26 +67,27 @@ async def submit_request(
         within_ms = check_int("within_ms", within_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
     patience_ms = check_int("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
     return await db.write(
-        lambda tx: submit(tx, request, identifier, within_ms=within_ms),
+        lambda tx: submit(tx, operation, identifier, within_ms=within_ms),
         timeout_ms=min(max(patience_ms, SUBMIT_MS_MIN), WRITE_WAIT_MS_MAX),
         step=Step.REQUEST_SUBMIT,
     )
 
 
-def check_request(value: object) -> AnyRequest:
-    """Return the request, with fields of the types that it is declared with. Raises InvalidArgument.
+def check_request(value: object) -> Operation:
+    """Return the operation, with fields of the types that it is declared with. Raises InvalidArgument.
 
     A request that a host would read back differently must not be recorded.
     """
-    reason = "it must be one of eventproc.workflows.requests, with fields of the types declared there"
-    for workflow in WORKFLOWS.values():
-        if type(value) is workflow.request:
-            try:
-                read_back = from_json(to_json(value), workflow.request)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise invalid_argument("request", value, reason) from error
-            if read_back == value:
-                return read_back
+    reason = "it must be an operation such as SealStream, with fields of the types declared there"
+    if isinstance(value, Planned):
+        return Planned(check_request(value.asked), value.request)
+    if isinstance(value, OfStream | CreateStream | DeleteScope):
+        try:
+            read_back: Operation = from_json(to_json(value), type(value))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise invalid_argument("request", value, reason) from error
+        if read_back == value:
+            return read_back
     raise invalid_argument("request", value, reason)
 
 
@@ -83,18 +100,18 @@ async def wait_for_request(db: Database, request_id: str, *, timeout_ms: int = W
 
 
 async def run_request(
-    db: Database, request: AnyRequest, *, request_id: str | None = None, timeout_ms: int = WAIT_MS
+    db: Database, operation: Operation, *, request_id: str | None = None, timeout_ms: int = WAIT_MS
 ) -> Request:
-    """Submit a request and wait until it is done; return it. Raises what it was refused for, and StillPending.
+    """Submit an operation and wait until it is done; return it. Raises what it was refused for, and StillPending.
 
     request_id: as for `submit_request`. The log, and a note of the error that is raised, name it.
     When this process runs it, as its host does, the outcome comes without a read.
     """
     patience = Patience.of(db, timeout_ms)
     identifier = new_id(db.clock) if request_id is None else check_str("request id", request_id)
-    what = f"request {identifier}, {request.kind} of {request.target}"
+    what = f"request {identifier}, {operation.kind} of {operation.target}"
     try:
-        ended = await _run(db, request, identifier, patience)
+        ended = await _run(db, operation, identifier, patience)
     except EventprocError as why:
         LOG.debug("%s: %r", what, why)
         if what not in getattr(why, "__notes__", ()):  # callers that joined one request share its error
@@ -104,13 +121,13 @@ async def run_request(
     return ended
 
 
-async def _run(db: Database, request: AnyRequest, identifier: str, patience: Patience) -> Request:
+async def _run(db: Database, operation: Operation, identifier: str, patience: Patience) -> Request:
     # Subscribing before the request exists misses no change, so no read is needed to check for one.
     with (
         db.shared[REQUEST_OUTCOMES].expecting(identifier),
         db.subscribe([watch_request(identifier)]) as changes,
     ):
-        ended = await submit_request(db, request, request_id=identifier, timeout_ms=patience.timeout_ms)
+        ended = await submit_request(db, operation, request_id=identifier, timeout_ms=patience.timeout_ms)
         if ended.is_new:
             await changes.wait(patience.remaining_ms(db))
             outcome = db.shared[REQUEST_OUTCOMES].find(identifier)
@@ -118,13 +135,22 @@ async def _run(db: Database, request: AnyRequest, identifier: str, patience: Pat
                 ended = ended.ended(outcome)
     if ended.status is RequestStatus.PENDING:  # run by another process, joined, or not in time
         ended = attrs.evolve(await _wait(db, ended.id, patience), is_new=ended.is_new)
-    if isinstance(request, UpdateStream | ScaleStream | SealStream | DeleteStream):
-        db.shared[ROUTES].forget(
-            request.stream_id
-        )  # the host, which forgets it as well, may be another process
+    if ended.kind in MOVING:
+        stream_id = from_json(ended.body, MOVING[ended.kind]).stream_id
+        db.shared[ROUTES].forget(stream_id)  # the host, which forgets it as well, may be another process
     if ended.error is not None:
         raise ended.error
     return ended
+
+
+def request_part_id(request_id: str, part: str) -> str:
+    """Return the id of one of the requests that a call makes under one id. Raises InvalidArgument."""
+    try:
+        return part_id(check_str("request id", request_id), part)
+    except ValueError as error:
+        raise invalid_argument(
+            "request id", request_id, "it is not a UUID of version 7 in lower case"
+        ) from error
 
 
 @attrs.frozen

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
 
 import attrs
 from typing_extensions import TypeVar
 
-from eventproc.store.catalog import StoredHistory, current_epoch, get_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.cuts import StreamCut, as_cut
-from eventproc.store.model.epochs import Epoch, merge_ranges, split_ranges
 from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.frontier import Frontier
-from eventproc.store.model.ids import SegmentId, as_segment, as_segments, printable
+from eventproc.store.model.ids import SegmentId, as_segments, printable
 from eventproc.store.model.limits import TXNS_LISTED_MAX
 from eventproc.store.model.policies import (
     RetentionPolicy,
@@ -34,10 +32,10 @@ from eventproc.streams.description import (
     TransactionDescription,
     describe_txn,
 )
+from eventproc.streams.operations import MergeNeighbours, Scaling, SplitSegment, opened_segments
 from eventproc.streams.queries import SegmentName as SegmentName
 from eventproc.streams.queries import StreamQueries, as_position, cut_at_position
 from eventproc.streams.reader import StreamReader
-from eventproc.streams.repeated_calls import derived_request, is_scale, is_update
 from eventproc.streams.request_calls import WAIT_MS, run_request
 from eventproc.streams.stream_cuts import frontier_at, frontier_of_segments
 from eventproc.streams.transaction import LEASE_MS, Transaction
@@ -389,10 +387,8 @@ class Stream(StreamQueries, Generic[T]):
             InProgress: another scale is running.
             StillPending: the wait ended first; the split goes on.
         """
-        chosen, parts = as_segment(segment), check_int("number of parts", into)
-        plan = partial(split_ranges, identifier=chosen, into=parts, stream=self.name)
-        request = await self._scaling_of(plan, (chosen,), parts, if_version, request_id)
-        return await self._scale(request, request_id, timeout_ms)
+        asked = SplitSegment(self.name, self.stream_id, segment, into, if_version=if_version)
+        return await self._scale(asked, request_id, timeout_ms)
 
     async def merge(
         self,
@@ -420,10 +416,8 @@ class Stream(StreamQueries, Generic[T]):
             InProgress: another scale is running.
             StillPending: the wait ended first; the merge goes on.
         """
-        chosen = as_segments(segments)
-        plan = partial(merge_ranges, identifiers=chosen, stream=self.name)
-        request = await self._scaling_of(plan, chosen, 1, if_version, request_id)
-        (merged,) = await self._scale(request, request_id, timeout_ms)
+        asked = MergeNeighbours(self.name, self.stream_id, segments, if_version=if_version)
+        (merged,) = await self._scale(asked, request_id, timeout_ms)
         return merged
 
     async def truncate(
@@ -528,63 +522,22 @@ class Stream(StreamQueries, Generic[T]):
         request_id: str | None,
         timeout_ms: int,
     ) -> None:
-        """Change fields of the configuration. The others are those of now, or of the first call with the id."""
-
-        def changed(config: StreamConfig) -> UpdateStream:
-            return UpdateStream(
-                self.name,
-                self.stream_id,
-                attrs.evolve(config, **changes),
-                keep_segments=keep_segments,
-                fields=tuple(changes),
-                if_version=if_version,
-            )
-
-        request = await derived_request(
-            self._db,
-            request_id,
-            UpdateStream,
+        """Change fields of the configuration; the others stay as they are when the update runs."""
+        request = UpdateStream(
             self.name,
-            is_update(self.stream_id, changes, keep_segments, if_version),
-            lambda tx: changed(self._record(tx).config),
+            self.stream_id,
+            attrs.evolve(StreamConfig(), **changes),
+            keep_segments=keep_segments,
+            fields=tuple(changes),
+            if_version=if_version,
         )
         await run_request(self._db, request, request_id=request_id, timeout_ms=timeout_ms)
 
-    async def _scaling_of(
-        self,
-        plan: Callable[[Epoch], tuple[tuple[SegmentId, ...], tuple[KeyRange, ...]]],
-        seal: Sequence[SegmentId] | None,
-        opens: int,
-        if_version: int | None,
-        request_id: str | None,
-    ) -> ScaleStream:
-        """Return what `plan` makes of the current epoch, or what the first call with the id recorded.
-
-        seal, opens: which segments that seals, None for any, and how many it opens.
-        """
-        if if_version is not None:
-            if_version = check_int("if_version", if_version, least=1)
-
-        def derive(tx: Tx) -> ScaleStream:
-            found = get_stream(tx, self.name, stream_id=self.stream_id, if_version=if_version)
-            sealed, ranges = plan(current_epoch(tx, found.value))
-            return ScaleStream(self.name, self.stream_id, sealed, ranges, if_version=if_version)
-
-        is_equal = is_scale(self.stream_id, seal, opens, if_version)
-        return await derived_request(self._db, request_id, ScaleStream, self.name, is_equal, derive)
-
     async def _scale(
-        self, asked: ScaleStream, request_id: str | None, timeout_ms: int
+        self, asked: ScaleStream | Scaling, request_id: str | None, timeout_ms: int
     ) -> tuple[SegmentId, ...]:
-        request = await run_request(self._db, asked, request_id=request_id, timeout_ms=timeout_ms)
-        if isinstance(request.result, Epoch):
-            return tuple(printable(segment.id) for segment in request.result.opened)
-
-        def opened(tx: Tx) -> tuple[SegmentId, ...]:
-            epoch = StoredHistory(tx, self._record(tx)).opened_by(request.id)
-            return () if epoch is None else tuple(printable(segment.id) for segment in epoch.opened)
-
-        return await self._db.read(opened)
+        done = await run_request(self._db, asked, request_id=request_id, timeout_ms=timeout_ms)
+        return tuple([printable(segment.id) for segment in await opened_segments(self._db, done)])
 
     def _frontier(self, start: Start, segments: Sequence[SegmentId] | None, tx: Tx) -> Frontier:
         stream = self._record(tx)

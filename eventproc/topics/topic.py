@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any, Final, Literal, TypeAlias, overload
 
 from typing_extensions import TypeVar
 
 from eventproc.store.catalog import current_epoch
-from eventproc.store.database import Database, Tx
+from eventproc.store.database import Database
 from eventproc.store.model.argument_checks import check_int, check_iterable, invalid_argument
 from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.ids import SegmentId, number_of, printable
-from eventproc.store.model.partitions import Router, growth
+from eventproc.store.model.partitions import Router
 from eventproc.store.model.policies import Partitioning, RetentionPolicy, ScalingPolicy, as_retention
 from eventproc.store.segments import check_ttl
 from eventproc.streams.codec import Codec, PayloadCodec
 from eventproc.streams.partitioners import Partitioner
-from eventproc.streams.repeated_calls import derived_request, is_truncation, request_part_id
-from eventproc.streams.request_calls import WAIT_MS, Patience, run_request
+from eventproc.streams.request_calls import WAIT_MS, Patience, request_part_id, run_request
 from eventproc.streams.stream import Stream
 from eventproc.topics.description import PartitionDescription, TopicDescription, describe_topic
+from eventproc.topics.operations import AddPartitions, TruncatePartitions
 from eventproc.topics.producer import Producer
-from eventproc.topics.truncation import new_heads
-from eventproc.workflows.requests import TruncateStream
 
 P = TypeVar("P")
 T = TypeVar("T", default=bytes)
@@ -187,10 +183,8 @@ class Topic(Stream[T]):
             InProgress: partitions are being added.
             StillPending: the wait ended first; the change goes on.
         """
-        more = check_int("partitions to add", count, least=1)
-        plan = partial(growth, count=more)
-        request = await self._scaling_of(plan, None, more + 1, if_version, request_id)
-        added = await self._scale(request, request_id, timeout_ms)
+        asked = AddPartitions(self.name, self.stream_id, count, if_version=if_version)
+        added = await self._scale(asked, request_id, timeout_ms)
         return tuple([number_of(each) for each in added[:-1]])  # the last one is the new reserve
 
     async def alter(
@@ -265,8 +259,7 @@ class Topic(Stream[T]):
             before_number: remove the events of `partition` before this event number, which consumers call its offset.
             if_version: the version that the topic must have, as `describe` shows it. None (default): any.
             request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
-                what became of the first one, even if it names another partition, time or number. None (default): a
-                new id.
+                what became of the first one. None (default): a new id.
             timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
 
         Raises:
@@ -278,34 +271,15 @@ class Topic(Stream[T]):
             InProgress: the topic is being truncated.
             StillPending: the wait ended first; the truncation goes on.
         """
-        given = [name for name, value in _limits(cut, before_ms, before_number) if value is not None]
-        if len(given) != 1:
-            reason = "give exactly one of cut, before_ms and before_number"
-            raise InvalidArgument(what="truncation", value=", ".join(given) or "no limit", reason=reason)
-        if cut is not None:
-            if partition is not None:
-                reason = "a cut names all partitions; give before_ms or before_number for one"
-                raise InvalidArgument(what="partition", value=str(partition), reason=reason)
+        if cut is not None and (partition, before_ms, before_number) == (None, None, None):
             await super().truncate(cut, if_version=if_version, request_id=request_id, timeout_ms=timeout_ms)
             return
-        if before_ms is not None:
-            check_int("before_ms", before_ms, unit="ms")
-        elif before_number is not None:
-            check_int("before_number", before_number, least=0)
-            if partition is None:
-                reason = "each partition counts its own events; name the partition"
-                raise InvalidArgument(what="before_number", value=str(before_number), reason=reason)
-
-        def derive(tx: Tx) -> TruncateStream:
-            record = self._record(tx)
-            heads = new_heads(
-                tx, record, partition=partition, before_ms=before_ms, before_number=before_number
-            )
-            return TruncateStream(self.name, self.stream_id, heads, if_version=if_version)
-
-        is_equal = is_truncation(self.stream_id, if_version)
-        request = await derived_request(self._db, request_id, TruncateStream, self.name, is_equal, derive)
-        await run_request(self._db, request, request_id=request_id, timeout_ms=timeout_ms)
+        asked = TruncatePartitions(
+            *(self.name, self.stream_id, partition, before_ms, before_number),
+            place=None if cut is None else str(cut),
+            if_version=if_version,
+        )
+        await run_request(self._db, asked, request_id=request_id, timeout_ms=timeout_ms)
 
     async def delete(
         self, *, if_version: int | None = None, request_id: str | None = None, timeout_ms: int = WAIT_MS
@@ -327,7 +301,3 @@ class Topic(Stream[T]):
         sealing_id = None if request_id is None else request_part_id(request_id, "seal")
         await self.seal(if_version=if_version, request_id=sealing_id, timeout_ms=timeout_ms)
         await super().delete(request_id=request_id, timeout_ms=patience.remaining_ms(self._db))
-
-
-def _limits(cut: object, before_ms: object, before_number: object) -> tuple[tuple[str, object], ...]:
-    return ("cut", cut), ("before_ms", before_ms), ("before_number", before_number)

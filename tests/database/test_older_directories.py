@@ -19,9 +19,11 @@ def anyio_backend() -> str:
     return "asyncio"  # directories can be opened on asyncio only
 
 
-@pytest.mark.parametrize("has_tables", [False, True])
-async def test_a_directory_of_the_first_schema_works_as_a_new_one(tmp_path: Path, has_tables: bool) -> None:
-    async with open_database(tmp_path / "data", migrations=SYSTEM_MIGRATIONS[:1]) as db:
+@pytest.mark.parametrize(("schema", "has_tables"), [(1, False), (1, True), (2, False)])
+async def test_a_directory_of_an_older_schema_works_as_a_new_one(
+    tmp_path: Path, schema: int, has_tables: bool
+) -> None:
+    async with open_database(tmp_path / "data", migrations=SYSTEM_MIGRATIONS[:schema]) as db:
         if has_tables:
             await db.write(add_attributes)  # while the number is still that of the first
     async with eventproc.open(tmp_path / "data") as ep:

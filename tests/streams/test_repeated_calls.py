@@ -13,13 +13,11 @@ from eventproc import RetentionPolicy, ScalingPolicy, Stream, StreamCut
 from eventproc.runtime import Eventproc
 from eventproc.store.clock import id_time_ms, new_id, part_id
 from eventproc.store.model.errors import Expired, InvalidArgument, NotFound
-from eventproc.store.model.ids import as_segment
 from eventproc.store.model.metadata_errors import StaleVersion
-from eventproc.store.model.ranges import KeyRange
 from eventproc.store.requests import OUTCOME_MEMORY_MS
+from eventproc.streams.operations import MergeNeighbours, SplitSegment
 from eventproc.testing import VirtualClock
 from eventproc.topics import Topic
-from eventproc.workflows.requests import ScaleStream
 
 
 @attrs.frozen
@@ -108,7 +106,7 @@ async def test_a_deletion_is_repeated_although_the_stream_is_gone(made: StreamAn
 
 async def test_a_call_whose_caller_died_after_it_was_recorded_is_joined(made: StreamAndTopic) -> None:
     request_id = made.ep.requests.new_id()
-    asked = ScaleStream("s/t", made.stream.stream_id, (as_segment("1.1"),), KeyRange(0.0, 0.5).split(2))
+    asked = SplitSegment("s/t", made.stream.stream_id, "1.1")
     await made.ep.requests.submit(asked, request_id=request_id)
     assert len(await made.stream.split("1.1", request_id=request_id)) == 2
     assert (await made.stream.describe()).epoch == 2
@@ -125,6 +123,7 @@ async def test_a_call_whose_caller_died_after_it_was_recorded_is_joined(made: St
         lambda on, x: on.stream.seal(request_id=x),
         lambda on, x: on.topic.add_partitions(1, request_id=x),
         lambda on, x: on.ep.create_stream("s/new", request_id=x),
+        lambda on, x: on.ep.requests.submit(MergeNeighbours("s/t", 0, ("1.1", "2.1")), request_id=x),
     ],
 )
 async def test_an_id_names_one_call_only(made: StreamAndTopic, other: Repeated) -> None:
@@ -134,6 +133,14 @@ async def test_an_id_names_one_call_only(made: StreamAndTopic, other: Repeated) 
     with pytest.raises(InvalidArgument, match="belongs to a different request"):
         await other(made, request_id)
     assert await _state(made) == before
+
+
+async def test_an_id_of_a_truncation_names_its_limit_too(made: StreamAndTopic) -> None:
+    request_id = made.ep.requests.new_id()
+    await made.topic.truncate(partition=1, before_number=3, request_id=request_id)
+    with pytest.raises(InvalidArgument, match="belongs to a different request"):
+        await made.topic.truncate(partition=0, before_number=3, request_id=request_id)
+    assert [each.first for each in await made.topic.partitions()] == [0, 3]
 
 
 async def test_a_text_that_is_no_id_is_refused_before_anything_changes(made: StreamAndTopic) -> None:

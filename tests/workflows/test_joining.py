@@ -10,7 +10,8 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.requests import OUTCOME_MEMORY_MS, RequestStatus, forget_outcomes
-from eventproc.workflows.requests import CreateStream, ScaleStream
+from eventproc.streams.operations import SplitSegment
+from eventproc.workflows.requests import PRESENT, CreateStream, ScaleStream
 from tests.workflows.support import Life
 
 CREATE = CreateStream("s/t", StreamConfig(scaling=ScalingPolicy.fixed(1)))
@@ -36,6 +37,22 @@ async def test_a_joined_id_finds_the_request_and_never_runs_again(life: Life) ->
     with pytest.raises(InvalidArgument, match="belongs to a different request"):
         await life.ep.requests.submit(CREATE, request_id=second_id)
     assert (await life.record("s/t")).value.epoch == 1
+    await life.check()
+
+
+async def test_a_joined_id_names_what_its_own_caller_asked_for(life: Life) -> None:
+    await life.done(CREATE)
+    split = SplitSegment("s/t", PRESENT, "0.0")
+    scale_id, split_id = life.new_id(), life.new_id()
+    first = await life.ep.requests.submit(
+        ScaleStream("s/t", 4, (SegmentId(0),), KeyRange(0, 1).split(2)), request_id=scale_id
+    )
+    assert (await life.ep.requests.submit(split, request_id=split_id)).id == first.id
+    await life.run()
+    assert (await life.ep.requests.submit(split, request_id=split_id)).status is RequestStatus.DONE
+    for request_id, other in ((scale_id, split), (split_id, SplitSegment("s/t", PRESENT, "0.0", 3))):
+        with pytest.raises(InvalidArgument, match="belongs to a different request: scale of s/t"):
+            await life.ep.requests.submit(other, request_id=request_id)
     await life.check()
 
 

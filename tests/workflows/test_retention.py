@@ -144,7 +144,8 @@ def submit_truncation(tx: Tx, request_id: str, origin: RequestOrigin) -> None:
         request_id=request_id,
         target="s/t",
         kind="truncate",
-        body=b"{}",
+        asked=b"{}",
+        plan=lambda: b"{}",
         satisfied=lambda: False,
         origin=origin,
     )

@@ -43,10 +43,11 @@ from eventproc.store.model.ranges import KeyRange
 from eventproc.store.records import find
 from eventproc.streams.request_calls import run_request
 from eventproc.workflows.requests import (
-    AnyRequest,
+    PRESENT,
     CreateStream,
     DeleteScope,
     DeleteStream,
+    Operation,
     ScaleStream,
     SealStream,
     TruncateStream,
@@ -151,24 +152,19 @@ class CatalogCalls:
 
     async def truncate_stream(self, request: pb.StreamCut) -> pb.UpdateStreamStatus:
         """Move a stream's head to a cut."""
-
-        def truncate(tx: Tx, name: str) -> TruncateStream:
-            return TruncateStream(name, get_stream(tx, name).value.stream_id, cut_of(request.cut))
-
-        return await self._change(request.streamInfo, truncate)
+        return await self._change(
+            request.streamInfo, lambda _, name: TruncateStream(name, PRESENT, cut_of(request.cut))
+        )
 
     async def seal_stream(self, request: pb.StreamInfo) -> pb.UpdateStreamStatus:
         """Seal a stream."""
-        return await self._change(
-            request, lambda tx, name: SealStream(name, get_stream(tx, name).value.stream_id)
-        )
+        return await self._change(request, lambda _, name: SealStream(name, PRESENT))
 
     async def delete_stream(self, request: pb.StreamInfo) -> pb.DeleteStreamStatus:
         """Delete a sealed stream."""
         status, name = pb.DeleteStreamStatus, name_of(request)
         try:
-            stream = await self.db.read(lambda tx: get_stream(tx, name))
-            await run_request(self.db, DeleteStream(name, stream.value.stream_id))
+            await run_request(self.db, DeleteStream(name, PRESENT))
         except NotFound:
             return status(status=status.STREAM_NOT_FOUND)
         except StreamNotSealed:
@@ -208,9 +204,8 @@ class CatalogCalls:
         name = name_of(request.streamInfo)
         seal = [SegmentId(each) for each in request.sealedSegments]
         ranges = tuple([KeyRange(each.start, each.end) for each in request.newKeyRanges])
-        stream_id = (await self.db.read(lambda tx: get_stream(tx, name))).value.stream_id
         try:
-            done = await run_request(self.db, ScaleStream(name, stream_id, tuple(seal), ranges))
+            done = await run_request(self.db, ScaleStream(name, PRESENT, tuple(seal), ranges))
         except (ScaleRefused, InvalidArgument, StreamSealed):
             return pb.ScaleResponse(status=pb.ScaleResponse.PRECONDITION_FAILED)
         epoch = await self.db.read(
@@ -233,7 +228,7 @@ class CatalogCalls:
         return status(status=status.SUCCESS if request.epoch < found.value.epoch else status.IN_PROGRESS)
 
     async def _change(
-        self, info: pb.StreamInfo, request: Callable[[Tx, str], AnyRequest]
+        self, info: pb.StreamInfo, request: Callable[[Tx, str], Operation]
     ) -> pb.UpdateStreamStatus:
         status, name = pb.UpdateStreamStatus, name_of(info)
         try:

@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 
 import attrs
 
-from eventproc.groups.position_texts import cut_at_position, parse_position, parse_time
+from eventproc.groups.position_texts import cut_at_position
 from eventproc.server.rest.json_values import Limits, Page, PageOf
 from eventproc.server.rest.operator_calls import Position
 from eventproc.server.rest.routes import PAGE, After, LocalName, PageLimit, RestCall, ScopeName, page_of
@@ -18,6 +18,7 @@ from eventproc.store.model.ids import SegmentId, as_segment, format_segment, pri
 from eventproc.store.model.names import StreamName
 from eventproc.streams import MeasuredPart, PastScale, SegmentDescription, Stream, TruncationDescription
 from eventproc.streams.description import describe_segment as segment_description
+from eventproc.streams.position_texts import parse_position, parse_time
 
 Time: TypeAlias = Annotated[str | None, Limits(about="A time (ISO 8601, or ms).")]
 SegmentText: TypeAlias = Annotated[str, Limits(about="Id of a segment, such as 2.1.")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, TypeAlias
 
@@ -17,7 +16,7 @@ from eventproc.groups import (
     ResetPreview,
     preview_reset,
 )
-from eventproc.groups.position_texts import cut_at_position, parse_group_start, parse_position, parse_time
+from eventproc.groups.position_texts import cut_at_position, parse_group_start
 from eventproc.server.rest.json_values import Limits, Page, PageOf
 from eventproc.server.rest.routes import (
     PAGE,
@@ -30,11 +29,10 @@ from eventproc.server.rest.routes import (
     page_of,
 )
 from eventproc.store.access.permissions import EVERYTHING, Permission
-from eventproc.store.catalog import StoredHistory, current_epoch, get_scope, get_stream
-from eventproc.store.database import Tx
+from eventproc.store.catalog import get_scope
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.epochs import Epoch, Segment, merge_ranges, split_ranges
+from eventproc.store.model.epochs import Epoch, Segment
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import SEGMENTS_MAX
@@ -48,17 +46,22 @@ from eventproc.streams import (
     StreamInfo,
     TransactionDescription,
 )
+from eventproc.streams.operations import (
+    MergeNeighbours,
+    Scaling,
+    SplitSegment,
+    TruncateTo,
+    opened_segments,
+)
+from eventproc.streams.position_texts import parse_position, parse_time
 from eventproc.streams.queries import Moment
-from eventproc.workflows.requests import ScaleStream, TruncateStream
+from eventproc.workflows.requests import PRESENT, ScaleStream
 
 Position: TypeAlias = Annotated[str, Limits(about="head, tail, a time (ISO 8601, or ms), or a cut.")]
 Segments: TypeAlias = Annotated[tuple[SegmentId, ...], Limits(1, SEGMENTS_MAX)]
 TaskId: TypeAlias = Annotated[str, Limits(about="Id of the task.")]
 TransactionId: TypeAlias = Annotated[str, Limits(about="Id of the transaction.")]
 RequestId: TypeAlias = Annotated[str, Limits(about="Id of the request.")]
-
-ScalePlan: TypeAlias = Callable[[Epoch], tuple[Sequence[SegmentId], Sequence[KeyRange]]]
-"""From the active epoch to the segments that a scale seals, and the key ranges of those that it opens."""
 
 
 # Streams.
@@ -157,65 +160,26 @@ async def scale_stream(
     call: RestCall, scope: ScopeName, stream: LocalName, body: ScaleBody
 ) -> OpenedSegments:
     """Seal segments, and open new ones over exactly the same keys."""
-    ranges = tuple(body.ranges)
-    return await _scale(
-        call, f"{scope}/{stream}", body.seal, lambda _: (body.seal, ranges), lambda opened: opened == ranges
-    )
+    return await _scale(call, ScaleStream(f"{scope}/{stream}", PRESENT, body.seal, tuple(body.ranges)))
 
 
 async def split_segment(
     call: RestCall, scope: ScopeName, stream: LocalName, body: SplitBody
 ) -> OpenedSegments:
     """Split an active segment into equal parts."""
-    name = f"{scope}/{stream}"
-    return await _scale(
-        call,
-        name,
-        (body.segment,),
-        lambda epoch: split_ranges(epoch, body.segment, body.into, stream=name),
-        lambda opened: len(opened) == body.into,
-    )
+    return await _scale(call, SplitSegment(f"{scope}/{stream}", PRESENT, body.segment, body.into))
 
 
 async def merge_segments(
     call: RestCall, scope: ScopeName, stream: LocalName, body: MergeBody
 ) -> OpenedSegments:
     """Merge active segments with adjacent key ranges."""
-    name = f"{scope}/{stream}"
-    return await _scale(
-        call,
-        name,
-        body.segments,
-        lambda epoch: merge_ranges(epoch, body.segments, stream=name),
-        lambda opened: len(opened) == 1,
-    )
+    return await _scale(call, MergeNeighbours(f"{scope}/{stream}", PRESENT, body.segments))
 
 
-async def _scale(
-    call: RestCall,
-    name: str,
-    seal: Sequence[SegmentId],
-    plan: ScalePlan,
-    opens: Callable[[tuple[KeyRange, ...]], bool],
-) -> OpenedSegments:
-    """Scale a stream. opens: whether the call asks for segments of these ranges, which a first call has recorded."""
-    await call.ep.stream(name)  # verifies the name
-
-    def make(tx: Tx) -> ScaleStream:
-        record = get_stream(tx, name).value
-        seal, ranges = plan(current_epoch(tx, record))
-        return ScaleStream(name, record.stream_id, tuple(seal), tuple(ranges))
-
-    def is_equal(recorded: ScaleStream) -> bool:
-        return set(recorded.seal) == set(seal) and opens(recorded.ranges)
-
-    done = await call.run(ScaleStream, name, lambda: call.ep.db.read(make), is_equal)
-
-    def look(tx: Tx) -> Epoch | None:
-        return StoredHistory(tx, get_stream(tx, name).value).opened_by(done.id)
-
-    opened = await call.ep.db.read(look)
-    return OpenedSegments(() if opened is None else opened.opened)
+async def _scale(call: RestCall, asked: ScaleStream | Scaling) -> OpenedSegments:
+    done = await call.run(asked)
+    return OpenedSegments(await opened_segments(call.ep.db, done))
 
 
 @attrs.frozen
@@ -230,17 +194,7 @@ async def truncate_stream(
 ) -> StreamDescription:
     """Move the head of a stream to a cut. The events before it are deleted."""
 
-    async def make() -> TruncateStream:
-        found = await call.ep.stream(f"{scope}/{stream}")
-        cut = await cut_at_position(found, parse_position(body.cut, found.name, found.stream_id))
-        return TruncateStream(found.name, cut.stream_id, dict(cut.offsets))
-
-    def is_equal(recorded: TruncateStream) -> bool:
-        """Compare cuts; a name such as "tail", or a time, stands for the cut that the first call found there."""
-        asked = parse_position(body.cut, recorded.stream, recorded.stream_id)
-        return not isinstance(asked, StreamCut) or dict(asked.offsets) == recorded.offsets
-
-    await call.run(TruncateStream, f"{scope}/{stream}", make, is_equal)
+    await call.run(TruncateTo(f"{scope}/{stream}", PRESENT, body.cut))
     return await describe_stream(call, scope, stream)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, ClassVar, Final, TypeAlias
 
 import attrs
 
@@ -53,10 +53,18 @@ from eventproc.store.model.errors import AlreadyExists
 from eventproc.store.model.ids import SegmentId, epoch_of, number_of
 from eventproc.store.model.list_pages import ListPage, chosen_entries
 from eventproc.store.model.names import StreamName, check_scope_name
-from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_tags
+from eventproc.store.model.policies import RetentionPolicy, ScalingPolicy, StreamConfig, as_tags
 from eventproc.store.records import find
 from eventproc.streams import StreamInfo
-from eventproc.workflows.requests import CreateStream, DeleteStream, SealStream, UpdateStream
+from eventproc.workflows.requests import (
+    PRESENT,
+    CreateStream,
+    DeleteStream,
+    OfStream,
+    SealStream,
+    UpdateStream,
+    stream_of,
+)
 from eventproc.workflows.scopes import create_scope as create_scope_record
 
 PAGE_SEGMENTS_MAX: Final = 10_000
@@ -132,6 +140,17 @@ async def list_streams(
     )
 
 
+@attrs.frozen
+class NewStream(CreateStream):
+    """Create a stream that does not exist."""
+
+    def plan(self, tx: Tx) -> CreateStream:
+        """See `Operation`. Raises AlreadyExists."""
+        if find_stream(tx, self.stream) is not None:
+            raise AlreadyExists(kind="stream", name=self.stream)
+        return CreateStream(self.stream, self.config)
+
+
 async def create_stream(call: RestCall, scope: ScopeName, body: CreateStreamRequest) -> StreamProperty:
     """Create a stream."""
     name = str(StreamName.parse(f"{scope}/{body.stream_name}"))
@@ -140,14 +159,7 @@ async def create_stream(call: RestCall, scope: ScopeName, body: CreateStreamRequ
     scaling = writable_policy(asked)
     config = StreamConfig(scaling, retention=body.retention(), tags=as_tags(body.stream_tags or ()))
 
-    def make(tx: Tx) -> CreateStream:
-        if find_stream(tx, name) is not None:
-            raise AlreadyExists(kind="stream", name=name)
-        return CreateStream(name, config)
-
-    await call.run(
-        CreateStream, name, lambda: call.ep.db.read(make), lambda recorded: recorded.config == config
-    )
+    await call.run(NewStream(name, config))
     return await get_stream_of(call, scope, body.stream_name)
 
 
@@ -156,48 +168,49 @@ async def get_stream_of(call: RestCall, scope: ScopeName, stream: LocalName) -> 
     return await call.ep.db.read(lambda tx: _property(StreamInfo.of(_found(tx, scope, stream))))
 
 
+@attrs.frozen
+class ReplaceConfig(OfStream):
+    """Replace what Pravega knows of a stream's configuration. scaling: None: as it is."""
+
+    kind: ClassVar[str] = UpdateStream.kind
+    retention: RetentionPolicy
+    tags: tuple[str, ...]
+    scaling: ScalingPolicy | None
+
+    def plan(self, tx: Tx) -> UpdateStream:
+        """See `Operation`. Raises InvalidArgument if the stream is a topic that would be scaled."""
+        found = stream_of(tx, self)
+        present = found.config
+        if present.is_topic and self.scaling is not None:
+            raise invalid_argument("scalingPolicy", found.name, "it is a topic, which has partitions")
+        scaling = present.scaling if self.scaling is None else self.scaling
+        if ScalingConfig.of(scaling) == ScalingConfig.of(present.scaling):
+            scaling = present.scaling  # what Pravega has no form for stays
+        else:
+            scaling = writable_policy(scaling)
+        keeps = scaling == present.scaling
+        config = attrs.evolve(present, scaling=scaling, retention=self.retention, tags=self.tags)
+        fields = ("retention", "tags") if keeps else ("retention", "tags", "scaling")
+        return UpdateStream(found.name, found.stream_id, config, keep_segments=keeps, fields=fields)
+
+
 async def update_stream(
     call: RestCall, scope: ScopeName, stream: LocalName, body: UpdateStreamRequest
 ) -> StreamProperty:
     """Replace a stream's configuration."""
     body.verify_enforced()
-    retention, tags = body.retention(), as_tags(body.stream_tags or ())
-
-    def make(tx: Tx) -> UpdateStream:
-        found = _found(tx, scope, stream)
-        present = found.config
-        if present.is_topic and body.scaling_policy is not None:
-            raise invalid_argument("scalingPolicy", found.name, "it is a topic, which has partitions")
-        scaling = present.scaling if body.scaling_policy is None else body.scaling_policy.policy()
-        if ScalingConfig.of(scaling) == ScalingConfig.of(present.scaling):
-            scaling = present.scaling  # what Pravega has no form for stays
-        else:
-            scaling = writable_policy(scaling)
-        config = attrs.evolve(present, scaling=scaling, retention=retention, tags=tags)
-        keeps = scaling == present.scaling
-        fields = ("retention", "tags") if keeps else ("retention", "tags", "scaling")
-        return UpdateStream(found.name, found.stream_id, config, keep_segments=keeps, fields=fields)
-
-    def is_equal(recorded: UpdateStream) -> bool:
-        config = recorded.config
-        if body.scaling_policy is None:
-            has_scaling = "scaling" not in (recorded.fields or ())
-        else:
-            has_scaling = ScalingConfig.of(config.scaling) == ScalingConfig.of(body.scaling_policy.policy())
-        return has_scaling and (config.retention, config.tags) == (retention, tags)
-
-    await call.run(UpdateStream, f"{scope}/{stream}", lambda: call.ep.db.read(make), is_equal)
+    asked = ReplaceConfig(
+        *(f"{scope}/{stream}", PRESENT, body.retention(), as_tags(body.stream_tags or ())),
+        None if body.scaling_policy is None else body.scaling_policy.policy(),
+    )
+    await call.run(asked)
     return await get_stream_of(call, scope, stream)
 
 
 async def delete_stream(call: RestCall, scope: ScopeName, stream: LocalName) -> None:
     """Delete a sealed stream with its events."""
 
-    def make(tx: Tx) -> DeleteStream:
-        found = _found(tx, scope, stream)
-        return DeleteStream(found.name, found.stream_id)
-
-    await call.run(DeleteStream, f"{scope}/{stream}", lambda: call.ep.db.read(make))
+    await call.run(DeleteStream(f"{scope}/{stream}", PRESENT))
 
 
 async def update_stream_state(
@@ -205,11 +218,7 @@ async def update_stream_state(
 ) -> StateChange:
     """Seal a stream for ever."""
 
-    def make(tx: Tx) -> SealStream:
-        found = _found(tx, scope, stream)
-        return SealStream(found.name, found.stream_id)
-
-    await call.run(SealStream, f"{scope}/{stream}", lambda: call.ep.db.read(make))
+    await call.run(SealStream(f"{scope}/{stream}", PRESENT))
     return body
 
 

@@ -17,13 +17,11 @@ from eventproc.server.rest.json_values import Limits, Linked, LinkedOf, Page
 from eventproc.server.rest.problems import HttpProblem
 from eventproc.store.access.permissions import Permission
 from eventproc.store.model.errors import NotFound
-from eventproc.store.records import from_json
 from eventproc.store.requests import Request
 from eventproc.streams.request_calls import run_request
-from eventproc.workflows.requests import AnyRequest
+from eventproc.workflows.requests import Operation
 
 T = TypeVar("T")
-R = TypeVar("R", bound=AnyRequest)
 
 PAGE_ENTRIES_MAX: Final = 1_000
 """Most entries of a page. Higher: longer reads of the database and larger responses."""
@@ -59,29 +57,12 @@ class RestCall:
     caller: Caller = TRUSTED
     last_event_id: str | None = None
 
-    async def run(
-        self,
-        kind: type[R],
-        target: str,
-        make: Callable[[], Awaitable[R]],
-        is_equal: Callable[[R], bool] = lambda _: True,
-    ) -> Request:
-        """Submit the request that `make` returns, and wait for its outcome; a repeated key finds the first request.
+    async def run(self, operation: Operation) -> Request:
+        """Submit the operation, and wait for its outcome; a repeated key finds the first one.
 
-        is_equal: whether a recorded request is what this call asks for. `make` looks at the present state, which the
-            first call may have changed, so that a repeated call is not compared with what it returns.
-        Raises what the request was refused for, StillPending, and HttpProblem for the key of another call.
+        Raises what it was refused for, StillPending, and InvalidArgument for the key of another call.
         """
-        if self.request_id is not None and (found := await self._find(self.request_id)) is not None:
-            is_repeated = (found.kind, found.target) == (kind.kind, target)
-            if not is_repeated or not is_equal(from_json(found.body, kind)):
-                raise self._key_problem(found)
-            ended = await self.ep.requests.wait(found.id, timeout_ms=self.wait_ms)
-            if ended.error is not None:
-                raise ended.error
-            return ended
-        request = await make()
-        return await run_request(self.ep.db, request, request_id=self.request_id, timeout_ms=self.wait_ms)
+        return await run_request(self.ep.db, operation, request_id=self.request_id, timeout_ms=self.wait_ms)
 
     async def verify_key(self) -> None:
         """Raise HttpProblem if the key belongs to a request, which is then another one than this call asks for."""

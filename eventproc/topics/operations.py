@@ -1,0 +1,80 @@
+"""Changes of a topic that are planned from what it is when they are recorded."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from eventproc.store.database import Tx
+from eventproc.store.model.argument_checks import check_int
+from eventproc.store.model.epochs import Epoch
+from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.partitions import growth
+from eventproc.store.model.ranges import KeyRange
+from eventproc.streams.operations import Scaling, TruncateTo
+from eventproc.topics.truncation import new_heads
+from eventproc.workflows.requests import OfStream, TruncateStream, stream_of
+
+
+def _more(count: int) -> int:
+    return check_int("partitions to add", count, least=1)
+
+
+@attrs.frozen
+class AddPartitions(Scaling):
+    """Add partitions; the reserve of the topic is replaced. Planning raises InvalidArgument."""
+
+    count: int = attrs.field(converter=_more)
+
+    def replaced(self, epoch: Epoch) -> tuple[tuple[SegmentId, ...], tuple[KeyRange, ...]]:
+        """See `Scaling`."""
+        return growth(epoch, count=self.count)
+
+
+@attrs.frozen
+class TruncatePartitions(OfStream):
+    """Remove the oldest events of all partitions, or of one, up to exactly one limit.
+
+    partition: its number; None: all. before_ms: what was appended before this wall time. before_number: the events of
+    the partition before this number. place: all events before a cut, head, tail or a time, as `TruncateTo` takes it.
+    Making one raises InvalidArgument.
+    """
+
+    kind: ClassVar[str] = TruncateStream.kind
+    partition: int | None = None
+    before_ms: int | None = None
+    before_number: int | None = None
+    place: str | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse limits that contradict each other."""
+        limits = {"cut": self.place, "before_ms": self.before_ms, "before_number": self.before_number}
+        given = [name for name, value in limits.items() if value is not None]
+        if len(given) != 1:
+            reason = "give exactly one of cut, before_ms and before_number"
+            raise InvalidArgument(what="truncation", value=", ".join(given) or "no limit", reason=reason)
+        if self.place is not None and self.partition is not None:
+            reason = "a cut names all partitions; give before_ms or before_number for one"
+            raise InvalidArgument(what="partition", value=str(self.partition), reason=reason)
+        if self.before_ms is not None:
+            check_int("before_ms", self.before_ms, unit="ms")
+        elif self.before_number is not None:
+            check_int("before_number", self.before_number, least=0)
+            if self.partition is None:
+                reason = "each partition counts its own events; name the partition"
+                raise InvalidArgument(what="before_number", value=str(self.before_number), reason=reason)
+
+    def plan(self, tx: Tx) -> TruncateStream:
+        """See `Operation`. Raises InvalidArgument if there is no such partition, or nothing at the limit."""
+        if self.place is not None:
+            return TruncateTo(self.stream, self.stream_id, self.place, if_version=self.if_version).plan(tx)
+        found = stream_of(tx, self)
+        heads = new_heads(
+            *(tx, found),
+            partition=self.partition,
+            before_ms=self.before_ms,
+            before_number=self.before_number,
+        )
+        return TruncateStream(found.name, found.stream_id, heads, if_version=self.if_version)
