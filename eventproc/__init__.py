@@ -188,6 +188,7 @@ if TYPE_CHECKING:
         register_codec,
     )
     from eventproc.streams.offload import OffloadResult
+    from eventproc.streams.request_calls import ChangeOptions, RequestOptions
     from eventproc.topics import (
         Consumer,
         ConsumerGroup,
@@ -449,6 +450,7 @@ _WHERE = {
         "TopicInfo",
         "TopicPartition",
     ),
+    "eventproc.streams.request_calls": ("ChangeOptions", "RequestOptions"),
     "eventproc.workflows.policies": ("ScalingDescription",),
     "eventproc.workflows.requests": (
         "CreateStream",
@@ -498,6 +500,7 @@ __all__ = [
     "BlockingTransaction",
     "BlockingUsers",
     "BlockingWriter",
+    "ChangeOptions",
     "Cluster",
     "ClusterChange",
     "ClusterDescription",
@@ -586,6 +589,7 @@ __all__ = [
     "Rejected",
     "ReplicatedType",
     "Request",
+    "RequestOptions",
     "RequestOrigin",
     "RequestStatus",
     "Requests",

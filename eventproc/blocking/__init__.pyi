@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Generic, overload
 
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, Unpack
 
 from eventproc.blocking.loop import Block, Loop, Opened
 from eventproc.cluster import AnyTask
@@ -62,6 +62,7 @@ from eventproc.streams.offload import OffloadResult
 from eventproc.streams.partitioners import Partitioner
 from eventproc.streams.queries import Moment, SegmentName
 from eventproc.streams.reader import Batch
+from eventproc.streams.request_calls import ChangeOptions, RequestOptions
 from eventproc.streams.stream import RangeName, Start
 from eventproc.topics import TopicInfo
 from eventproc.topics.consumer import PartitionRef
@@ -97,7 +98,7 @@ class BlockingEventproc(_Twin, Opened):
     def query(self, sql: str, parameters: SqlParameters = ()) -> list[tuple[SqlValue, ...]]: ...
     def create_scope(self, name: str) -> None: ...
     def delete_scope(
-        self, name: str, *, recursive: bool = False, request_id: str | None = None, timeout_ms: int = ...
+        self, name: str, *, recursive: bool = False, **options: Unpack[RequestOptions]
     ) -> None: ...
     def scopes(
         self, *, prefix: str = "", after: str | None = None, limit: int | None = None
@@ -111,8 +112,7 @@ class BlockingEventproc(_Twin, Opened):
         storage: str = ...,
         retention: RetentionPolicy = ...,
         tags: Iterable[str] = (),
-        request_id: str | None = None,
-        timeout_ms: int = ...,
+        **options: Unpack[RequestOptions],
     ) -> BlockingStream: ...
     @overload
     def create_stream(
@@ -125,8 +125,7 @@ class BlockingEventproc(_Twin, Opened):
         storage: str = ...,
         retention: RetentionPolicy = ...,
         tags: Iterable[str] = (),
-        request_id: str | None = None,
-        timeout_ms: int = ...,
+        **options: Unpack[RequestOptions],
     ) -> BlockingStream[P]: ...
     @overload
     def stream(self, name: str) -> BlockingStream: ...
@@ -239,8 +238,7 @@ class BlockingEventproc(_Twin, Opened):
         storage: str = ...,
         retention: RetentionPolicy = ...,
         ttl_ms: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = ...,
+        **options: Unpack[RequestOptions],
     ) -> BlockingTopic: ...
     @overload
     def create_topic(
@@ -254,8 +252,7 @@ class BlockingEventproc(_Twin, Opened):
         storage: str = ...,
         retention: RetentionPolicy = ...,
         ttl_ms: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = ...,
+        **options: Unpack[RequestOptions],
     ) -> BlockingTopic[P]: ...
     @overload
     def topic(self, name: str) -> BlockingTopic: ...
@@ -366,49 +363,18 @@ class BlockingStream(_Twin, Generic[T]):
         scaling: ScalingPolicy | None = None,
         retention: RetentionPolicy | None = None,
         tags: Iterable[str] | None = None,
-        if_version: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = ...,
+        **options: Unpack[ChangeOptions],
     ) -> None: ...
     def scale(
-        self,
-        *,
-        seal: Sequence[SegmentName],
-        ranges: Sequence[RangeName],
-        if_version: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = ...,
+        self, *, seal: Sequence[SegmentName], ranges: Sequence[RangeName], **options: Unpack[ChangeOptions]
     ) -> tuple[SegmentId, ...]: ...
     def split(
-        self,
-        segment: SegmentName,
-        into: int = 2,
-        *,
-        if_version: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = ...,
+        self, segment: SegmentName, into: int = 2, **options: Unpack[ChangeOptions]
     ) -> tuple[SegmentId, ...]: ...
-    def merge(
-        self,
-        *segments: SegmentName,
-        if_version: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = ...,
-    ) -> SegmentId: ...
-    def truncate(
-        self,
-        cut: StreamCut,
-        *,
-        if_version: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = ...,
-    ) -> None: ...
-    def seal(
-        self, *, if_version: int | None = None, request_id: str | None = None, timeout_ms: int = ...
-    ) -> None: ...
-    def delete(
-        self, *, if_version: int | None = None, request_id: str | None = None, timeout_ms: int = ...
-    ) -> None: ...
+    def merge(self, *segments: SegmentName, **options: Unpack[ChangeOptions]) -> SegmentId: ...
+    def truncate(self, cut: StreamCut, **options: Unpack[ChangeOptions]) -> None: ...
+    def seal(self, **options: Unpack[ChangeOptions]) -> None: ...
+    def delete(self, **options: Unpack[ChangeOptions]) -> None: ...
     def offload(self, *, older_than_ms: int = 0) -> OffloadResult: ...
     def describe(self) -> StreamDescription: ...
     def head(self) -> StreamCut: ...
@@ -467,14 +433,7 @@ class BlockingTopic(BlockingStream[T], Generic[T]):
     def describe(self) -> TopicDescription: ...
     def partitions(self) -> list[PartitionDescription]: ...
     def segments_of(self, partitions: Iterable[int]) -> tuple[SegmentId, ...]: ...
-    def add_partitions(
-        self,
-        count: int,
-        *,
-        if_version: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = ...,
-    ) -> tuple[int, ...]: ...
+    def add_partitions(self, count: int, **options: Unpack[ChangeOptions]) -> tuple[int, ...]: ...
     def alter(
         self,
         *,
@@ -482,9 +441,7 @@ class BlockingTopic(BlockingStream[T], Generic[T]):
         partitioning: Strategy | Partitioner[Any] | None = None,
         retention: RetentionPolicy | None = None,
         ttl_ms: int | None = None,
-        if_version: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = ...,
+        **options: Unpack[ChangeOptions],
     ) -> None: ...
     def truncate(
         self,
@@ -493,13 +450,9 @@ class BlockingTopic(BlockingStream[T], Generic[T]):
         partition: int | None = None,
         before_ms: int | None = None,
         before_number: int | None = None,
-        if_version: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = ...,
+        **options: Unpack[ChangeOptions],
     ) -> None: ...
-    def delete(
-        self, *, if_version: int | None = None, request_id: str | None = None, timeout_ms: int = ...
-    ) -> None: ...
+    def delete(self, **options: Unpack[ChangeOptions]) -> None: ...
 
 class BlockingWriter(_Twin, Opened, Generic[P]):
     events_written: int

@@ -8,6 +8,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
+from typing_extensions import Unpack
+
 from eventproc.cluster import (
     TASK_JOBS,
     Cluster,
@@ -88,7 +90,7 @@ from eventproc.store.replicated import (
 from eventproc.store.tasks import HandleTasks, LoopEnd, run_uninterrupted
 from eventproc.streams import JointTransaction, ProgressSource, ScopeInfo, StreamInfo, request_calls
 from eventproc.streams.codec import Codec, codec_for
-from eventproc.streams.request_calls import WAIT_MS
+from eventproc.streams.request_calls import RequestOptions
 from eventproc.streams.stream import Stream
 from eventproc.streams.transaction import LEASE_MS
 from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT
@@ -244,17 +246,14 @@ class Eventproc(
         name: str,
         *,
         recursive: bool = False,
-        request_id: str | None = None,
-        timeout_ms: int = WAIT_MS,
+        **options: Unpack[RequestOptions],
     ) -> None:
         """Delete a scope.
 
         Args:
             name: the scope's name.
             recursive: delete its reader groups, synchronizers and streams first. Default: an empty scope only.
-            request_id: for a recursive delete: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call
-                with the same id returns what became of the first one. None (default): a new id.
-            timeout_ms: how long to wait for the outcome of a recursive delete, in ms. Default: 120 s.
+            options: for a recursive delete: see `RequestOptions`.
 
         Raises:
             NotFound: no such scope.
@@ -265,10 +264,8 @@ class Eventproc(
         """
         check_scope_name(name)
         if recursive:
-            await request_calls.run_request(
-                self._db, DeleteScope(name), request_id=request_id, timeout_ms=timeout_ms
-            )
-        elif request_id is not None:
+            await request_calls.run_request(self._db, DeleteScope(name), **options)
+        elif (request_id := options.get("request_id")) is not None:
             reason = "only a recursive delete is a request: leave the id out, or give recursive=True"
             raise invalid_argument("request id", request_id, reason)
         else:
@@ -299,8 +296,7 @@ class Eventproc(
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         tags: Iterable[str] = (),
-        request_id: str | None = None,
-        timeout_ms: int = WAIT_MS,
+        **options: Unpack[RequestOptions],
     ) -> Stream: ...
     @overload
     async def create_stream(
@@ -313,8 +309,7 @@ class Eventproc(
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         tags: Iterable[str] = (),
-        request_id: str | None = None,
-        timeout_ms: int = WAIT_MS,
+        **options: Unpack[RequestOptions],
     ) -> Stream[P]: ...
     async def create_stream(
         self,
@@ -326,8 +321,7 @@ class Eventproc(
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         tags: Iterable[str] = (),
-        request_id: str | None = None,
-        timeout_ms: int = WAIT_MS,
+        **options: Unpack[RequestOptions],
     ) -> Stream[Any]:
         """Create a stream and return its handle; returns the existing one if its configuration is equal.
 
@@ -341,9 +335,7 @@ class Eventproc(
                 "linked_list", or a name given to `register_storage`.
             retention: how long events are kept. Default: until they are truncated.
             tags: labels by which `streams(tag=...)` lists it, at most 128. Default: none.
-            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
-                what became of the first one. None (default): a new id.
-            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+            options: see `RequestOptions`.
 
         Raises:
             NotFound: no such scope.
@@ -360,9 +352,7 @@ class Eventproc(
             retention=as_retention(retention),
             tags=as_tags(tags),
         )
-        request = await request_calls.run_request(
-            self._db, CreateStream(name, config), request_id=request_id, timeout_ms=timeout_ms
-        )
+        request = await request_calls.run_request(self._db, CreateStream(name, config), **options)
         if isinstance(request.result, int):
             return Stream(self._db, name, request.result, chosen)
         return await self.stream(name, payload=payload, codec=codec)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from typing_extensions import Unpack
+
 from eventproc.store.catalog import get_topic, list_topics
 from eventproc.store.database import Database
 from eventproc.store.model.argument_checks import check_str
@@ -24,7 +26,7 @@ from eventproc.store.openable import Openable
 from eventproc.store.segments import check_ttl
 from eventproc.streams import request_calls
 from eventproc.streams.codec import Codec, codec_for
-from eventproc.streams.request_calls import WAIT_MS
+from eventproc.streams.request_calls import RequestOptions
 from eventproc.workflows.requests import CreateStream
 
 if TYPE_CHECKING:
@@ -52,8 +54,7 @@ class TopicSystem(Openable):
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         ttl_ms: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = WAIT_MS,
+        **options: Unpack[RequestOptions],
     ) -> Topic: ...
     @overload
     async def create_topic(
@@ -67,8 +68,7 @@ class TopicSystem(Openable):
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         ttl_ms: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = WAIT_MS,
+        **options: Unpack[RequestOptions],
     ) -> Topic[P]: ...
     async def create_topic(
         self,
@@ -81,8 +81,7 @@ class TopicSystem(Openable):
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
         ttl_ms: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = WAIT_MS,
+        **options: Unpack[RequestOptions],
     ) -> Topic[Any]:
         """Create a topic and return its handle; returns the existing one if it has the same strategy.
 
@@ -99,9 +98,7 @@ class TopicSystem(Openable):
             retention: how long events are kept. Default: until they are truncated.
             ttl_ms: how long groups deliver an event after it was appended, in ms. Plain readers deliver every event.
                 None (default): as long as it is kept.
-            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
-                what became of the first one. None (default): a new id.
-            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+            options: see `RequestOptions`.
 
         Raises:
             NotFound: no such scope.
@@ -121,9 +118,7 @@ class TopicSystem(Openable):
             as_retention(retention),
             None if ttl_ms is None else check_ttl(ttl_ms),
         )
-        request = await request_calls.run_request(
-            self._db, CreateStream(name, config), request_id=request_id, timeout_ms=timeout_ms
-        )
+        request = await request_calls.run_request(self._db, CreateStream(name, config), **options)
         if isinstance(request.result, int):
             return Topic(self._db, name, request.result, chosen, own)
         return await self.topic(name, payload=payload, codec=codec, partitioner=own)

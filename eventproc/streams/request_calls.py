@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypedDict
 
 import attrs
 
@@ -99,15 +99,46 @@ async def wait_for_request(db: Database, request_id: str, *, timeout_ms: int = W
     return await _wait(db, check_str("request id", request_id), Patience.of(db, timeout_ms))
 
 
+class RequestOptions(TypedDict, total=False):
+    """Options of every call that makes a request.
+
+    request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns what
+        became of the first one. None (default): a new id.
+    timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+    """
+
+    request_id: str | None
+    timeout_ms: int
+
+
+class ChangeOptions(RequestOptions, total=False):
+    """Options of every call that changes a stream or a topic.
+
+    if_version: the version that it must have, as `describe` shows it; in any other one the change is refused with
+        StaleVersion. None (default): any.
+    request_id, timeout_ms: see `RequestOptions`.
+    """
+
+    if_version: int | None
+
+
 async def run_request(
-    db: Database, operation: Operation, *, request_id: str | None = None, timeout_ms: int = WAIT_MS
+    db: Database,
+    operation: Operation,
+    *,
+    if_version: int | None = None,
+    request_id: str | None = None,
+    timeout_ms: int = WAIT_MS,
 ) -> Request:
     """Submit an operation and wait until it is done; return it. Raises what it was refused for, and StillPending.
 
+    if_version: for a change of a stream; see `ChangeOptions`.
     request_id: as for `submit_request`. The log, and a note of the error that is raised, name it.
     When this process runs it, as its host does, the outcome comes without a read.
     """
     patience = Patience.of(db, timeout_ms)
+    if isinstance(operation, OfStream) and if_version is not None:
+        operation = attrs.evolve(operation, if_version=if_version)
     identifier = new_id(db.clock) if request_id is None else check_str("request id", request_id)
     what = f"request {identifier}, {operation.kind} of {operation.target}"
     try:

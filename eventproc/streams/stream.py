@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
 
 import attrs
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, Unpack
 
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
@@ -36,7 +36,7 @@ from eventproc.streams.operations import MergeNeighbours, Scaling, SplitSegment,
 from eventproc.streams.queries import SegmentName as SegmentName
 from eventproc.streams.queries import StreamQueries, as_position, cut_at_position
 from eventproc.streams.reader import StreamReader
-from eventproc.streams.request_calls import WAIT_MS, run_request
+from eventproc.streams.request_calls import ChangeOptions, run_request
 from eventproc.streams.stream_cuts import frontier_at, frontier_of_segments
 from eventproc.streams.transaction import LEASE_MS, Transaction
 from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT
@@ -288,9 +288,7 @@ class Stream(StreamQueries, Generic[T]):
         scaling: ScalingPolicy | None = None,
         retention: RetentionPolicy | None = None,
         tags: Iterable[str] | None = None,
-        if_version: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = WAIT_MS,
+        **options: Unpack[ChangeOptions],
     ) -> None:
         """Change the stream's configuration, and scale to the number of segments that it asks for.
 
@@ -298,10 +296,7 @@ class Stream(StreamQueries, Generic[T]):
             scaling: the new scaling policy. None (default): as now.
             retention: the new retention policy; `RetentionPolicy()` keeps everything. None (default): as now.
             tags: the new tags, instead of all present ones. None (default): as now.
-            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
-            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
-                what became of the first one. None (default): a new id.
-            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+            options: see `ChangeOptions`.
 
         Raises:
             StaleVersion: the stream has another version than `if_version`; nothing changed.
@@ -323,26 +318,21 @@ class Stream(StreamQueries, Generic[T]):
             changes["retention"] = as_retention(retention)
         if tags is not None:
             changes["tags"] = as_tags(tags)
-        await self._update(changes, scaling is None, if_version, request_id, timeout_ms)
+        await self._update(changes, scaling is None, **options)
 
     async def scale(
         self,
         *,
         seal: Sequence[SegmentName],
         ranges: Sequence[RangeName],
-        if_version: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = WAIT_MS,
+        **options: Unpack[ChangeOptions],
     ) -> tuple[SegmentId, ...]:
         """Seal active segments and open new ones over exactly their key space; return the new ids.
 
         Args:
             seal: the segments to seal, by id or text such as "2.1".
             ranges: key ranges of the new segments, as pairs or text such as "0.25-0.5".
-            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
-            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
-                what became of the first one. None (default): a new id.
-            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+            options: see `ChangeOptions`.
 
         Raises:
             StaleVersion: the stream has another version than `if_version`; nothing changed.
@@ -353,29 +343,21 @@ class Stream(StreamQueries, Generic[T]):
             InProgress: another scale is running.
             StillPending: the wait ended first; the scale goes on.
         """
-        request = ScaleStream(
-            self.name, self.stream_id, as_segments(seal), as_key_ranges(ranges), if_version=if_version
-        )
-        return await self._scale(request, request_id, timeout_ms)
+        asked = ScaleStream(self.name, self.stream_id, as_segments(seal), as_key_ranges(ranges))
+        return await self._scale(asked, **options)
 
     async def split(
         self,
         segment: SegmentName,
         into: int = 2,
-        *,
-        if_version: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = WAIT_MS,
+        **options: Unpack[ChangeOptions],
     ) -> tuple[SegmentId, ...]:
         """Split an active segment into equal parts; return their ids.
 
         Args:
             segment: its id, or text such as "2.1".
             into: number of parts. Default: 2.
-            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
-            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
-                what became of the first one. None (default): a new id.
-            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+            options: see `ChangeOptions`.
 
         Raises:
             StaleVersion: the stream has another version than `if_version`; nothing changed.
@@ -387,24 +369,19 @@ class Stream(StreamQueries, Generic[T]):
             InProgress: another scale is running.
             StillPending: the wait ended first; the split goes on.
         """
-        asked = SplitSegment(self.name, self.stream_id, segment, into, if_version=if_version)
-        return await self._scale(asked, request_id, timeout_ms)
+        asked = SplitSegment(self.name, self.stream_id, segment, into)
+        return await self._scale(asked, **options)
 
     async def merge(
         self,
         *segments: SegmentName,
-        if_version: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = WAIT_MS,
+        **options: Unpack[ChangeOptions],
     ) -> SegmentId:
         """Merge neighbouring active segments; return the new id.
 
         Args:
             segments: two or more, by id or text such as "2.1".
-            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
-            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
-                what became of the first one. None (default): a new id.
-            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+            options: see `ChangeOptions`.
 
         Raises:
             StaleVersion: the stream has another version than `if_version`; nothing changed.
@@ -416,26 +393,20 @@ class Stream(StreamQueries, Generic[T]):
             InProgress: another scale is running.
             StillPending: the wait ended first; the merge goes on.
         """
-        asked = MergeNeighbours(self.name, self.stream_id, segments, if_version=if_version)
-        (merged,) = await self._scale(asked, request_id, timeout_ms)
+        asked = MergeNeighbours(self.name, self.stream_id, segments)
+        (merged,) = await self._scale(asked, **options)
         return merged
 
     async def truncate(
         self,
         cut: StreamCut,
-        *,
-        if_version: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = WAIT_MS,
+        **options: Unpack[ChangeOptions],
     ) -> None:
         """Move the head to `cut`: the events before it are gone.
 
         Args:
             cut: a cut of this stream, at or after the head.
-            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
-            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
-                what became of the first one. None (default): a new id.
-            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+            options: see `ChangeOptions`.
 
         Raises:
             StaleVersion: the stream has another version than `if_version`; nothing changed.
@@ -448,38 +419,28 @@ class Stream(StreamQueries, Generic[T]):
         as_cut(cut, "new head")
         if cut.stream != self.name:
             raise InvalidCut(stream=self.name, cut=str(cut), reason=f"it is a cut of {cut.stream}")
-        request = TruncateStream(self.name, cut.stream_id, dict(cut.offsets), if_version=if_version)
-        await run_request(self._db, request, request_id=request_id, timeout_ms=timeout_ms)
+        request = TruncateStream(self.name, cut.stream_id, dict(cut.offsets))
+        await run_request(self._db, request, **options)
 
-    async def seal(
-        self, *, if_version: int | None = None, request_id: str | None = None, timeout_ms: int = WAIT_MS
-    ) -> None:
+    async def seal(self, **options: Unpack[ChangeOptions]) -> None:
         """End the stream permanently: no more appends; reading goes on. Does nothing if the stream is sealed.
 
         Args:
-            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
-            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
-                what became of the first one. None (default): a new id.
-            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+            options: see `ChangeOptions`.
 
         Raises:
             StaleVersion: the stream has another version than `if_version`; nothing changed.
             StreamReplaced: the handle belongs to a deleted stream of this name.
             StillPending: the wait ended first; the seal goes on.
         """
-        request = SealStream(self.name, self.stream_id, if_version=if_version)
-        await run_request(self._db, request, request_id=request_id, timeout_ms=timeout_ms)
+        request = SealStream(self.name, self.stream_id)
+        await run_request(self._db, request, **options)
 
-    async def delete(
-        self, *, if_version: int | None = None, request_id: str | None = None, timeout_ms: int = WAIT_MS
-    ) -> None:
+    async def delete(self, **options: Unpack[ChangeOptions]) -> None:
         """Delete the sealed stream.
 
         Args:
-            if_version: the version that the stream must have, as `describe` shows it. None (default): any.
-            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
-                what became of the first one. None (default): a new id.
-            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+            options: see `ChangeOptions`.
 
         Raises:
             StaleVersion: the stream has another version than `if_version`; nothing changed.
@@ -487,8 +448,8 @@ class Stream(StreamQueries, Generic[T]):
             StreamReplaced: the handle belongs to a deleted stream of this name.
             StillPending: the wait ended first; the deletion goes on.
         """
-        request = DeleteStream(self.name, self.stream_id, if_version=if_version)
-        await run_request(self._db, request, request_id=request_id, timeout_ms=timeout_ms)
+        request = DeleteStream(self.name, self.stream_id)
+        await run_request(self._db, request, **options)
 
     async def offload(self, *, older_than_ms: int = 0) -> OffloadResult:
         """Move old events out of the database into files, and return how many. They are read as before.
@@ -518,9 +479,7 @@ class Stream(StreamQueries, Generic[T]):
         self,
         changes: Mapping[str, Any],
         keep_segments: bool,
-        if_version: int | None,
-        request_id: str | None,
-        timeout_ms: int,
+        **options: Unpack[ChangeOptions],
     ) -> None:
         """Change fields of the configuration; the others stay as they are when the update runs."""
         request = UpdateStream(
@@ -529,14 +488,13 @@ class Stream(StreamQueries, Generic[T]):
             attrs.evolve(StreamConfig(), **changes),
             keep_segments=keep_segments,
             fields=tuple(changes),
-            if_version=if_version,
         )
-        await run_request(self._db, request, request_id=request_id, timeout_ms=timeout_ms)
+        await run_request(self._db, request, **options)
 
     async def _scale(
-        self, asked: ScaleStream | Scaling, request_id: str | None, timeout_ms: int
+        self, asked: ScaleStream | Scaling, **options: Unpack[ChangeOptions]
     ) -> tuple[SegmentId, ...]:
-        done = await run_request(self._db, asked, request_id=request_id, timeout_ms=timeout_ms)
+        done = await run_request(self._db, asked, **options)
         return tuple([printable(segment.id) for segment in await opened_segments(self._db, done)])
 
     def _frontier(self, start: Start, segments: Sequence[SegmentId] | None, tx: Tx) -> Frontier:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Literal, TypeAlias, overload
 
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, Unpack
 
 from eventproc.store.catalog import current_epoch
 from eventproc.store.database import Database
@@ -17,7 +17,7 @@ from eventproc.store.model.policies import Partitioning, RetentionPolicy, Scalin
 from eventproc.store.segments import check_ttl
 from eventproc.streams.codec import Codec, PayloadCodec
 from eventproc.streams.partitioners import Partitioner
-from eventproc.streams.request_calls import WAIT_MS, Patience, request_part_id, run_request
+from eventproc.streams.request_calls import WAIT_MS, ChangeOptions, Patience, request_part_id, run_request
 from eventproc.streams.stream import Stream
 from eventproc.topics.description import PartitionDescription, TopicDescription, describe_topic
 from eventproc.topics.operations import AddPartitions, TruncatePartitions
@@ -156,10 +156,7 @@ class Topic(Stream[T]):
     async def add_partitions(
         self,
         count: int,
-        *,
-        if_version: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = WAIT_MS,
+        **options: Unpack[ChangeOptions],
     ) -> tuple[int, ...]:
         """Add partitions, and return their numbers. No other partition is touched or waits.
 
@@ -169,10 +166,7 @@ class Topic(Stream[T]):
 
         Args:
             count: how many, at least 1. A topic has at most 1,023.
-            if_version: the version that the topic must have, as `describe` shows it. None (default): any.
-            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
-                what became of the first one. None (default): a new id.
-            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+            options: see `ChangeOptions`.
 
         Raises:
             StaleVersion: the topic has another version than `if_version`; nothing changed.
@@ -183,8 +177,8 @@ class Topic(Stream[T]):
             InProgress: partitions are being added.
             StillPending: the wait ended first; the change goes on.
         """
-        asked = AddPartitions(self.name, self.stream_id, count, if_version=if_version)
-        added = await self._scale(asked, request_id, timeout_ms)
+        asked = AddPartitions(self.name, self.stream_id, count)
+        added = await self._scale(asked, **options)
         return tuple([number_of(each) for each in added[:-1]])  # the last one is the new reserve
 
     async def alter(
@@ -194,9 +188,7 @@ class Topic(Stream[T]):
         partitioning: Strategy | Partitioner[Any] | None = None,
         retention: RetentionPolicy | None = None,
         ttl_ms: int | None = None,
-        if_version: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = WAIT_MS,
+        **options: Unpack[ChangeOptions],
     ) -> None:
         """Change the number of partitions, the strategy, or how long events are kept and delivered.
 
@@ -209,10 +201,7 @@ class Topic(Stream[T]):
             retention: how long events are kept; `RetentionPolicy()` keeps everything. None (default): as now.
             ttl_ms: how long groups deliver an event after it was appended, in ms; 0: as long as it is kept. Consumers
                 use a new value within a second, except for events that they have read ahead. None (default): as now.
-            if_version: the version that the topic must have, as `describe` shows it. None (default): any.
-            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
-                what became of the first one. None (default): a new id.
-            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+            options: see `ChangeOptions`.
 
         Raises:
             StaleVersion: the topic has another version than `if_version`; nothing changed.
@@ -233,7 +222,7 @@ class Topic(Stream[T]):
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if ttl_ms is not None:
             changes["ttl_ms"] = as_ttl(ttl_ms)  # None of 0: no time to live
-        await self._update(changes, partitions is None, if_version, request_id, timeout_ms)
+        await self._update(changes, partitions is None, **options)
         if strategy is not None:
             self.partitioner = own
 
@@ -244,9 +233,7 @@ class Topic(Stream[T]):
         partition: int | None = None,
         before_ms: int | None = None,
         before_number: int | None = None,
-        if_version: int | None = None,
-        request_id: str | None = None,
-        timeout_ms: int = WAIT_MS,
+        **options: Unpack[ChangeOptions],
     ) -> None:
         """Remove the oldest events of all partitions, or of one.
 
@@ -257,10 +244,7 @@ class Topic(Stream[T]):
             partition: its number. None (default): all partitions.
             before_ms: remove the events that were appended before this wall time, in ms since 1970.
             before_number: remove the events of `partition` before this event number, which consumers call its offset.
-            if_version: the version that the topic must have, as `describe` shows it. None (default): any.
-            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
-                what became of the first one. None (default): a new id.
-            timeout_ms: how long to wait for the outcome, in ms. Default: 120 s.
+            options: see `ChangeOptions`.
 
         Raises:
             StaleVersion: the topic has another version than `if_version`; nothing changed.
@@ -272,32 +256,29 @@ class Topic(Stream[T]):
             StillPending: the wait ended first; the truncation goes on.
         """
         if cut is not None and (partition, before_ms, before_number) == (None, None, None):
-            await super().truncate(cut, if_version=if_version, request_id=request_id, timeout_ms=timeout_ms)
+            await super().truncate(cut, **options)
             return
         asked = TruncatePartitions(
             *(self.name, self.stream_id, partition, before_ms, before_number),
             place=None if cut is None else str(cut),
-            if_version=if_version,
         )
-        await run_request(self._db, asked, request_id=request_id, timeout_ms=timeout_ms)
+        await run_request(self._db, asked, **options)
 
-    async def delete(
-        self, *, if_version: int | None = None, request_id: str | None = None, timeout_ms: int = WAIT_MS
-    ) -> None:
+    async def delete(self, **options: Unpack[ChangeOptions]) -> None:
         """Seal and delete the topic, with all its events. Repeat the call if it failed in between.
 
         Args:
-            if_version: the version that the topic must have, as `describe` shows it. None (default): any.
-            request_id: a UUID version 7, such as `ep.requests.new_id()` makes. A repeated call with the same id returns
-                what became of the first one. None (default): a new id.
-            timeout_ms: how long to wait for both outcomes, in ms. Default: 120 s.
+            options: see `ChangeOptions`.
 
         Raises:
             StaleVersion: the topic has another version than `if_version`; nothing changed.
             StreamReplaced: the handle belongs to a deleted topic of this name.
             StillPending: the wait ended first; the deletion goes on, if the topic is sealed.
         """
-        patience = Patience.of(self._db, timeout_ms)
+        patience, request_id = (
+            Patience.of(self._db, options.get("timeout_ms", WAIT_MS)),
+            options.get("request_id"),
+        )
         sealing_id = None if request_id is None else request_part_id(request_id, "seal")
-        await self.seal(if_version=if_version, request_id=sealing_id, timeout_ms=timeout_ms)
+        await self.seal(**options | {"request_id": sealing_id})
         await super().delete(request_id=request_id, timeout_ms=patience.remaining_ms(self._db))
