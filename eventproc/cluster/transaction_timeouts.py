@@ -54,6 +54,7 @@ async def watch_leases(db: Database, owner: Owner) -> None:
     aside: _Aside = {}
     with db.subscribe([Watch(TXN_OPENED, first_open)]) as changes:
         while True:
+            _forget_past(aside, db.clock.monotonic_ms())  # tried again now, or ended by a person
             try:
                 while expired := await db.read(partial(_due, db, aside)):
                     await _time_out(db, owner, expired, aside)
@@ -87,10 +88,15 @@ async def _time_out(db: Database, owner: Owner, expired: list[ExpiredTxn], aside
         aside[failed.stream_id, failed.txn] = db.clock.monotonic_ms() + FAILED_MS
 
 
+def _forget_past(aside: _Aside, now_ms: int) -> None:
+    for key in [key for key, at_ms in aside.items() if at_ms <= now_ms]:
+        del aside[key]
+
+
 def _due(db: Database, aside: _Aside, tx: Tx) -> list[ExpiredTxn]:
     """Return what has expired, without what is aside."""
     found = _expired(db, tx, limit=TIMERS_A_STEP + len(aside))
-    return [each for each in found if aside.get((each.stream_id, each.txn), 0) <= tx.monotonic_ms]
+    return [each for each in found if (each.stream_id, each.txn) not in aside]
 
 
 def has_overdue(tx: Tx, db: Database) -> bool:
