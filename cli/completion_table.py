@@ -856,17 +856,6 @@ COMMANDS: Final[Mapping[str, tuple[str, list[tuple[str, str, bool]]]]] = Mapping
                 ("-o --output", "table|json|jsonl", False),
             ],
         ),
-        "query": (
-            "List the Spark queries that drivers with this directory attached have published.",
-            [],
-        ),
-        "query list": (
-            "List the queries that published a status within the last week, with their...",
-            [
-                ("--watch", "", False),
-                ("-o --output", "table|json|jsonl", False),
-            ],
-        ),
         "dead-letter": (
             "List, show, redrive and drop the events that processors gave up on.",
             [],

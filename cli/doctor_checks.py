@@ -19,7 +19,6 @@ from eventproc.cluster.host import CONTROLLER, TIMINGS
 from eventproc.cluster.integrity_checks import invariant_problems, page_problems
 from eventproc.runtime import Eventproc
 from eventproc.spark.java import describe as describe_spark
-from eventproc.spark.queries import was_used_by_spark
 from eventproc.store.backup.contents import find_orphans
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.chunks.index import file_size
@@ -34,6 +33,7 @@ from eventproc.store.inspection.database_file import (
     database_versions,
     directory_identity,
     event_files,
+    has_sinks_or_holds,
 )
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
 from eventproc.store.model.errors import TransactionPending
@@ -159,7 +159,7 @@ async def check_database(ep: Eventproc, report: DoctorReport, *, quick: bool = F
         await ep.db.read(lambda tx: _check_free_space(tx, report))
         # In a new snapshot, because events may have been truncated, and their files deleted, meanwhile.
         await ep.db.read(lambda tx: _check_chunk_files(tx, report))
-        if await ep.db.read(was_used_by_spark):
+        if await ep.db.read(has_sinks_or_holds):
             report.facts["spark"] = describe_spark()
     if not quick:
         await _check_content(ep, report)

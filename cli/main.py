@@ -47,7 +47,6 @@ COMMANDS: Final = MappingProxyType(
         ),
         "ingest": ("ingest", "Run the tasks of ingestion supervisors."),
         "table": ("table", "List, query, compact and drop the tables that supervisors publish."),
-        "query": ("query", "List Spark's queries with their progress."),
         "dead-letter": ("dead_letter", "List, show, redrive and drop events that processors gave up on."),
         "request": ("request", "Show, list and wait for requests to change streams and scopes."),
         "task": (

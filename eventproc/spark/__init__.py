@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eventproc.spark.ingestion.tables import Compaction, Overwriting
     from eventproc.spark.java import Java, find_java, prepare
     from eventproc.spark.jobs import job
-    from eventproc.spark.queries import QueryDescription, QueryState, SparkQuery, StreamLag
+    from eventproc.spark.queries import QueryDescription, StreamLag
     from eventproc.spark.sessions import register, session
     from eventproc.spark.sink import committed
     from eventproc.store.ingestion.published import TableSummary
@@ -25,8 +25,6 @@ _WHERE = {
     "Java": "eventproc.spark.java",
     "Overwriting": "eventproc.spark.ingestion.tables",
     "QueryDescription": "eventproc.spark.queries",
-    "QueryState": "eventproc.spark.queries",
-    "SparkQuery": "eventproc.spark.queries",
     "StreamLag": "eventproc.spark.queries",
     "TableSummary": "eventproc.store.ingestion.published",
     "attach": "eventproc.spark.attached",
@@ -44,8 +42,6 @@ __all__ = [
     "Java",
     "Overwriting",
     "QueryDescription",
-    "QueryState",
-    "SparkQuery",
     "StreamLag",
     "TableSummary",
     "attach",

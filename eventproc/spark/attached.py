@@ -8,15 +8,14 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-import attrs
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -31,21 +30,22 @@ from eventproc.spark.foreach_batch import BatchWriter
 from eventproc.spark.ingestion.tables import Compaction, Moment, Overwriting, Tables
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.planner_processes import PlannerProcesses
-from eventproc.spark.queries import QueryDescription, SparkQuery, describe_queries
-from eventproc.spark.query_publisher import Change, QueryListener, QueryPublisher, shortened
+from eventproc.spark.queries import QueryDescription, describe_query
 from eventproc.spark.range_reads import SegmentOffsets, checked_ranges, reading_ranges
 from eventproc.spark.sessions import choose_python, register_with
 from eventproc.spark.source_options import USUAL_COLUMNS, parse_options
 from eventproc.store.database import Durability
 from eventproc.store.ingestion.published import TableSummary
 from eventproc.store.model.argument_checks import check_instance, invalid_argument
-from eventproc.store.model.errors import Closed
 from eventproc.store.segments.holds import HOLD_MS
 
 QUERY_STOP_S: Final = 30
 """How long stopping Spark waits for the queries whose batches do not end, unless the session sets another bound.
 
 More delays the end of a program with such a query; less interrupts batches that would have finished."""
+
+ERROR_CHARS_MAX: Final = 500
+"""Longest text of an error in the log. Stack traces of the JVM take pages."""
 
 _STOP_TIMEOUT: Final = "spark.sql.streaming.stopTimeout"
 
@@ -63,8 +63,8 @@ def attach(
 ) -> AttachedEventproc:
     """Open the directory `path` in this driver until Spark is stopped, and return the blocking API on it.
 
-    Registers the format "eventproc" with the session and publishes the status of its queries. Also usable in `with`:
-    the end of the block closes the directory and leaves Spark running.
+    Registers the format "eventproc" with the session. Also usable in `with`: the end of the block closes the directory
+    and leaves Spark running.
 
     Args:
         spark: A session of this process, not of Spark Connect.
@@ -90,7 +90,6 @@ def attach(
         system = open_on(loop, opening)
         stack.callback(loop.call, system.close)
         attached = AttachedEventproc(loop, system, spark)
-        stack.enter_context(attached._publishing())
         attached._open = stack.pop_all()
     hook.attached.append(attached)
     atexit.register(attached.detach)
@@ -108,7 +107,6 @@ class AttachedEventproc(BlockingEventproc):
         self._path = system.path
         self._batches = BatchWriter(system.path)
         self._tables = Tables(spark, system.path)
-        self._publisher = QueryPublisher(system.db)
         self._once = threading.Lock()
 
     def __enter__(self) -> AttachedEventproc:
@@ -241,10 +239,10 @@ class AttachedEventproc(BlockingEventproc):
         return self.run(app, grace_ms=grace_ms)
 
     def queries(self) -> list[QueryDescription]:
-        """Return the Spark queries that drivers published here within a week, with the lag of each."""
-        path, db = self._path, self._twin.db
-        self._loop.call(self._publisher.write)  # the latest status of this driver's queries
-        return self._loop.call(partial(db.read, lambda tx: describe_queries(tx, path)))
+        """Return the running queries of the session, with the lag of each in the streams of this directory."""
+        active = self._spark.streams.active
+        look = partial(self._twin.db.read, lambda tx: [describe_query(tx, each) for each in active])
+        return self._loop.call(look)
 
     def table_version(self, name: str) -> str:
         """Return the version of a table, for `table` and `overwrite_table`. Cost: one read, a row per file.
@@ -389,28 +387,8 @@ class AttachedEventproc(BlockingEventproc):
                 with suppress(ProcessorFailed):
                     opened.close()
 
-    @contextmanager
-    def _publishing(self) -> Iterator[None]:
-        """Publish the status of the session's queries while the block runs."""
-        listener = QueryListener(self._note)
-        streams = self._spark.streams
-        task = self._loop.start_background(self._publisher.run)
-        streams.addListener(listener)
-        try:
-            yield
-        finally:
-            if self._spark.sparkContext._jsc is not None:
-                with suppress(Exception):  # the JVM may be dead: then the listener is gone too
-                    streams.removeListener(listener)
-            task.cancel()
-            self._loop.call(self._publisher.write)
-
-    def _note(self, query_id: str, run_id: str, name: str | None, change: Change) -> None:
-        with suppress(Closed):  # Spark may report after the directory was closed
-            self._loop.start(self._publisher.note, query_id, run_id, name, change)
-
     def _stop_queries(self) -> None:
-        """Stop the session's queries, all at the same time, and publish that they ended."""
+        """Stop the session's queries, all at the same time."""
         settings = self._spark.conf
         if settings.get(_STOP_TIMEOUT, "0") == "0":
             settings.set(_STOP_TIMEOUT, f"{QUERY_STOP_S}s")
@@ -431,7 +409,6 @@ class AttachedEventproc(BlockingEventproc):
                 query.name or query.id,
                 shortened(str(why)),
             )
-        self._note(str(query.id), str(query.runId), query.name, _ended)
 
 
 class _StopHook:
@@ -481,5 +458,7 @@ def _check_target(stream: str | None, stream_column: str | None) -> None:
         raise invalid_argument("stream", stream, "give either stream or stream_column")
 
 
-def _ended(query: SparkQuery) -> SparkQuery:
-    return attrs.evolve(query, ended=True)
+def shortened(error: str) -> str:
+    """Return the first line that is not empty, at most ERROR_CHARS_MAX characters."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    return (lines or [""])[0][:ERROR_CHARS_MAX]

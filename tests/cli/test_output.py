@@ -216,7 +216,6 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "processor describe": (MAILER,),
         "processor pause": (MAILER,),
         "processor resume": (MAILER,),
-        "query list": (),
         "cluster list": (),
         "cluster describe": (),
         "task list": (),

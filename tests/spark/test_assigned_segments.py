@@ -13,7 +13,7 @@ from eventproc.spark.assigned_segments import AssignedPosition, unread_of
 from eventproc.spark.batch_cursor import BatchBudget
 from eventproc.spark.planner import Planner
 from eventproc.spark.planner_directory import PlannerDirectory
-from eventproc.spark.queries import SparkQuery, describe_query
+from eventproc.spark.queries import lags_of
 from eventproc.spark.source_options import Positions, parse_options
 from eventproc.store.model.errors import EventprocError, InvalidArgument, InvalidCut, NotFound, Truncated
 from tests.spark.support import STREAM, free, read_slices, write
@@ -135,16 +135,7 @@ def test_positions_of_chosen_segments(
         planner(directory, path, "9.9").position(EARLIEST)
     with pytest.raises(InvalidCut, match="new checkpoint"):
         read(chosen, {STREAM: str(middle)})
-    lagging = SparkQuery(
-        id="q",
-        run_id="r",
-        name=None,
-        instance="i",
-        started_ms=0,
-        published_ms=0,
-        positions=chosen.position(EARLIEST),
-    )
-    lag = directory.read(lambda tx: describe_query(tx, path, lagging))
+    (lag,) = directory.read(lambda tx: lags_of(tx, chosen.position(EARLIEST)))
     assert lag.events == len(events(stream, int(own)) + events(stream, int(new)))
 
 
