@@ -25,7 +25,7 @@ from typing import Any, Final
 import anyio
 import attrs
 
-from eventproc.cluster.buckets import share_buckets
+from eventproc.cluster.buckets import BUCKETS
 from eventproc.cluster.failover import sweep_dead_instances
 from eventproc.cluster.internal_processors import run_internal_processors
 from eventproc.cluster.owner_watch import OWNER_WATCH, working
@@ -184,7 +184,7 @@ async def _claim(db: Database, timings: HostTimings) -> Owner:
 
 def _become_host(tx: Tx, db: Database) -> Owner:
     """Claim the host's row, and take part in the periodic work: a directory with a host has workers."""
-    share_buckets(tx, working(db), joining=db.instance_id)
+    BUCKETS.divide(tx, working(db), joining=db.instance_id)
     return claim(tx, CONTROLLER, db.instance_id)
 
 

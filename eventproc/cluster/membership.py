@@ -15,7 +15,7 @@ import attrs
 
 from eventproc.cluster.buckets import bucket_owners
 from eventproc.cluster.host import CONTROLLER
-from eventproc.cluster.segment_containers import ContainerServer, read_containers
+from eventproc.cluster.segment_containers import CONTAINERS, ContainerServer
 from eventproc.store.clock import id_time_ms
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.short_repr import short_repr_of_fields
@@ -162,7 +162,7 @@ def _describe(tx: Tx, db: Database) -> ClusterDescription:
     owner = find_owner(tx, CONTROLLER)
     host = owner.instance if owner is not None and owner.instance in live else None
     buckets = tuple(each if each in live else None for each in bucket_owners(tx))
-    found = read_containers(tx)
+    found = CONTAINERS.read(tx)
     instances = tuple(
         ClusterInstance(
             id=each,
@@ -174,7 +174,7 @@ def _describe(tx: Tx, db: Database) -> ClusterDescription:
         )
         for each in live
     )
-    servers = tuple(_server(each, found.owners) for each in found.servers if each.instance in live)
+    servers = tuple(_server(each, found.owners) for each in found.members if each.instance in live)
     return ClusterDescription(instances, host, 0 if owner is None else owner.owner_epoch, buckets, servers)
 
 

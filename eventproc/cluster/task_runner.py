@@ -16,7 +16,7 @@ import attrs
 from anyio.abc import TaskGroup
 
 from eventproc.cluster.background_steps import STOPPED, repeat_step
-from eventproc.cluster.buckets import OWNED_BUCKETS, watch_buckets
+from eventproc.cluster.buckets import BUCKETS, OWNED_BUCKETS
 from eventproc.cluster.owner_watch import working
 from eventproc.processors.retry import RETRY_MS_MAX, retry_transient
 from eventproc.store.database import Database, Tx
@@ -96,7 +96,7 @@ async def run_tasks(db: Database, jobs: Mapping[str, Job], *, tasks_max: int = T
     buckets = db.shared[OWNED_BUCKETS]
     async with anyio.create_task_group() as tasks:
         # A death changes the owners of some bucket. A task of the dead may lie in one that moved before.
-        with db.subscribe([watch_tasks(), watch_buckets()]) as changes, buckets.notifying(changes):
+        with db.subscribe([watch_tasks(), BUCKETS.watch()]) as changes, buckets.notifying(changes):
             runner = _Runner(db, jobs, tasks_max, partial(changes.notify, TASKS_TOPIC))
 
             async def start_due() -> None:

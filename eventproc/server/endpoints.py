@@ -226,7 +226,7 @@ async def _rest(
             Gauge("strangers", "Connections of the segment store without a valid token.", store.strangers),
             Gauge("connection_bytes", "Bytes of frames that connections hold.", store.held_bytes),
             Gauge(
-                "containers", "Containers of segments that this process owns.", store.containers.owned_count
+                "containers", "Containers of segments that this process owns.", len(store.containers.owned)
             ),
         ]
 

@@ -11,7 +11,8 @@ import pytest
 import eventproc
 from eventproc import RetentionPolicy
 from eventproc.cluster import policies
-from eventproc.cluster.buckets import JOIN_MS, OWNED_BUCKETS, POLL_MS, bucket_owners, share_buckets
+from eventproc.cluster.buckets import BUCKETS, JOIN_MS, OWNED_BUCKETS, bucket_owners
+from eventproc.cluster.divisions import POLL_MS
 from eventproc.cluster.policies import WALK_MS_MIN
 from eventproc.store.catalog import streams_with_policies
 from eventproc.store.database import Database, Tx
@@ -117,7 +118,7 @@ def test_a_suspended_owner_is_fenced_once_another_instance_joined(runtime: Virtu
 async def test_sharing_again_among_the_same_workers_changes_nothing() -> None:
     async with eventproc.open_memory() as ep:
         db: Database = ep.db
-        again = partial(share_buckets, is_working=lambda _: True, joining=db.instance_id)
+        again = partial(BUCKETS.divide, is_working=lambda _: True, joining=db.instance_id)
         await db.write(again)
         before = await db.read(bucket_owners)
         await db.write(again)

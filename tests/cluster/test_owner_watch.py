@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 import anyio
 import pytest
 
-from eventproc.cluster.buckets import JOIN_MS, OWNED_BUCKETS, POLL_MS, bucket_owners
+from eventproc.cluster.buckets import JOIN_MS, OWNED_BUCKETS, bucket_owners
+from eventproc.cluster.divisions import POLL_MS
 from eventproc.cluster.failover import LOOK_MS
 from eventproc.cluster.owner_watch import BEAT_MS, SILENT_MS, SilenceDeadlines
 from eventproc.store.database import Tx

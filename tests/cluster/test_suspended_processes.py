@@ -11,10 +11,11 @@ import pytest
 
 import eventproc
 from eventproc.cluster import buckets, owner_watch, run_tasks
-from eventproc.cluster.buckets import POLL_MS, bucket_owners
+from eventproc.cluster.buckets import bucket_owners
+from eventproc.cluster.divisions import POLL_MS
 from eventproc.cluster.host import CONTROLLER
 from eventproc.cluster.owner_watch import BEAT_MS
-from eventproc.cluster.segment_containers import CONTAINER_COUNT, read_containers, serving_containers
+from eventproc.cluster.segment_containers import CONTAINER_COUNT, CONTAINERS, serving_containers
 from eventproc.cluster.task_runner import TaskContext
 from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
@@ -89,7 +90,7 @@ def anyio_backend() -> str:
 def owners_of_all(tx: Tx) -> set[str]:
     """Return the instances that own anything."""
     host = find_owner(tx, CONTROLLER)
-    found = [host, *read_containers(tx).owners]
+    found = [host, *CONTAINERS.read(tx).owners]
     return {each.instance for each in found if each is not None} | {
         each for each in bucket_owners(tx) if each
     }

@@ -19,7 +19,7 @@ import trustme
 from anyio import to_thread
 
 import eventproc
-from eventproc.cluster.segment_containers import container_of, read_containers
+from eventproc.cluster.segment_containers import CONTAINERS, container_of
 from eventproc.runtime import Eventproc
 from eventproc.server.access import authority
 from eventproc.server.access.delegation import CLOCK_SKEW_MS
@@ -189,8 +189,8 @@ async def test_nothing_is_lost_or_doubled_when_one_of_two_servers_is_killed_unde
 
 async def stores_of(ep: Eventproc, stream: str, segments: int) -> set[int]:
     """Return the ports of the segment stores that own the segments of a stream."""
-    found = await ep.db.read(read_containers)
-    ports = {each.instance: each.segment_store[1] for each in found.servers}
+    found = await ep.db.read(CONTAINERS.read)
+    ports = {each.instance: each.segment_store[1] for each in found.members}
     containers = [container_of(stream, number) for number in range(segments)]
     owners = [found.owners[each] for each in containers if each is not None]
     return {ports[each.instance] for each in owners if each is not None}

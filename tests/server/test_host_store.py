@@ -12,14 +12,14 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc.cluster.divisions import POLL_MS
 from eventproc.cluster.owner_watch import BEAT_MS, SILENT_MS
 from eventproc.cluster.segment_containers import (
     CONTAINER_COUNT,
+    CONTAINERS,
     DYING_MS_MAX,
-    POLL_MS,
     SegmentContainers,
     container_of,
-    read_containers,
     serving_containers,
 )
 from eventproc.server.access.authority import Authority
@@ -44,7 +44,7 @@ def runtime(request: pytest.FixtureRequest) -> VirtualRuntime:
 async def shares(world: SimulatedWorld) -> dict[str, int]:
     """Return the number of containers of each live instance, by name."""
     names = {each.ep.db.instance_id: each.name for each in world.instances if each.alive}
-    found = await world.ep.db.read(read_containers)
+    found = await world.ep.db.read(CONTAINERS.read)
     counts = Counter(names.get("" if each is None else each.instance, "nobody") for each in found.owners)
     return dict(sorted(counts.items()))
 
@@ -260,10 +260,10 @@ def test_a_read_that_ends_late_does_not_bring_former_owners_back(runtime: Virtua
             serving = Serving(world)
             first = await serving.start()
             second = await serving.start()
-            late = await first.ep.db.read(read_containers)
+            late = await first.ep.db.read(CONTAINERS.read)
             second.kill()
             await anyio.sleep(MOVED_S)
-            serving.known["i1"].replace(late)
+            serving.known["i1"].replace(late, first.ep.db.instance_id)
             assert serving.owned(first) == set(range(CONTAINER_COUNT))
 
     runtime.run(main)
@@ -276,8 +276,8 @@ async def test_an_opening_that_serves_refuses_a_second_server_and_serves_again_a
                 with pytest.raises(NotSupported, match="once more"):
                     async with serving_containers(ep.db, ("127.0.0.1", 2), ("127.0.0.1", 2)):
                         pass
-                assert first.owned_count == CONTAINER_COUNT
-                (server,) = (await ep.db.read(read_containers)).servers
+                assert len(first.owned) == CONTAINER_COUNT
+                (server,) = (await ep.db.read(CONTAINERS.read)).members
                 assert server.segment_store[1] == 1
 
 
@@ -291,12 +291,12 @@ async def test_a_task_that_is_cancelled_while_it_joins_serves_nothing() -> None:
                 raise AssertionError("it was cancelled before")
 
         task = asyncio.create_task(serve())
-        while not (await ep.db.read(read_containers)).servers:
+        while not (await ep.db.read(CONTAINERS.read)).members:
             await anyio.lowlevel.checkpoint()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert (await ep.db.read(read_containers)).servers == ()
+        assert (await ep.db.read(CONTAINERS.read)).members == ()
 
 
 async def stores_of(controller: Controller, stream: str) -> set[int]:
