@@ -25,7 +25,7 @@ from eventproc.cli.options import (
 )
 from eventproc.cli.output.tables import Row, show_done, show_rows, show_with_tables
 from eventproc.cli.retention import RetentionChoice, retention_options, ttl_ms_of, ttl_option
-from eventproc.cli.submit import WaitOptions, submit_and_wait, wait_for_outcome
+from eventproc.cli.submit import WaitOptions, submit_and_wait
 from eventproc.cli.watch import show_found
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import StreamRecord, find_stream, get_topic, list_topics, readable_size
@@ -34,13 +34,13 @@ from eventproc.store.model.ids import format_segment
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import Partitioning, ScalingPolicy, StreamConfig
-from eventproc.store.requests import Request, find_request
+from eventproc.store.requests import Request
 from eventproc.store.segments import write_rate
 from eventproc.streams.position_texts import parse_time
 from eventproc.topics import PartitionDescription, TopicDescription
 from eventproc.topics.description import partitioning_of
-from eventproc.topics.operations import TruncatePartitions
-from eventproc.workflows.requests import PRESENT, CreateStream, DeleteStream, Operation, UpdateStream
+from eventproc.topics.operations import TruncatePartitions, delete_topic
+from eventproc.workflows.requests import PRESENT, CreateStream, Operation, UpdateStream
 
 COLUMNS: Final = (
     *("name", "state", "partitions", "partitioning", "events", "bytes", "events_per_second", "created_ms"),
@@ -401,12 +401,9 @@ def delete(
 
     async def act(ep: Eventproc) -> None:
         wait_ms = round(timeout * 1000)
-        first = None if request_id is None else await ep.db.read(partial(find_request, request_id=request_id))
-        if first is not None and (first.kind, first.target) == (DeleteStream.kind, name):
-            await wait_for_outcome(settings, ep, first, wait_ms)
-            return
-        found = await ep.topic(name)
-        await found.delete(if_version=if_version, request_id=request_id, timeout_ms=wait_ms)
+        await delete_topic(
+            ep.db, name, PRESENT, if_version=if_version, request_id=request_id, timeout_ms=wait_ms
+        )
 
     if is_confirmed(settings, Consent(yes, dry_run), f"Delete topic {name}", look, output):
         session.run(settings, act, host=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 import attrs
+from typing_extensions import Unpack
 
-from eventproc.store.database import Tx
+from eventproc.store.catalog import get_topic
+from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import InvalidArgument
@@ -14,8 +16,16 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.partitions import growth
 from eventproc.store.model.ranges import KeyRange
 from eventproc.streams.operations import Scaling, TruncateTo
+from eventproc.streams.request_calls import WAIT_MS, ChangeOptions, Patience, request_part_id, run_request
 from eventproc.topics.truncation import new_heads
-from eventproc.workflows.requests import OfStream, TruncateStream, stream_of
+from eventproc.workflows.requests import (
+    PRESENT,
+    DeleteStream,
+    OfStream,
+    SealStream,
+    TruncateStream,
+    stream_of,
+)
 
 
 def _more(count: int) -> int:
@@ -78,3 +88,28 @@ class TruncatePartitions(OfStream):
             before_number=self.before_number,
         )
         return TruncateStream(found.name, found.stream_id, heads, if_version=self.if_version)
+
+
+@attrs.frozen
+class SealTopic(OfStream):
+    """Seal a topic. Planning raises NotFound if the name is that of a stream that is not a topic."""
+
+    kind: ClassVar[str] = SealStream.kind
+
+    def plan(self, tx: Tx) -> SealStream:
+        """See `Operation`."""
+        known = get_topic(tx, self.stream).value.stream_id if self.stream_id == PRESENT else self.stream_id
+        return SealStream(self.stream, known, if_version=self.if_version)
+
+
+async def delete_topic(db: Database, name: str, stream_id: int, **options: Unpack[ChangeOptions]) -> None:
+    """Seal and delete a topic; see `Topic.delete`. A repeated call needs no topic: the first one has deleted it.
+
+    stream_id: its id; PRESENT: that of the topic that has the name. Raises NotFound.
+    """
+    patience = Patience.of(db, options.get("timeout_ms", WAIT_MS))
+    request_id = options.get("request_id")
+    options["request_id"] = None if request_id is None else request_part_id(request_id, "seal")
+    await run_request(db, SealTopic(name, stream_id), **options)
+    delete = DeleteStream(name, stream_id)
+    await run_request(db, delete, request_id=request_id, timeout_ms=patience.remaining_ms(db))

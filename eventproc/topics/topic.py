@@ -17,10 +17,10 @@ from eventproc.store.model.policies import Partitioning, RetentionPolicy, Scalin
 from eventproc.store.segments import check_ttl
 from eventproc.streams.codec import Codec, PayloadCodec
 from eventproc.streams.partitioners import Partitioner
-from eventproc.streams.request_calls import WAIT_MS, ChangeOptions, Patience, request_part_id, run_request
+from eventproc.streams.request_calls import ChangeOptions, run_request
 from eventproc.streams.stream import Stream
 from eventproc.topics.description import PartitionDescription, TopicDescription, describe_topic
-from eventproc.topics.operations import AddPartitions, TruncatePartitions
+from eventproc.topics.operations import AddPartitions, TruncatePartitions, delete_topic
 from eventproc.topics.producer import Producer
 
 P = TypeVar("P")
@@ -275,10 +275,4 @@ class Topic(Stream[T]):
             StreamReplaced: the handle belongs to a deleted topic of this name.
             StillPending: the wait ended first; the deletion goes on, if the topic is sealed.
         """
-        patience, request_id = (
-            Patience.of(self._db, options.get("timeout_ms", WAIT_MS)),
-            options.get("request_id"),
-        )
-        sealing_id = None if request_id is None else request_part_id(request_id, "seal")
-        await self.seal(**options | {"request_id": sealing_id})
-        await super().delete(request_id=request_id, timeout_ms=patience.remaining_ms(self._db))
+        await delete_topic(self._db, self.name, self.stream_id, **options)

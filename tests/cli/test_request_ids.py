@@ -60,6 +60,7 @@ def test_a_topic_is_altered_and_deleted_once(cli: Cli) -> None:
     assert len(cli("topic", "describe", "shop/clicks", "-o", "json").json()["partitions"]) == 5
     delete = ("topic", "delete", "shop/clicks", "--yes", "--request-id", new_ids[2])
     cli(*delete).ok()
+    assert "different request" in cli(*delete, "--if-version", 1).refused(2)
     cli(*delete).ok()
     cli(*create).ok()
     assert cli("topic", "list", "-o", "json").json() == []

@@ -104,9 +104,12 @@ class RestInMemory(DocumentedResponses):
         transport = httpx.ASGITransport(rest_application(RestAnswers(ep, Authority(ep.db), "127.0.0.1")))
         self._http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
-    async def call(self, method: str, path: str, body: object = None) -> RestAnswer:
+    async def call(
+        self, method: str, path: str, body: object = None, *, idempotency_key: str | None = None
+    ) -> RestAnswer:
         """Return the response; fails if the document does not describe it."""
-        response = await self._http.request(method, path, json=body)
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        response = await self._http.request(method, path, json=body, headers=headers)
         found = response.json() if response.text else None
         answer = RestAnswer(response.status_code, dict(response.headers), found)
         self.verify(method, response.request.url.path, answer)

@@ -87,8 +87,21 @@ async def test_a_topic_is_created_altered_truncated_and_deleted(rest: RestInMemo
     assert [each["name"] for each in (await rest.ok("GET", f"{OWN}/topics"))["items"]] == ["s/topic"]
     assert await rest.ok("GET", f"{OWN}/topics/s/topic") is not None
     assert (await rest.call("DELETE", f"{OWN}/topics/s/topic")).status == 204
+    assert (await rest.call("DELETE", f"{OWN}/topics/s/t")).status == 404  # a stream, but not a topic
     wrong = await rest.call("POST", f"{OWN}/topics/s", {"name": "other", "partitioning": "sticky"})
     assert (wrong.status, "possible: key, round_robin" in wrong.body["detail"]) == (400, True)
+
+
+async def test_a_topic_is_deleted_once_per_key(rest: RestInMemory, ep: Eventproc) -> None:
+    key = ep.requests.new_id()
+    await ep.create_topic("s/topic")
+    for _ in range(2):
+        deleted = await rest.call("DELETE", f"{OWN}/topics/s/topic", idempotency_key=key)
+        assert deleted.status == 204
+    assert (await rest.call("DELETE", f"{OWN}/topics/s/topic")).status == 404
+    await ep.create_topic("s/topic")
+    assert (await rest.call("DELETE", f"{OWN}/topics/s/topic", idempotency_key=key)).status == 204
+    assert [each.name for each in await ep.topics()] == ["s/topic"]
 
 
 async def test_a_processor_is_paused_and_its_dead_letters_are_shown_redriven_and_dropped(

@@ -93,7 +93,7 @@ def test_both_steps_of_the_deletion_of_a_topic_share_one_deadline() -> None:
                 clock.advance(300)
 
             with pytest.MonkeyPatch.context() as patched:
-                patched.setattr("eventproc.streams.stream.run_request", wait_for)
+                patched.setattr("eventproc.topics.operations.run_request", wait_for)
                 await topic.delete(timeout_ms=1_000)
             assert waits == [1_000, 700]
 

@@ -9,7 +9,8 @@ import attrs
 from eventproc.server.rest.json_values import Limits, Page, PageOf
 from eventproc.server.rest.routes import PAGE, After, LocalName, PageLimit, RestCall, ScopeName, page_of
 from eventproc.store.model.limits import SEGMENTS_MAX
-from eventproc.topics import TopicDescription, TopicInfo
+from eventproc.topics import TopicDescription, TopicInfo, operations
+from eventproc.workflows.requests import PRESENT
 
 Partitions = Annotated[int, Limits(1, SEGMENTS_MAX)]
 
@@ -101,5 +102,6 @@ async def truncate_topic(
 
 async def delete_topic(call: RestCall, scope: ScopeName, stream: LocalName) -> None:
     """Delete a topic with its events and transactions."""
-    found = await call.ep.topic(f"{scope}/{stream}")
-    await found.delete(request_id=call.request_id, timeout_ms=call.wait_ms)
+    await operations.delete_topic(
+        call.ep.db, f"{scope}/{stream}", PRESENT, request_id=call.request_id, timeout_ms=call.wait_ms
+    )
