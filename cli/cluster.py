@@ -7,11 +7,11 @@ from typing import Final
 import click
 
 from eventproc.cli.options import TABLE, CommandGroup, Settings, output_option, pass_settings, watch_option
-from eventproc.cli.output.tables import Row, show_rows, show_with_tables
+from eventproc.cli.output.tables import described, show_rows, show_with_tables
 from eventproc.cli.watch import show_found
-from eventproc.cluster import ClusterDescription, ClusterInstance, ClusterServer
+from eventproc.cluster import ClusterDescription, ClusterInstance
 
-COLUMNS: Final = ("id", "pid", "opened_at_ms", "host", "buckets")
+COLUMNS: Final = ("id", "pid", "opened_ms", "is_host", "buckets")
 SERVER_COLUMNS: Final = ("instance", "controller", "segment_store", "containers")
 
 
@@ -37,7 +37,7 @@ def list_(settings: Settings, output: str) -> None:
     """
 
     def show(found: list[ClusterInstance]) -> None:
-        show_rows([_row(each) for each in found], COLUMNS, output)
+        show_rows([described(each) for each in found], COLUMNS, output)
 
     show_found(settings, lambda ep: ep.cluster.list(), show)
 
@@ -55,34 +55,9 @@ def describe(settings: Settings, output: str) -> None:
     """
 
     def show(found: ClusterDescription) -> None:
-        row: Row = {
-            "host": found.host,
-            "host_epoch": found.host_epoch,
-            "instances": [_row(each) for each in found.instances],
-            "servers": [_server_row(each) for each in found.servers],
-        }
-        if output != TABLE:  # people see the buckets of each instance
-            row = {**row, "buckets": list(found.buckets)}
+        row = dict(described(found))
+        if output == TABLE:  # people see the buckets of each instance
+            del row["buckets"]
         show_with_tables(row, [("instances", COLUMNS), ("servers", SERVER_COLUMNS)], output)
 
     show_found(settings, lambda ep: ep.cluster.describe(), show)
-
-
-def _row(found: ClusterInstance) -> Row:
-    return {
-        "id": found.id,
-        "pid": found.pid,
-        "opened_at_ms": found.opened_ms,
-        "host": found.is_host,
-        "buckets": found.buckets,
-        "self": found.is_self,
-    }
-
-
-def _server_row(found: ClusterServer) -> Row:
-    return {
-        "instance": found.instance,
-        "controller": found.controller,
-        "segment_store": found.segment_store,
-        "containers": found.containers,
-    }

@@ -16,7 +16,7 @@ from eventproc.cli.options import (
     timeout_option,
     watch_option,
 )
-from eventproc.cli.output.tables import Row, show_done, show_one, show_rows
+from eventproc.cli.output.tables import described, show_done, show_one, show_rows
 from eventproc.cli.watch import show_found
 from eventproc.cluster import AnyTask
 from eventproc.runtime import Eventproc
@@ -48,10 +48,10 @@ def list_(settings: Settings, limit: int, output: str) -> None:
         eventproc task list
         eventproc task list --watch
     """
-    columns = ["id", "kind", "resource", "status", "done", "total", "created_at_ms", "error"]
+    columns = ["id", "kind", "resource", "status", "done", "total", "created_ms", "error"]
 
     def show(found: list[TaskInfo]) -> None:
-        show_rows([_row(each) for each in found], columns, output)
+        show_rows([described(each) for each in found], columns, output)
 
     show_found(settings, lambda ep: ep.tasks.list(limit=limit), show)
 
@@ -69,7 +69,7 @@ def describe(settings: Settings, task_id: str, output: str) -> None:
     """
 
     def show(found: TaskInfo) -> None:
-        show_one(_row(found), output)
+        show_one(described(found), output)
 
     show_found(settings, lambda ep: ep.tasks.get(task_id), show)
 
@@ -84,7 +84,7 @@ def cancel(settings: Settings, task_id: str, output: str) -> None:
     Examples:
         eventproc task cancel 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55
     """
-    show_one(_row(session.run(settings, lambda ep: ep.tasks.cancel(task_id))), output)
+    show_one(described(session.run(settings, lambda ep: ep.tasks.cancel(task_id))), output)
 
 
 @task.command()
@@ -105,7 +105,7 @@ def wait(settings: Settings, task_id: str, timeout: float, output: str) -> int:
         return await ep.tasks.wait(task_id, timeout_ms=round(timeout * 1000))
 
     ended = session.run(settings, act, host=True)
-    show_one(_row(ended), output)
+    show_one(described(ended), output)
     return OK if ended.status is TaskStatus.DONE else FAILED
 
 
@@ -122,23 +122,3 @@ def submit_in_background(
     show_done(
         settings, row, output, f"submitted task {made.id}: `eventproc task wait {made.id}` waits for its end"
     )
-
-
-def _row(found: TaskInfo) -> Row:
-    return {
-        "id": found.id,
-        "kind": found.kind,
-        "resource": found.resource,
-        "status": found.status.value,
-        "done": found.done,
-        "total": found.total,
-        "created_at_ms": found.created_ms,
-        "finished_at_ms": found.finished_ms,
-        "instance": found.instance,
-        "attempt": found.attempt,
-        "stops": found.stops,
-        "cancelling": found.cancelling,
-        "arguments": dict(found.arguments),
-        "result": dict(found.result),
-        "error": found.error,
-    }

@@ -19,11 +19,10 @@ from eventproc.cli.options import (
     timeout_option,
     watch_option,
 )
-from eventproc.cli.output.tables import Row, show_done, show_rows, show_with_tables
+from eventproc.cli.output.tables import Row, described, show_done, show_rows, show_with_tables
 from eventproc.cli.watch import show_found
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import IllegalTransition, TransactionDecided
-from eventproc.store.model.ids import format_segment
 from eventproc.store.model.limits import TXNS_LISTED_MAX
 from eventproc.store.transactions import state_after_abort
 from eventproc.streams import TransactionDescription
@@ -85,7 +84,7 @@ def list_(settings: Settings, name: str, finished: bool, after: str | None, limi
         return await stream.transactions(finished=finished, after=after, limit=limit)
 
     def show(found: list[TransactionDescription]) -> None:
-        show_rows([_row(each) for each in found], FINISHED_COLUMNS if finished else COLUMNS, output)
+        show_rows([described(each) for each in found], FINISHED_COLUMNS if finished else COLUMNS, output)
 
     show_found(settings, look, show)
 
@@ -107,7 +106,7 @@ def describe(settings: Settings, name: str, txn_id: str, output: str) -> None:
         return await (await ep.stream(name)).transaction_of(txn_id).status()
 
     def show(found: TransactionDescription) -> None:
-        show_with_tables(_row(found), [("appended", APPENDED_COLUMNS)], output)
+        show_with_tables(described(found), [("appended", APPENDED_COLUMNS)], output)
 
     show_found(settings, look, show)
 
@@ -199,34 +198,4 @@ def _would_abort(found: TransactionDescription, force: bool) -> Row:
         "events": found.events,
         "bytes": found.size_bytes,
         "streams": list(found.streams),
-    }
-
-
-def _row(found: TransactionDescription) -> Row:
-    return {
-        "id": found.id,
-        "stream": found.stream,
-        "state": found.state.value,
-        "created_ms": found.created_ms,
-        "age_ms": found.age_ms,
-        "owner": found.owner,
-        "owner_alive": found.owner_alive,
-        "lease_ms": found.lease_ms,
-        "lease_left_ms": found.lease_left_ms,
-        "events": found.events,
-        "size_bytes": found.size_bytes,
-        "position": found.position,
-        "reason": found.reason,
-        "finished_ms": found.finished_ms,
-        "streams": list(found.streams),
-        "group": found.group,
-        "appended": [
-            {
-                "segment": format_segment(each.segment),
-                "offset": each.offset,
-                "number": each.number,
-                "count": each.count,
-            }
-            for each in found.appended
-        ],
     }

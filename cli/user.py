@@ -19,16 +19,16 @@ from eventproc.cli.options import (
     pass_settings,
     watch_option,
 )
-from eventproc.cli.output.tables import Row, show_done, show_one, show_rows, show_with_tables
+from eventproc.cli.output.tables import Row, described, show_done, show_one, show_rows, show_with_tables
 from eventproc.cli.watch import show_found
 from eventproc.runtime import Eventproc
 from eventproc.runtime.users import UserInfo
 from eventproc.store.access.permissions import Permission
 from eventproc.store.access.users import check_user_name
 
-COLUMNS: Final = ("user", "has_password", "grants", "tokens", "created_ms")
+COLUMNS: Final = ("name", "has_password", "grants", "tokens", "created_ms")
 GRANT_COLUMNS: Final = ("pattern", "permission")
-TOKEN_COLUMNS: Final = ("token", "created_ms", "expires_at_ms")
+TOKEN_COLUMNS: Final = ("name", "created_ms", "expires_ms")
 
 user_argument: Final = click.argument("name", metavar="USER")
 pattern_argument: Final = click.argument("pattern", metavar="PATTERN")
@@ -81,19 +81,10 @@ def list_(settings: Settings, output: str) -> None:
         eventproc user list --output json
     """
 
-    async def look(ep: Eventproc) -> list[Row]:
-        return [
-            {
-                "user": each.name,
-                "has_password": each.has_password,
-                "grants": len(each.grants),
-                "tokens": len(each.tokens),
-                "created_ms": each.created_ms,
-            }
-            for each in await ep.users.list()
-        ]
+    def show(found: list[UserInfo]) -> None:
+        show_rows([described(each) for each in found], COLUMNS, output)
 
-    show_found(settings, look, lambda rows: show_rows(rows, COLUMNS, output))
+    show_found(settings, lambda ep: ep.users.list(), show)
 
 
 @user.command()
@@ -109,19 +100,7 @@ def describe(settings: Settings, name: str, output: str) -> None:
     """
 
     def show(found: UserInfo) -> None:
-        row: Row = {
-            "user": found.name,
-            "has_password": found.has_password,
-            "created_ms": found.created_ms,
-            "grants": [
-                {"pattern": each.pattern, "permission": each.permission.value} for each in found.grants
-            ],
-            "tokens": [
-                {"token": each.name, "created_ms": each.created_ms, "expires_at_ms": each.expires_ms}
-                for each in found.tokens
-            ],
-        }
-        show_with_tables(row, [("grants", GRANT_COLUMNS), ("tokens", TOKEN_COLUMNS)], output)
+        show_with_tables(described(found), [("grants", GRANT_COLUMNS), ("tokens", TOKEN_COLUMNS)], output)
 
     show_found(settings, lambda ep: ep.users.get(name), show)
 
@@ -212,7 +191,7 @@ def add_token(settings: Settings, name: str, token: str, expires_in: float | Non
             settings, f"added token {token} of user {name}; keep it in a safe place, it cannot be shown again"
         )
     else:
-        show_one({"user": name, "name": token, "token": made.text, "expires_at_ms": made.expires_ms}, output)
+        show_one(described(made), output)
 
 
 @user.command("delete-token")

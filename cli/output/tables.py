@@ -22,9 +22,29 @@ from eventproc.cli.output.units import count_text, duration_text, rate_text, siz
 Row = Mapping[str, object]
 
 TIMES: Final = frozenset(
-    {"created_ms", "end_ms", "finished_ms", "first_ms", "last_ms", "start_ms", "timestamp", "truncated_ms"}
+    {
+        *(
+            "created_ms",
+            "end_ms",
+            "expires_ms",
+            "finished_ms",
+            "first_ms",
+            "last_ms",
+            "opened_ms",
+            "start_ms",
+        ),
+        *("timestamp", "truncated_ms"),
+    }
 )
 """Fields that hold a wall time in ms, beside those whose names end in `_at_ms`."""
+
+
+def described(found: object) -> Row:
+    """Return a description in its one JSON form: the fields that it has in Python, written as REST writes them."""
+    from eventproc.server.rest.json_values import to_plain
+
+    row: Row = to_plain(type(found), found)
+    return row
 
 
 def show_rows(rows: Sequence[Row], columns: Sequence[str], output: str) -> None:
@@ -90,6 +110,8 @@ def text(row: Row, name: str) -> str:
         return iso_time(value)
     if isinstance(value, (int, float)) and sys.stdout.isatty():
         return _with_unit(name, value)
+    if _is_table(value):
+        return str(len(rows_of(row, name)))
     if isinstance(value, (list, tuple)):
         return printable(" ".join(map(str, value))) or "-"
     return printable(str(value))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import anyio
+import attrs
 import pytest
 
 import eventproc
+from eventproc import UserInfo
 from eventproc.server.access.authority import NotAuthenticated
 from eventproc.store.access import users
 from eventproc.store.access.passwords import is_password
@@ -60,6 +62,10 @@ def test_grants_are_given_replaced_shown_and_revoked(cli: Cli) -> None:
         {"pattern": "shop", "permission": "READ"},
         {"pattern": "shop/*", "permission": "READ_UPDATE"},
     ]
+    listed = cli("user", "list", "-o", "json").json()[0]
+    assert listed == cli("user", "describe", "ann", "-o", "json").json()
+    assert list(listed) == [each.name for each in attrs.fields(UserInfo)]
+    assert cli("user", "list").ok().splitlines()[1].split()[:4] == ["ann", "no", "2", "-"]
     cli("user", "revoke", "ann", "shop").ok()
     assert "shop" in cli("user", "revoke", "ann", "shop").refused(3)
     assert [each.pattern for each in stored(cli).grants] == ["shop/*"]
