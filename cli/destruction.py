@@ -19,6 +19,7 @@ from typing import Final
 import attrs
 import click
 
+from eventproc import DeleteScope, DeleteStream, Operation, Request, TruncateStream
 from eventproc.cli import session
 from eventproc.cli.exit_codes import FAILED
 from eventproc.cli.losses import operation_losses
@@ -28,9 +29,8 @@ from eventproc.cli.output.units import size_text
 from eventproc.cli.submit import WaitOptions, submit_and_wait
 from eventproc.runtime import Eventproc
 from eventproc.store.model.counts import counted
-from eventproc.store.requests import Request
 from eventproc.store.segments.free_pages import free_space
-from eventproc.workflows.requests import DeleteScope, DeleteStream, Operation, Planned, TruncateStream
+from eventproc.workflows.requests import Planned
 
 Look = Callable[[Eventproc], Awaitable[Row]]
 """Returns what a command would destroy. Raises what refuses the command."""

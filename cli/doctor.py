@@ -9,7 +9,7 @@ from eventproc.cli.doctor_checks import DoctorReport, check_database, check_file
 from eventproc.cli.exit_codes import FAILED, OK, UNUSABLE
 from eventproc.cli.options import Command, Settings, output_option, pass_settings
 from eventproc.cli.output.tables import show_one, show_rows
-from eventproc.store.model.errors import Corrupt, Fenced, Retryable
+from eventproc.errors import Corrupt, Fenced, Retryable
 
 
 @click.command(cls=Command)

@@ -17,6 +17,7 @@ import attrs
 from eventproc._version import __version__
 from eventproc.cluster.host import CONTROLLER, TIMINGS
 from eventproc.cluster.integrity_checks import invariant_problems, page_problems
+from eventproc.errors import TransactionPending
 from eventproc.runtime import Eventproc
 from eventproc.spark.java import describe as describe_spark
 from eventproc.store.backup.contents import find_orphans
@@ -36,7 +37,6 @@ from eventproc.store.inspection.database_file import (
     has_sinks_or_holds,
 )
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
-from eventproc.store.model.errors import TransactionPending
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
 from eventproc.store.segments.file_blobs import chunks_folder

@@ -12,9 +12,9 @@ from eventproc.cli.options import Settings
 from eventproc.cli.output.tables import iso_time
 from eventproc.cli.output.terminal import is_plain, live_table
 from eventproc.cli.output.units import duration_text, size_text
+from eventproc.errors import EventprocError
 from eventproc.processors import Blocker, ProcessorStatus, Running
 from eventproc.store.clock import Clock
-from eventproc.store.model.errors import EventprocError
 
 SHOW_MS: Final = 1_000
 """Interval between two updates; each reads every group."""

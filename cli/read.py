@@ -19,14 +19,13 @@ import attrs
 import click
 from anyio.lowlevel import checkpoint
 
+from eventproc import Event, SegmentId
 from eventproc.cli import session
 from eventproc.cli.options import Command, Settings, output_option, pass_settings
 from eventproc.cli.output.events import EventPrinter
 from eventproc.cli.output.terminal import progress
 from eventproc.groups import GroupReader, ReaderGroup
 from eventproc.runtime import Eventproc
-from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments import Event
 from eventproc.streams.position_texts import parse_position, parse_segments
 
 ENDLESS: Final = 2**63 - 1

@@ -16,11 +16,11 @@ from eventproc.cli.exit_codes import Signalled
 from eventproc.cli.live_status import show_live_status
 from eventproc.cli.options import Settings
 from eventproc.cli.worker_link import WorkerLink
+from eventproc.errors import Retryable
 from eventproc.processors import App, ProcessorFailed, Running
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.counts import counted
-from eventproc.store.model.errors import Retryable
 from eventproc.store.tasks import BackgroundTasks
 
 LOG = logging.getLogger("eventproc.run")

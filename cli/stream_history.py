@@ -7,6 +7,7 @@ from typing import Final
 import attrs
 import click
 
+from eventproc import Epoch, Segment, SegmentId, StreamCut
 from eventproc.cli import session
 from eventproc.cli.options import (
     Command,
@@ -20,9 +21,7 @@ from eventproc.cli.output.tables import Row, show_one, show_rows
 from eventproc.cli.watch import show_found
 from eventproc.groups.position_texts import cut_at_position
 from eventproc.runtime import Eventproc
-from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.epochs import Epoch, Segment
-from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.ids import format_segment
 from eventproc.streams import PastScale, SegmentDescription, Stream
 from eventproc.streams.position_texts import parse_position, parse_segments, parse_time
 from eventproc.streams.queries import PAGE_ENTRIES, Moment

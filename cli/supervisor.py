@@ -10,6 +10,7 @@ from typing import Final
 import attrs
 import click
 
+from eventproc import StreamCut
 from eventproc.cli import session
 from eventproc.cli.options import (
     Command,
@@ -27,7 +28,6 @@ from eventproc.cli.watch import show_found
 from eventproc.groups.position_texts import parse_cuts
 from eventproc.ingestion import IngestTaskInfo, SpecEffect, SupervisorSpec, SupervisorStatus
 from eventproc.runtime import Eventproc
-from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.ids import format_segment
 
 COLUMNS: Final = ("id", "state", "table", "suspended", "version")

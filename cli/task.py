@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import click
 
+from eventproc import TaskInfo, TaskStatus
 from eventproc.cli import session
 from eventproc.cli.exit_codes import FAILED, OK
 from eventproc.cli.options import (
@@ -20,7 +21,6 @@ from eventproc.cli.output.tables import described, show_done, show_one, show_row
 from eventproc.cli.watch import show_found
 from eventproc.cluster import AnyTask
 from eventproc.runtime import Eventproc
-from eventproc.store.task_queue import TaskInfo, TaskStatus
 
 
 @click.group(cls=CommandGroup)

@@ -21,8 +21,8 @@ from eventproc.cli.options import (
 )
 from eventproc.cli.output.tables import Row, described, show_done, show_rows, show_with_tables
 from eventproc.cli.watch import show_found
+from eventproc.errors import IllegalTransition, TransactionDecided
 from eventproc.runtime import Eventproc
-from eventproc.store.model.errors import IllegalTransition, TransactionDecided
 from eventproc.store.model.limits import TXNS_LISTED_MAX
 from eventproc.store.transactions import state_after_abort
 from eventproc.streams import TransactionDescription

@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from eventproc import Permission
 from eventproc.cli import session
 from eventproc.cli.destruction import Consent, destructive, is_confirmed
 from eventproc.cli.options import (
@@ -23,7 +24,6 @@ from eventproc.cli.output.tables import Row, described, show_done, show_one, sho
 from eventproc.cli.watch import show_found
 from eventproc.runtime import Eventproc
 from eventproc.runtime.users import UserInfo
-from eventproc.store.access.permissions import Permission
 from eventproc.store.access.users import check_user_name
 
 COLUMNS: Final = ("name", "has_password", "grants", "tokens", "created_ms")

@@ -19,9 +19,9 @@ from eventproc.cli.output.tables import show_one
 from eventproc.cli.task import submit_in_background
 from eventproc.cluster import VerifyTask
 from eventproc.cluster.integrity_checks import IntegrityReport, verify_backup, verify_directory
+from eventproc.errors import Corrupt
 from eventproc.runtime import Eventproc
 from eventproc.store.database.files import BACKUP_MANIFEST
-from eventproc.store.model.errors import Corrupt
 
 
 @click.command(cls=Command)

@@ -25,9 +25,9 @@ from eventproc.cli.options import (
 )
 from eventproc.cli.output.tables import show_one
 from eventproc.cli.output.terminal import progress
+from eventproc.errors import Retryable, TransactionDecided
 from eventproc.runtime import Eventproc
 from eventproc.store.model.counts import counted
-from eventproc.store.model.errors import Retryable, TransactionDecided
 from eventproc.store.tasks import BackgroundTasks
 from eventproc.streams import NewEvent
 

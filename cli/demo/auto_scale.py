@@ -13,6 +13,7 @@ from typing import Final
 
 import anyio
 
+from eventproc import ScalingPolicy
 from eventproc.cli.demo.cpu_times import CpuTimes
 from eventproc.cli.demo.ledger import DemoLedger
 from eventproc.cli.demo.producer import Produced
@@ -21,7 +22,6 @@ from eventproc.cli.input.csv_reader import CsvReader
 from eventproc.cli.input.lines import InputLines, open_input
 from eventproc.processors import App, RetryPolicy
 from eventproc.runtime import Eventproc
-from eventproc.store.model.policies import ScalingPolicy
 from eventproc.streams import EventWriter, Stream
 
 ROWS_MAX: Final = 40_000

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import anyio
 import attrs
 
+from eventproc import Event
 from eventproc.cli.demo.cpu_times import CpuTimes
-from eventproc.store.model.errors import CorruptRecord
-from eventproc.store.segments import Event
+from eventproc.errors import CorruptRecord
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ from typing import Final
 
 import anyio
 
+from eventproc import ScalingPolicy, StreamCut
 from eventproc.cli.demo.auto_scale import AutoScaleRun
 from eventproc.cli.demo.cpu_times import CpuTimes
 from eventproc.cli.demo.ledger import DemoLedger
@@ -19,13 +20,11 @@ from eventproc.cli.demo.producer import Produced, ProducerTask, produce_in_proce
 from eventproc.cli.demo.report import DemoReport, DemoTask
 from eventproc.cli.demo.topics import TopicsRun
 from eventproc.cli.signals import SignalScope
+from eventproc.errors import EventprocError
 from eventproc.processors import App, RetryPolicy
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
 from eventproc.store.clock import SystemClock, new_id
-from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.errors import EventprocError
-from eventproc.store.model.policies import ScalingPolicy
 from eventproc.streams import Stream
 
 BATCH_ROWS: Final = 500

@@ -19,13 +19,13 @@ import anyio.to_process
 import attrs
 from anyio.abc import TaskGroup
 
+from eventproc import ScalingPolicy
 from eventproc.cli.demo.cpu_times import CpuTimes
 from eventproc.cli.demo.ledger import DemoLedger
 from eventproc.cli.demo.producer import Produced, ProducerTask, produce_in_process
 from eventproc.cli.demo.report import DemoReport, DemoTask
 from eventproc.runtime import Eventproc
 from eventproc.runtime import open as open_directory
-from eventproc.store.model.policies import ScalingPolicy
 from eventproc.streams import Stream
 from eventproc.topics import Topic
 

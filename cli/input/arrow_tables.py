@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from eventproc.cli.input.lines import READ_BYTES, InputFile, PeekedStream, refused, unreadable
-from eventproc.store.model.errors import InvalidArgument
+from eventproc.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import pyarrow

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from json.encoder import encode_basestring
 
 from eventproc.cli.input.lines import InputLines, bad_row
-from eventproc.store.model.errors import InvalidArgument
+from eventproc.errors import InvalidArgument
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
+from eventproc import Event, SegmentId
 from eventproc.cli.output.tables import iso_time, printable
-from eventproc.store.model.ids import SegmentId, format_segment
-from eventproc.store.segments import Event
+from eventproc.store.model.ids import format_segment
 
 EVENTS_MAX: Final = 1000
 """Events printed in one write. A batch of small events is hundreds of times larger as text than as stored bytes."""
