@@ -12,7 +12,7 @@ again, as the first one has changed it: it is recognised by what it asks for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Final, Protocol, TypeAlias, cast
+from typing import ClassVar, Final, TypeAlias, cast
 
 import attrs
 
@@ -34,24 +34,6 @@ PRESENT: Final = 0
 """In place of the id of a stream: the one that has the name when the request is recorded. No stream has this id."""
 
 
-class Operation(Protocol):
-    """A change as a caller asks for it; an attrs class, whose fields are what is compared with a repeated call."""
-
-    @property
-    def kind(self) -> str:
-        """Of the request that it is planned as."""
-        ...
-
-    @property
-    def target(self) -> str:
-        """What it changes: "scope/stream", or a scope."""
-        ...
-
-    def plan(self, tx: Tx) -> AnyRequest:
-        """Return the request to record. Raises what refuses the operation already now."""
-        ...
-
-
 @attrs.frozen
 class Planned:
     """An operation with the request that its caller has seen planned, and confirmed."""
@@ -69,7 +51,7 @@ class Planned:
         """See `Operation`."""
         return self.asked.target
 
-    def plan(self, _: Tx) -> AnyRequest:
+    def plan(self, tx: Tx) -> AnyRequest:
         """See `Operation`."""
         return self.request
 
@@ -127,7 +109,7 @@ class CreateStream:
         """The stream's name."""
         return self.stream
 
-    def plan(self, _: Tx) -> CreateStream:
+    def plan(self, tx: Tx) -> CreateStream:
         """See `Operation`."""
         return self
 
@@ -240,7 +222,7 @@ class DeleteScope:
         """The scope's name."""
         return self.scope
 
-    def plan(self, _: Tx) -> DeleteScope:
+    def plan(self, tx: Tx) -> DeleteScope:
         """See `Operation`."""
         return self
 
@@ -248,3 +230,6 @@ class DeleteScope:
 AnyRequest: TypeAlias = (
     CreateStream | UpdateStream | ScaleStream | TruncateStream | SealStream | DeleteStream | DeleteScope
 )
+
+Operation: TypeAlias = OfStream | CreateStream | DeleteScope | Planned
+"""A change as a caller asks for it; an attrs class, whose fields are what is compared with a repeated call."""

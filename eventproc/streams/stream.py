@@ -36,7 +36,7 @@ from eventproc.streams.operations import MergeNeighbours, Scaling, SplitSegment,
 from eventproc.streams.queries import SegmentName as SegmentName
 from eventproc.streams.queries import StreamQueries, as_position, cut_at_position
 from eventproc.streams.reader import StreamReader
-from eventproc.streams.request_calls import ChangeOptions, run_request
+from eventproc.streams.request_calls import WAIT_MS, ChangeOptions, run_request
 from eventproc.streams.stream_cuts import frontier_at, frontier_of_segments
 from eventproc.streams.transaction import LEASE_MS, Transaction
 from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT
@@ -400,13 +400,16 @@ class Stream(StreamQueries, Generic[T]):
     async def truncate(
         self,
         cut: StreamCut,
-        **options: Unpack[ChangeOptions],
+        *,
+        if_version: int | None = None,
+        request_id: str | None = None,
+        timeout_ms: int = WAIT_MS,
     ) -> None:
         """Move the head to `cut`: the events before it are gone.
 
         Args:
             cut: a cut of this stream, at or after the head.
-            options: see `ChangeOptions`.
+            if_version, request_id, timeout_ms: see `ChangeOptions`.
 
         Raises:
             StaleVersion: the stream has another version than `if_version`; nothing changed.
@@ -420,7 +423,9 @@ class Stream(StreamQueries, Generic[T]):
         if cut.stream != self.name:
             raise InvalidCut(stream=self.name, cut=str(cut), reason=f"it is a cut of {cut.stream}")
         request = TruncateStream(self.name, cut.stream_id, dict(cut.offsets))
-        await run_request(self._db, request, **options)
+        await run_request(
+            self._db, request, if_version=if_version, request_id=request_id, timeout_ms=timeout_ms
+        )
 
     async def seal(self, **options: Unpack[ChangeOptions]) -> None:
         """End the stream permanently: no more appends; reading goes on. Does nothing if the stream is sealed.
