@@ -30,7 +30,7 @@ from eventproc.cli.submit import WaitOptions, submit_and_wait
 from eventproc.runtime import Eventproc
 from eventproc.store.model.counts import counted
 from eventproc.store.segments.free_pages import free_space
-from eventproc.workflows.requests import Planned
+from eventproc.workflows.requests import AnyRequest
 
 Look = Callable[[Eventproc], Awaitable[Row]]
 """Returns what a command would destroy. Raises what refuses the command."""
@@ -88,12 +88,11 @@ def submit_destruction(
     The request that a person confirmed is the one that is submitted: "tail" and a name mean what they meant when the
     question was asked.
     """
-    chosen = asked
+    chosen: AnyRequest | None = None
 
     async def look(ep: Eventproc) -> Row:
         nonlocal chosen
-        request, losses = await operation_losses(ep, asked)
-        chosen = Planned(asked, request)
+        chosen, losses = await operation_losses(ep, asked)
         return losses
 
     async def show(ep: Eventproc, request: Request) -> None:
@@ -107,7 +106,7 @@ def submit_destruction(
         show_done(settings, row, output, text)
 
     if is_confirmed(settings, consent, question, look, output):
-        submit_and_wait(settings, chosen, waiting, show, output)
+        submit_and_wait(settings, asked, waiting, show, output, planned=chosen)
 
 
 def is_confirmed(settings: Settings, consent: Consent, question: str, look: Look, output: str) -> bool:

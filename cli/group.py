@@ -44,7 +44,6 @@ from eventproc.groups import (
     ensure_group,
     group_name,
     list_groups,
-    preview_reset,
 )
 from eventproc.groups.names import check_reader
 from eventproc.groups.position_texts import parse_cuts, parse_group_start
@@ -401,19 +400,13 @@ def reset(
             known = {each: (await ep.stream(each)).stream_id for each in names}
             start = parse_group_start(positions, known) if positions else start
             until = parse_cuts(ends, known) if ends and until else until
-        preview = partial(
-            preview_reset,
-            group=found.name,
-            start=start,
-            checkpoint=checkpoint,
-            streams=streams or None,
-            until=until,
+        before = await _positions(found)
+        previews = await found.reset(
+            start, checkpoint=checkpoint, streams=streams or None, until=until, dry_run=dry_run
         )
-        rows: list[Row] = [_preview(each) for each in await ep.db.read(preview)]
-        rows += await _positions_left(found, {str(row["stream"]) for row in rows})
-        if not dry_run:
-            await found.reset(start, checkpoint=checkpoint, streams=streams or None, until=until)
-        return found.name, rows
+        read = {each.stream for each in previews}
+        left = [row for row in before if row["stream"] not in read]
+        return found.name, [*map(_preview, previews), *left]
 
     full, rows = session.run(settings, act)
     if output == "table":
@@ -426,8 +419,8 @@ def reset(
         note(settings, f"this skips {skipped} unread events; a reset to the cut before returns to them")
 
 
-async def _positions_left(found: ReaderGroup, kept: set[str]) -> list[Row]:
-    """Return rows for the streams that the group does not read after a reset, so that its position in them is shown."""
+async def _positions(found: ReaderGroup) -> list[Row]:
+    """Return the position in each stream: those that the group does not read after a reset are shown, too."""
     described = await found.describe()
     cuts = {} if described.replaced else await found.cuts()
     return [
@@ -437,7 +430,6 @@ async def _positions_left(found: ReaderGroup, kept: set[str]) -> list[Row]:
             "events_before": sum(each.events for each in described.segments if each.stream == stream),
         }
         for stream, cut in cuts.items()
-        if stream not in kept
     ]
 
 

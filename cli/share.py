@@ -36,7 +36,6 @@ from eventproc.shares import (
     describe_share_group,
     ensure_share_group,
     list_share_groups,
-    preview_share_reset,
 )
 from eventproc.store.database import Peers, Tx
 from eventproc.store.model.ids import format_segment
@@ -226,12 +225,8 @@ def reset(
         names = streams or (await found.info()).streams
         known = {each: (await ep.stream(each)).stream_id for each in names}
         start = parse_group_start(positions, known)
-        chosen = streams or None
-        preview = partial(preview_share_reset, name=found.name, start=start, streams=chosen)
-        rows: list[Row] = [attrs.asdict(each) for each in await ep.db.read(preview)]
-        if not dry_run:
-            await found.reset(start, streams=chosen)
-        return found.name, rows
+        previews = await found.reset(start, streams=streams or None, dry_run=dry_run)
+        return found.name, [attrs.asdict(each) for each in previews]
 
     full, rows = session.run(settings, act)
     if output == "table":

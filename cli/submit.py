@@ -12,7 +12,8 @@ from eventproc.cli.options import Settings, note
 from eventproc.cli.output.tables import Row, show_done, show_pending
 from eventproc.runtime import Eventproc
 from eventproc.store.requests import Request, RequestStatus
-from eventproc.workflows.requests import Operation
+from eventproc.streams.request_calls import submit_request
+from eventproc.workflows.requests import AnyRequest, Operation
 
 
 @attrs.frozen
@@ -44,11 +45,13 @@ def submit_and_wait(
     output: str,
     *,
     existing: str | None = None,
+    planned: AnyRequest | None = None,
 ) -> None:
     """Submit an operation, and wait for its outcome. Raises the error that refused it.
 
     asked: the operation, or a function that makes it of what the directory has.
     done: the note to print when it is done, or a function to call then.
+    planned: the request that a person has confirmed; None: it is planned now.
     existing: for a request that creates something: the note to print if it exists already.
     With --no-wait only the request's id is printed. This process does not run the request then; the process that
     serves the directory does.
@@ -56,8 +59,12 @@ def submit_and_wait(
 
     async def act(ep: Eventproc) -> None:
         operation = await asked(ep) if callable(asked) else asked
-        request = await ep.requests.submit(
-            operation, request_id=waiting.request_id, timeout_ms=waiting.timeout_ms
+        request = await submit_request(
+            ep.db,
+            operation,
+            request_id=waiting.request_id,
+            planned=planned,
+            timeout_ms=waiting.timeout_ms,
         )
         changes = request.is_new
         if waiting.no_wait:

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
         SegmentOwnership,
     )
     from eventproc.groups.describe import MemberDescription, SegmentLag
-    from eventproc.groups.operations import OffsetReset
+    from eventproc.groups.operations import OffsetReset, ResetPreview
     from eventproc.ingestion import (
         AutoscalerConfig,
         AutoscalerStrategy,
@@ -120,6 +120,7 @@ if TYPE_CHECKING:
         ShareGroupInfo,
         ShareHolder,
         ShareOptions,
+        ShareResetPreview,
     )
     from eventproc.store.access.permissions import Grant, Permission
     from eventproc.store.backup.results import BackupResult
@@ -278,7 +279,7 @@ _WHERE = {
         "MemberDescription",
         "SegmentLag",
     ),
-    "eventproc.groups.operations": ("OffsetReset",),
+    "eventproc.groups.operations": ("OffsetReset", "ResetPreview"),
     "eventproc.processors": (
         "App",
         "AppTx",
@@ -347,6 +348,7 @@ _WHERE = {
         "ShareGroupInfo",
         "ShareHolder",
         "ShareOptions",
+        "ShareResetPreview",
         "SharedEvent",
         "SharedSegment",
     ),
@@ -593,6 +595,7 @@ __all__ = [
     "RequestOrigin",
     "RequestStatus",
     "Requests",
+    "ResetPreview",
     "RetentionPolicy",
     "RetryPolicy",
     "Retryable",
@@ -617,6 +620,7 @@ __all__ = [
     "ShareGroupInfo",
     "ShareHolder",
     "ShareOptions",
+    "ShareResetPreview",
     "SharedEvent",
     "SharedSegment",
     "SpecEffect",

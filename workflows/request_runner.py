@@ -24,7 +24,7 @@ from eventproc.store.requests import (
     start_request,
     submit_request,
 )
-from eventproc.workflows.requests import AnyRequest, OfStream, Operation, Planned
+from eventproc.workflows.requests import AnyRequest, OfStream, Operation
 from eventproc.workflows.workflow_table import WORKFLOWS
 
 
@@ -36,8 +36,6 @@ def check(tx: Tx, request: AnyRequest) -> bool:
 
 def asked_of(operation: Operation) -> bytes:
     """Return what a caller asks for, to be compared with a repeated call: of a plain request, its own JSON."""
-    if isinstance(operation, Planned):
-        operation = operation.asked
     body = to_json(operation)
     is_plain = type(operation) is WORKFLOWS[operation.kind].request
     return body if is_plain else f"{type(operation).__name__} ".encode() + body
@@ -48,11 +46,13 @@ def submit(
     operation: Operation,
     request_id: str,
     *,
+    planned: AnyRequest | None = None,
     within_ms: int | None = None,
     origin: RequestOrigin = RequestOrigin.PERSON,
 ) -> Request:
     """Plan the operation, check and record its request and post its event; return the pending request.
 
+    planned: the request that its caller has seen planned, and confirmed. None (default): it is planned now.
     within_ms: how long from now the request may begin, in ms; a request that has begun runs to its end.
     origin: a person or a policy.
 
@@ -61,11 +61,16 @@ def submit(
     """
     check_scope_name(operation.target.partition("/")[0])
     asked = asked_of(operation)
-    planned: list[AnyRequest] = []
+    request = planned
 
     def plan() -> bytes:
-        planned.append(operation.plan(tx))
-        return asked if planned[0] is operation else to_json(planned[0])
+        nonlocal request
+        request = request or operation.plan(tx)
+        return asked if request is operation else to_json(request)
+
+    def satisfied() -> bool:
+        assert request is not None, "it was planned before"
+        return check(tx, request)
 
     return submit_request(
         tx,
@@ -74,7 +79,7 @@ def submit(
         kind=operation.kind,
         asked=asked,
         plan=plan,
-        satisfied=lambda: check(tx, planned[0]),
+        satisfied=satisfied,
         within_ms=within_ms,
         origin=origin,
     )

@@ -12,7 +12,7 @@ again, as the first one has changed it: it is recognised by what it asks for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Final, TypeAlias, cast
+from typing import ClassVar, Final, Protocol, TypeAlias, cast
 
 import attrs
 
@@ -34,26 +34,22 @@ PRESENT: Final = 0
 """In place of the id of a stream: the one that has the name when the request is recorded. No stream has this id."""
 
 
-@attrs.frozen
-class Planned:
-    """An operation with the request that its caller has seen planned, and confirmed."""
+class Operation(Protocol):
+    """A change as a caller asks for it; an attrs class, whose fields are what is compared with a repeated call.
 
-    asked: Operation
-    request: AnyRequest
+    kind: of the request that it is planned as.
+    """
 
-    @property
-    def kind(self) -> str:
-        """See `Operation`."""
-        return self.asked.kind
+    kind: ClassVar[str]
 
     @property
     def target(self) -> str:
-        """See `Operation`."""
-        return self.asked.target
+        """What it changes: "scope/stream", or a scope."""
+        ...
 
     def plan(self, tx: Tx) -> AnyRequest:
-        """See `Operation`."""
-        return self.request
+        """Return the request to record. Raises what refuses the operation already now."""
+        ...
 
 
 def _sorted_ids(segments: Iterable[SegmentId]) -> tuple[SegmentId, ...]:
@@ -230,6 +226,3 @@ class DeleteScope:
 AnyRequest: TypeAlias = (
     CreateStream | UpdateStream | ScaleStream | TruncateStream | SealStream | DeleteStream | DeleteScope
 )
-
-Operation: TypeAlias = OfStream | CreateStream | DeleteScope | Planned
-"""A change as a caller asks for it; an attrs class, whose fields are what is compared with a repeated call."""

@@ -16,7 +16,7 @@ from eventproc.groups import GroupEnd, GroupInfo, GroupStart, RetainedPart, Trun
 from eventproc.groups.assignors import Assignor
 from eventproc.groups.changes import Same
 from eventproc.groups.describe import GroupDescription
-from eventproc.groups.operations import GroupCheckpoint, OffsetReset, OffsetTarget
+from eventproc.groups.operations import GroupCheckpoint, OffsetReset, OffsetTarget, ResetPreview
 from eventproc.groups.start_positions import GroupResetEnd
 from eventproc.groups.state import SegmentOwnership
 from eventproc.ingestion import SpecEffect, SupervisorInfo, SupervisorSpec
@@ -28,6 +28,7 @@ from eventproc.processors.dead_letters.operations import Ids, LetterCount
 from eventproc.processors.observe.status import ProcessorStatus
 from eventproc.runtime.users import NewToken, UserInfo
 from eventproc.shares import ShareGroupInfo
+from eventproc.shares.changes import ShareResetPreview
 from eventproc.shares.describe import ShareGroupDescription
 from eventproc.shares.events import SharedEvent
 from eventproc.store.access.permissions import Permission
@@ -614,7 +615,8 @@ class BlockingReaderGroup(_Twin):
         checkpoint: str | None = None,
         streams: Sequence[str] | None = None,
         until: GroupResetEnd = "same",
-    ) -> None: ...
+        dry_run: bool = False,
+    ) -> list[ResetPreview]: ...
     def release(self, cut: StreamCut) -> None: ...
     def update(
         self,
@@ -748,7 +750,9 @@ class BlockingShareGroup(_Twin):
     ) -> BlockingShareConsumer[P]: ...
     def describe(self) -> ShareGroupDescription: ...
     def info(self) -> ShareGroupInfo: ...
-    def reset(self, start: GroupStart = "head", *, streams: Sequence[str] | None = None) -> None: ...
+    def reset(
+        self, start: GroupStart = "head", *, streams: Sequence[str] | None = None, dry_run: bool = False
+    ) -> list[ShareResetPreview]: ...
     def delete(self) -> None: ...
 
 class BlockingShareConsumer(_Twin, Opened, Generic[P]):

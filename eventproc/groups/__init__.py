@@ -26,7 +26,7 @@ from eventproc.groups.group import ReaderGroup
 from eventproc.groups.liveness import REBALANCE_MS
 from eventproc.groups.membership import MemberOptions, Membership, join
 from eventproc.groups.names import group_name, stream_names
-from eventproc.groups.operations import GroupCheckpoint, ResetPreview, adopt_recreated_streams, preview_reset
+from eventproc.groups.operations import GroupCheckpoint, ResetPreview, adopt_recreated_streams
 from eventproc.groups.reader import GroupReader
 from eventproc.groups.start_positions import GroupEnd, GroupResetEnd, GroupStart, check_start
 from eventproc.groups.state import SegmentOwnership
@@ -88,7 +88,6 @@ __all__ = [
     "join",
     "list_group_infos",
     "list_groups",
-    "preview_reset",
     "set_paused",
     "stream_names",
     "verify_streams",

@@ -36,7 +36,7 @@ from eventproc.store.model.list_pages import COMPLETE, ListPage
 from eventproc.store.model.progress import Progress
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import get
-from eventproc.store.segments import read
+from eventproc.store.segments import first_event_age_ms
 
 GroupPhase: TypeAlias = Literal["empty", "assigning", "reconciling", "stable"]
 """What a group is doing; see `GroupDescription`."""
@@ -280,17 +280,9 @@ def _lag(tx: Tx, stream: StreamRecord, progress: Progress, part: UnfinishedPart)
         sealed=part.sealed,
         events=part.events,
         bytes=part.bytes,
-        age_ms=_age_ms(tx, stream.stream_id, part.segment, part.offset) if part.events else None,
+        age_ms=first_event_age_ms(tx, stream.stream_id, part.segment, part.offset) if part.events else None,
         moved_ms=None,
     )
-
-
-def _age_ms(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | None:
-    runs = read(tx, stream_id, {segment: (offset, None)}, bytes_max=1).runs
-    if not runs:
-        return None
-    first = runs[0].time if runs[0].times is None else runs[0].times[0]
-    return max(tx.now_ms - first, 0)
 
 
 def _not_reached(

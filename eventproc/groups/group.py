@@ -14,9 +14,11 @@ from eventproc.groups.describe import GroupDescription, GroupInfo, describe_grou
 from eventproc.groups.liveness import POLL_MS, expire_silent, has_silent
 from eventproc.groups.operations import (
     GroupCheckpoint,
+    ResetPreview,
     find_checkpoint,
     list_checkpoints,
     pending_readers,
+    preview_reset,
     reader_offline,
     reset_group,
     start_checkpoint,
@@ -184,7 +186,8 @@ class ReaderGroup:
         checkpoint: str | None = None,
         streams: Sequence[str] | None = None,
         until: GroupResetEnd = "same",
-    ) -> None:
+        dry_run: bool = False,
+    ) -> list[ResetPreview]:
         """Move the group to another position. Readers that are online continue there.
 
         Streams are found by name, so a stream that was deleted and created again is read from now on.
@@ -195,6 +198,10 @@ class ReaderGroup:
             streams: the streams to read from now on. None (default): the same as before.
             until: where the group ends, as a cut or {stream: cut}. None: it does not end. "same" (default): as before.
                 With a different end all checkpoints of the group are dropped.
+            dry_run: only return what would change. Default: False.
+
+        Returns:
+            Each stream that the group reads afterwards, before and after the reset.
 
         Raises:
             NotFound: no such group, stream or checkpoint.
@@ -202,15 +209,16 @@ class ReaderGroup:
             InvalidCut: a cut is not one of its stream, or the end lies before the start.
             Truncated: `start` lies before the head of a stream.
         """
-        step = partial(
-            reset_group,
-            group=self.name,
-            start=start,
-            checkpoint=checkpoint,
-            streams=streams,
-            until=until,
-        )
-        await self._db.write(step, step=Step.GROUP_CHANGE)
+
+        def act(tx: Tx) -> list[ResetPreview]:
+            previews = preview_reset(
+                tx, self.name, start, checkpoint=checkpoint, streams=streams, until=until
+            )
+            if not dry_run:
+                reset_group(tx, self.name, start, checkpoint=checkpoint, streams=streams, until=until)
+            return previews
+
+        return await (self._db.read(act) if dry_run else self._db.write(act, step=Step.GROUP_CHANGE))
 
     async def release(self, cut: StreamCut) -> None:
         """Let a stream with retention by consumption lose the events before `cut`, as far as this group is concerned.

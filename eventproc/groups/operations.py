@@ -456,6 +456,8 @@ class ResetPreview:
     The fields "before" are None for a stream that the group does not read now, or that was deleted since.
     """
 
+    __repr__ = short_repr_of_fields
+
     stream: str
     cut_before: StreamCut | None
     cut_after: StreamCut

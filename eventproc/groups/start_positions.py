@@ -17,7 +17,7 @@ from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
-from eventproc.store.segments import number_at, segment_state
+from eventproc.store.segments import progress_at
 from eventproc.streams.fetch import limits_of
 from eventproc.streams.stream_cuts import PASSED_MAX, frontier_at, is_over
 
@@ -124,7 +124,7 @@ def start_position_at(
     Segments that lie completely behind `ends` are not opened.
     """
     held = tuple(
-        (segment, finished.get(segment) or _progress_at(tx, stream, segment, offset))
+        (segment, finished.get(segment) or progress_at(tx, stream.stream_id, segment, offset))
         for segment, offset in sorted(frontier.held.items())
         if ends.get(segment, 1) > 0
     )
@@ -135,9 +135,3 @@ def start_position_at(
     )
     where = GroupStream(stream.name, stream.stream_id, added)
     return StartPosition(where, held, waiting, tuple(sorted(ends.items())))
-
-
-def _progress_at(tx: Tx, stream: StreamRecord, segment: SegmentId, offset: int) -> Progress:
-    if segment_state(tx, stream.stream_id, segment) is None:  # read to its end, and its row was removed since
-        return Progress(0, offset)
-    return Progress(number_at(tx, stream.stream_id, segment, offset), offset)

@@ -7,7 +7,6 @@ from eventproc.shares.changes import (
     ensure_share_group,
     get_share_group,
     list_share_groups,
-    preview_share_reset,
 )
 from eventproc.shares.consumer import ShareConsumer
 from eventproc.shares.describe import (
@@ -41,5 +40,4 @@ __all__ = [
     "get_share_group",
     "list_share_groups",
     "list_share_infos",
-    "preview_share_reset",
 ]

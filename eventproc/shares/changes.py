@@ -40,8 +40,9 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.list_pages import COMPLETE, ListPage
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
+from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import create, find, get
-from eventproc.store.segments import number_at, segment_state
+from eventproc.store.segments import progress_at
 from eventproc.streams.stream_cuts import frontier_at
 
 
@@ -122,6 +123,8 @@ class ShareResetPreview:
     events_before: None for a stream that the group does not consume now.
     """
 
+    __repr__ = short_repr_of_fields
+
     stream: str
     events_before: int | None
     events_after: int
@@ -187,8 +190,7 @@ def share_starts(
             if not is_reserve(segment)
         }
         held = {
-            segment: _progress_at(tx, stream.stream_id, segment, offset)
-            for segment, offset in offsets.items()
+            segment: progress_at(tx, stream.stream_id, segment, offset) for segment, offset in offsets.items()
         }
         found.append((stream, held))
     return found
@@ -208,9 +210,3 @@ def _cut(tx: Tx, stream: StreamRecord, start: GroupStart) -> StreamCut:
         return head_cut(tx, stream)
     frontier_at(tx, stream, cut)  # validates the cut
     return cut
-
-
-def _progress_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> Progress:
-    if offset == 0 or segment_state(tx, stream_id, segment) is None:
-        return Progress(0, offset)
-    return Progress(number_at(tx, stream_id, segment, offset), offset)

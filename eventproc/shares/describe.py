@@ -17,7 +17,7 @@ from eventproc.store.model.deliveries import SegmentDeliveries
 from eventproc.store.model.ids import SegmentId, printable
 from eventproc.store.model.list_pages import COMPLETE, ListPage
 from eventproc.store.model.short_repr import short_repr_of_fields
-from eventproc.store.segments import read
+from eventproc.store.segments import first_event_age_ms
 
 ShareState: TypeAlias = Literal["empty", "active"]
 """Whether consumers hold events of a share group ("active") or not ("empty")."""
@@ -200,14 +200,6 @@ def _segment(tx: Tx, stream: str, key: SegmentKey, found: SegmentDeliveries) -> 
         deliveries=found.counts(),
         events=part.events,
         bytes=part.bytes,
-        age_ms=_age_ms(tx, key, part.offset) if part.events else None,
+        age_ms=first_event_age_ms(tx, *key, part.offset) if part.events else None,
         sealed=part.sealed,
     )
-
-
-def _age_ms(tx: Tx, key: SegmentKey, offset: int) -> int | None:
-    runs = read(tx, key[0], {key[1]: (offset, None)}, bytes_max=1).runs
-    if not runs:
-        return None
-    first = runs[0].time if runs[0].times is None else runs[0].times[0]
-    return max(tx.now_ms - first, 0)

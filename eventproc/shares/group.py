@@ -7,10 +7,15 @@ from functools import partial
 from typing import Any, TypeVar, overload
 
 from eventproc.groups import GroupStart
-from eventproc.shares.changes import get_share_group, reset_share_group
+from eventproc.shares.changes import (
+    ShareResetPreview,
+    get_share_group,
+    preview_share_reset,
+    reset_share_group,
+)
 from eventproc.shares.consumer import ShareConsumer
 from eventproc.shares.describe import ShareGroupDescription, ShareGroupInfo, describe_share_group
-from eventproc.store.database import Database
+from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import delete_share_group
 from eventproc.streams.codec import Codec, codec_for, decode_of
@@ -83,7 +88,9 @@ class ShareGroup:
         record = await self._db.read(partial(get_share_group, name=self.name))
         return ShareGroupInfo.of(record)
 
-    async def reset(self, start: GroupStart = "head", *, streams: Sequence[str] | None = None) -> None:
+    async def reset(
+        self, start: GroupStart = "head", *, streams: Sequence[str] | None = None, dry_run: bool = False
+    ) -> list[ShareResetPreview]:
         """Move the group to another position, while its consumers stay open.
 
         Consumers lose what they hold, deliveries are counted from 1 again, and events behind the position are
@@ -92,6 +99,10 @@ class ShareGroup:
         Args:
             start: "head" (default), "tail", a time in wall ms, a cut, or {stream: cut}.
             streams: the streams to consume from now on, found by name. None (default): the same as before.
+            dry_run: only return what would change. Default: False.
+
+        Returns:
+            Each stream that the group consumes afterwards, before and after the reset.
 
         Raises:
             NotFound: no such share group, or stream.
@@ -99,9 +110,14 @@ class ShareGroup:
             InvalidCut: a cut is not one of its stream.
             Truncated: `start` lies before the head of a stream.
         """
-        await self._db.write(
-            partial(reset_share_group, name=self.name, start=start, streams=streams), step=Step.SHARE_CHANGE
-        )
+
+        def act(tx: Tx) -> list[ShareResetPreview]:
+            previews = preview_share_reset(tx, self.name, start, streams=streams)
+            if not dry_run:
+                reset_share_group(tx, self.name, start, streams=streams)
+            return previews
+
+        return await (self._db.read(act) if dry_run else self._db.write(act, step=Step.SHARE_CHANGE))
 
     async def delete(self) -> None:
         """Delete the group and its progress. Its consumers lose what they hold; its dead letters stay.

@@ -19,12 +19,12 @@ from eventproc.store.records import from_json, to_json
 from eventproc.store.requests import REQUEST_OUTCOMES, Request, RequestStatus, get_request, watch_request
 from eventproc.workflows.request_runner import submit
 from eventproc.workflows.requests import (
+    AnyRequest,
     CreateStream,
     DeleteScope,
     DeleteStream,
     OfStream,
     Operation,
-    Planned,
     ScaleStream,
     SealStream,
     UpdateStream,
@@ -52,12 +52,14 @@ async def submit_request(
     operation: Operation,
     *,
     request_id: str | None = None,
+    planned: AnyRequest | None = None,
     within_ms: int | None = None,
     timeout_ms: int = WAIT_MS,
 ) -> Request:
     """Submit an operation without waiting for its outcome; return its request, or the equal pending one it joined.
 
     request_id: a UUID version 7 that makes a retry of this call safe.
+    planned: the request that its caller has confirmed. None (default): it is planned now.
     within_ms: how long from now the request may begin; after that it is rejected as Expired.
     timeout_ms: how long to wait while another process holds the write lock, at least SUBMIT_MS_MIN.
     Raises LockHeld (nothing was recorded), and errors that refuse the request immediately.
@@ -67,7 +69,7 @@ async def submit_request(
         within_ms = check_int("within_ms", within_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
     patience_ms = check_int("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
     return await db.write(
-        lambda tx: submit(tx, operation, identifier, within_ms=within_ms),
+        lambda tx: submit(tx, operation, identifier, planned=planned, within_ms=within_ms),
         timeout_ms=min(max(patience_ms, SUBMIT_MS_MIN), WRITE_WAIT_MS_MAX),
         step=Step.REQUEST_SUBMIT,
     )
@@ -79,8 +81,6 @@ def check_request(value: object) -> Operation:
     A request that a host would read back differently must not be recorded.
     """
     reason = "it must be an operation such as SealStream, with fields of the types declared there"
-    if isinstance(value, Planned):
-        return Planned(check_request(value.asked), value.request)
     if isinstance(value, OfStream | CreateStream | DeleteScope):
         try:
             read_back: Operation = from_json(to_json(value), type(value))

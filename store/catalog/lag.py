@@ -17,7 +17,7 @@ from eventproc.store.model.errors import NotFound
 from eventproc.store.model.history import History, get_segment
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
-from eventproc.store.segments import number_at, segment_ids, segment_state
+from eventproc.store.segments import number_at, progress_at, segment_ids, segment_state
 
 NO_ENDS: Final[Mapping[Any, Any]] = MappingProxyType({})
 
@@ -75,7 +75,7 @@ def unfinished_parts(
             tx,
             stream.stream_id,
             segment,
-            _progress_at(tx, stream, segment, cut.offsets.get(segment, 0)),
+            progress_at(tx, stream.stream_id, segment, cut.offsets.get(segment, 0)),
             end=end,
         )
         for segment, end in unfinished_segments(tx, stream, cut, ends).items()
@@ -113,9 +113,3 @@ def known_segments(tx: Tx, stream_id: int, history: History) -> dict[SegmentId, 
         except NotFound:  # it lies before the oldest epoch kept; the reaper has not removed its row yet
             continue
     return found
-
-
-def _progress_at(tx: Tx, stream: StreamRecord, segment: SegmentId, offset: int) -> Progress:
-    if offset <= 0:
-        return Progress()
-    return Progress(number_at(tx, stream.stream_id, segment, offset), offset)

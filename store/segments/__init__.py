@@ -30,10 +30,11 @@ from eventproc.store.segments.offsets import (
     number_at,
     offset_at_time,
     offset_of_number,
+    progress_at,
     verify_offset,
 )
 from eventproc.store.segments.rates import SegmentRate, segment_rates, write_rate
-from eventproc.store.segments.read import READ_BYTES_MAX, ReadResult, read
+from eventproc.store.segments.read import READ_BYTES_MAX, ReadResult, first_event_age_ms, read
 from eventproc.store.segments.reaper import forget_writers, free_step
 from eventproc.store.segments.recent import RECENT_EVENTS, RecentEvents
 from eventproc.store.segments.state import (
@@ -80,6 +81,7 @@ __all__ = [
     "check_ttl",
     "create_segments",
     "delete_segments",
+    "first_event_age_ms",
     "first_expiry",
     "flush_appends",
     "forget_passed_segments",
@@ -92,6 +94,7 @@ __all__ = [
     "number_at",
     "offset_at_time",
     "offset_of_number",
+    "progress_at",
     "read",
     "read_extents",
     "readable_sealed",

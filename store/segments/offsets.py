@@ -13,6 +13,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.progress import Progress
 from eventproc.store.segments.event_storage import STORAGE_BLOB_FORMAT
 from eventproc.store.segments.extents import (
     BLOB_FORMAT,
@@ -23,6 +24,16 @@ from eventproc.store.segments.extents import (
 )
 from eventproc.store.segments.file_blobs import FILE_BLOB_FORMAT, load_file_blob_ends
 from eventproc.store.segments.state import SegmentState, segment_state
+
+
+def progress_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> Progress:
+    """Return the progress of a reader that has finished everything before `offset`, an event boundary.
+
+    NOT_REACHED counts as 0. So does the number in a segment that was read to its end and whose row was removed since.
+    """
+    if offset <= 0 or segment_state(tx, stream_id, segment) is None:
+        return Progress(0, max(offset, 0))
+    return Progress(number_at(tx, stream_id, segment, offset), offset)
 
 
 def number_at(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int:

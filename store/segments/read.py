@@ -114,3 +114,12 @@ def _read_segment(
             )
         limit = EXTENTS_A_QUERY
     return runs
+
+
+def first_event_age_ms(tx: Tx, stream_id: int, segment: SegmentId, offset: int) -> int | None:
+    """Return how long ago the first event at or behind `offset` was appended; None without one. One read."""
+    runs = read(tx, stream_id, {segment: (offset, None)}, bytes_max=1).runs
+    if not runs:
+        return None
+    first = runs[0].time if runs[0].times is None else runs[0].times[0]
+    return max(tx.now_ms - first, 0)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
 from eventproc import ReaderGroup, Stream, StreamCut
-from eventproc.groups import preview_reset
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import InvalidCut, NotFound
 from tests.groups.support import write, written
@@ -75,7 +72,7 @@ async def test_a_preview_counts_to_where_the_group_would_end(ep: Eventproc) -> N
     stream, _, group = await ending(ep)
     await stream.scale(seal=[each.id for each in await stream.segments()], ranges=[(0.0, 0.3), (0.3, 1.0)])
     await write(stream, range(20, 30))
-    (kept,) = await ep.db.read(partial(preview_reset, group=group.name))
-    (moved,) = await ep.db.read(partial(preview_reset, group=group.name, until=None))
+    (kept,) = await group.reset(dry_run=True)
+    (moved,) = await group.reset(until=None, dry_run=True)
     assert (kept.events_before, kept.events_after, moved.events_after) == (10, 10, 30)
     assert kept.bytes_after == kept.bytes_before

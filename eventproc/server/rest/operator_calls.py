@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, TypeAlias
 
 import attrs
@@ -14,7 +13,6 @@ from eventproc.groups import (
     GroupOptions,
     GroupStart,
     ResetPreview,
-    preview_reset,
 )
 from eventproc.groups.position_texts import cut_at_position, parse_group_start
 from eventproc.server.rest.json_values import Limits, Page, PageOf
@@ -349,10 +347,7 @@ async def reset_group(call: RestCall, scope: ScopeName, group: LocalName, body: 
     if body.to is not None:
         names = [each.name for each in (await found.info()).streams]
         start = parse_group_start(body.to, {each: (await call.ep.stream(each)).stream_id for each in names})
-    preview = partial(preview_reset, group=found.name, start=start, checkpoint=body.checkpoint)
-    rows = await call.ep.db.read(preview)
-    if body.execute:
-        await found.reset(start, checkpoint=body.checkpoint)
+    rows = await found.reset(start, checkpoint=body.checkpoint, dry_run=not body.execute)
     return ResetReport(body.execute, tuple(rows))
 
 
