@@ -15,6 +15,7 @@ from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.partitions import growth
 from eventproc.store.model.ranges import KeyRange
+from eventproc.store.records import from_json
 from eventproc.streams.operations import Scaling, TruncateTo
 from eventproc.streams.request_calls import WAIT_MS, ChangeOptions, Patience, request_part_id, run_request
 from eventproc.topics.truncation import new_heads
@@ -110,6 +111,7 @@ async def delete_topic(db: Database, name: str, stream_id: int, **options: Unpac
     patience = Patience.of(db, options.get("timeout_ms", WAIT_MS))
     request_id = options.get("request_id")
     options["request_id"] = None if request_id is None else request_part_id(request_id, "seal")
-    await run_request(db, SealTopic(name, stream_id), **options)
-    delete = DeleteStream(name, stream_id)
+    sealed = await run_request(db, SealTopic(name, stream_id), **options)
+    # Of the topic that was sealed: the name may be that of another one since.
+    delete = DeleteStream(name, from_json(sealed.body, SealStream).stream_id)
     await run_request(db, delete, request_id=request_id, timeout_ms=patience.remaining_ms(db))

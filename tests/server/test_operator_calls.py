@@ -11,6 +11,9 @@ import pytest
 import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.server.rest.application import RestAnswers, rest_application
+from eventproc.store.clock import part_id
+from eventproc.topics.operations import SealTopic
+from eventproc.workflows.requests import PRESENT
 from tests.groups.support import eventually
 from tests.server.access_support import READ, UPDATE, add_user, loaded
 from tests.server.rest_client import RestInMemory
@@ -101,6 +104,20 @@ async def test_a_topic_is_deleted_once_per_key(rest: RestInMemory, ep: Eventproc
     assert (await rest.call("DELETE", f"{OWN}/topics/s/topic")).status == 404
     await ep.create_topic("s/topic")
     assert (await rest.call("DELETE", f"{OWN}/topics/s/topic", idempotency_key=key)).status == 204
+    assert [each.name for each in await ep.topics()] == ["s/topic"]
+
+
+async def test_a_deletion_that_had_sealed_a_topic_does_not_delete_the_next_one_of_its_name(
+    rest: RestInMemory, ep: Eventproc
+) -> None:
+    key = ep.requests.new_id()
+    await ep.create_topic("s/topic")
+    sealed = await ep.requests.submit(SealTopic("s/topic", PRESENT), request_id=part_id(key, "seal"))
+    await ep.requests.wait(sealed.id)  # the first call died here
+    await (await ep.topic("s/topic")).delete()
+    await ep.create_topic("s/topic")
+    await (await ep.stream("s/topic")).seal()
+    assert (await rest.call("DELETE", f"{OWN}/topics/s/topic", idempotency_key=key)).status >= 400
     assert [each.name for each in await ep.topics()] == ["s/topic"]
 
 
