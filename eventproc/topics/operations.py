@@ -7,7 +7,7 @@ from typing import ClassVar
 import attrs
 from typing_extensions import Unpack
 
-from eventproc.store.catalog import get_topic
+from eventproc.store.catalog import StreamRecord, get_topic
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.epochs import Epoch
@@ -27,6 +27,13 @@ from eventproc.workflows.requests import (
     TruncateStream,
     stream_of,
 )
+
+
+def _topic_of(tx: Tx, change: OfStream) -> StreamRecord:
+    """Return the topic that a change is of. Raises NotFound for the name of another stream, and as `stream_of`."""
+    if change.stream_id == PRESENT:
+        get_topic(tx, change.stream)
+    return stream_of(tx, change)
 
 
 def _more(count: int) -> int:
@@ -78,10 +85,10 @@ class TruncatePartitions(OfStream):
                 raise InvalidArgument(what="before_number", value=str(self.before_number), reason=reason)
 
     def plan(self, tx: Tx) -> TruncateStream:
-        """See `Operation`. Raises InvalidArgument if there is no such partition, or nothing at the limit."""
+        """See `Operation`. Raises NotFound as for `SealTopic`, and InvalidArgument for a limit that is not there."""
+        found = _topic_of(tx, self)
         if self.place is not None:
-            return TruncateTo(self.stream, self.stream_id, self.place, if_version=self.if_version).plan(tx)
-        found = stream_of(tx, self)
+            return TruncateTo(found.name, found.stream_id, self.place, if_version=self.if_version).plan(tx)
         heads = new_heads(
             *(tx, found),
             partition=self.partition,
@@ -99,8 +106,7 @@ class SealTopic(OfStream):
 
     def plan(self, tx: Tx) -> SealStream:
         """See `Operation`."""
-        known = get_topic(tx, self.stream).value.stream_id if self.stream_id == PRESENT else self.stream_id
-        return SealStream(self.stream, known, if_version=self.if_version)
+        return SealStream(self.stream, _topic_of(tx, self).stream_id, if_version=self.if_version)
 
 
 async def delete_topic(db: Database, name: str, stream_id: int, **options: Unpack[ChangeOptions]) -> None:

@@ -63,6 +63,14 @@ def test_one_partition_is_truncated_by_number(shop: Cli) -> None:
     assert "needs --partition" in shop("topic", "truncate", "shop/clicks", "--number", "1").refused(2)
 
 
+@pytest.mark.parametrize("limit", [("--cut", "tail"), ("--before", "2100-01-01T00:00:00Z")], ids="_".join)
+def test_a_stream_that_is_no_topic_is_not_truncated(shop: Cli, limit: tuple[str, str]) -> None:
+    before = shop("read", "shop/orders").rows()
+    assert before
+    assert "no topic 'shop/orders'" in shop("topic", "truncate", "shop/orders", *limit, "--yes").refused(3)
+    assert shop("read", "shop/orders").rows() == before
+
+
 def test_a_topic_is_deleted_with_one_command(shop: Cli) -> None:
     shop("topic", "create", "shop/clicks").ok()
     shop("topic", "delete", "shop/clicks", "--yes").ok()
