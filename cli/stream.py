@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 import click
@@ -36,7 +36,6 @@ from eventproc.runtime import Eventproc
 from eventproc.store.catalog import (
     StreamRecord,
     find_stream,
-    get_stream,
     list_streams,
     readable_size,
 )
@@ -55,16 +54,42 @@ from eventproc.workflows.requests import (
     PRESENT,
     CreateStream,
     DeleteStream,
+    OfStream,
     Operation,
     ScaleStream,
     SealStream,
     UpdateStream,
+    stream_of,
 )
 
 COLUMNS: Final = (
     *("name", "state", "events", "bytes", "events_per_second", "scaling", "segments_min", "epoch"),
     "created_ms",
 )
+
+
+@attrs.frozen
+class ChangeConfig(OfStream):
+    """Change what the options of `stream update` name. tags: None: as they are."""
+
+    kind: ClassVar[str] = UpdateStream.kind
+    scaling: ScalingChoice
+    retention: RetentionChoice
+    tags: tuple[str, ...] | None
+
+    def plan(self, tx: Tx) -> UpdateStream:
+        """See `Operation`. Raises UsageError for options that the present policy contradicts."""
+        found = stream_of(tx, self)
+        config = attrs.evolve(
+            found.config,
+            scaling=self.scaling.applied_to(found.config.scaling),
+            retention=self.retention.applied_to(found.config.retention),
+            tags=found.config.tags if self.tags is None else self.tags,
+        )
+        given = {"scaling": self.scaling.is_given, "tags": self.tags is not None}
+        fields = (*(field for field, is_given in given.items() if is_given), *self.retention.fields)
+        keeps = not self.scaling.is_given
+        return UpdateStream(*(found.name, found.stream_id, config, keeps, fields), if_version=self.if_version)
 
 
 @click.group(cls=CommandGroup)
@@ -319,32 +344,13 @@ def update(
             "say what to change: --segments, --keep-days, --keep-bytes, --keep-all, --tag or --no-tags"
         )
 
-    given = {"scaling": scaling.is_given, "tags": bool(tags or no_tags)}
-    fields = (*(field for field, is_given in given.items() if is_given), *retention.fields)
-
-    def changed(tx: Tx) -> UpdateStream:
-        found = get_stream(tx, name).value
-        config = attrs.evolve(
-            found.config,
-            scaling=scaling.applied_to(found.config.scaling),
-            retention=retention.applied_to(found.config.retention),
-            tags=as_tags(tags) if tags or no_tags else found.config.tags,
-        )
-        return UpdateStream(
-            name,
-            found.stream_id,
-            config,
-            keep_segments=not scaling.is_given,
-            fields=fields,
-            if_version=if_version,
-        )
-
-    async def make(ep: Eventproc) -> Operation:
-        return await ep.db.read(changed)
-
+    asked = ChangeConfig(
+        *(name, PRESENT, scaling, retention, as_tags(tags) if tags or no_tags else None),
+        if_version=if_version,
+    )
     has_count = scaling.segments is not None and not scaling.goes_by_rate
     done = f"{name} has {counted(scaling.segments or 0, 'segment')}" if has_count else f"{name} is updated"
-    submit_and_wait(settings, make, WaitOptions(no_wait, timeout, request_id), done, output)
+    submit_and_wait(settings, asked, WaitOptions(no_wait, timeout, request_id), done, output)
 
 
 @stream.command()

@@ -65,3 +65,13 @@ def test_a_topic_is_altered_and_deleted_once(cli: Cli) -> None:
     cli(*create).ok()
     assert cli("topic", "list", "-o", "json").json() == []
     assert "--recursive" in cli("scope", "delete", "shop", "--yes", "--request-id", new_ids[2]).refused(2)
+
+
+def test_a_repeated_policy_of_scaling_is_found_after_others_have_changed_it(shop: Cli) -> None:
+    request_id = shop("request", "new-id").ok().strip()
+    update = ("stream", "update", "shop/orders", "--bytes-per-second", "1000000")
+    shop(*update, "--request-id", request_id).ok()
+    shop(*update, "--segments", "3").ok()
+    before = _state(shop)
+    shop(*update, "--request-id", request_id).ok()
+    assert _state(shop) == before
