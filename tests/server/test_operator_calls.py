@@ -121,6 +121,23 @@ async def test_a_deletion_that_had_sealed_a_topic_does_not_delete_the_next_one_o
     assert [each.name for each in await ep.topics()] == ["s/topic"]
 
 
+async def test_a_truncation_is_repeated_although_another_topic_has_the_name(
+    rest: RestInMemory, ep: Eventproc
+) -> None:
+    key, body = ep.requests.new_id(), {"partition": 0, "before_number": 1}
+    for events in (1, 2):
+        topic = await ep.create_topic("s/topic")
+        async with topic.producer() as producer:
+            for _ in range(events):
+                await producer.write(b"event")
+        path = f"{OWN}/topics/s/topic/truncate"
+        assert (await rest.call("POST", path, body, idempotency_key=key)).status == 200
+        assert (await topic.describe()).partitions[0].end - (await topic.describe()).partitions[0].first == (
+            0 if events == 1 else 2
+        )
+        await topic.delete()
+
+
 async def test_a_processor_is_paused_and_its_dead_letters_are_shown_redriven_and_dropped(
     rest: RestInMemory, ep: Eventproc
 ) -> None:

@@ -89,15 +89,11 @@ async def truncate_topic(
     call: RestCall, scope: ScopeName, stream: LocalName, body: BeforeBody
 ) -> TopicDescription:
     """Delete the oldest events of a topic, or of one partition."""
-    found = await call.ep.topic(f"{scope}/{stream}")
-    await found.truncate(
-        partition=body.partition,
-        before_ms=body.before_ms,
-        before_number=body.before_number,
-        request_id=call.request_id,
-        timeout_ms=call.wait_ms,
+    name = f"{scope}/{stream}"
+    await call.run(
+        operations.TruncatePartitions(name, PRESENT, body.partition, body.before_ms, body.before_number)
     )
-    return await found.describe()
+    return await (await call.ep.topic(name)).describe()
 
 
 async def delete_topic(call: RestCall, scope: ScopeName, stream: LocalName) -> None:
