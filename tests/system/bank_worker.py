@@ -29,9 +29,8 @@ import eventproc
 from eventproc.store.faults import NO_FAULTS
 from eventproc.store.model.errors import Pending, Retryable, TransactionAborted
 from eventproc.streams import Stream, StreamReader
-from tests.system.protocol import SayHandler, say
+from tests.system.protocol import SayHandler, mortality, say
 from tests.system.worker import input_ended
-from tests.torture.worker import mortality
 
 LEDGERS = ("bank/east", "bank/west")
 ACCOUNTS = 50

@@ -22,8 +22,7 @@ import anyio.to_thread
 import eventproc
 from eventproc.processors.app import OrderName
 from eventproc.store.faults import NO_FAULTS
-from tests.system.protocol import SayHandler, say
-from tests.torture.worker import mortality
+from tests.system.protocol import SayHandler, mortality, say
 
 SOURCE = "work/in"
 TARGET = "work/out"

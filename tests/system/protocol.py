@@ -2,7 +2,8 @@
 
 The name of a writer determines its rows: their keys, and how many rows each send has. So a test that knows how many
 rows were acknowledged knows which rows must be found, and it recognises half of a send by the number of rows.
-A worker prints one line for each step, and one for each log record.
+A worker prints one line for each step, and one for each log record. DEATH POINT COUNT among its arguments is what it
+does to itself, "kill" or "stop", when it reaches the fault POINT for the COUNTth time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ import logging
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
+
+from eventproc.testing import SignalAt
+from eventproc.testing.faults import SignalName
 
 STREAM = "town/square"
 """The stream that most tests are about."""
@@ -69,6 +74,11 @@ def check_rows(
         )
         assert len(numbers) == border, f"{writer}: half a send, {len(numbers)} rows"
     return {writer: len(numbers) for writer, numbers in by_writer.items()}
+
+
+def mortality(death: str = "", point: str = "", count: str = "0") -> SignalAt | None:
+    """Return the fault "kill" or "stop" at a point, which is not armed yet. None without arguments."""
+    return SignalAt(point, int(count), signal=cast("SignalName", death), armed=False) if death else None
 
 
 def say(line: str) -> None:

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 import eventproc
-from eventproc.store import faults
 from eventproc.testing import check
 from tests.cli.support import COMMAND, shell
 from tests.support.child_process import ChildProcess
 from tests.system.protocol import STREAM, check_rows, key_of, payload_of
-from tests.system.support import WorkerProcesses, hear, read_all, state_of, wait_until
+from tests.system.support import WorkerProcesses, hear, read_all
 
 TAKEOVER_S_MAX = 10
 ROWS = 300
@@ -151,19 +150,3 @@ def test_the_others_go_on_when_run_sleeps_and_when_it_is_killed(
             assert second.finish() == 0
     processes.call(lambda ep: check(ep.db))
     assert processes.call(epoch_of) == 4
-
-
-def test_who_sleeps_inside_write_lock_is_named_by_a_command(
-    processes: WorkerProcesses, shells: Shells
-) -> None:
-    with processes.start("guest", "stop", faults.WRITE_BEGUN, 1) as sleeper:
-        sleeper.say(f"write {STREAM} slow")
-        wait_until(lambda: state_of(sleeper) == "T", "stopped")
-        with shells.start("write", STREAM, "--format", "lines") as writer:
-            writer.say("quick")
-            assert f"process {sleeper.pid}" in hear(writer, "eventproc: ")
-            sleeper.resume()
-            hear_written(writer, 1)
-            assert writer.finish() == 0
-        hear(sleeper, "written")
-        assert sleeper.finish() == 0

@@ -53,3 +53,5 @@ def test_the_next_process_finishes_what_a_death_at_a_point_of_a_write_left(
         journal = LifecycleJournal(processes.journal / f"{name}.lives")
         processes.call(partial(check_lives, journal=journal))
         assert len(journal.acked) >= number, "its life was to be longer than those before"
+        left = list((processes.directory / "instances").iterdir())
+        assert not left, "the dead left something, or a clean end did"

@@ -38,6 +38,7 @@ def test_two_write_and_one_follows_while_a_fourth_splits_and_merges(
         processes.start("scale", seed, SCALES) as scaler,
     ):
         for number in range(SCALES):
+            hear(follower, "seen")
             hear(scaler, f"scaled {number + 1}")
             hear(ada, "written")
             hear(bob, "written")
@@ -47,37 +48,3 @@ def test_two_write_and_one_follows_while_a_fourth_splits_and_merges(
     written = processes.check()
     assert set(written) == {"ada", "bob"}
     assert check_rows(followed(processes, "eve"), processes.acked()) == written
-
-
-def test_a_writer_that_is_killed_leaves_every_row_it_reported_once(processes: WorkerProcesses) -> None:
-    processes.found()
-    with (
-        processes.start("follow", "eve") as follower,
-        processes.start("write", "ada") as survivor,
-        processes.start("scale", 3, 1000) as scaler,
-    ):
-        for life in range(3):
-            with processes.start("write", f"mortal-{life}") as mortal:
-                for _ in range(3):
-                    hear(mortal, "written")
-                hear(scaler, "scaled")
-                mortal.kill()
-        hear(survivor, "written")
-        scaler.kill()
-        end(survivor)
-        processes.call(seal)
-        hear(follower, "closed")
-    written = processes.check()
-    assert set(written) == {"ada", "mortal-0", "mortal-1", "mortal-2"}
-    assert check_rows(followed(processes, "eve"), processes.acked()) == written
-
-
-def test_a_follower_sees_what_others_write_without_asking(processes: WorkerProcesses) -> None:
-    processes.found()
-    with processes.start("follow", "eve") as follower, processes.start("write", "ada") as writer:
-        seen = [int(hear(follower, "seen").split()[1]) for _ in range(3)]
-        assert seen == sorted(set(seen)), "it read while the other wrote"
-        end(writer)
-        processes.call(seal)
-        hear(follower, "closed")
-    assert check_rows(followed(processes, "eve"), processes.acked()) == processes.check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,11 +16,23 @@ from eventproc.testing.checkers import settle_requests
 from tests.system.lifecycles import SCOPE, LifecycleJournal
 from tests.system.protocol import check_rows
 from tests.system.support import WorkerProcesses, read_all, wait_dead
-from tests.torture.test_wal_prefixes import frame_ends
 
 GROUPS = 24
 SETTLED_EACH = 8
 """Of so many prefixes one is not only looked at: its requests are finished, as the next host would."""
+
+
+TORN_EACH = 3
+"""Of so many prefixes one has a part of the next frame behind it."""
+
+WAL_HEADER_BYTES = 32
+FRAME_HEADER_BYTES = 24
+
+
+def frame_ends(wal: bytes) -> list[int]:
+    """Return the length of the log up to each frame, from none; source: SQLite's "WAL-mode file format"."""
+    (page_bytes,) = struct.unpack_from(">I", wal, 8)
+    return list(range(WAL_HEADER_BYTES, len(wal) + 1, FRAME_HEADER_BYTES + page_bytes))
 
 
 async def rows_of(ep: eventproc.Eventproc) -> dict[str, int]:
@@ -67,8 +80,9 @@ def test_every_prefix_of_the_log_is_a_past_that_holds_together(
     wal = (processes.directory / "eventproc.db-wal").read_bytes()
     pasts: list[dict[str, int]] = []
     for number, end in enumerate(frame_ends(wal)):
-        settled = number % SETTLED_EACH == 0
-        pasts.append(after_power_loss(processes, wal[:end], tmp_path / f"cut-{end}", settled=settled))
+        settled, torn_bytes = number % SETTLED_EACH == 0, 1_000 if number % TORN_EACH == 0 else 0
+        log = wal[: end + torn_bytes]
+        pasts.append(after_power_loss(processes, log, tmp_path / f"cut-{end}", settled=settled))
     assert len(pasts) > GROUPS, "less than a frame for each group: this shows nothing"
     for before, after in pairwise(pasts):
         assert all(after.get(name, -1) >= rows for name, rows in before.items()), (before, after)

@@ -38,8 +38,7 @@ from eventproc.testing import SignalAt
 from eventproc.workflows.requests import DeleteScope
 from tests.system.interference import Interference
 from tests.system.lifecycles import run_lifecycles
-from tests.system.protocol import STREAM, SayHandler, batches, key_of, payload_of, say
-from tests.torture.worker import mortality
+from tests.system.protocol import STREAM, SayHandler, batches, key_of, mortality, payload_of, say
 
 WRITTEN_EACH = 20
 SEEN_EACH = 200
