@@ -85,7 +85,7 @@ class TruncatePartitions(OfStream):
                 raise InvalidArgument(what="before_number", value=str(self.before_number), reason=reason)
 
     def plan(self, tx: Tx) -> TruncateStream:
-        """See `Operation`. Raises NotFound as for `SealTopic`, and InvalidArgument for a limit that is not there."""
+        """See `Operation`. Raises NotFound as for `SealTopic`; InvalidArgument: no such partition or limit."""
         found = _topic_of(tx, self)
         if self.place is not None:
             return TruncateTo(found.name, found.stream_id, self.place, if_version=self.if_version).plan(tx)
