@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import anyio
 import pytest
 
 import eventproc
@@ -15,9 +14,11 @@ from eventproc.store.model.errors import LockHeld, StreamSealed
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.ranges import KeyRange
+from eventproc.store.requests import Request
 from eventproc.streams import request_calls
+from eventproc.streams.request_calls import run_request
 from eventproc.testing import VirtualClock, run_seeded
-from eventproc.workflows.requests import AnyRequest, CreateStream, ScaleStream, SealStream
+from eventproc.workflows.requests import CreateStream, Operation, ScaleStream, SealStream
 
 
 @pytest.fixture
@@ -86,11 +87,11 @@ def test_both_steps_of_the_deletion_of_a_topic_share_one_deadline() -> None:
             waits = list[int]()
 
             async def wait_for(
-                db: Database, request: AnyRequest, *, request_id: str | None, timeout_ms: int
-            ) -> None:
-                await anyio.lowlevel.checkpoint()
+                db: Database, asked: Operation, *, request_id: str | None, timeout_ms: int
+            ) -> Request:
                 waits.append(timeout_ms)
                 clock.advance(300)
+                return await run_request(db, asked, request_id=request_id)
 
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr("eventproc.topics.operations.run_request", wait_for)
