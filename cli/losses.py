@@ -6,7 +6,7 @@ from eventproc.cli.output.tables import Row
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import get_stream, head_offsets, readable_size, size_between, stream_names
 from eventproc.store.database import Tx
-from eventproc.store.groups import group_names, share_names
+from eventproc.store.groups import group_names
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.replicated import named_objects
@@ -58,7 +58,7 @@ def _losses(tx: Tx, request: AnyRequest) -> Row:
     if isinstance(request, DeleteScope):
         names = stream_names(tx, request.scope)
         sizes = [readable_size(tx, get_stream(tx, name).value) for name in names]
-        groups = [*group_names(tx, request.scope), *share_names(tx, request.scope)]
+        groups = group_names(tx, request.scope)
         return {
             "stream_count": len(names),
             "group_count": len(groups),

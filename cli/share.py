@@ -25,17 +25,14 @@ from eventproc.cli.options import (
 )
 from eventproc.cli.output.tables import Row, show_done, show_one, show_rows, show_with_tables
 from eventproc.cli.watch import show_found
-from eventproc.groups import group_name
+from eventproc.groups import SHARE, ShareGroupDescription, describe_share_group, group_name, list_groups
 from eventproc.groups.position_texts import parse_group_start
 from eventproc.runtime import Eventproc
 from eventproc.shares import (
     DELIVERIES_MAX,
     LOCK_MS,
-    ShareGroupDescription,
     ShareOptions,
-    describe_share_group,
     ensure_share_group,
-    list_share_groups,
 )
 from eventproc.store.database import Peers, Tx
 from eventproc.store.model.ids import format_segment
@@ -88,7 +85,7 @@ def list_(settings: Settings, scope: str | None, page: ListPage, output: str) ->
     def look(tx: Tx) -> list[ShareGroupDescription]:
         if scope is not None:
             check_scope_name(scope)
-        return [describe_share_group(tx, each.name) for each in list_share_groups(tx, scope, page)]
+        return [describe_share_group(tx, each.name) for each in list_groups(tx, scope, page, kinds=[SHARE])]
 
     def show(found: list[ShareGroupDescription]) -> None:
         show_rows([_summary(each) for each in found], COLUMNS, output)
@@ -222,7 +219,7 @@ def reset(
 
     async def act(ep: Eventproc) -> tuple[str, list[Row]]:
         found = await ep.share_group(name)
-        names = streams or (await found.info()).streams
+        names = streams or tuple(each.name for each in (await found.info()).streams)
         known = {each: (await ep.stream(each)).stream_id for each in names}
         start = parse_group_start(positions, known)
         previews = await found.reset(start, streams=streams or None, dry_run=dry_run)
@@ -274,7 +271,7 @@ def _summary(found: ShareGroupDescription) -> dict[str, object]:
     return {
         "name": found.name,
         "state": found.state,
-        "streams": list(found.streams),
+        "streams": [each.name for each in found.streams],
         "deleted_streams": list(found.deleted),
         "lag_events": found.events,
         "lag_bytes": found.bytes,

@@ -17,7 +17,7 @@ from eventproc.groups.operations import list_checkpoints
 from eventproc.store.access.users import USER
 from eventproc.store.catalog import get_stream, list_scopes, list_streams, stream_names
 from eventproc.store.database import Database, Tx
-from eventproc.store.groups import group_names, member_statuses, share_names
+from eventproc.store.groups import OWNED, SHARE, group_names, member_statuses
 from eventproc.store.ingestion import known_supervisors
 from eventproc.store.ingestion.published import list_tables
 from eventproc.store.model.ids import format_segment
@@ -92,9 +92,9 @@ def _known(tx: Tx, missing: NotFound) -> _Known | None:
         case "table":
             return _Known([each.name for each in list_tables(tx)], "eventproc table list")
         case "group":
-            return _Known(group_names(tx, scope), f"eventproc group list {scope}")
+            return _Known(group_names(tx, scope, kinds=OWNED), f"eventproc group list {scope}")
         case "share group":
-            return _Known(share_names(tx, scope), f"eventproc share list {scope}")
+            return _Known(group_names(tx, scope, kinds=[SHARE]), f"eventproc share list {scope}")
         case "segment" if owner:
             ids = segment_ids(tx, get_stream(tx, owner).value.stream_id)
             return _Known(map(format_segment, ids), f"eventproc stream segments {owner}")

@@ -61,6 +61,9 @@ if TYPE_CHECKING:
         GroupReader,
         ReaderGroup,
         SegmentOwnership,
+        SharedSegment,
+        ShareGroupDescription,
+        ShareHolder,
     )
     from eventproc.groups.describe import MemberDescription, SegmentLag
     from eventproc.groups.operations import OffsetReset, ResetPreview
@@ -114,11 +117,7 @@ if TYPE_CHECKING:
     from eventproc.shares import (
         ShareConsumer,
         SharedEvent,
-        SharedSegment,
         ShareGroup,
-        ShareGroupDescription,
-        ShareGroupInfo,
-        ShareHolder,
         ShareOptions,
         ShareResetPreview,
     )
@@ -273,6 +272,9 @@ _WHERE = {
         "GroupInfo",
         "GroupReader",
         "ReaderGroup",
+        "ShareGroupDescription",
+        "ShareHolder",
+        "SharedSegment",
         "SegmentOwnership",
     ),
     "eventproc.groups.describe": (
@@ -344,13 +346,9 @@ _WHERE = {
     "eventproc.shares": (
         "ShareConsumer",
         "ShareGroup",
-        "ShareGroupDescription",
-        "ShareGroupInfo",
-        "ShareHolder",
         "ShareOptions",
         "ShareResetPreview",
         "SharedEvent",
-        "SharedSegment",
     ),
     "eventproc.store.backup.results": ("BackupResult",),
     "eventproc.store.database": ("Durability",),
@@ -617,7 +615,6 @@ __all__ = [
     "ShareConsumer",
     "ShareGroup",
     "ShareGroupDescription",
-    "ShareGroupInfo",
     "ShareHolder",
     "ShareOptions",
     "ShareResetPreview",

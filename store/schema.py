@@ -7,6 +7,8 @@ b-trees that it touches.
 
 from __future__ import annotations
 
+import json
+
 from eventproc.store.database import Tx
 
 TABLES = """
@@ -511,6 +513,21 @@ def add_attributes(tx: Tx) -> None:
 def add_asked(tx: Tx) -> None:
     """Add what the third schema has and the second one has not."""
     _run(tx, ADDED_3)
+
+
+def unite_groups(tx: Tx) -> None:
+    """Let share groups have the records of groups, as in the fourth schema. A damaged one stays damaged."""
+    for key, body in tx.execute("SELECT key, body FROM record WHERE kind = 'share group'").fetchall():
+        number, _, text = bytes(body).partition(b":")
+        try:
+            plain = json.loads(text)
+            after = {"kind": "share", "share": plain.pop("options", {}), **plain}
+            body = b"%b:%b" % (number, json.dumps(after, separators=(",", ":")).encode())
+        except (ValueError, AttributeError):  # not JSON, or another shape
+            pass
+        tx.execute(
+            "UPDATE record SET kind = 'group', body = ? WHERE kind = 'share group' AND key = ?", (body, key)
+        )
 
 
 def _run(tx: Tx, script: str) -> None:

@@ -23,7 +23,7 @@ from eventproc.store.catalog import (
     verify_active,
 )
 from eventproc.store.database import Tx
-from eventproc.store.groups import GROUP, SHARE, delete_group, delete_share_group, group_names, share_names
+from eventproc.store.groups import GROUP, delete_group, group_names
 from eventproc.store.model.errors import ScopeNotEmpty
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import check_scope_name
@@ -69,7 +69,7 @@ def verify_empty(tx: Tx, name: str) -> None:
     """Raise ScopeNotEmpty when the scope has streams, groups or synchronizers."""
     prefix = f"{name}/"
     streams = count_keys(tx, STREAM, prefix=prefix)
-    groups = count_keys(tx, GROUP, prefix=prefix) + count_keys(tx, SHARE, prefix=prefix)
+    groups = count_keys(tx, GROUP, prefix=prefix)
     objects = count_keys(tx, SYNCHRONIZER, prefix=prefix)
     if streams or groups or objects:
         raise ScopeNotEmpty(scope=name, streams=streams, groups=groups, synchronizers=objects)
@@ -91,9 +91,6 @@ def apply(tx: Tx, request: DeleteScope, request_id: str) -> bool:
         return False
     if groups := group_names(tx, request.scope, limit=1):
         delete_group(tx, groups[0])
-        return False
-    if shares := share_names(tx, request.scope, limit=1):
-        delete_share_group(tx, shares[0])
         return False
     if objects := named_objects(tx, request.scope, ListPage(limit=1)):
         delete_named(tx, objects[0])

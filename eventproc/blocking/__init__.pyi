@@ -12,7 +12,14 @@ from eventproc.blocking.loop import Block, Loop, Opened
 from eventproc.cluster import AnyTask
 from eventproc.cluster.compaction import CompactResult
 from eventproc.cluster.membership import ClusterChange, ClusterDescription, ClusterInstance
-from eventproc.groups import GroupEnd, GroupInfo, GroupStart, RetainedPart, TruncatedPolicy
+from eventproc.groups import (
+    GroupEnd,
+    GroupInfo,
+    GroupStart,
+    RetainedPart,
+    ShareGroupDescription,
+    TruncatedPolicy,
+)
 from eventproc.groups.assignors import Assignor
 from eventproc.groups.changes import Same
 from eventproc.groups.describe import GroupDescription
@@ -27,9 +34,7 @@ from eventproc.processors.dead_letters.dead_letter import DeadLetter
 from eventproc.processors.dead_letters.operations import Ids, LetterCount
 from eventproc.processors.observe.status import ProcessorStatus
 from eventproc.runtime.users import NewToken, UserInfo
-from eventproc.shares import ShareGroupInfo
 from eventproc.shares.changes import ShareResetPreview
-from eventproc.shares.describe import ShareGroupDescription
 from eventproc.shares.events import SharedEvent
 from eventproc.store.access.permissions import Permission
 from eventproc.store.backup.results import BackupResult
@@ -222,7 +227,7 @@ class BlockingEventproc(_Twin, Opened):
         prefix: str = "",
         after: str | None = None,
         limit: int | None = None,
-    ) -> list[ShareGroupInfo]: ...
+    ) -> list[GroupInfo]: ...
     def submit_supervisor(self, spec: SupervisorSpec | Mapping[str, object]) -> BlockingSupervisor: ...
     def preview_supervisor(self, spec: SupervisorSpec | Mapping[str, object]) -> SpecEffect: ...
     def supervisor(self, id: str) -> BlockingSupervisor: ...
@@ -749,7 +754,7 @@ class BlockingShareGroup(_Twin):
         auto_accept: bool = False,
     ) -> BlockingShareConsumer[P]: ...
     def describe(self) -> ShareGroupDescription: ...
-    def info(self) -> ShareGroupInfo: ...
+    def info(self) -> GroupInfo: ...
     def reset(
         self, start: GroupStart = "head", *, streams: Sequence[str] | None = None, dry_run: bool = False
     ) -> list[ShareResetPreview]: ...

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from eventproc.groups.assignors import AssignableSegment, AssignmentInput, Assignor, Targets
 from eventproc.groups.changes import (
-    PROCESSOR,
-    READERS,
     add_stream,
     ensure_group,
-    get_group,
     list_groups,
     set_paused,
     verify_streams,
@@ -18,9 +15,12 @@ from eventproc.groups.describe import (
     GroupInfo,
     MemberDescription,
     SegmentLag,
+    SharedSegment,
+    ShareGroupDescription,
+    ShareHolder,
     describe_group,
+    describe_share_group,
     group_info,
-    list_group_infos,
 )
 from eventproc.groups.group import ReaderGroup
 from eventproc.groups.liveness import REBALANCE_MS
@@ -34,6 +34,9 @@ from eventproc.groups.stored_state import folded_state
 from eventproc.store.groups import (
     EQUAL,
     GROUP,
+    PROCESSOR,
+    READERS,
+    SHARE,
     GroupOptions,
     GroupRecord,
     GroupStream,
@@ -41,6 +44,7 @@ from eventproc.store.groups import (
     SegmentKey,
     TruncatedPolicy,
     delete_group,
+    get_group,
     watch_group,
     watch_progress,
 )
@@ -51,6 +55,7 @@ __all__ = [
     "PROCESSOR",
     "READERS",
     "REBALANCE_MS",
+    "SHARE",
     "AssignableSegment",
     "AssignmentInput",
     "Assignor",
@@ -73,6 +78,9 @@ __all__ = [
     "SegmentKey",
     "SegmentLag",
     "SegmentOwnership",
+    "ShareGroupDescription",
+    "ShareHolder",
+    "SharedSegment",
     "Targets",
     "TruncatedPolicy",
     "add_stream",
@@ -80,13 +88,13 @@ __all__ = [
     "check_start",
     "delete_group",
     "describe_group",
+    "describe_share_group",
     "ensure_group",
     "folded_state",
     "get_group",
     "group_info",
     "group_name",
     "join",
-    "list_group_infos",
     "list_groups",
     "set_paused",
     "stream_names",

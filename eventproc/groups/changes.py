@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -33,15 +33,21 @@ from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GROUP,
     GROUPS,
+    OWNED,
+    PROCESSOR,
     SHARE,
+    GroupKind,
     GroupOptions,
     GroupRecord,
     RetainedPart,
     SegmentKey,
+    ShareOptions,
     TruncatedPolicy,
     check_assignor,
+    get_group,
     last_generation,
     progress_of,
+    start_share_group,
     topic_of,
     write_signs_of_life,
 )
@@ -49,15 +55,14 @@ from eventproc.store.model.errors import AlreadyExists, NotFound
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.group_errors import GroupStreamReplaced, NotAReaderGroup
 from eventproc.store.model.ids import SegmentId, epoch_of
-from eventproc.store.model.list_pages import COMPLETE, ListPage
+from eventproc.store.model.list_pages import COMPLETE, ListPage, chosen_entries
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.records import create, find, get
 from eventproc.store.replicated import create_log, initialize
 from eventproc.store.segments import segment_state
 from eventproc.streams.stream_cuts import PASSED_MAX, is_over
 
-PROCESSOR: Final = "processor"
-READERS: Final = "readers"
+SHARE_DEFAULTS: Final = ShareOptions()
 
 Same: TypeAlias = Literal["same"]
 
@@ -72,13 +77,15 @@ def ensure_group(
     start: GroupStart = "head",
     *,
     until: GroupEnd = None,
-    kind: str = PROCESSOR,
+    kind: GroupKind = PROCESSOR,
     options: GroupOptions = DEFAULT_OPTIONS,
+    share: ShareOptions = SHARE_DEFAULTS,
 ) -> bool:
     """Create the group `name` ("scope/group"), reading `streams` from `start` on; return False if an equal one exists.
 
     until: where it ends, in the streams that have a cut there. `start` and `until` count only when the group is
         created.
+    share: options of a share group.
     Raises AlreadyExists with the fields that differ, GroupStreamReplaced if one of its streams was deleted since,
     NotFound, IllegalTransition (the scope is being deleted), InvalidArgument, InvalidCut (also if `until` lies before
     `start`), and what `frontier_at` raises.
@@ -86,33 +93,38 @@ def ensure_group(
     name = group_name(name)
     names = stream_names(streams)
     if (found := find(tx, GROUP, name)) is not None:
-        _verify_equal(found.value, names, kind, options)
-        verify_streams(tx, found.value)
+        _verify_equal(found.value, names, kind, options, share)
+        if kind != SHARE:
+            verify_streams(tx, found.value)
         return False
-    if find(tx, SHARE, name) is not None:
-        raise AlreadyExists(kind="group", name=name, differing=("kind",))
     verify_active(get_scope(tx, name.partition("/")[0]).value, "create a group")
-    starts = start_positions_of(tx, names, start, until)
-    empty = GroupState(generation=last_generation(tx))
-    state = begin(empty.generation, starts, options)
+    starts = start_positions_of(tx, names, start, until, kind=kind)
+    before = GroupState(generation=last_generation(tx))
     group = GroupRecord(
         name=name,
-        log=create_log(tx),
-        streams=state.streams,
-        generation=state.generation,
+        streams=tuple(each.stream for each in starts),
+        generation=before.generation + 1,
         kind=kind,
         created_ms=tx.now_ms,
+        log=None if kind == SHARE else create_log(tx),
         options=options,
+        share=share,
     )
     create(tx, GROUP, name, group)
-    initialize(tx, group.log, GROUP_LOG, state)
-    write_segments(tx, name, empty, state)
+    if group.log is None:
+        start_share_group(tx, name, {each.stream.stream_id: dict(each.held) for each in starts})
+    else:
+        state = begin(before.generation, starts, options)
+        initialize(tx, group.log, GROUP_LOG, state)
+        write_segments(tx, name, before, state)
     tx.wake(topic_of(name))
     tx.wake(GROUPS)
     return True
 
 
-def _verify_equal(group: GroupRecord, names: Sequence[str], kind: str, options: GroupOptions) -> None:
+def _verify_equal(
+    group: GroupRecord, names: Sequence[str], kind: GroupKind, options: GroupOptions, share: ShareOptions
+) -> None:
     chosen = {each.name for each in (*group.streams, *group.dropped) if not each.added}
     differing = []
     if chosen != set(names):
@@ -122,7 +134,8 @@ def _verify_equal(group: GroupRecord, names: Sequence[str], kind: str, options: 
     # A program that starts again names the options of the creation, also after an operator changed them.
     # Where it starts counts only at the creation: a start an hour ago is another time at each start of the program.
     known = [each for each in (group.options, group.created_options) if each is not None]
-    if options not in [attrs.evolve(each, added_start=options.added_start) for each in known]:
+    is_known = options in [attrs.evolve(each, added_start=options.added_start) for each in known]
+    if not is_known or share != group.share:
         differing.append("options")
     if differing:
         raise AlreadyExists(kind="group", name=group.name, differing=tuple(differing))
@@ -153,7 +166,7 @@ def add_stream(tx: Tx, group: str, stream: str) -> None:
 
     Raises NotFound, GroupStreamReplaced.
     """
-    record = get(tx, GROUP, group).value
+    record = get_group(tx, group)
     if any(each.name == stream for each in record.streams):
         verify_streams(tx, record)
     else:
@@ -162,7 +175,7 @@ def add_stream(tx: Tx, group: str, stream: str) -> None:
 
 def set_paused(tx: Tx, name: str, paused: bool) -> None:
     """Pause the group's processors, or let them continue. Raises NotFound."""
-    if get(tx, GROUP, name).value.paused != paused:
+    if get_group(tx, name).paused != paused:
         change(tx, name, PauseChanged(paused))
 
 
@@ -198,7 +211,7 @@ def update_options(tx: Tx, name: str, changes: OptionChanges) -> GroupOptions:
 
     Readers follow before their next event. A new or shorter lease counts from now. Raises NotFound, NotAReaderGroup.
     """
-    group = get(tx, GROUP, name).value
+    group = get_group(tx, name)
     verify_readers(group)
     before, after = group.options, changes.applied_to(group.options)
     updates: list[Update] = []
@@ -216,7 +229,7 @@ def update_options(tx: Tx, name: str, changes: OptionChanges) -> GroupOptions:
 
 def set_assignor(tx: Tx, name: str, assignor: str) -> None:
     """Let another assignor decide which reader owns which segment, from now on. Raises NotFound, InvalidArgument."""
-    if get(tx, GROUP, name).value.options.assignor != check_assignor(assignor):
+    if get_group(tx, name).options.assignor != check_assignor(assignor):
         change(tx, name, AssignorChanged(assignor))
 
 
@@ -230,14 +243,19 @@ def away(tx: Tx, group: str, state: GroupState, reader: str) -> ReaderAway:
     return ReaderAway(reader, progress_of(tx, group, state.owned_by(reader)), tx.monotonic_ms)
 
 
-def list_groups(tx: Tx, scope: str | None = None, page: ListPage = COMPLETE) -> list[GroupRecord]:
-    """Return the groups of a scope, or of all scopes, sorted by scope and name. Raises NotFound (the scope)."""
-    return [get(tx, GROUP, name).value for name in record_names(tx, GROUP, scope, page)]
+def list_groups(
+    tx: Tx, scope: str | None = None, page: ListPage = COMPLETE, *, kinds: Collection[GroupKind] = OWNED
+) -> list[GroupRecord]:
+    """Return the groups of a scope, or of all scopes, sorted by scope and name. Raises NotFound (the scope).
 
+    kinds: of which kinds. Default: all but share groups.
+    Cost: as `chosen_entries`.
+    """
 
-def get_group(tx: Tx, name: str) -> GroupRecord:
-    """Return the group's record. Raises NotFound."""
-    return get(tx, GROUP, name).value
+    def read(part: ListPage) -> list[GroupRecord]:
+        return [get(tx, GROUP, name).value for name in record_names(tx, GROUP, scope, part)]
+
+    return chosen_entries(read, lambda each: each.kind in kinds, lambda each: each.name, page)
 
 
 def completion(tx: Tx, group: str, state: GroupState, key: SegmentKey, reader: str) -> SegmentCompleted:

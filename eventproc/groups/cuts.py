@@ -8,11 +8,15 @@ from eventproc.groups.state import CheckpointState, GroupState
 from eventproc.groups.stored_state import folded_state
 from eventproc.store.catalog import StoredHistory, find_stream, get_stream, tail_offsets
 from eventproc.store.database import Tx
-from eventproc.store.groups import GROUP, GroupStream, SegmentKey, progress_by_segment
+from eventproc.store.groups import (
+    GroupStream,
+    SegmentKey,
+    get_group,
+    progress_by_segment,
+)
 from eventproc.store.model.cuts import NOT_REACHED, StreamCut, with_ends
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.states import StreamState
-from eventproc.store.records import get
 
 
 def group_cuts(tx: Tx, name: str) -> dict[str, StreamCut]:
@@ -20,7 +24,7 @@ def group_cuts(tx: Tx, name: str) -> dict[str, StreamCut]:
 
     The group never reads earlier events again, so its streams may be truncated there.
     """
-    group = get(tx, GROUP, name).value
+    group = get_group(tx, name)
     state = folded_state(tx, group).state
     offsets = {key: progress.offset for key, progress in progress_by_segment(tx, name).items()}
     streams = state.streams

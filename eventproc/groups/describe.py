@@ -1,9 +1,10 @@
-"""Descriptions of a group for people: readers, owners, positions, and lag. Functions of a transaction."""
+"""Descriptions of groups for people: members, owners, deliveries, positions, and lag. Functions of a transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Literal, TypeAlias
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
@@ -15,51 +16,60 @@ from eventproc.store.catalog import (
     UnfinishedPart,
     find_stream,
     head_offsets,
-    record_names,
     unfinished_part,
     unfinished_segments,
 )
 from eventproc.store.database import Tx
 from eventproc.store.groups import (
-    GROUP,
+    SHARE,
+    GroupKind,
     GroupOptions,
+    GroupRecord,
     GroupStream,
     SegmentKey,
+    ShareOptions,
+    get_group,
     member_statuses,
     progress_by_segment,
     progress_times,
+    read_deliveries,
 )
 from eventproc.store.model.cuts import StreamCut
+from eventproc.store.model.deliveries import SegmentDeliveries
 from eventproc.store.model.errors import InvalidCut, NotFound
-from eventproc.store.model.ids import SegmentId, printable
-from eventproc.store.model.list_pages import COMPLETE, ListPage
+from eventproc.store.model.ids import SegmentId, number_of, printable
+from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.model.short_repr import short_repr_of_fields
-from eventproc.store.records import get
 from eventproc.store.segments import first_event_age_ms
 
 GroupPhase: TypeAlias = Literal["empty", "assigning", "reconciling", "stable"]
 """What a group is doing; see `GroupDescription`."""
 
+ShareState: TypeAlias = Literal["empty", "active"]
+"""Whether consumers hold events of a share group ("active") or not ("empty")."""
+
 
 @attrs.frozen(kw_only=True)
 class GroupInfo:
-    """A group as `Eventproc.reader_groups` lists it.
+    """A group as `Eventproc.groups` and `Eventproc.share_groups` list it.
 
-    name: "scope/group". streams: what it reads. kind: "readers", or "processor" when a processor owns it.
-    generation: grows with each change of members or owners. created_ms: wall clock. paused: whether it is paused.
-    options: as given when it was created.
+    name: "scope/group". streams: what it reads. kind: "readers", "processor" when a processor owns it, or "share".
+    generation: grows with each change of members or owners; of a share group, with each reset. created_ms: wall clock.
+    paused: whether it is paused. options: what it was created with, and was changed to. share: those of a share group;
+        None for another one.
     """
 
     __repr__ = short_repr_of_fields
 
     name: str
     streams: tuple[GroupStream, ...]
-    kind: str
+    kind: GroupKind
     generation: int
     created_ms: int
     paused: bool
     options: GroupOptions
+    share: ShareOptions | None = None
 
 
 @attrs.frozen
@@ -82,63 +92,89 @@ class MemberDescription:
     away: bool = False
 
 
-@attrs.frozen
-class SegmentLag:
-    """A segment that the group has not finished.
+@attrs.frozen(kw_only=True)
+class UnfinishedSegment:
+    """A segment that a group has not finished.
 
-    owner: the reader that owns it. target: the reader that shall own it.
-    waiting: predecessors to be finished first. A segment that waits, or that the group has not reached (`reached`
-        False), has no owner.
-    offset, number: where reading continues.
+    offset, number: the first event that is not finished.
     events, bytes: what is not finished.
     age_ms: time since the first unfinished event was appended; None without one.
-    moved_ms: when progress last became durable, wall clock.
+    sealed: no further events will be appended.
     """
 
     stream: str
     stream_id: int
     segment: SegmentId
-    owner: str | None
-    target: str | None
-    owner_epoch: int
     offset: int
     number: int
-    waiting: tuple[SegmentId, ...]
-    reached: bool
-    sealed: bool
     events: int
     bytes: int
     age_ms: int | None
-    moved_ms: int | None
+    sealed: bool
+
+
+@attrs.frozen(kw_only=True)
+class SegmentLag(UnfinishedSegment):
+    """A segment that the group has not finished.
+
+    owner: the reader that owns it. target: the reader that shall own it.
+    waiting: predecessors to be finished first. A segment that waits, or that the group has not reached (`reached`
+        False), has no owner.
+    moved_ms: when progress last became durable, wall clock.
+    """
+
+    owner: str | None = None
+    target: str | None = None
+    owner_epoch: int = 0
+    waiting: tuple[SegmentId, ...] = ()
+    reached: bool = True
+    moved_ms: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class SharedSegment(UnfinishedSegment):
+    """A segment that a share group has not finished.
+
+    next_number: the first event that was never delivered.
+    in_flight: events that consumers hold. redelivered: events that were released, and wait for their next delivery.
+    deliveries: how many events in flight, or waiting again, were delivered how often.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    next_number: int
+    in_flight: int
+    redelivered: int
+    deliveries: Mapping[int, int]
 
 
 @attrs.frozen
-class GroupDescription:
-    """A group at one moment.
+class ShareHolder:
+    """A consumer that holds events. events: how many. instance: the opening of the directory that it belongs to."""
 
-    replaced: names of its streams that were deleted; the group must be reset.
-    lost_events: number of events that were truncated before the group read them.
-    checkpoints_started: names of the checkpoints under way.
-    assignor: name of the assignor that decides which reader owns which segment.
-    phase: "empty" without readers, "assigning" while the group waits for its own assignor, "reconciling" while segments
-        are on their way to their readers, else "stable".
+    __repr__ = short_repr_of_fields
+
+    consumer: str
+    instance: str
+    events: int
+
+
+@attrs.frozen(kw_only=True)
+class DescribedGroup:
+    """A group of any kind at one moment.
+
+    lost_events: number of events that were truncated before the group finished them.
     """
 
     __repr__ = short_repr_of_fields
 
     name: str
-    kind: str
+    kind: GroupKind
     streams: tuple[GroupStream, ...]
-    paused: bool
     generation: int
     created_ms: int
-    members: tuple[MemberDescription, ...]
-    segments: tuple[SegmentLag, ...]
-    replaced: tuple[str, ...]
+    segments: tuple[UnfinishedSegment, ...]
     lost_events: int
-    checkpoints_started: tuple[str, ...]
-    assignor: str
-    phase: GroupPhase
 
     @property
     def events(self) -> int:
@@ -156,9 +192,73 @@ class GroupDescription:
         return max((each.age_ms for each in self.segments if each.age_ms is not None), default=None)
 
 
-def group_info(tx: Tx, name: str) -> GroupInfo:
-    """Return what the group's record says. Raises NotFound."""
-    group = get(tx, GROUP, name).value
+@attrs.frozen(kw_only=True)
+class GroupDescription(DescribedGroup):
+    """A group at one moment.
+
+    replaced: names of its streams that were deleted; the group must be reset.
+    checkpoints_started: names of the checkpoints under way.
+    assignor: name of the assignor that decides which reader owns which segment.
+    phase: "empty" without readers, "assigning" while the group waits for its own assignor, "reconciling" while segments
+        are on their way to their readers, else "stable".
+    """
+
+    __repr__ = short_repr_of_fields
+
+    segments: tuple[SegmentLag, ...]
+    paused: bool
+    members: tuple[MemberDescription, ...]
+    replaced: tuple[str, ...]
+    checkpoints_started: tuple[str, ...]
+    assignor: str
+    phase: GroupPhase
+
+    @property
+    def assignment(self) -> dict[str, tuple[tuple[str, int], ...]]:
+        """The partitions of each reader or consumer: {id: ((topic, partition), ...)}."""
+        owned = [each for each in self.segments if not is_reserve(each.segment)]
+        return {
+            member.reader: tuple(
+                sorted(
+                    (each.stream, number_of(each.segment)) for each in owned if each.owner == member.reader
+                )
+            )
+            for member in self.members
+        }
+
+
+@attrs.frozen(kw_only=True)
+class ShareGroupDescription(DescribedGroup):
+    """A share group at one moment.
+
+    state: "active" while consumers hold events, else "empty".
+    deleted: names of its streams that were deleted, and not created again.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    segments: tuple[SharedSegment, ...]
+    state: ShareState
+    deleted: tuple[str, ...]
+    options: ShareOptions
+    consumers: tuple[ShareHolder, ...]
+
+    @property
+    def in_flight(self) -> int:
+        """Events that consumers hold, in all segments."""
+        return sum(each.in_flight for each in self.segments)
+
+    @property
+    def deliveries(self) -> dict[int, int]:
+        """How many events in flight, or waiting again, were delivered how often: {deliveries: events}."""
+        total: Counter[int] = Counter()
+        for each in self.segments:
+            total.update(each.deliveries)
+        return dict(sorted(total.items()))
+
+
+def group_info(group: GroupRecord) -> GroupInfo:
+    """Return what the record of a group says."""
     return GroupInfo(
         name=group.name,
         streams=group.streams,
@@ -167,12 +267,8 @@ def group_info(tx: Tx, name: str) -> GroupInfo:
         created_ms=group.created_ms,
         paused=group.paused,
         options=group.options,
+        share=group.share if group.kind == SHARE else None,
     )
-
-
-def list_group_infos(tx: Tx, scope: str | None = None, page: ListPage = COMPLETE) -> list[GroupInfo]:
-    """Return the groups of a scope, or of all scopes, sorted by scope and name. Raises NotFound (the scope)."""
-    return [group_info(tx, name) for name in record_names(tx, GROUP, scope, page)]
 
 
 def describe_group(tx: Tx, name: str) -> GroupDescription:
@@ -180,7 +276,7 @@ def describe_group(tx: Tx, name: str) -> GroupDescription:
 
     Costs a few look-ups for each segment of its streams that has events.
     """
-    group = get(tx, GROUP, name).value
+    group = get_group(tx, name)
     state = folded_state(tx, group).state
     finished = progress_by_segment(tx, name)
     segments: list[SegmentLag] = []
@@ -253,8 +349,8 @@ def _of_stream(
         assignment = state.open.get(key)
         progress = finished.get(key, Progress())
         part = unfinished_part(tx, stream_id, key[1], progress, end=state.end_offsets.get(key))
-        yield attrs.evolve(
-            _lag(tx, stream, progress, part),
+        yield SegmentLag(
+            **_unfinished(tx, stream.name, stream_id, progress, part),
             owner=None if assignment is None else assignment.owner,
             target=None if assignment is None else assignment.target,
             owner_epoch=0 if assignment is None else assignment.owner_epoch,
@@ -262,27 +358,24 @@ def _of_stream(
             moved_ms=moved.get(key),
         )
     for part in _not_reached(tx, where, stream, state, finished):
-        yield attrs.evolve(_lag(tx, stream, Progress(), part), reached=False)
+        yield SegmentLag(**_unfinished(tx, stream.name, stream_id, Progress(), part), reached=False)
 
 
-def _lag(tx: Tx, stream: StreamRecord, progress: Progress, part: UnfinishedPart) -> SegmentLag:
-    return SegmentLag(
-        stream=stream.name,
-        stream_id=stream.stream_id,
-        segment=printable(part.segment),
-        owner=None,
-        target=None,
-        owner_epoch=0,
-        offset=progress.offset,
-        number=progress.number,
-        waiting=(),
-        reached=True,
-        sealed=part.sealed,
-        events=part.events,
-        bytes=part.bytes,
-        age_ms=first_event_age_ms(tx, stream.stream_id, part.segment, part.offset) if part.events else None,
-        moved_ms=None,
-    )
+def _unfinished(
+    tx: Tx, stream: str, stream_id: int, progress: Progress, part: UnfinishedPart
+) -> dict[str, Any]:
+    """Return the fields of an `UnfinishedSegment`."""
+    return {
+        "stream": stream,
+        "stream_id": stream_id,
+        "segment": printable(part.segment),
+        "offset": progress.offset,
+        "number": progress.number,
+        "events": part.events,
+        "bytes": part.bytes,
+        "age_ms": first_event_age_ms(tx, stream_id, part.segment, part.offset) if part.events else None,
+        "sealed": part.sealed,
+    }
 
 
 def _not_reached(
@@ -310,3 +403,52 @@ def _not_reached(
         key = stream_id, segment
         if key not in state.open and key not in state.waiting and segment not in ended:
             yield unfinished_part(tx, stream_id, segment, Progress(), end=end)
+
+
+def describe_share_group(tx: Tx, name: str) -> ShareGroupDescription:
+    """Return the description of a share group. Raises NotFound.
+
+    Segments that were created since the last poll are not counted. Costs a few look-ups for each open segment.
+    """
+    record = get_group(tx, name, share=True)
+    stored = read_deliveries(tx, name)
+    names = {each.stream_id: each.name for each in record.streams}
+    present = {each: found.value.stream_id for each in names.values() if (found := find_stream(tx, each))}
+    holders = tuple(_holders(stored.values()))
+    return ShareGroupDescription(
+        name=name,
+        kind=record.kind,
+        state="active" if holders else "empty",
+        streams=record.streams,
+        deleted=tuple(each for each in names.values() if each not in present),
+        generation=record.generation,
+        created_ms=record.created_ms,
+        options=record.share,
+        consumers=holders,
+        segments=tuple(
+            _shared_segment(tx, names[key[0]], key, found)
+            for key, found in stored.items()
+            if key[0] in names and key[0] in present.values()
+        ),
+        lost_events=record.lost_events,
+    )
+
+
+def _holders(stored: Iterable[SegmentDeliveries]) -> Iterator[ShareHolder]:
+    held: Counter[tuple[str, str, str]] = Counter()
+    for found in stored:
+        for each in found.locked:
+            assert each.lock is not None, "a locked range has a lock"
+            held[each.lock.consumer, each.lock.instance, each.lock.session] += each.high - each.low
+    for (consumer, instance, _), events in sorted(held.items()):
+        yield ShareHolder(consumer, instance, events)
+
+
+def _shared_segment(tx: Tx, stream: str, key: SegmentKey, found: SegmentDeliveries) -> SharedSegment:
+    return SharedSegment(
+        **_unfinished(tx, stream, key[0], found.progress, unfinished_part(tx, *key, found.progress)),
+        next_number=found.next_number,
+        in_flight=sum(each.high - each.low for each in found.locked),
+        redelivered=sum(each.high - each.low for each in found.available),
+        deliveries=found.counts(),
+    )

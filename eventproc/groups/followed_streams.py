@@ -11,13 +11,15 @@ from eventproc.groups.stored_state import change, folded_state
 from eventproc.groups.updates import StartPosition, StreamAdded, StreamDropped, Update
 from eventproc.store.catalog import find_stream, get_stream, stream_names
 from eventproc.store.database import Tx
-from eventproc.store.groups import GROUP, GroupRecord
-from eventproc.store.records import get
+from eventproc.store.groups import (
+    GroupRecord,
+    get_group,
+)
 
 
 def follow_catalog(tx: Tx, name: str) -> GroupState:
     """Let the group read the streams that it shall read now; return its state. Raises NotFound (the group)."""
-    group = get(tx, GROUP, name).value
+    group = get_group(tx, name)
     return change(tx, name, *stream_updates(tx, group, folded_state(tx, group).state))
 
 

@@ -33,6 +33,7 @@ from eventproc.store.groups import (
     RetainedPart,
     TruncatedPolicy,
     delete_group,
+    get_group,
     release,
     watch_group,
 )
@@ -100,7 +101,7 @@ class ReaderGroup:
         Raises:
             NotFound: no such group.
         """
-        return await self._db.read(partial(group_info, name=self.name))
+        return group_info(await self._db.read(partial(get_group, name=self.name)))
 
     async def cuts(self) -> dict[str, StreamCut]:
         """Return the durable position of the group in each of its streams.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from eventproc.groups.stored_state import folded_state
 from eventproc.store.database import Tx
-from eventproc.store.groups import GROUP, SHARE, GroupRecord, read_deliveries
+from eventproc.store.groups import GROUP, SHARE, GroupRecord, group_names, read_deliveries
 from eventproc.store.inspection import (
     group_names_of_rows,
     group_rows,
@@ -15,7 +15,7 @@ from eventproc.store.inspection import (
     streams_to_check,
 )
 from eventproc.store.model.errors import EventprocError
-from eventproc.store.records import find, get, keys
+from eventproc.store.records import find, get
 
 
 def violations(tx: Tx) -> list[str]:
@@ -30,34 +30,29 @@ def violations(tx: Tx) -> list[str]:
 
 def violations_beside_streams(tx: Tx) -> list[str]:
     """Return the violations that `stream_violations` does not find: those of all that is not one stream's."""
-    return [*shared_violations(tx), *_group_violations(tx), *_share_violations(tx)]
+    return [*shared_violations(tx), *_group_violations(tx)]
 
 
 def _group_violations(tx: Tx) -> Iterator[str]:
     """Yield what is wrong with groups. A group keeps its rows of deleted streams until it removes them itself."""
-    for name in keys(tx, GROUP):
+    for name in group_names(tx):
         try:
-            yield from (f"group {name}: {problem}" for problem in _of_group(tx, get(tx, GROUP, name).value))
+            group = get(tx, GROUP, name).value
+            found = _of_share_group(tx, group) if group.kind == SHARE else _of_group(tx, group)
+            yield from (f"group {name}: {problem}" for problem in found)
         except (AssertionError, EventprocError) as error:
             yield f"group {name}: {error!r}"
     for table, names in group_names_of_rows(tx).items():
         for name in names:
-            is_known = find(tx, GROUP, name) is not None or find(tx, SHARE, name) is not None
-            if not name.startswith("_") and not is_known:
+            if not name.startswith("_") and find(tx, GROUP, name) is None:
                 yield f"{table}: rows of the deleted group {name}"
 
 
-def _share_violations(tx: Tx) -> Iterator[str]:
-    """Yield what is wrong with share groups."""
-    for name in keys(tx, SHARE):
-        try:
-            record = get(tx, SHARE, name).value
-            for key, found in read_deliveries(tx, name).items():
-                found.check()
-                if any(each.count > record.options.deliveries_max for each in found.ranges):
-                    yield f"share group {name}: segment {key} has a range with too many deliveries: {found}"
-        except (AssertionError, EventprocError) as error:
-            yield f"share group {name}: {error!r}"
+def _of_share_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
+    for key, found in read_deliveries(tx, group.name).items():
+        found.check()
+        if any(each.count > group.share.deliveries_max for each in found.ranges):
+            yield f"segment {key} has a range with too many deliveries: {found}"
 
 
 def _of_group(tx: Tx, group: GroupRecord) -> Iterator[str]:

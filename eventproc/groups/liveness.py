@@ -13,14 +13,13 @@ from eventproc.groups.stored_state import change, folded_state
 from eventproc.groups.targets import fallen_back
 from eventproc.store.database import Database, SharedSlot, Subscription, Tx
 from eventproc.store.groups import (
-    GROUP,
     GroupOptions,
     GroupRecord,
+    get_group,
     member_instances,
     silent_members,
     topic_of,
 )
-from eventproc.store.records import get
 
 LOG = logging.getLogger("eventproc.groups")
 
@@ -135,7 +134,7 @@ def dead_instances_of_groups(tx: Tx, db: Database) -> dict[str, frozenset[str]]:
 
 def has_silent(tx: Tx, db: Database, group: str) -> bool:
     """Return whether a reader is dead or exceeds the lease. Raises NotFound."""
-    record = get(tx, GROUP, group).value
+    record = get_group(tx, group)
     state = folded_state(tx, record).state
     left_ms = deadline_left_ms(state, record.options, tx.monotonic_ms)
     return left_ms == 0 or bool(hung_among(tx, record) or dead_among(db, group, state.present))
@@ -173,8 +172,8 @@ def expire_silent(tx: Tx, db: Database, group: str, *, exclude: str = NO_READER)
     A static reader that is dead or unresponsive is away first. Raises NotFound.
     """
     state = change(tx, group)
-    options = get(tx, GROUP, group).value.options
-    hung = hung_among(tx, get(tx, GROUP, group).value, exclude=exclude)
+    options = get_group(tx, group).options
+    hung = hung_among(tx, get_group(tx, group), exclude=exclude)
     dead = dead_among(db, group, state.present, exclude=exclude)
     for reader in sorted(hung.union(dead)):
         why = "died" if reader in dead else "exceeded its lease"

@@ -65,6 +65,7 @@ from eventproc.store.groups import (
     GroupOptions,
     GroupRecord,
     SegmentKey,
+    get_group,
     progress_of,
     progress_topic,
     topic_of,
@@ -77,7 +78,7 @@ from eventproc.store.model.errors import EventprocError
 from eventproc.store.model.group_errors import AssignorDiffers, ReaderFenced, ReaderOnline
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import SegmentClaim, move_progress, segment_fenced
-from eventproc.store.records import find, get
+from eventproc.store.records import find
 from eventproc.store.replicated import FoldedState
 from eventproc.store.segments import watch_growth
 from eventproc.store.tasks import run_uninterrupted
@@ -473,7 +474,7 @@ class GroupMember(Membership):
             raise ReaderFenced(group=self.group, reader=self.reader) from online
 
     def _look(self, tx: Tx) -> _GroupView:
-        group = get(tx, GROUP, self.group).value
+        group = get_group(tx, self.group)
         hung = hung_among(tx, group, exclude=self.reader)
         catalog = catalog_version(tx) if self._follows_catalog(group) else None
         folded = None if group.generation == self._generation else folded_state(tx, group, self._folded)
@@ -501,7 +502,7 @@ class GroupMember(Membership):
         if beat and self._options.lease_ms is not None:
             self._beat(tx)
         state = expire_silent(tx, self._db, self.group, exclude=self.reader)
-        if self._follows_catalog(get(tx, GROUP, self.group).value):
+        if self._follows_catalog(get_group(tx, self.group)):
             state = follow_catalog(tx, self.group)
         if self._checkpoint_due(state):
             name = f"{AUTOMATIC}{state.generation + 1}"
@@ -540,7 +541,7 @@ class GroupMember(Membership):
         self._beaten_ms = tx.monotonic_ms
 
     def _join(self, tx: Tx) -> None:
-        group = get(tx, GROUP, self.group).value
+        group = get_group(tx, self.group)
         if self._as_reader:
             verify_readers(group)
         if group.options.on_deleted == "error":

@@ -26,9 +26,9 @@ from eventproc.groups.updates import CheckpointStarted, GroupReset, ReaderLeft, 
 from eventproc.store.catalog import StoredHistory, find_stream, get_stream, unfinished_parts
 from eventproc.store.database import Database, Tx
 from eventproc.store.groups import (
-    GROUP,
     GroupStream,
     SegmentKey,
+    get_group,
     note_committed,
     progress_by_segment,
     progress_of,
@@ -43,7 +43,6 @@ from eventproc.store.model.ids import SegmentId, as_segment, format_segment, num
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.model.short_repr import short_repr_of_fields
-from eventproc.store.records import get
 from eventproc.store.segments import (
     is_event_boundary,
     number_at,
@@ -89,7 +88,7 @@ def start_checkpoint(tx: Tx, group: str, name: str) -> None:
 
 def list_checkpoints(tx: Tx, group: str) -> list[GroupCheckpoint]:
     """Return the complete checkpoints that are kept, oldest first. Raises NotFound, GroupStreamReplaced."""
-    verify_streams(tx, get(tx, GROUP, group).value)
+    verify_streams(tx, get_group(tx, group))
     state = _state(tx, group)
     return [_described(tx, state, each) for each in state.checkpoints]
 
@@ -140,7 +139,7 @@ def adopt_recreated_streams(tx: Tx, group: str) -> tuple[str, ...]:
 
     Raises NotFound.
     """
-    streams = get(tx, GROUP, group).value.streams
+    streams = get_group(tx, group).streams
     replaced = [each.name for each in streams if get_stream(tx, each.name).value.stream_id != each.stream_id]
     if replaced:
         state = _state(tx, group)
@@ -178,7 +177,7 @@ def reset_positions(
     until: GroupResetEnd,
 ) -> list[StartPosition]:
     """Return where `reset_group` would start the group; changes nothing. Raises the same."""
-    record = get(tx, GROUP, group).value
+    record = get_group(tx, group)
     added = [each.name for each in record.streams if each.added]
     names = [each.name for each in record.streams] if streams is None else stream_names(streams)
     if checkpoint is not None:
@@ -349,7 +348,7 @@ def _standings(tx: Tx, group: str) -> list[StartPosition]:
 
     Raises NotFound, GroupStreamReplaced.
     """
-    record, state = get(tx, GROUP, group).value, _state(tx, group)
+    record, state = get_group(tx, group), _state(tx, group)
     following = stream_updates(tx, record, state)
     after = GROUP_LOG.fold_all(state, following)
     verify_streams(tx, attrs.evolve(record, streams=after.streams))
@@ -446,7 +445,7 @@ def _progress_at(tx: Tx, stream: str, key: SegmentKey, offset: int) -> Progress:
 
 
 def _state(tx: Tx, group: str) -> GroupState:
-    return folded_state(tx, get(tx, GROUP, group).value).state
+    return folded_state(tx, get_group(tx, group)).state
 
 
 @attrs.frozen

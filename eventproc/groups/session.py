@@ -24,7 +24,12 @@ from eventproc.groups.state import SegmentOwnership
 from eventproc.groups.truncation import skip
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.faults import Step
-from eventproc.store.groups import GROUP, GroupStream, SegmentKey, topic_of
+from eventproc.store.groups import (
+    GroupStream,
+    SegmentKey,
+    get_group,
+    topic_of,
+)
 from eventproc.store.model.argument_checks import check_iterable, invalid_argument
 from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.errors import (
@@ -39,7 +44,6 @@ from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import SegmentId, parse_segment
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import SegmentClaim, segment_fenced
-from eventproc.store.records import get
 from eventproc.streams.fetch import Limit, StreamFetcher, limits_of, watch_stream
 
 
@@ -293,7 +297,7 @@ class ReaderSession:
         except StreamReplaced:
             if await self._drop_deleted():
                 return
-            await self._db.read(lambda tx: verify_streams(tx, get(tx, GROUP, self._member.group).value))
+            await self._db.read(lambda tx: verify_streams(tx, get_group(tx, self._member.group)))
             raise
         self.waiting += self.cursors.take(stream.stream_id, found.runs, found.ttl_ms)
         self.cursors.end(stream.stream_id, found.ended)

@@ -7,15 +7,16 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from eventproc.groups.updates import StartPosition
-from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream
+from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream, unfinished_segments
 from eventproc.store.catalog.cuts import head_cut, tail_cut, time_cut
 from eventproc.store.database import Tx
-from eventproc.store.groups import GroupStream
+from eventproc.store.groups import READERS, SHARE, GroupKind, GroupStream
 from eventproc.store.model.argument_checks import check_int, check_mapping, invalid_argument
 from eventproc.store.model.cuts import StreamCut, as_cut, equal_or_after
 from eventproc.store.model.errors import InvalidCut
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.segments import progress_at
 from eventproc.streams.fetch import limits_of
@@ -45,18 +46,34 @@ def check_start(start: object, names: Sequence[str]) -> None:
 
 
 def start_positions_of(
-    tx: Tx, names: Sequence[str], start: GroupStart, until: GroupEnd = None, *, added: Sequence[str] = ()
+    tx: Tx,
+    names: Sequence[str],
+    start: GroupStart,
+    until: GroupEnd = None,
+    *,
+    added: Sequence[str] = (),
+    kind: GroupKind = READERS,
 ) -> list[StartPosition]:
-    """Return where a group starts in each of the streams. Raises what `ensure_group` raises."""
+    """Return where a group of this kind starts in each of the streams. Raises what `ensure_group` raises."""
     check_start(start, names)
     ends = _by_stream(until, "end", names)
-    if isinstance(start, (StreamCut, Mapping)):
-        starts = _by_stream(start, "start", names)
-        return [
-            _start_position(tx, name, starts.get(name, "head"), ends.get(name), name in added)
-            for name in names
-        ]
-    return [_start_position(tx, name, start, ends.get(name), name in added) for name in names]
+    by_stream = _by_stream(start, "start", names) if isinstance(start, (StreamCut, Mapping)) else {}
+    end = "head" if isinstance(start, (StreamCut, Mapping)) else start
+    found = []
+    for name in names:
+        stream = get_stream(tx, name).value
+        cut = by_stream.get(name) or _cut_at(tx, stream, end)
+        if kind == SHARE:
+            found.append(_share_position(tx, stream, cut, name in added))
+        else:
+            found.append(_start_position(tx, stream, cut, ends.get(name), name in added))
+    return found
+
+
+def _cut_at(tx: Tx, stream: StreamRecord, start: Literal["head", "tail"] | int) -> StreamCut:
+    if start == "head":
+        return head_cut(tx, stream)
+    return tail_cut(tx, stream) if start == "tail" else time_cut(tx, stream, start)
 
 
 def _by_stream(cuts: GroupEnd, what: str, names: Sequence[str]) -> dict[str, StreamCut]:
@@ -71,27 +88,29 @@ def _by_stream(cuts: GroupEnd, what: str, names: Sequence[str]) -> dict[str, Str
     return by_stream
 
 
+def _share_position(tx: Tx, stream: StreamRecord, cut: StreamCut, added: bool) -> StartPosition:
+    """Return where a share group starts: all segments behind the cut are open, because it promises no order."""
+    frontier_at(tx, stream, cut)  # validates the cut
+    held = tuple(
+        (segment, progress_at(tx, stream.stream_id, segment, cut.offsets.get(segment, 0)))
+        for segment in unfinished_segments(tx, stream, cut)
+        if not is_reserve(segment)
+    )
+    return StartPosition(GroupStream(stream.name, stream.stream_id, added, stream.epoch), held)
+
+
 def _start_position(
-    tx: Tx, name: str, start: StreamCut | Literal["head", "tail"] | int, until: StreamCut | None, added: bool
+    tx: Tx, stream: StreamRecord, cut: StreamCut, until: StreamCut | None, added: bool
 ) -> StartPosition:
-    stream = get_stream(tx, name).value
-    if isinstance(start, StreamCut):
-        cut = start
-    elif start == "head":
-        cut = head_cut(tx, stream)
-    elif start == "tail":
-        cut = tail_cut(tx, stream)
-    else:
-        cut = time_cut(tx, stream, check_int("start", start, unit="ms"))
     frontier = frontier_at(tx, stream, cut)
     if until is None:
         _pass_empty(tx, stream, frontier, NOTHING)
         return start_position_at(tx, stream, frontier, added=added)
     if until.stream_id == stream.stream_id and not equal_or_after(until, cut, StoredHistory(tx, stream)):
         raise InvalidCut(
-            stream=name, cut=str(until), reason=f"it ends before the start, {cut}; choose another end"
+            stream=stream.name, cut=str(until), reason=f"it ends before the start, {cut}; choose another end"
         )
-    limits_of(tx, name, until, frontier.held)  # validates the end
+    limits_of(tx, stream.name, until, frontier.held)  # validates the end
     _pass_empty(tx, stream, frontier, until.offsets)
     return start_position_at(tx, stream, frontier, added=added, ends=until.offsets)
 
@@ -107,7 +126,8 @@ def _pass_empty(tx: Tx, stream: StreamRecord, frontier: Frontier, ends: Mapping[
 
 def start_position_of(tx: Tx, stream: str, *, added: bool) -> StartPosition:
     """Return the start position at the head of a stream. Raises NotFound."""
-    return _start_position(tx, stream, "head", None, added)
+    found = get_stream(tx, stream).value
+    return _start_position(tx, found, head_cut(tx, found), None, added)
 
 
 def start_position_at(

@@ -95,6 +95,7 @@ def change(tx: Tx, name: str, *updates: Update) -> GroupState:
         decided = following(after, updates, tx.monotonic_ms, unread)
         after = GROUP_LOG.fold_all(after, decided)
         updates = (*updates, *decided)
+    assert record.value.log is not None, f"group {name} was folded"
     append(tx, record.value.log, GROUP_LOG, updates, after=after)
     write_state(tx, record, before, after)
     return after
@@ -116,7 +117,7 @@ def folded_state(
     tx: Tx, group: GroupRecord, known: FoldedState[GroupState] | None = None
 ) -> FoldedState[GroupState]:
     """Return the group's state; progress is as of the last change of owner. known: a state to continue from."""
-    folded = fold_tail(tx, group.log, GROUP_LOG, known=known)
+    folded = None if group.log is None else fold_tail(tx, group.log, GROUP_LOG, known=known)
     if folded is None:
         raise NotFound(kind="state of group", name=group.name)
     return folded

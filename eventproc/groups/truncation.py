@@ -17,14 +17,18 @@ from eventproc.groups.updates import StreamSkipped
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream, known_segments, unfinished_part
 from eventproc.store.catalog.cuts import head_cut
 from eventproc.store.database import Tx
-from eventproc.store.groups import GROUP, GroupStream, TruncatedPolicy, progress_by_segment
+from eventproc.store.groups import (
+    GroupStream,
+    TruncatedPolicy,
+    get_group,
+    progress_by_segment,
+)
 from eventproc.store.model.cuts import StreamCut, divide_cut
 from eventproc.store.model.epochs import Segment
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.history import History, find_segment
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
-from eventproc.store.records import get
 from eventproc.store.segments import number_at, segment_state
 
 
@@ -35,7 +39,7 @@ def skip(tx: Tx, name: str, stream: GroupStream, policy: TruncatedPolicy) -> int
     Returns how many unfinished events are lost, as far as known. Returns 0 without a change if none are, because
     another reader has skipped them. Raises NotFound, StreamReplaced.
     """
-    group = get(tx, GROUP, name).value
+    group = get_group(tx, name)
     state = folded_state(tx, group).state
     record = get_stream(tx, stream.name, stream_id=stream.stream_id).value
     history = StoredHistory(tx, record)

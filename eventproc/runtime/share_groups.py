@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from eventproc.groups import GroupStart, group_name
+from eventproc.groups import GroupInfo, GroupStart, get_group, group_info, group_name, list_groups
 from eventproc.store.database import Database
 from eventproc.store.faults import Step
-from eventproc.store.groups import DELIVERIES_MAX, LOCK_MS, ShareOptions
+from eventproc.store.groups import DELIVERIES_MAX, LOCK_MS, SHARE, ShareOptions
 from eventproc.store.model.argument_checks import check_str
 from eventproc.store.model.list_pages import ListPage
 
 if TYPE_CHECKING:
-    from eventproc.shares import ShareGroup, ShareGroupInfo
+    from eventproc.shares import ShareGroup
 
 
 class ShareSystem:
@@ -71,10 +71,10 @@ class ShareSystem:
             NotFound: no such share group.
             InvalidArgument: the name is not valid.
         """
-        from eventproc.shares import ShareGroup, get_share_group
+        from eventproc.shares import ShareGroup
 
         full = group_name(name)
-        await self._db.read(partial(get_share_group, name=full))
+        await self._db.read(partial(get_group, name=full, share=True))
         return ShareGroup(self._db, full)
 
     async def share_groups(
@@ -84,7 +84,7 @@ class ShareSystem:
         prefix: str = "",
         after: str | None = None,
         limit: int | None = None,
-    ) -> list[ShareGroupInfo]:
+    ) -> list[GroupInfo]:
         """Return the share groups, by scope and name.
 
         Args:
@@ -97,10 +97,7 @@ class ShareSystem:
             NotFound: no such scope.
             InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
-        from eventproc.shares import list_share_infos
-
         if scope is not None:
             check_str("scope", scope)
-        return await self._db.read(
-            partial(list_share_infos, scope=scope, page=ListPage.of(prefix, after, limit))
-        )
+        look = partial(list_groups, scope=scope, page=ListPage.of(prefix, after, limit), kinds=[SHARE])
+        return list(map(group_info, await self._db.read(look)))

@@ -32,8 +32,9 @@ from eventproc.groups import (
     TruncatedPolicy,
     ensure_group,
     get_group,
+    group_info,
     group_name,
-    list_group_infos,
+    list_groups,
 )
 from eventproc.processors import (
     GRACE_MS,
@@ -524,7 +525,7 @@ class Eventproc(
         if scope is not None:
             check_str("scope", scope)
         page = ListPage.of(prefix, after, limit)
-        return await self._db.read(partial(list_group_infos, scope=scope, page=page))
+        return list(map(group_info, await self._db.read(partial(list_groups, scope=scope, page=page))))
 
     async def synchronizer(
         self, name: str, kind: ReplicatedType[S, U], *, initial: S | None = None

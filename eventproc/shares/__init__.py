@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-from eventproc.shares.changes import (
-    ShareResetPreview,
-    ensure_share_group,
-    get_share_group,
-    list_share_groups,
-)
+from eventproc.shares.changes import ShareResetPreview, ensure_share_group
 from eventproc.shares.consumer import ShareConsumer
-from eventproc.shares.describe import (
-    SharedSegment,
-    ShareGroupDescription,
-    ShareGroupInfo,
-    ShareHolder,
-    ShareState,
-    describe_share_group,
-    list_share_infos,
-)
 from eventproc.shares.events import SharedEvent
 from eventproc.shares.group import ShareGroup
 from eventproc.store.groups import DELIVERIES_MAX, LOCK_MS, ShareOptions
@@ -27,17 +13,8 @@ __all__ = [
     "LOCK_MS",
     "ShareConsumer",
     "ShareGroup",
-    "ShareGroupDescription",
-    "ShareGroupInfo",
-    "ShareHolder",
     "ShareOptions",
     "ShareResetPreview",
-    "ShareState",
     "SharedEvent",
-    "SharedSegment",
-    "describe_share_group",
     "ensure_share_group",
-    "get_share_group",
-    "list_share_groups",
-    "list_share_infos",
 ]

@@ -18,7 +18,6 @@ import attrs
 from typing_extensions import TypeVar
 
 from eventproc.groups.liveness import POLL_MS
-from eventproc.shares.changes import get_share_group
 from eventproc.shares.delivery import (
     LOCAL_SESSIONS,
     Acquisition,
@@ -34,7 +33,7 @@ from eventproc.store.catalog import watch_catalog
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.faults import Step
-from eventproc.store.groups import SHARE_POLL_EVENTS, share_topic, watch_share
+from eventproc.store.groups import SHARE_POLL_EVENTS, get_group, topic_of, watch_share
 from eventproc.store.model.argument_checks import (
     check_instance,
     check_int,
@@ -124,8 +123,8 @@ class ShareConsumer(Openable, Generic[P]):
         return f"ShareConsumer({self._group!r}, {self.consumer!r}, {self._state})"
 
     async def _start(self) -> None:
-        record = await self._db.read(partial(get_share_group, name=self._group))
-        self._lock_ms, self._generation = record.options.lock_ms, record.generation
+        record = await self._db.read(partial(get_group, name=self._group, share=True))
+        self._lock_ms, self._generation = record.share.lock_ms, record.generation
         self._changes = self._stack.enter_context(self._db.subscribe([watch_share(self._group)]))
         self._db.shared[LOCAL_SESSIONS].present.add(self._holder.session)
         self._tasks.start_soon(self._save_often)
@@ -561,7 +560,7 @@ class ShareConsumer(Openable, Generic[P]):
     def _wake(self) -> None:
         """Let a poll that waits see that this consumer was closed, or that its task failed."""
         if self._changes is not None:
-            self._changes.notify(share_topic(self._group))
+            self._changes.notify(topic_of(self._group))
 
     def _verify_open(self) -> None:
         if self._tasks.failure is not None:

@@ -22,14 +22,16 @@ from eventproc.processors.dead_letters.operations import FailedEvent, append_let
 from eventproc.store.catalog import StreamRecord, find_stream
 from eventproc.store.database import Database, SharedSlot, Tx
 from eventproc.store.groups import (
+    GROUP,
     SHARE,
-    ShareRecord,
-    ShareStream,
+    GroupRecord,
+    GroupStream,
     delete_deliveries,
+    get_group,
     open_new_segments,
     read_deliveries,
     replace_share,
-    share_topic,
+    topic_of,
     write_deliveries,
 )
 from eventproc.store.model.deliveries import (
@@ -176,7 +178,7 @@ def look_ahead(tx: Tx, db: Database, name: str) -> Outlook:
 
     Cost: three queries, and two look-ups for each open segment.
     """
-    record = get(tx, SHARE, name).value
+    record = get_group(tx, name, share=True)
     deliveries = read_deliveries(tx, name)
     present = [(each, stream) for each in record.streams if (stream := _find(tx, each.name)) is not None]
     sealed = all(stream.state is StreamState.SEALED for _, stream in present)
@@ -223,7 +225,7 @@ def acquire(
     record, deliveries = _follow(tx, db, name)
     names = {each.stream_id: each.name for each in record.streams}
     ttls = {each.stream_id: _ttl_of(tx, each) for each in record.streams}
-    until_ms = tx.monotonic_ms + record.options.lock_ms
+    until_ms = tx.monotonic_ms + record.share.lock_ms
     lock = DeliveryLock(holder.session, holder.consumer, db.instance_id, db.clock.boot_id, until_ms)
     keys = list(deliveries)
     begin = first % len(keys) if keys else 0
@@ -251,7 +253,7 @@ def acquire(
         if after is not before:
             write_deliveries(tx, name, key, before, after)
             if has_expired and _may_end(tx, key, after):
-                tx.wake(share_topic(name))
+                tx.wake(topic_of(name))
     return Acquisition(tuple(runs), until_ms, record.generation, lost)
 
 
@@ -260,7 +262,8 @@ def end_dead_locks(tx: Tx, db: Database, name: str) -> bool:
 
     Does nothing if the group or its streams were deleted. Raises what `append_letters` raises.
     """
-    if find(tx, SHARE, name) is None:
+    found = find(tx, GROUP, name)
+    if found is None or found.value.kind != SHARE:
         return False
     try:
         _, deliveries = _follow(tx, db, name)
@@ -282,9 +285,9 @@ def settle(
     strict: raise LockLost for those, and change nothing.
     Raises NotFound, and what `append_letters` raises.
     """
-    record = get(tx, SHARE, name).value
+    record = get_group(tx, name, share=True)
     before = read_deliveries(tx, name)
-    until_ms = tx.monotonic_ms + record.options.lock_ms
+    until_ms = tx.monotonic_ms + record.share.lock_ms
     lost: list[str] = []
     done = []
     for key, spans in settled.spans.items():
@@ -296,7 +299,7 @@ def settle(
             settled.how,
             spans,
             holder.session,
-            count_max=record.options.deliveries_max,
+            count_max=record.share.deliveries_max,
             until_ms=until_ms,
         )
         lost += (text for span in result.lost for text in _texts(record, key, span, found, holder))
@@ -312,7 +315,7 @@ def settle(
         write_deliveries(tx, name, key, found, after)
         wakes = wakes or any(True for _ in after.available) or found.room == 0 or _may_end(tx, key, after)
     if wakes:
-        tx.wake(share_topic(name))
+        tx.wake(topic_of(name))
     return tuple(lost)
 
 
@@ -326,7 +329,7 @@ def _is_finished(deliveries: SegmentDeliveries, state: SegmentState) -> bool:
 
 
 def _texts(
-    record: ShareRecord,
+    record: GroupRecord,
     key: SegmentKey,
     span: DeliverySpan,
     found: SegmentDeliveries = NOTHING_DELIVERED,
@@ -369,14 +372,15 @@ def _find(tx: Tx, name: str) -> StreamRecord | None:
     return None if found is None else found.value
 
 
-def _has_changed(where: ShareStream, stream: StreamRecord) -> bool:
+def _has_changed(where: GroupStream, stream: StreamRecord) -> bool:
     """Return whether the stream has segments that the group has not opened: it scaled, or was created again."""
     return stream.stream_id != where.stream_id or stream.epoch > where.epoch
 
 
-def _follow(tx: Tx, db: Database, name: str) -> tuple[ShareRecord, dict[SegmentKey, SegmentDeliveries]]:
+def _follow(tx: Tx, db: Database, name: str) -> tuple[GroupRecord, dict[SegmentKey, SegmentDeliveries]]:
     """Follow what happened to the streams and to the holders of locks; return the group and its open segments."""
-    found = get(tx, SHARE, name)
+    get_group(tx, name, share=True)
+    found = get(tx, GROUP, name)
     record, ids = _follow_streams(tx, found)
     stored = read_deliveries(tx, name)
     has_ended = _EndedLocks(tx, db)
@@ -396,7 +400,7 @@ def _follow(tx: Tx, db: Database, name: str) -> tuple[ShareRecord, dict[SegmentK
         after, lost = before.truncate(state.head_number, state.head)
         lost_events += lost
         expired = after.expire(
-            has_ended, count_max=record.options.deliveries_max, archived_bytes_max=ARCHIVED_BYTES_MAX
+            has_ended, count_max=record.share.deliveries_max, archived_bytes_max=ARCHIVED_BYTES_MAX
         )
         error = "the lock ended before a consumer accepted the event"
         _archive(tx, record, key, expired.archived, error, "LockExpired")
@@ -406,7 +410,7 @@ def _follow(tx: Tx, db: Database, name: str) -> tuple[ShareRecord, dict[SegmentK
             continue
         if after is not before:
             write_deliveries(tx, name, key, before, after)
-            tx.wake(share_topic(name))
+            tx.wake(topic_of(name))
         kept[key] = after
     delete_deliveries(tx, name, gone)
     if lost_events:
@@ -417,13 +421,13 @@ def _follow(tx: Tx, db: Database, name: str) -> tuple[ShareRecord, dict[SegmentK
     return record, kept
 
 
-def _follow_streams(tx: Tx, found: Versioned[ShareRecord]) -> tuple[ShareRecord, set[int]]:
+def _follow_streams(tx: Tx, found: Versioned[GroupRecord]) -> tuple[GroupRecord, set[int]]:
     """Open the segments that scales, growth and new incarnations created; return the record, and the ids that exist.
 
     The record keeps a deleted stream. If a stream of its name is created later, the group consumes it from its head.
     """
     name, record = found.key, found.value
-    streams: list[ShareStream] = []
+    streams: list[GroupStream] = []
     ids: set[int] = set()
     for each in record.streams:
         where, stream = each, _find(tx, each.name)
@@ -477,7 +481,7 @@ def _take(
     return runs
 
 
-def _ttl_of(tx: Tx, where: ShareStream) -> int | None:
+def _ttl_of(tx: Tx, where: GroupStream) -> int | None:
     stream = _find(tx, where.name)
     return None if stream is None else stream.config.ttl_ms
 
@@ -507,7 +511,7 @@ def _part(run: EventRun, low: int, start: int, events_max: int, bytes_max: int) 
 
 
 def _archive(
-    tx: Tx, record: ShareRecord, key: SegmentKey, ranges: Iterable[DeliveredRange], error: str, kind: str
+    tx: Tx, record: GroupRecord, key: SegmentKey, ranges: Iterable[DeliveredRange], error: str, kind: str
 ) -> None:
     """Append the events as dead letters of the group; the caller finishes them in the same transaction."""
     stream = next(each.name for each in record.streams if each.stream_id == key[0])

@@ -6,18 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, TypeVar, overload
 
-from eventproc.groups import GroupStart
-from eventproc.shares.changes import (
-    ShareResetPreview,
-    get_share_group,
-    preview_share_reset,
-    reset_share_group,
-)
+from eventproc.groups import GroupInfo, GroupStart, ShareGroupDescription, describe_share_group, group_info
+from eventproc.shares.changes import ShareResetPreview, preview_share_reset, reset_share_group
 from eventproc.shares.consumer import ShareConsumer
-from eventproc.shares.describe import ShareGroupDescription, ShareGroupInfo, describe_share_group
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
-from eventproc.store.groups import delete_share_group
+from eventproc.store.groups import delete_group, get_group
 from eventproc.streams.codec import Codec, codec_for, decode_of
 
 P = TypeVar("P")
@@ -79,14 +73,13 @@ class ShareGroup:
         """
         return await self._db.read(partial(describe_share_group, name=self.name))
 
-    async def info(self) -> ShareGroupInfo:
+    async def info(self) -> GroupInfo:
         """Return the group's streams, options and generation.
 
         Raises:
             NotFound: no such share group.
         """
-        record = await self._db.read(partial(get_share_group, name=self.name))
-        return ShareGroupInfo.of(record)
+        return group_info(await self._db.read(partial(get_group, name=self.name, share=True)))
 
     async def reset(
         self, start: GroupStart = "head", *, streams: Sequence[str] | None = None, dry_run: bool = False
@@ -125,4 +118,4 @@ class ShareGroup:
         Raises:
             NotFound: no such share group.
         """
-        await self._db.write(partial(delete_share_group, name=self.name), step=Step.SHARE_DELETE)
+        await self._db.write(partial(delete_group, name=self.name), step=Step.SHARE_DELETE)

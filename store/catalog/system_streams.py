@@ -22,7 +22,7 @@ from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.routing import position
 from eventproc.store.model.states import StreamEvent, StreamState, advance
 from eventproc.store.records import create
-from eventproc.store.schema import add_asked, add_attributes, create_tables
+from eventproc.store.schema import add_asked, add_attributes, create_tables, unite_groups
 from eventproc.store.segments import EventBlock, SegmentEvents, append, create_segments
 
 SYSTEM_SCOPE: Final = "_system"
@@ -100,5 +100,6 @@ SYSTEM_MIGRATIONS: Final = (
     Migration(number=1, apply=_create_system),
     Migration(number=2, apply=add_attributes),
     Migration(number=3, apply=add_asked),
+    Migration(number=4, apply=unite_groups),
 )
 """The first schema, with every table and the rows of the internal streams, and what was added to it since."""

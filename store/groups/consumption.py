@@ -15,8 +15,16 @@ import attrs
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream, tail_offsets
 from eventproc.store.catalog.cuts import head_cut
 from eventproc.store.database import Tx
-from eventproc.store.groups.records import GROUP, RELEASED, ReleasedCut, released_key
-from eventproc.store.groups.share_groups import SHARE, share_names, unopened_segments
+from eventproc.store.groups.records import (
+    GROUP,
+    RELEASED,
+    SHARE,
+    ReleasedCut,
+    get_group,
+    group_names,
+    released_key,
+)
+from eventproc.store.groups.share_groups import unopened_segments
 from eventproc.store.model.cuts import (
     NOT_REACHED,
     StreamCut,
@@ -35,7 +43,7 @@ from eventproc.store.segments import sealed_epoch, segment_state, verify_offset
 def consumed_cut(tx: Tx, stream: StreamRecord) -> StreamCut | None:
     """Return the latest cut that all groups of the stream have passed, None if no group counts.
 
-    Cost: one query for the rows of the stream, a record for each group, and one for each share group of the directory.
+    Cost: one query for the rows of the stream, and a record for each group of the directory.
     """
     history = StoredHistory(tx, stream)
     return earliest_cut(tx, stream, (*_reader_groups(tx, stream, history), *_share_groups(tx, stream)))
@@ -91,7 +99,7 @@ def release(tx: Tx, group: str, cut: StreamCut) -> None:
     Raises NotFound, StreamReplaced; InvalidArgument if the group does not release by itself, or does not read the
     stream; InvalidCut if the cut is not one of the stream, or is before the one that was released last.
     """
-    record = get(tx, GROUP, group).value
+    record = get_group(tx, group)
     if record.options.retains != "manual":
         raise InvalidArgument(
             what="release", value=group, reason='the group was not created with retains="manual"'
@@ -126,7 +134,10 @@ def _reader_groups(tx: Tx, stream: StreamRecord, history: StoredHistory) -> list
         own.setdefault(group, {})[SegmentId(segment)] = NOT_REACHED if waits else offset
     cuts: list[StreamCut] = []
     for group, offsets in own.items():
-        if (record := find(tx, GROUP, group)) is None or (retains := record.value.options.retains) is None:
+        record = find(tx, GROUP, group)
+        if record is None or record.value.kind == SHARE:
+            continue
+        if (retains := record.value.options.retains) is None:
             continue
         if retains == "manual":
             released = find(tx, RELEASED, released_key(group, stream.stream_id))
@@ -147,10 +158,10 @@ def _reader_cut(
 
 def _share_groups(tx: Tx, stream: StreamRecord) -> list[StreamCut]:
     cuts: list[StreamCut] = []
-    for name in share_names(tx):
-        record = get(tx, SHARE, name).value
+    for name in group_names(tx):  # a damaged record may be that of a share group: nothing is truncated then
+        record = get(tx, GROUP, name).value
         where = next((each for each in record.streams if each.name == stream.name), None)
-        if where is None:
+        if where is None or record.kind != SHARE:
             continue
         if where.stream_id != stream.stream_id:  # created again; the next poll opens it from its head
             where = attrs.evolve(where, stream_id=stream.stream_id, epoch=-1)

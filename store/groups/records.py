@@ -1,16 +1,17 @@
-"""Reader groups as records of a scope: their streams and options, and the counter of their generations."""
+"""Groups as records of a scope: their kinds, streams and options, and the counter of their generations."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Final, Literal, TypeAlias
 
 import attrs
 
 from eventproc.store.database import Tx, Watch
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
+from eventproc.store.model.errors import CorruptRecord, NotFound
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.records import RecordKind, keys
+from eventproc.store.records import RecordKind, find, get, keys
 from eventproc.store.replicated import LogId
 
 TruncatedPolicy: TypeAlias = Literal["earliest", "latest", "error"]
@@ -32,6 +33,16 @@ RetainedPart: TypeAlias = Literal["progress", "manual"]
 """What a group keeps a stream from losing by retention by consumption: what it has not finished ("progress"), or what
 it has not released with `ReaderGroup.release` ("manual")."""
 
+GroupKind: TypeAlias = Literal["readers", "processor", "share"]
+"""Who uses a group: readers and consumers, a processor, or the consumers of a queue."""
+
+READERS: Final[GroupKind] = "readers"
+PROCESSOR: Final[GroupKind] = "processor"
+SHARE: Final[GroupKind] = "share"
+
+OWNED: Final = (READERS, PROCESSOR)
+"""The kinds in which a segment has one owner at a time. In a share group, consumers hold events."""
+
 EQUAL: Final = "equal"
 """Name of the default assignor."""
 
@@ -46,6 +57,16 @@ LEASE_MS_MIN: Final = 1_000
 
 CHECKPOINT_MS_MIN: Final = 100
 """Shortest pause between automatic checkpoints. Each one is an update from every reader."""
+
+LOCK_MS: Final = 30_000
+"""Default time for which a consumer holds an event, as in Kafka. Higher: an event of a hung consumer waits longer.
+Lower: a slow handler loses its events to others."""
+
+LOCK_MS_MIN: Final = 100
+"""Shortest lock. With a shorter one a busy machine would be enough to lose it before the handler begins."""
+
+DELIVERIES_MAX: Final = 5
+"""Default number of deliveries after which an event becomes a dead letter, as in Kafka."""
 
 
 def _lease(instance: object, attribute: object, value: int | None) -> None:
@@ -125,16 +146,40 @@ class GroupOptions:
     retains: RetainedPart | None = attrs.field(default="progress", validator=_retains)
 
 
+def _lock(instance: object, attribute: object, value: int) -> None:
+    check_int("lock", value, least=LOCK_MS_MIN, unit="ms")
+
+
+def _deliveries(instance: object, attribute: object, value: int) -> None:
+    check_int("deliveries_max", value, least=1)
+
+
+@attrs.frozen(kw_only=True)
+class ShareOptions:
+    """Options of a share group.
+
+    lock_ms: how long a consumer holds an event without renewing its lock.
+    deliveries_max: after so many deliveries an event that was not accepted becomes a dead letter.
+    Raises InvalidArgument.
+    """
+
+    lock_ms: int = attrs.field(default=LOCK_MS, validator=_lock)
+    deliveries_max: int = attrs.field(default=DELIVERIES_MAX, validator=_deliveries)
+
+
 @attrs.frozen
 class GroupStream:
     """A stream that a group reads, in one incarnation.
 
     added: the system added it (`add_stream`); the caller that created the group did not name it.
+    epoch: the latest epoch whose segments a share group has opened. Segments of later epochs are new to it. -1: none;
+        other groups follow the successors of the segments that they finish.
     """
 
     name: str
     stream_id: int
     added: bool = False
+    epoch: int = -1
 
 
 @attrs.frozen(kw_only=True)
@@ -142,31 +187,44 @@ class GroupRecord:
     """The record of a group. Its log holds the rest: readers, owners, checkpoints (`eventproc/groups/`).
 
     name: "scope/group".
-    generation: grows with each change of members or owners.
-    kind: "processor" or "readers".
+    generation: grows with each change of members or owners; of a share group, with each reset. A lock of an earlier
+        generation is lost. None repeats, also after a deletion.
+    log: None for a share group, which has no members and no owners.
+    share: options of a share group. lost_events: of a share group: unfinished events that were truncated.
     dropped: streams that were deleted under the group; see `DeletedPolicy`.
     created_options: the options that it was created with; None while they are `options`.
     """
 
     name: str
-    log: LogId
     streams: tuple[GroupStream, ...]
     generation: int
-    kind: str
+    kind: GroupKind
     created_ms: int
+    log: LogId | None = None
     paused: bool = False
     options: GroupOptions = attrs.field(factory=GroupOptions)
     dropped: tuple[GroupStream, ...] = ()
     created_options: GroupOptions | None = None
+    share: ShareOptions = attrs.field(factory=ShareOptions)
+    lost_events: int = 0
 
 
 def _group_may_follow(before: GroupRecord | None, after: GroupRecord) -> str | None:
-    if before is not None and after.generation <= before.generation:
+    # A share group also changes as its streams do, without a new generation.
+    if before is not None and after.generation < before.generation + (after.kind != SHARE):
         return f"its generation must grow; {before.generation} -> {after.generation}"
     return None
 
 
-GROUP: Final = RecordKind(name="group", value=GroupRecord, invariant=_group_may_follow)
+GROUP: Final = RecordKind(name="group", value=GroupRecord, invariant=_group_may_follow, immutable=True)
+
+
+def get_group(tx: Tx, name: str, *, share: bool = False) -> GroupRecord:
+    """Return the record of a group in which segments have owners, or of a share group. Raises NotFound."""
+    found = find(tx, GROUP, name)
+    if found is None or (found.value.kind == SHARE) is not share:
+        raise NotFound(kind="share group" if share else "group", name=name)
+    return found.value
 
 
 @attrs.frozen
@@ -193,9 +251,24 @@ def topic_of(group: str) -> tuple[str, str]:
     return "group", group
 
 
-def group_names(tx: Tx, scope: str | None = None, *, limit: int = -1) -> list[str]:
-    """Return the names of the groups of a scope, or of all scopes, sorted; at most `limit`, -1 for all."""
-    return keys(tx, GROUP, prefix="" if scope is None else f"{scope}/", limit=limit)
+def group_names(
+    tx: Tx, scope: str | None = None, *, kinds: Collection[GroupKind] | None = None, limit: int = -1
+) -> list[str]:
+    """Return the names of the groups of a scope, or of all scopes, sorted.
+
+    kinds: only groups of these; None: of all. A group whose record is damaged counts as one of readers, so that lists
+        of names still show it.
+    limit: how many to look at, -1 for all.
+    """
+    names = keys(tx, GROUP, prefix="" if scope is None else f"{scope}/", limit=limit)
+    return [each for each in names if kinds is None or _kind_of(tx, each) in kinds]
+
+
+def _kind_of(tx: Tx, name: str) -> GroupKind:
+    try:
+        return get(tx, GROUP, name).value.kind
+    except CorruptRecord:
+        return READERS
 
 
 def _probe_names(tx: Tx) -> Hashable:

@@ -207,12 +207,13 @@ def member_instances(tx: Tx) -> list[tuple[str, str]]:
 
 
 def delete_group(tx: Tx, name: str) -> None:
-    """Remove the group and its progress; readers that are online are fenced. Raises NotFound."""
+    """Remove the group and its progress; readers are fenced, and consumers lose what they hold. Raises NotFound."""
     found = get(tx, GROUP, name)
     delete(tx, GROUP, found)
-    delete_log(tx, found.value.log)
-    tx.execute("DELETE FROM group_segment WHERE group_name = ?", (name,))
-    tx.execute("DELETE FROM group_member WHERE group_name = ?", (name,))
+    if found.value.log is not None:
+        delete_log(tx, found.value.log)
+    for table in ("group_segment", "group_member", "delivery"):
+        tx.execute(f"DELETE FROM {table} WHERE group_name = ?", (name,))
     delete_all(tx, RELEASED, keys(tx, RELEASED, prefix=f"{name}/"))
     raise_last_generation(tx, found.value.generation)
     tx.wake(topic_of(name))

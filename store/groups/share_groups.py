@@ -1,107 +1,29 @@
-"""What is durable of share groups: a record each, the progress of their segments, and the ranges in delivery.
+"""The rows of share groups: the progress of their segments, and the ranges in delivery.
 
-A share group has no members and no owners, so it has no log. `eventproc/shares/` decides what happens in one. The
-records lie here, below the workflows, because deleting a scope deletes its groups, and redriving dead letters adds a
-stream to one. Source: docs/design/share-groups.md.
+`eventproc/shares/` decides what happens in one. Source: docs/design/share-groups.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import attrs
 
 from eventproc.store.catalog import StreamRecord, get_stream
 from eventproc.store.database import Tx, Watch
-from eventproc.store.groups.records import last_generation, raise_last_generation
+from eventproc.store.groups.records import GROUP, GroupRecord, GroupStream, topic_of
 from eventproc.store.groups.rows import SegmentKey
-from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.deliveries import DeliveredRange, DeliveryLock, SegmentDeliveries
 from eventproc.store.model.ids import SegmentId, epoch_of
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text
-from eventproc.store.records import RecordKind, Versioned, delete, get, keys, replace
+from eventproc.store.records import Versioned, get, replace
 from eventproc.store.segments import segment_ids
-
-LOCK_MS: Final = 30_000
-"""Default time for which a consumer holds an event, as in Kafka. Higher: an event of a hung consumer waits longer.
-Lower: a slow handler loses its events to others."""
-
-LOCK_MS_MIN: Final = 100
-"""Shortest lock. With a shorter one a busy machine would be enough to lose it before the handler begins."""
-
-DELIVERIES_MAX: Final = 5
-"""Default number of deliveries after which an event becomes a dead letter, as in Kafka."""
 
 SHARE_POLL_EVENTS: Final = 500
 """Default size of a poll, as in Kafka. Higher: fewer transactions; more events wait in one consumer."""
-
-
-def _lock(instance: object, attribute: object, value: int) -> None:
-    check_int("lock", value, least=LOCK_MS_MIN, unit="ms")
-
-
-def _deliveries(instance: object, attribute: object, value: int) -> None:
-    check_int("deliveries_max", value, least=1)
-
-
-@attrs.frozen(kw_only=True)
-class ShareOptions:
-    """Options of a share group.
-
-    lock_ms: how long a consumer holds an event without renewing its lock.
-    deliveries_max: after so many deliveries an event that was not accepted becomes a dead letter.
-    Raises InvalidArgument.
-    """
-
-    lock_ms: int = attrs.field(default=LOCK_MS, validator=_lock)
-    deliveries_max: int = attrs.field(default=DELIVERIES_MAX, validator=_deliveries)
-
-
-@attrs.frozen
-class ShareStream:
-    """A stream that a share group consumes, in one incarnation.
-
-    epoch: the latest epoch whose segments the group has opened. Segments of later epochs are new to it.
-    added: the system added it, for dead letters that were redriven.
-    """
-
-    name: str
-    stream_id: int
-    epoch: int
-    added: bool = False
-
-
-@attrs.frozen(kw_only=True)
-class ShareRecord:
-    """The record of a share group.
-
-    generation: grows with each reset, and is never reused. A lock of an earlier generation is lost.
-    lost_events: unfinished events that were truncated.
-    """
-
-    name: str
-    streams: tuple[ShareStream, ...]
-    generation: int
-    created_ms: int
-    options: ShareOptions = attrs.field(factory=ShareOptions)
-    lost_events: int = 0
-
-
-def _share_may_follow(before: ShareRecord | None, after: ShareRecord) -> str | None:
-    if before is not None and after.generation < before.generation:
-        return f"its generation never falls; {before.generation} -> {after.generation}"
-    return None
-
-
-SHARE: Final = RecordKind(name="share group", value=ShareRecord, invariant=_share_may_follow, immutable=True)
-
-
-def share_topic(group: str) -> tuple[str, str]:
-    """Return the topic to wake when events of a share group may have become available, or the group changed."""
-    return "share", group
 
 
 def watch_share(group: str) -> Watch:
@@ -109,7 +31,7 @@ def watch_share(group: str) -> Watch:
 
     def probe(tx: Tx) -> tuple[object, ...]:
         version = tx.execute(
-            "SELECT version FROM record WHERE kind = ? AND key = ?", (SHARE.name, group)
+            "SELECT version FROM record WHERE kind = ? AND key = ?", (GROUP.name, group)
         ).fetchone()
         available = tx.execute(
             "SELECT count(*), total(low), total(count) FROM delivery WHERE group_name = ? AND session IS NULL",
@@ -120,32 +42,7 @@ def watch_share(group: str) -> Watch:
         ).fetchone()
         return version, available, finished
 
-    return Watch(share_topic(group), probe)
-
-
-def share_names(tx: Tx, scope: str | None = None, *, limit: int = -1) -> list[str]:
-    """Return the names of the share groups of a scope, or of all scopes, sorted; at most `limit`, -1 for all."""
-    return keys(tx, SHARE, prefix="" if scope is None else f"{scope}/", limit=limit)
-
-
-def _probe_names(tx: Tx) -> Hashable:
-    return tuple(share_names(tx))
-
-
-SHARES: Final = ("shares",)
-"""Topic to wake when a share group was created or deleted."""
-
-_WATCH_SHARES: Final = Watch(SHARES, _probe_names)
-
-
-def watch_shares() -> Watch:
-    """Return the subscription to share groups that come and go. Each wake-up costs one read of their names."""
-    return _WATCH_SHARES
-
-
-def next_generation(tx: Tx) -> int:
-    """Return the generation of a new share group, which no deleted group had."""
-    return last_generation(tx) + 1
+    return Watch(topic_of(group), probe)
 
 
 def read_deliveries(tx: Tx, group: str) -> dict[SegmentKey, SegmentDeliveries]:
@@ -248,7 +145,7 @@ def start_share_group(
             write_deliveries(tx, group, (stream_id, segment), None, SegmentDeliveries(progress))
 
 
-def unopened_segments(tx: Tx, where: ShareStream) -> list[SegmentId]:
+def unopened_segments(tx: Tx, where: GroupStream) -> list[SegmentId]:
     """Return the segments of a stream that a share group has not opened yet, in ascending order. One query.
 
     The reserve of a topic is not opened: it never has events.
@@ -261,8 +158,8 @@ def unopened_segments(tx: Tx, where: ShareStream) -> list[SegmentId]:
 
 
 def open_new_segments(
-    tx: Tx, group: str, where: ShareStream, stream: StreamRecord
-) -> tuple[ShareStream, list[SegmentKey]]:
+    tx: Tx, group: str, where: GroupStream, stream: StreamRecord
+) -> tuple[GroupStream, list[SegmentKey]]:
     """Open the segments that were created after `where.epoch`, from their beginnings; return the stream and them."""
     opened = [(stream.stream_id, segment) for segment in unopened_segments(tx, where)]
     for key in opened:
@@ -275,28 +172,17 @@ def add_share_stream(tx: Tx, group: str, name: str) -> None:
 
     Raises NotFound.
     """
-    found = get(tx, SHARE, group)
+    found = get(tx, GROUP, group)
     stream = get_stream(tx, name).value
     if any(each.stream_id == stream.stream_id for each in found.value.streams):
         return
-    where = ShareStream(name, stream.stream_id, epoch=-1, added=True)
+    where = GroupStream(name, stream.stream_id, added=True)
     added, _ = open_new_segments(tx, group, where, stream)
     kept = tuple(each for each in found.value.streams if each.name != name)
     replace_share(tx, found, attrs.evolve(found.value, streams=(*kept, added)))
 
 
-def replace_share(tx: Tx, found: Versioned[ShareRecord], after: ShareRecord) -> None:
+def replace_share(tx: Tx, found: Versioned[GroupRecord], after: GroupRecord) -> None:
     """Replace the record of a share group, and wake its consumers."""
-    replace(tx, SHARE, found, after)
-    tx.wake(share_topic(found.key))
-
-
-def delete_share_group(tx: Tx, name: str) -> None:
-    """Remove a share group and its progress; its consumers lose their locks. Raises NotFound."""
-    found = get(tx, SHARE, name)
-    delete(tx, SHARE, found)
-    for table in ("group_segment", "delivery"):
-        tx.execute(f"DELETE FROM {table} WHERE group_name = ?", (name,))
-    raise_last_generation(tx, found.value.generation)
-    tx.wake(share_topic(name))
-    tx.wake(SHARES)
+    replace(tx, GROUP, found, after)
+    tx.wake(topic_of(found.key))

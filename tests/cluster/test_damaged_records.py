@@ -153,7 +153,7 @@ def test_locks_of_dead_consumers_of_other_share_groups_end(
             await anyio.sleep(3)
             healthy = await world.ep.share_group(NAMES[1])
             assert (await healthy.describe()).in_flight == 1
-            await damage_record(world, "share group", NAMES[0])
+            await damage_record(world, "group", NAMES[0])
             user.kill()
             await anyio.sleep(3 * LOOK_MS / 1000)
             assert (await healthy.describe()).in_flight == 0

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 import eventproc
-from eventproc.store.catalog import SYSTEM_MIGRATIONS
-from eventproc.store.database import open_database
+from eventproc import ScalingPolicy, ShareOptions
+from eventproc.store.catalog import SYSTEM_MIGRATIONS, insert_stream
+from eventproc.store.database import Tx, open_database
+from eventproc.store.groups import write_deliveries
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
+from eventproc.store.model.deliveries import SegmentDeliveries
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.policies import StreamConfig
 from eventproc.store.schema import add_attributes
 from eventproc.testing import check
+from eventproc.workflows.scopes import create_scope
 
 
 @pytest.fixture
@@ -19,7 +26,7 @@ def anyio_backend() -> str:
     return "asyncio"  # directories can be opened on asyncio only
 
 
-@pytest.mark.parametrize(("schema", "has_tables"), [(1, False), (1, True), (2, False)])
+@pytest.mark.parametrize(("schema", "has_tables"), [(1, False), (1, True), (2, False), (3, False)])
 async def test_a_directory_of_an_older_schema_works_as_a_new_one(
     tmp_path: Path, schema: int, has_tables: bool
 ) -> None:
@@ -33,4 +40,41 @@ async def test_a_directory_of_an_older_schema_works_as_a_new_one(
         await stream.split(0)
         await stream.seal()
         await stream.delete()
+        await check(ep.db)
+
+
+@pytest.mark.parametrize("options", [{}, {"lock_ms": 5_000, "deliveries_max": 2}])
+async def test_share_groups_of_the_third_schema_go_on(tmp_path: Path, options: dict[str, int]) -> None:
+    stored = {"name": "s/work", "generation": 7, "created_ms": 1, "lost_events": 3}
+    streams = [{"name": "s/gone", "stream_id": 99, "epoch": 0, "added": True}]
+
+    def fill(tx: Tx) -> None:
+        create_scope(tx, "s")
+        stream = insert_stream(tx, "s/t", StreamConfig(scaling=ScalingPolicy.fixed(1)))
+        consumed = {"name": "s/t", "stream_id": stream.stream_id, "epoch": 0}
+        body = stored | {"streams": [consumed, *streams]} | ({"options": options} if options else {})
+        tx.execute(
+            "INSERT INTO record (kind, key, version, body) VALUES ('share group', 's/work', 1, ?)",
+            (f"1:{json.dumps(body)}".encode(),),
+        )
+        write_deliveries(tx, "s/work", (stream.stream_id, SegmentId(0)), None, SegmentDeliveries())
+
+    async with open_database(tmp_path / "data", migrations=SYSTEM_MIGRATIONS[:3]) as db:
+        await db.write(fill)
+    async with eventproc.open(tmp_path / "data") as ep:
+        group = await ep.share_group("s/work")
+        info = await group.info()
+        assert (info.kind, info.generation, info.share) == ("share", 7, ShareOptions(**options))
+        assert [(each.name, each.epoch, each.added) for each in info.streams] == [
+            ("s/t", 0, False),
+            ("s/gone", 0, True),
+        ]
+        assert (await group.describe()).lost_events == 3
+        async with (await ep.stream("s/t")).writer() as writer:
+            await writer.write(b"1")
+        async with group.consumer() as consumer:
+            await consumer.accept(await consumer.poll())
+        assert (await group.describe()).events == 0
+        await group.reset("head")
+        assert (await group.info()).generation == 8
         await check(ep.db)

@@ -11,7 +11,7 @@ import pytest
 import eventproc
 from eventproc import GroupOptions
 from eventproc.errors import AlreadyExists, InvalidArgument, NotAReaderGroup, NotFound
-from eventproc.groups.changes import PROCESSOR, ensure_group
+from eventproc.groups import PROCESSOR, ensure_group
 from eventproc.groups.membership import join_member
 from eventproc.runtime import Eventproc
 from eventproc.store.groups import GROUP

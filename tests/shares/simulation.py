@@ -19,9 +19,8 @@ from eventproc.runtime import Eventproc
 from eventproc.shares import ShareConsumer, SharedEvent, ShareGroup
 from eventproc.shares.events import key_of
 from eventproc.store.database import Tx
-from eventproc.store.groups import SHARE, read_deliveries
+from eventproc.store.groups import get_group, read_deliveries
 from eventproc.store.model.ids import SegmentId, format_segment
-from eventproc.store.records import find
 from eventproc.testing import VirtualClock, check
 
 CONSUMERS = 4
@@ -104,7 +103,7 @@ class ShareSimulation:
         """Look at the deliveries again and again: their invariants hold at every moment."""
 
         def look(tx: Tx) -> None:
-            assert find(tx, SHARE, "s/work") is not None
+            get_group(tx, "s/work", share=True)
             for found in read_deliveries(tx, "s/work").values():
                 found.check()
                 assert all(each.count <= DELIVERIES_MAX for each in found.ranges)

@@ -67,7 +67,8 @@ async def test_a_deleted_stream_does_not_stop_the_others(ep: Eventproc) -> None:
         with pytest.raises(LockLost):
             await consumer.accept(held)
     found = await group.describe()
-    assert (found.streams, found.deleted) == (("s/t", "s/u"), ("s/t",))
+    assert {each.name for each in found.streams} == {"s/t", "s/u"}
+    assert found.deleted == ("s/t",)
     assert await ep.create_share_group("work", ["s/t", "s/u"]) is not None
 
 
@@ -88,7 +89,8 @@ async def test_a_stream_that_is_deleted_and_created_again_is_consumed_from_its_h
         assert [(event.stream, event.number) for event in events] == [("s/t", 0), ("s/t", 1)]
         await consumer.accept(events)
     found = await group.describe()
-    assert (found.streams, found.deleted, found.events) == (("s/t", "s/u"), (), 0)
+    assert {each.name for each in found.streams} == {"s/t", "s/u"}
+    assert (found.deleted, found.events) == ((), 0)
 
 
 async def test_a_topic_that_is_deleted_and_created_again_wakes_a_waiting_poll(ep: Eventproc) -> None:

@@ -10,7 +10,6 @@ import pytest
 import eventproc
 from eventproc.groups import GroupInfo
 from eventproc.runtime import Eventproc
-from eventproc.shares import ShareGroupInfo
 from eventproc.store.catalog import STREAM, insert_stream, queries, streams_with_policies
 from eventproc.store.catalog.tags import tagged_streams
 from eventproc.store.database import Tx
@@ -70,7 +69,7 @@ async def test_pages_list_every_stream_once_in_order(ep: Eventproc) -> None:
     assert await _names(ep, prefix="y") == ["a/y2", "b/y2"]
 
 
-Listed = Callable[..., Awaitable[Sequence[ScopeInfo | TopicInfo | GroupInfo | ShareGroupInfo]]]
+Listed = Callable[..., Awaitable[Sequence[ScopeInfo | TopicInfo | GroupInfo]]]
 
 
 async def _all_pages(listed: Listed, limit: int) -> list[str]:

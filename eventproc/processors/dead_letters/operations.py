@@ -14,7 +14,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import attrs
 
-from eventproc.groups import GROUP, PROCESSOR, add_stream, group_name
+from eventproc.groups import GROUP, READERS, add_stream, group_name
 from eventproc.processors.dead_letters.dead_letter import DeadLetter as DeadLetter
 from eventproc.processors.dead_letters.dead_letter import FailedEvent as FailedEvent
 from eventproc.processors.dead_letters.dead_letter import letter_headers, read_letter, redriven_headers
@@ -43,7 +43,7 @@ from eventproc.store.groups import SHARE, add_share_stream
 from eventproc.store.model.argument_checks import check_int, check_iterable, check_str
 from eventproc.store.model.errors import NotFound
 from eventproc.store.progress import EventRef, finish_events
-from eventproc.store.records import find, get
+from eventproc.store.records import get
 from eventproc.store.segments import READ_BYTES_MAX
 from eventproc.store.segments.offsets import offset_of_number
 
@@ -159,8 +159,7 @@ def choose(tx: Tx, group: str, ids: Ids) -> list[LetterSpan]:
     Raises NotFound (one never existed or was deleted; neither the group nor dead letters of it exist), InvalidArgument,
     and NotAProcessorGroup.
     """
-    is_known = bool(letter_streams(tx, group)) or find(tx, SHARE, group) is not None
-    if not is_known and (kind := get(tx, GROUP, group).value.kind) != PROCESSOR:
+    if not letter_streams(tx, group) and (kind := get(tx, GROUP, group).value.kind) == READERS:
         raise NotAProcessorGroup(group=group, kind=kind)
     if isinstance(ids, str):
         return pending(tx, group) if ids == "all" else chosen(tx, group, [LetterId.parse(ids)])
@@ -204,10 +203,10 @@ def redrive_step(
     if last is None:
         return LetterStep(0, [])
     ensure_stream(tx, name)
-    if find(tx, SHARE, group) is None:
-        add_stream(tx, group, name)
-    else:
+    if get(tx, GROUP, group).value.kind == SHARE:
         add_share_stream(tx, group, name)
+    else:
+        add_stream(tx, group, name)
     append_emissions(tx, emissions)
     for ref in refs:
         finish_events(tx, ref, 1)

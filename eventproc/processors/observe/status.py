@@ -5,14 +5,13 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Mapping
-from functools import partial
 
 import attrs
 
 from eventproc.groups import PROCESSOR, GroupDescription, describe_group, get_group, list_groups, set_paused
 from eventproc.processors.errors import NotAProcessorGroup, failure_text
 from eventproc.store.database import Peers, Tx
-from eventproc.store.model.list_pages import COMPLETE, ListPage, chosen_entries
+from eventproc.store.model.list_pages import COMPLETE, ListPage
 from eventproc.store.model.short_repr import short_repr_of_fields
 
 
@@ -241,10 +240,10 @@ def describe_processor(tx: Tx, peers: Peers, name: str) -> ProcessorDescription:
 
 
 def describe_processors(tx: Tx, peers: Peers, page: ListPage = COMPLETE) -> list[ProcessorDescription]:
-    """Return the processors, by scope and name of their groups. Cost: as `chosen_entries`, with groups as entries."""
-    groups = partial(list_groups, tx, None)
-    found = chosen_entries(groups, lambda each: each.kind == PROCESSOR, lambda each: each.name, page)
-    return [describe_processor(tx, peers, each.name) for each in found]
+    """Return the processors, by scope and name of their groups. Cost: as `list_groups`."""
+    return [
+        describe_processor(tx, peers, each.name) for each in list_groups(tx, None, page, kinds=[PROCESSOR])
+    ]
 
 
 def pause_processor(tx: Tx, name: str, *, paused: bool) -> None:

@@ -28,7 +28,7 @@ from eventproc.server.rest.problems import HttpProblem
 from eventproc.store.access.permissions import EVERYTHING, Permission
 from eventproc.store.catalog import REQUEST_STREAM, SYSTEM_EPOCH, scope_names, watch_scopes
 from eventproc.store.database import Tx, Watch
-from eventproc.store.groups import group_names, share_names, watch_groups, watch_shares
+from eventproc.store.groups import OWNED, SHARE, group_names, watch_groups
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import EventprocError, Retryable
 from eventproc.store.model.ids import SegmentId
@@ -318,7 +318,6 @@ class ChangeFeed:
             watch_stream(REQUEST_STREAM.stream_id),
             WATCH_OUTCOMES,
             watch_groups(),
-            watch_shares(),
             watch_scopes(),
         ]
         with db.subscribe(watches) as changes:
@@ -392,8 +391,8 @@ def _read_names(tx: Tx) -> Names:
     """Return what exists, by the name of the event that reports a change of it."""
     return {
         "scope": frozenset(scope_names(tx)),
-        "group": frozenset(group_names(tx)),
-        "share": frozenset(share_names(tx)),
+        "group": frozenset(group_names(tx, kinds=OWNED)),
+        "share": frozenset(group_names(tx, kinds=[SHARE])),
     }
 
 

@@ -7,12 +7,11 @@ from typing import Annotated, TypeAlias
 
 import attrs
 
-from eventproc.groups import GroupCheckpoint, GroupStart
+from eventproc.groups import GroupCheckpoint, GroupInfo, GroupStart, ShareGroupDescription
 from eventproc.groups.position_texts import parse_group_start
 from eventproc.server.rest.json_values import Limits, Page, PageOf
 from eventproc.server.rest.operator_calls import GroupReport, Position, describe_group
 from eventproc.server.rest.routes import PAGE, After, LocalName, PageLimit, RestCall, ScopeName, page_of
-from eventproc.shares import ShareGroupDescription, ShareGroupInfo
 from eventproc.store.access.permissions import Permission
 from eventproc.store.groups import DELIVERIES_MAX, EQUAL, LOCK_MS, RetainedPart, TruncatedPolicy
 from eventproc.topics import PartitionOffsets
@@ -157,7 +156,7 @@ async def list_shares(
     scope: Annotated[str | None, Limits(about="Only share groups of this scope.")] = None,
     after: After = None,
     limit: PageLimit = PAGE,
-) -> Annotated[Page, PageOf(ShareGroupInfo)]:
+) -> Annotated[Page, PageOf(GroupInfo)]:
     """List share groups by name, with their lag and what is in flight."""
     found = await call.ep.share_groups(scope, after=after, limit=limit + 1)
     return page_of(found, limit, lambda each: each.name)
@@ -185,7 +184,7 @@ async def reset_share(
 ) -> ShareGroupDescription:
     """Move a share group to another position."""
     found = await call.ep.share_group(f"{scope}/{group}")
-    streams = (await found.info()).streams
+    streams = [each.name for each in (await found.info()).streams]
     await found.reset(await _start(call, streams, body.to))
     return await found.describe()
 
