@@ -104,10 +104,12 @@ class Division(Generic[MemberT]):
         """
         found = find(tx, self.record, ALL)
         before = () if found is None else self.members_of(found.value)
+        # An opening that failed to leave may join as another member.
+        replaced = leaving if joining is None else self.instance_of(joining)
         after = tuple(
             each
             for each in before
-            if each == joining or (self.instance_of(each) != leaving and is_working(self.instance_of(each)))
+            if each == joining or (self.instance_of(each) != replaced and is_working(self.instance_of(each)))
         )
         if joining is not None and joining not in after:
             after = (*after, joining)

@@ -281,6 +281,18 @@ async def test_an_opening_that_serves_refuses_a_second_server_and_serves_again_a
                 assert server.segment_store[1] == 1
 
 
+async def test_an_opening_that_failed_to_leave_serves_again_at_its_new_address() -> None:
+    faults = FaultPlan([Fault("container.share.commit", "full", nth=2, times=100)])
+    async with eventproc.open_memory(faults=faults) as ep:
+        async with serving_containers(ep.db, ("127.0.0.1", 1), ("127.0.0.1", 1)):
+            pass
+        assert len((await ep.db.read(CONTAINERS.read)).members) == 1
+        faults.heal()
+        async with serving_containers(ep.db, ("127.0.0.1", 2), ("127.0.0.1", 2)) as second:
+            assert [each.segment_store[1] for each in second.known.members] == [2]
+            assert {second.server_of(each).segment_store[1] for each in range(CONTAINER_COUNT)} == {2}
+
+
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_task_that_is_cancelled_while_it_joins_serves_nothing() -> None:
     faults = FaultPlan([Fault("container.share.committed", "delay", ms=60_000)])
