@@ -30,7 +30,7 @@ from eventproc.spark.foreach_batch import BatchWriter
 from eventproc.spark.ingestion.tables import Compaction, Moment, Overwriting, Tables
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.planner_processes import PlannerProcesses
-from eventproc.spark.queries import QueryDescription, describe_query
+from eventproc.spark.queries import QueryDescription, StreamLag, describe_query, lags_of
 from eventproc.spark.range_reads import SegmentOffsets, checked_ranges, reading_ranges
 from eventproc.spark.sessions import choose_python, register_with
 from eventproc.spark.source_options import USUAL_COLUMNS, parse_options
@@ -240,9 +240,10 @@ class AttachedEventproc(BlockingEventproc):
 
     def queries(self) -> list[QueryDescription]:
         """Return the running queries of the session, with the lag of each in the streams of this directory."""
-        active = self._spark.streams.active
-        look = partial(self._twin.db.read, lambda tx: [describe_query(tx, each) for each in active])
-        return self._loop.call(look)
+        return [describe_query(each, self._lags) for each in self._spark.streams.active]
+
+    def _lags(self, positions: Mapping[str, str]) -> tuple[StreamLag, ...]:
+        return self._loop.call(partial(self._twin.db.read, partial(lags_of, positions=positions)))
 
     def table_version(self, name: str) -> str:
         """Return the version of a table, for `table` and `overwrite_table`. Cost: one read, a row per file.

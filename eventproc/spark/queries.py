@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 from pyspark.sql.streaming.query import StreamingQuery
@@ -54,8 +54,10 @@ class QueryDescription:
         return sum(each.bytes for each in self.streams)
 
 
-def describe_query(tx: Tx, query: StreamingQuery) -> QueryDescription:
-    """Return a query as it is now. Cost: two look-ups per segment of its streams."""
+def describe_query(
+    query: StreamingQuery, lags: Callable[[Mapping[str, str]], tuple[StreamLag, ...]]
+) -> QueryDescription:
+    """Return a query as it is now. It asks the JVM, so call it outside of a transaction. lags: reads `lags_of`."""
     status = query.lastProgress
     positions: dict[str, str] = {}
     for source in [] if status is None else status.sources:
@@ -67,7 +69,7 @@ def describe_query(tx: Tx, query: StreamingQuery) -> QueryDescription:
         batch=None if status is None else status.batchId,
         input_rows=0 if status is None else status.numInputRows,
         rows_per_second=0.0 if status is None else round(status.processedRowsPerSecond or 0.0, 1),
-        streams=lags_of(tx, positions),
+        streams=lags(positions),
     )
 
 
@@ -88,6 +90,7 @@ def lags_of(tx: Tx, positions: Mapping[str, str]) -> tuple[StreamLag, ...]:
     """Return the lag behind each position, by stream. Those in other directories, or of deleted streams, are left out.
 
     Positions name no directory, so streams of equal names and ids in two directories cannot be told apart.
+    Cost: two look-ups per segment of the streams.
     """
     found = (_lag(tx, stream, text) for stream, text in sorted(positions.items()))
     return tuple([each for each in found if each is not None])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 from types import SimpleNamespace
 from typing import cast
 
@@ -155,6 +155,28 @@ def test_running_query_is_behind_by_what_was_written_since_its_last_batch(
     released.set()
     running.stop()
     assert attached.queries() == []
+
+
+def test_queries_ask_the_jvm_outside_of_a_transaction(
+    spark: SparkSession,
+    attached: AttachedEventproc,
+    stream: BlockingStream,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    askers: list[Thread] = []
+    ask: Callable[[StreamingQuery], object] = vars(StreamingQuery)["lastProgress"].fget
+
+    def noted(query: StreamingQuery) -> object:
+        askers.append(current_thread())
+        return ask(query)
+
+    monkeypatch.setattr(StreamingQuery, "lastProgress", property(noted))
+    running = reading(spark, path).writeStream.format("noop").start()
+    running.processAllAvailable()
+    (query,) = attached.queries()
+    assert (query.events, askers) == (0, [current_thread()])  # not on a thread of the database
+    running.stop()
 
 
 def test_cancelled_handler_cancels_its_spark_jobs(
