@@ -1,19 +1,23 @@
 """A supervisor whose processes are killed: `python -m tests.ingestion.ingestion_kills KILLS [SEED [MIB]]`.
 
 Writers, instances that run the supervisor, and workers that run its tasks are killed with SIGKILL and suspended, longer
-than a task may be silent. Meanwhile the stream is split, merged and truncated, and the supervisor suspended, reset to
-what it published, handed over, and given other tasks. With MIB, the directory lies on a device of that size, which is
-full from time to time. At the end each acknowledged event was published once, in the order of its key, and the
-published ranges of each partition adjoin, from its beginning to its committed offset.
+than a task may be silent. Workers also suspend themselves when they are about to read or to publish. Meanwhile the
+stream is split, merged and truncated, and the supervisor suspended, reset to what it published, handed over, and given
+other tasks. With MIB, the directory lies on a device of that size, which is full from time to time. No committed offset
+ever goes back, and no task publishes after its end. At the end each acknowledged event was published once, in the order
+of its key, and the published ranges of each partition adjoin in the order of their publication, from its beginning to
+its committed offset.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import signal
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -29,11 +33,13 @@ from eventproc.store.database import Tx
 from eventproc.store.ingestion import read_groups, read_offsets, read_tasks
 from eventproc.store.ingestion.notices import waiting_notices
 from eventproc.store.ingestion.published import TABLES_FOLDER, used_files
+from eventproc.store.ingestion.rows import find_task
 from eventproc.store.ingestion.unpublished import published_cut, unpublished_events
 from eventproc.store.model.errors import Pending, Rejected, Retryable
+from eventproc.store.model.ingestion import PartitionKey
 from eventproc.store.segments import segment_state
 from eventproc.testing import check_directory
-from tests.ingestion.kills_process import STREAM, TABLE, FileRange, acknowledged
+from tests.ingestion.kills_process import FENCED, STREAM, TABLE, FileRange, acknowledged, task_of
 from tests.support.torture import (
     LOOK_S,
     SmallDevice,
@@ -65,10 +71,12 @@ TASK_TIMEOUT_MS: Final = 3_000
 class IngestionReport(TortureReport):
     """What happened.
 
-    died: processes that ended themselves, which they may while the device is full. tasks: by state.
+    died: processes that ended themselves, which they may while the device is full. fenced: tasks that went on after
+    they were replaced, and were refused. tasks: by state.
     """
 
     died: int = 0
+    fenced: int = 0
     changes: Counter[str] = attrs.field(factory=Counter)
     refused: int = 0
     files: int = 0
@@ -100,12 +108,10 @@ class IngestionKills:
         try:
             async with eventproc.open(self._path, host=False) as ep:
                 await self._disturb(ep)
-            for process in (*self._hosts, *self._workers):
-                code = await to_thread.run_sync(process.finish)
-                assert code in (0, -signal.SIGTERM), f"{self._commands[process]} ended with {code}"
         finally:
             for process in self._commands:
                 process.kill()
+        self.report.fenced = (self._folder / "worker.log").read_text().count(FENCED)
         await check_directory(self._path)
         async with eventproc.open(self._path, host=False) as ep:
             await ep.db.read(self._check)
@@ -122,6 +128,8 @@ class IngestionKills:
             processes += [self._start(self._command(role, place)) for place in range(number)]
         async with anyio.create_task_group() as watching:
             watching.start_soon(self._watch, ep)
+            for place in range(WORKERS):
+                watching.start_soon(self._resume, place)
             async with anyio.create_task_group() as operating:
                 operating.start_soon(self._operate, ep)
                 async with anyio.create_task_group() as disturbing:
@@ -131,21 +139,19 @@ class IngestionKills:
                         disturbing.start_soon(self._torture.fill, self._device)
                 self._torture.ended = True
             await ep.submit_supervisor(self._spec())
-            writers, self._writers = self._writers, []
-            for process in writers:
-                code = await to_thread.run_sync(process.finish)
-                assert code in (0, -signal.SIGTERM), f"{self._commands[process]} ended with {code}"
+            await self._end(self._writers)
             while await ep.db.read(_unpublished):
                 await self._torture.wait_steps()
             await (await ep.supervisor(TABLE)).terminate()
             await _wait_none(ep, read_groups)
+            await self._end([*self._workers, *self._hosts])
             watching.cancel_scope.cancel()
 
     # Processes.
 
     def _command(self, role: str, place: int) -> list[str]:
-        command = ["-m", "tests.ingestion.kills_process", role, str(self._path)]
-        return [*command, str(self._journal(f"w{place}")), f"w{place}"] if role == "writer" else command
+        command = ["-m", "tests.ingestion.kills_process", role, str(self._path), f"w{place}"]
+        return [*command, str(self._journal(f"w{place}"))] if role == "writer" else command
 
     def _journal(self, writer: str) -> Path:
         return self._folder / f"{writer}.acks"
@@ -158,22 +164,33 @@ class IngestionKills:
     def _replace(self, ended: TortureProcess) -> TortureProcess:
         return self._start(self._commands[ended])
 
-    async def _watch(self, ep: eventproc.Eventproc) -> None:
-        """Note each publication, and start a process again that ended itself."""
-        before, full = 0, 0
+    async def _end(self, processes: Sequence[TortureProcess]) -> None:
+        for process in processes:
+            code = await to_thread.run_sync(process.finish)
+            assert code in (0, -signal.SIGTERM), f"{self._commands[process]} ended with {code}"
+
+    async def _resume(self, place: int) -> None:
+        """Let a worker that suspended itself go on after a while."""
         while True:
-            published = await ep.db.read(
-                lambda tx: sum(each.offset for each in read_offsets(tx, TABLE).values())
-            )
-            assert published >= before, "what was published is not published any more"
-            if published > before:
+            process = self._workers[place]
+            if process.is_suspended():
+                await anyio.sleep(self._random.uniform(0, PACE.suspended))
+                process.resume()
+            await anyio.sleep(LOOK_S)
+
+    async def _watch(self, ep: eventproc.Eventproc) -> None:
+        """Check each publication, and start a process again that ended itself."""
+        offsets, seen = dict[PartitionKey, int](), 0
+        while True:
+            before = seen
+            offsets, seen = await ep.db.read(partial(_check_publications, before=offsets, seen=seen))
+            if seen > before:
                 self._torture.step("publication")
-            before = published
             for processes in (self._hosts, self._workers, self._writers):
                 for place, process in enumerate(processes):
                     code = process.code()
                     if code is not None and code > 0:
-                        assert self.report.full > full, f"{self._commands[process]} ended with {code}"
+                        assert self.report.full, f"{self._commands[process]} ended with {code}"
                         self.report.died += 1
                         processes[place] = self._replace(process)
             await anyio.sleep(LOOK_S)
@@ -271,7 +288,7 @@ class IngestionKills:
     def _published(
         self, tx: Tx
     ) -> tuple[dict[Any, list[tuple[str | None, bytes]]], dict[Any, list[FileRange]]]:
-        """Return the rows and the ranges of each partition, in the order of their offsets."""
+        """Return the rows and the ranges of each partition, in the order of their publication."""
         files: defaultdict[Any, list[tuple[FileRange, list[str]]]] = defaultdict(list)
         for file in used_files(tx, TABLE):
             head, *lines = (self._path / TABLES_FOLDER / file.path).read_text().split("\n")
@@ -281,10 +298,27 @@ class IngestionKills:
             self.report.files += 1
         rows: dict[Any, list[tuple[str | None, bytes]]] = {}
         for key, each in files.items():
-            each.sort(key=lambda part: part[0].start)
             parts = [line.partition(" ") for _, lines in each for line in lines]
             rows[key] = [(name, payload.encode()) for name, _, payload in parts]
         return rows, {key: [part for part, _ in each] for key, each in files.items()}
+
+
+def _check_publications(
+    tx: Tx, before: Mapping[PartitionKey, int], seen: int
+) -> tuple[dict[PartitionKey, int], int]:
+    """Check the offsets, and the files behind the id `seen`, against the tasks; return the offsets and the last id."""
+    offsets = {key: each.offset for key, each in read_offsets(tx, TABLE).items()}
+    for key, offset in before.items():
+        assert offsets[key] >= offset, (
+            f"the committed offset of {key} went back from {offset} to {offsets[key]}"
+        )
+    files = [each for each in used_files(tx, TABLE) if each.id > seen] if offsets != before else []
+    for file in files:
+        task = find_task(tx, task_of(file.path))
+        assert task is not None, f"{file} has no task"
+        ended_ms = math.inf if task.finished_ms is None else task.finished_ms
+        assert file.created_ms <= ended_ms, f"{file} was published after the end of {task}"
+    return offsets, max((each.id for each in files), default=seen)
 
 
 def _unpublished(tx: Tx) -> bool:

@@ -1,8 +1,9 @@
-"""A process of the torture of ingestion: `python -m tests.ingestion.kills_process ROLE DIRECTORY [JOURNAL NAME]`.
+"""A process of the torture of ingestion: `python -m tests.ingestion.kills_process ROLE DIRECTORY NAME [JOURNAL]`.
 
 ROLE: "host" runs the supervisor, "worker" its tasks, and "writer" writes as NAME and notes in JOURNAL how many of its
 rows were acknowledged. All end on SIGTERM. A worker's task does what one of Spark does, and writes a line for each
-event, so that a file tells what was read where.
+event, so that a file tells what was read where. A worker suspends itself at times, right after it learned what to do:
+whatever it knows is old when it goes on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import dropwhile
 from pathlib import Path
+from random import Random
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -69,6 +71,15 @@ SLICE_BYTES: Final = 2_000
 WRITE_S: Final = 0.05
 """Pause between two batches of a writer."""
 
+STOPS_AFTER_PLAN: Final = 0.01
+"""Share of the planned slices before which a worker suspends itself. It has told its supervisor how far it reads."""
+
+STOPS_BEFORE_PUBLISHING: Final = 0.1
+"""Share of the sequences before whose publication a worker suspends itself. Their files are written."""
+
+FENCED: Final = "a replaced task was refused"
+"""What the log says of a task that went on after its end."""
+
 STATS: Final = TaskStats()
 DAY_MS: Final = 86_400_000
 
@@ -87,11 +98,12 @@ class LineTask:
     """A task that writes a line for each event. It runs in a worker's process until it has published, or fails."""
 
     def __init__(
-        self, ep: eventproc.Eventproc, path: Path, worker: str, order: TaskOrder, spec: SupervisorSpec
+        self, ep: eventproc.Eventproc, path: Path, random: Random, order: TaskOrder, spec: SupervisorSpec
     ) -> None:
         self._ep = ep
         self._path = path
-        self._worker = worker
+        self._random = random
+        self._worker = ep.db.instance_id
         self._order = order
         self._spec = spec
         self._begin(order.n, order.starts)
@@ -106,7 +118,7 @@ class LineTask:
             await self._read_all()
             await self._finish(None)
         except TaskFenced as why:
-            LOG.info("task %s ended: %s", self.id, why)
+            LOG.info("%s: %s", FENCED, why)
         except (EventprocError, OSError) as why:
             LOG.info("task %s failed: %r", self.id, why)
             with suppress(EventprocError):
@@ -163,10 +175,12 @@ class LineTask:
             state = segment_state(tx, stream_id, segment)
             if state is not None and state.tail > at:
                 runs = read(tx, stream_id, {segment: (at, None)}, bytes_max=SLICE_BYTES).runs
-                found[stream_id, segment] = runs[-1].end
+                if runs:  # what a replaced task would read may be truncated
+                    found[stream_id, segment] = runs[-1].end
         return found
 
     async def _read_slice(self, plan: SlicePlan) -> None:
+        self._suspend(STOPS_AFTER_PLAN)
         for (stream_id, segment), end in plan.until.items():
             lines = self._lines.setdefault((stream_id, segment), [])
             while (at := self._read[stream_id, segment]) < end:
@@ -184,6 +198,7 @@ class LineTask:
             for key, lines in self._lines.items()
             if lines
         ]
+        self._suspend(STOPS_BEFORE_PUBLISHING)
         try:
             outcome = await self._commit(files)
         except TaskFenced:
@@ -201,8 +216,13 @@ class LineTask:
                 return outcome
             await anyio.sleep(LOOK_S)
 
+    def _suspend(self, share: float) -> None:
+        """Suspend this process in a share of the calls. `ingestion_kills` lets it go on after a while."""
+        if self._random.random() < share:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
     def _write(self, key: PartitionKey, end: int, lines: list[str]) -> NewFile:
-        path = f"{TABLE}/{self._worker}_{new_id(SystemClock())}"
+        path = f"{TABLE}/{self.id}_{new_id(SystemClock())}"
         final = self._path / TABLES_FOLDER / path
         final.parent.mkdir(parents=True, exist_ok=True)
         head = json.dumps(attrs.asdict(FileRange(*key, self._starts[key], end)))
@@ -228,8 +248,8 @@ class LineTask:
         return await self._ep.db.write(partial(step, task_id=self.id, worker=self._worker, **arguments))
 
 
-async def work(path: Path) -> None:
-    """Run tasks, as `eventproc ingest worker` does."""
+async def work(path: Path, random: Random) -> None:
+    """Run tasks, as `eventproc ingest worker` does. random: decides when it suspends itself."""
     async with (
         eventproc.open(path, create=False, host=False) as ep,
         anyio.create_task_group() as tasks,
@@ -259,7 +279,7 @@ async def work(path: Path) -> None:
                     scope.cancel()
             if len(runs) < SLOTS:
                 for order, spec in await ep.db.write(claim):
-                    task, scope = LineTask(ep, path, worker, order, spec), anyio.CancelScope()
+                    task, scope = LineTask(ep, path, random, order, spec), anyio.CancelScope()
                     runs[task.id] = task, scope
                     tasks.start_soon(run, task, scope)
 
@@ -312,6 +332,11 @@ async def _again(call: Callable[[], Awaitable[object]]) -> None:
         await anyio.sleep(LOOK_S)
 
 
+def task_of(path: str) -> str:
+    """Return the id of the task that wrote a file of the table."""
+    return Path(path).name.rpartition("_")[0]
+
+
 def acknowledged(journal: Path) -> int:
     """Return how many rows of a writer were acknowledged."""
     lines = journal.read_text().split() if journal.exists() else []
@@ -327,12 +352,12 @@ async def _run_until_terminated(role: Callable[[], Coroutine[Any, Any, None]]) -
         tasks.cancel_scope.cancel()
 
 
-def main(role: str, directory: str, journal: str = "", name: str = "") -> int:
+def main(role: str, directory: str, name: str, journal: str = "") -> int:
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {role} %(process)d %(name)s %(message)s")
     path = Path(directory)
     runs: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
         "host": lambda: host(path),
-        "worker": lambda: work(path),
+        "worker": lambda: work(path, Random(name)),
         "writer": lambda: write(path, Path(journal), name, acknowledged(Path(journal))),
     }
     anyio.run(_run_until_terminated, runs[role])

@@ -88,6 +88,12 @@ class TortureProcess:
         """Return the exit code; None while it runs."""
         return self._process.poll()
 
+    def is_suspended(self) -> bool:
+        """Return whether it is suspended, also by itself."""
+        with suppress(ChildProcessError):  # it has ended
+            return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        return False
+
     def suspend(self) -> None:
         """Suspend it and its children."""
         self._signal(signal.SIGSTOP)
