@@ -18,8 +18,9 @@ from typing import Final
 from benchmarks.ingestion import SCHEMA, SEGMENTS_COUNT, STREAM
 from benchmarks.samples import Sample, Task
 from benchmarks.spark import FEED_S, SparkBench, cpu_s, rss_mb, session
-from eventproc import IoConfig, ScalingPolicy, SupervisorSpec, TuningConfig
+from eventproc import ScalingPolicy
 from eventproc.blocking import BlockingSupervisor
+from eventproc.ingestion import IoConfig, SupervisorSpec, TuningConfig
 from eventproc.spark.ingestion.worker import SETTINGS, IngestionWorker
 
 WARM_STEPS: Final = 40

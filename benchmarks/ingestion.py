@@ -19,14 +19,14 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users k
 
 from benchmarks.samples import Sample, Task
 from benchmarks.spark import SparkBench, cpu_s, rss_mb, session
-from eventproc import (
+from eventproc import ScalingPolicy
+from eventproc.ingestion import (
     DataSchema,
     Dimension,
     Granularity,
     IoConfig,
     Metric,
     MetricType,
-    ScalingPolicy,
     SupervisorSpec,
     TimestampSpec,
     TuningConfig,

@@ -10,7 +10,8 @@ import anyio
 
 import eventproc
 from benchmarks.samples import Sample, Task, peak_rss_mb
-from eventproc import DataSchema, IoConfig, ScalingPolicy, SupervisorSpec
+from eventproc import ScalingPolicy
+from eventproc.ingestion import DataSchema, IoConfig, SupervisorSpec
 from eventproc.ingestion.loop import handle_next
 from eventproc.store.ingestion import add_spec, claim_tasks, register_worker
 from eventproc.store.ownership import claim

@@ -19,7 +19,7 @@ from typing import Final
 import attrs
 import click
 
-from eventproc import DeleteScope, DeleteStream, Operation, Request, TruncateStream
+from eventproc import DeleteScope, DeleteStream, Operation, TruncateStream
 from eventproc.cli import session
 from eventproc.cli.exit_codes import FAILED
 from eventproc.cli.losses import operation_losses
@@ -27,6 +27,7 @@ from eventproc.cli.options import F, Settings, dry_run_option
 from eventproc.cli.output.tables import Row, show_done, show_one
 from eventproc.cli.output.units import size_text
 from eventproc.cli.submit import WaitOptions, submit_and_wait
+from eventproc.describe import Request
 from eventproc.runtime import Eventproc
 from eventproc.store.model.counts import counted
 from eventproc.store.segments.free_pages import free_space

@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 import click
 
-from eventproc import Epoch, Segment, SegmentId, StreamCut
+from eventproc import SegmentId, StreamCut
 from eventproc.cli import session
 from eventproc.cli.options import (
     Command,
@@ -19,6 +19,7 @@ from eventproc.cli.options import (
 )
 from eventproc.cli.output.tables import Row, show_one, show_rows
 from eventproc.cli.watch import show_found
+from eventproc.describe import Epoch, Segment
 from eventproc.groups.position_texts import cut_at_position
 from eventproc.runtime import Eventproc
 from eventproc.store.model.ids import format_segment

@@ -25,8 +25,9 @@ from eventproc.cli.options import (
 )
 from eventproc.cli.output.tables import Row, show_done, show_one, show_rows, show_with_tables
 from eventproc.cli.watch import show_found
+from eventproc.describe import IngestTaskInfo, SpecEffect, SupervisorStatus
 from eventproc.groups.position_texts import parse_cuts
-from eventproc.ingestion import IngestTaskInfo, SpecEffect, SupervisorSpec, SupervisorStatus
+from eventproc.ingestion import SupervisorSpec
 from eventproc.runtime import Eventproc
 from eventproc.store.model.ids import format_segment
 

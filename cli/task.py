@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 
 import click
 
-from eventproc import TaskInfo, TaskStatus
 from eventproc.cli import session
 from eventproc.cli.exit_codes import FAILED, OK
 from eventproc.cli.options import (
@@ -20,6 +19,7 @@ from eventproc.cli.options import (
 from eventproc.cli.output.tables import described, show_done, show_one, show_rows
 from eventproc.cli.watch import show_found
 from eventproc.cluster import AnyTask
+from eventproc.describe import TaskInfo, TaskStatus
 from eventproc.runtime import Eventproc
 
 

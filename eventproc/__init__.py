@@ -1,679 +1,386 @@
 """Durable, elastic streams and ordered event processing inside a Python process.
 
-Start with `async with eventproc.open("data/") as ep:`, or `open_memory()` in a test. Errors are in
-`eventproc.errors`; docs/public-api.md lists what is public. Names are imported when they are first used, so that
-importing the package costs next to nothing.
+Start with `async with eventproc.open("data/") as ep:`, or `open_memory()` in a test. The parts of an ingestion's spec
+are in `eventproc.ingestion`, what calls return in `eventproc.describe`, errors in `eventproc.errors`, and handles for
+code without `await` in `eventproc.blocking`; docs/public-api.md lists all. Names are imported when they are first
+used, so that importing the package costs next to nothing.
 """
 
 from __future__ import annotations
 
-from eventproc._version import __version__
+from eventproc._version import __version__ as __version__
 
 TYPE_CHECKING = False  # type checkers know the name; the module that has it costs more than all of this one
 if TYPE_CHECKING:
     from eventproc.blocking import (
-        BlockingCluster,
-        BlockingConsumer,
-        BlockingConsumerGroup,
-        BlockingDeadLetters,
-        BlockingEventproc,
-        BlockingGroupReader,
-        BlockingJointTransaction,
-        BlockingProducer,
-        BlockingReader,
-        BlockingReaderGroup,
-        BlockingRequests,
-        BlockingRunning,
-        BlockingShareConsumer,
-        BlockingShareGroup,
-        BlockingStateSynchronizer,
-        BlockingStream,
-        BlockingSupervisor,
-        BlockingTasks,
-        BlockingTopic,
-        BlockingTransaction,
-        BlockingUsers,
-        BlockingWriter,
-        open_blocking,
+        open_blocking as open_blocking,
     )
     from eventproc.cluster import (
-        BackupTask,
-        Cluster,
-        ClusterChange,
-        ClusterDescription,
-        ClusterInstance,
-        ClusterServer,
-        CompactTask,
-        DeleteScopeTask,
-        InstanceAdded,
-        InstanceRemoved,
-        OffloadTask,
-        VerifyTask,
+        BackupTask as BackupTask,
     )
-    from eventproc.cluster.compaction import CompactResult
+    from eventproc.cluster import (
+        Cluster as Cluster,
+    )
+    from eventproc.cluster import (
+        CompactTask as CompactTask,
+    )
+    from eventproc.cluster import (
+        DeleteScopeTask as DeleteScopeTask,
+    )
+    from eventproc.cluster import (
+        OffloadTask as OffloadTask,
+    )
+    from eventproc.cluster import (
+        VerifyTask as VerifyTask,
+    )
     from eventproc.groups import (
-        AssignableSegment,
-        AssignmentInput,
-        Assignor,
-        GroupCheckpoint,
-        GroupDescription,
-        GroupInfo,
-        GroupReader,
-        ReaderGroup,
-        SegmentOwnership,
-        SharedSegment,
-        ShareGroupDescription,
-        ShareHolder,
+        AssignableSegment as AssignableSegment,
     )
-    from eventproc.groups.describe import MemberDescription, SegmentLag
-    from eventproc.groups.operations import OffsetReset, ResetPreview
-    from eventproc.ingestion import (
-        AutoscalerConfig,
-        AutoscalerStrategy,
-        DataSchema,
-        Dimension,
-        DimensionType,
-        Granularity,
-        IngestPartition,
-        IngestTaskInfo,
-        IoConfig,
-        LagAggregate,
-        LagSample,
-        Metric,
-        MetricType,
-        SegmentRange,
-        SpecEffect,
-        SpecProblem,
-        Supervisor,
-        SupervisorError,
-        SupervisorInfo,
-        SupervisorSpec,
-        SupervisorState,
-        SupervisorStatus,
-        SupervisorVersion,
-        TimestampFormat,
-        TimestampSpec,
-        Transform,
-        TuningConfig,
+    from eventproc.groups import (
+        AssignmentInput as AssignmentInput,
+    )
+    from eventproc.groups import (
+        Assignor as Assignor,
+    )
+    from eventproc.groups import (
+        GroupCheckpoint as GroupCheckpoint,
+    )
+    from eventproc.groups import (
+        GroupReader as GroupReader,
+    )
+    from eventproc.groups import (
+        ReaderGroup as ReaderGroup,
+    )
+    from eventproc.ingestion.supervisor import Supervisor as Supervisor
+    from eventproc.processors import (
+        App as App,
     )
     from eventproc.processors import (
-        App,
-        AppTx,
-        Context,
-        Directive,
-        Failure,
-        ProcessorDescription,
-        ProcessorFailed,
-        ProcessorStatus,
-        RetryPolicy,
-        Running,
+        AppTx as AppTx,
     )
-    from eventproc.processors.dead_letters.operations import DeadLetter, DeadLetters, LetterCount
-    from eventproc.processors.emit import EmitTarget
-    from eventproc.processors.observe.status import Blocker, MemberStatus, ProcessorMember, ProcessorState
-    from eventproc.runtime import Eventproc, Requests, open, open_memory
-    from eventproc.runtime.tasks import Tasks
-    from eventproc.runtime.users import NewToken, TokenInfo, UserInfo, Users
+    from eventproc.processors import (
+        Context as Context,
+    )
+    from eventproc.processors import (
+        Directive as Directive,
+    )
+    from eventproc.processors import (
+        Failure as Failure,
+    )
+    from eventproc.processors import (
+        ProcessorFailed as ProcessorFailed,
+    )
+    from eventproc.processors import (
+        RetryPolicy as RetryPolicy,
+    )
+    from eventproc.processors import (
+        Running as Running,
+    )
+    from eventproc.processors.dead_letters.operations import (
+        DeadLetters as DeadLetters,
+    )
+    from eventproc.processors.emit import (
+        EmitTarget as EmitTarget,
+    )
+    from eventproc.runtime import (
+        Eventproc as Eventproc,
+    )
+    from eventproc.runtime import (
+        Requests as Requests,
+    )
+    from eventproc.runtime import (
+        open as open,
+    )
+    from eventproc.runtime import (
+        open_memory as open_memory,
+    )
+    from eventproc.runtime.tasks import (
+        Tasks as Tasks,
+    )
+    from eventproc.runtime.users import (
+        Users as Users,
+    )
     from eventproc.shares import (
-        ShareConsumer,
-        SharedEvent,
-        ShareGroup,
-        ShareOptions,
-        ShareResetPreview,
+        ShareConsumer as ShareConsumer,
     )
-    from eventproc.store.access.permissions import Grant, Permission
-    from eventproc.store.backup.results import BackupResult
-    from eventproc.store.catalog import StreamSize
-    from eventproc.store.database import Durability
-    from eventproc.store.groups import GroupOptions, GroupStream
-    from eventproc.store.model.cuts import CutOrder, StreamCut
-    from eventproc.store.model.epochs import Epoch, Segment
+    from eventproc.shares import (
+        SharedEvent as SharedEvent,
+    )
+    from eventproc.shares import (
+        ShareGroup as ShareGroup,
+    )
+    from eventproc.shares import (
+        ShareOptions as ShareOptions,
+    )
+    from eventproc.store.access.permissions import (
+        Grant as Grant,
+    )
+    from eventproc.store.access.permissions import (
+        Permission as Permission,
+    )
+    from eventproc.store.database import (
+        Durability as Durability,
+    )
+    from eventproc.store.groups import (
+        GroupOptions as GroupOptions,
+    )
+    from eventproc.store.model.cuts import (
+        StreamCut as StreamCut,
+    )
     from eventproc.store.model.errors import (
-        Corrupt,
-        EventprocError,
-        Fenced,
-        NotFound,
-        Pending,
-        Rejected,
-        Retryable,
+        Corrupt as Corrupt,
     )
-    from eventproc.store.model.ids import SegmentId
-    from eventproc.store.model.ingestion import TaskState, TaskStats
+    from eventproc.store.model.errors import (
+        EventprocError as EventprocError,
+    )
+    from eventproc.store.model.errors import (
+        Fenced as Fenced,
+    )
+    from eventproc.store.model.errors import (
+        NotFound as NotFound,
+    )
+    from eventproc.store.model.errors import (
+        Pending as Pending,
+    )
+    from eventproc.store.model.errors import (
+        Rejected as Rejected,
+    )
+    from eventproc.store.model.errors import (
+        Retryable as Retryable,
+    )
+    from eventproc.store.model.ids import (
+        SegmentId as SegmentId,
+    )
     from eventproc.store.model.policies import (
-        Partitioning,
-        RetentionPolicy,
-        ScalingKind,
-        ScalingPolicy,
-        StreamConfig,
+        Partitioning as Partitioning,
     )
-    from eventproc.store.model.progress import Progress
-    from eventproc.store.model.ranges import KeyRange
-    from eventproc.store.model.scaling import LoadVerdict, SegmentVerdict
-    from eventproc.store.model.states import ScopeState, StreamState
-    from eventproc.store.model.transactions import PingResult, TxnState
-    from eventproc.store.openable import Opening
-    from eventproc.store.replicated import ReplicatedType, StateSynchronizer
-    from eventproc.store.requests import Request, RequestOrigin, RequestStatus
-    from eventproc.store.segments import AppendResult, Event
+    from eventproc.store.model.policies import (
+        RetentionPolicy as RetentionPolicy,
+    )
+    from eventproc.store.model.policies import (
+        ScalingKind as ScalingKind,
+    )
+    from eventproc.store.model.policies import (
+        ScalingPolicy as ScalingPolicy,
+    )
+    from eventproc.store.model.policies import (
+        StreamConfig as StreamConfig,
+    )
+    from eventproc.store.model.ranges import (
+        KeyRange as KeyRange,
+    )
+    from eventproc.store.openable import (
+        Opening as Opening,
+    )
+    from eventproc.store.replicated import (
+        ReplicatedType as ReplicatedType,
+    )
+    from eventproc.store.replicated import (
+        StateSynchronizer as StateSynchronizer,
+    )
+    from eventproc.store.segments import (
+        Event as Event,
+    )
     from eventproc.store.segments.event_storage import (
-        ArrayStorage,
-        EventStorage,
-        LinkedListStorage,
-        register_storage,
+        ArrayStorage as ArrayStorage,
     )
-    from eventproc.store.task_queue import (
-        TaskInfo,
-        TaskStatus,
+    from eventproc.store.segments.event_storage import (
+        EventStorage as EventStorage,
+    )
+    from eventproc.store.segments.event_storage import (
+        LinkedListStorage as LinkedListStorage,
+    )
+    from eventproc.store.segments.event_storage import (
+        register_storage as register_storage,
     )
     from eventproc.streams import (
-        Batch,
-        Codec,
-        EventWriter,
-        JointTransaction,
-        MeasuredPart,
-        NewEvent,
-        PastScale,
-        ProgressHold,
-        ProgressSource,
-        ScopeInfo,
-        SegmentDescription,
-        Stream,
-        StreamDescription,
-        StreamInfo,
-        StreamReader,
-        StreamTarget,
-        Transaction,
-        TransactionDescription,
-        TruncationDescription,
-        register_codec,
+        Batch as Batch,
     )
-    from eventproc.streams.offload import OffloadResult
-    from eventproc.streams.request_calls import ChangeOptions, RequestOptions
+    from eventproc.streams import (
+        Codec as Codec,
+    )
+    from eventproc.streams import (
+        EventWriter as EventWriter,
+    )
+    from eventproc.streams import (
+        JointTransaction as JointTransaction,
+    )
+    from eventproc.streams import (
+        NewEvent as NewEvent,
+    )
+    from eventproc.streams import (
+        ProgressHold as ProgressHold,
+    )
+    from eventproc.streams import (
+        ProgressSource as ProgressSource,
+    )
+    from eventproc.streams import (
+        Stream as Stream,
+    )
+    from eventproc.streams import (
+        StreamReader as StreamReader,
+    )
+    from eventproc.streams import (
+        StreamTarget as StreamTarget,
+    )
+    from eventproc.streams import (
+        Transaction as Transaction,
+    )
+    from eventproc.streams import (
+        register_codec as register_codec,
+    )
+    from eventproc.streams.request_calls import (
+        ChangeOptions as ChangeOptions,
+    )
+    from eventproc.streams.request_calls import (
+        RequestOptions as RequestOptions,
+    )
     from eventproc.topics import (
-        Consumer,
-        ConsumerGroup,
-        ConsumerGroupDescription,
-        PartitionDescription,
-        Partitioner,
-        PartitionOffsets,
-        Producer,
-        Topic,
-        TopicDescription,
-        TopicEvent,
-        TopicInfo,
-        TopicPartition,
+        Consumer as Consumer,
     )
-    from eventproc.workflows.policies import ScalingDescription
+    from eventproc.topics import (
+        ConsumerGroup as ConsumerGroup,
+    )
+    from eventproc.topics import (
+        Partitioner as Partitioner,
+    )
+    from eventproc.topics import (
+        Producer as Producer,
+    )
+    from eventproc.topics import (
+        Topic as Topic,
+    )
+    from eventproc.topics import (
+        TopicEvent as TopicEvent,
+    )
+    from eventproc.topics import (
+        TopicPartition as TopicPartition,
+    )
     from eventproc.workflows.requests import (
-        CreateStream,
-        DeleteScope,
-        DeleteStream,
-        Operation,
-        ScaleStream,
-        SealStream,
-        TruncateStream,
-        UpdateStream,
+        CreateStream as CreateStream,
+    )
+    from eventproc.workflows.requests import (
+        DeleteScope as DeleteScope,
+    )
+    from eventproc.workflows.requests import (
+        DeleteStream as DeleteStream,
+    )
+    from eventproc.workflows.requests import (
+        Operation as Operation,
+    )
+    from eventproc.workflows.requests import (
+        ScaleStream as ScaleStream,
+    )
+    from eventproc.workflows.requests import (
+        SealStream as SealStream,
+    )
+    from eventproc.workflows.requests import (
+        TruncateStream as TruncateStream,
+    )
+    from eventproc.workflows.requests import (
+        UpdateStream as UpdateStream,
     )
 
 _WHERE = {
-    "eventproc.blocking": (
-        "BlockingCluster",
-        "BlockingConsumer",
-        "BlockingConsumerGroup",
-        "BlockingShareConsumer",
-        "BlockingShareGroup",
-        "BlockingSupervisor",
-        "BlockingStateSynchronizer",
-        "BlockingProducer",
-        "BlockingTopic",
-        "BlockingDeadLetters",
-        "BlockingEventproc",
-        "BlockingGroupReader",
-        "BlockingJointTransaction",
-        "BlockingReader",
-        "BlockingReaderGroup",
-        "BlockingRequests",
-        "BlockingRunning",
-        "BlockingStream",
-        "BlockingTasks",
-        "BlockingTransaction",
-        "BlockingUsers",
-        "BlockingWriter",
-        "open_blocking",
-    ),
-    "eventproc.cluster": (
-        "BackupTask",
-        "Cluster",
-        "ClusterChange",
-        "ClusterDescription",
-        "ClusterInstance",
-        "ClusterServer",
-        "CompactTask",
-        "InstanceAdded",
-        "DeleteScopeTask",
-        "InstanceRemoved",
-        "OffloadTask",
-        "VerifyTask",
-    ),
-    "eventproc.cluster.compaction": ("CompactResult",),
-    "eventproc.runtime.tasks": ("Tasks",),
-    "eventproc.runtime.users": ("NewToken", "TokenInfo", "UserInfo", "Users"),
-    "eventproc.store.access.permissions": ("Grant", "Permission"),
-    "eventproc.store.task_queue": (
-        "TaskInfo",
-        "TaskStatus",
-    ),
-    "eventproc.groups": (
-        "AssignableSegment",
-        "AssignmentInput",
-        "Assignor",
-        "GroupCheckpoint",
-        "GroupDescription",
-        "GroupInfo",
-        "GroupReader",
-        "ReaderGroup",
-        "ShareGroupDescription",
-        "ShareHolder",
-        "SharedSegment",
-        "SegmentOwnership",
-    ),
-    "eventproc.groups.describe": (
-        "MemberDescription",
-        "SegmentLag",
-    ),
-    "eventproc.groups.operations": ("OffsetReset", "ResetPreview"),
-    "eventproc.processors": (
-        "App",
-        "AppTx",
-        "Context",
-        "Directive",
-        "Failure",
-        "ProcessorDescription",
-        "ProcessorFailed",
-        "ProcessorStatus",
-        "RetryPolicy",
-        "RetryPolicy",
-        "Running",
-    ),
-    "eventproc.processors.dead_letters.operations": (
-        "DeadLetter",
-        "DeadLetters",
-        "LetterCount",
-    ),
-    "eventproc.processors.emit": ("EmitTarget",),
-    "eventproc.processors.observe.status": (
-        "Blocker",
-        "MemberStatus",
-        "ProcessorMember",
-        "ProcessorState",
-    ),
-    "eventproc.runtime": (
-        "Eventproc",
-        "Requests",
-        "open",
-        "open_memory",
-    ),
-    "eventproc.ingestion": (
-        "AutoscalerConfig",
-        "AutoscalerStrategy",
-        "DataSchema",
-        "Dimension",
-        "DimensionType",
-        "Granularity",
-        "IngestPartition",
-        "IngestTaskInfo",
-        "IoConfig",
-        "LagAggregate",
-        "LagSample",
-        "Metric",
-        "MetricType",
-        "SegmentRange",
-        "SpecEffect",
-        "SpecProblem",
-        "Supervisor",
-        "SupervisorError",
-        "SupervisorInfo",
-        "SupervisorSpec",
-        "SupervisorState",
-        "SupervisorStatus",
-        "SupervisorVersion",
-        "TimestampFormat",
-        "TimestampSpec",
-        "Transform",
-        "TuningConfig",
-    ),
-    "eventproc.store.model.ingestion": ("TaskState", "TaskStats"),
-    "eventproc.shares": (
-        "ShareConsumer",
-        "ShareGroup",
-        "ShareOptions",
-        "ShareResetPreview",
-        "SharedEvent",
-    ),
-    "eventproc.store.backup.results": ("BackupResult",),
-    "eventproc.store.database": ("Durability",),
-    "eventproc.store.groups": (
-        "GroupOptions",
-        "GroupStream",
-    ),
-    "eventproc.store.catalog": ("StreamSize",),
-    "eventproc.store.model.cuts": ("CutOrder", "StreamCut"),
-    "eventproc.store.model.epochs": (
-        "Epoch",
-        "Segment",
-    ),
-    "eventproc.store.model.errors": (
-        "Corrupt",
-        "EventprocError",
-        "Fenced",
-        "NotFound",
-        "Pending",
-        "Rejected",
-        "Retryable",
-    ),
-    "eventproc.store.model.ids": ("SegmentId",),
-    "eventproc.store.model.policies": (
-        "Partitioning",
-        "RetentionPolicy",
-        "ScalingKind",
-        "ScalingPolicy",
-        "StreamConfig",
-    ),
-    "eventproc.store.model.progress": ("Progress",),
-    "eventproc.store.model.ranges": ("KeyRange",),
-    "eventproc.store.model.scaling": (
-        "LoadVerdict",
-        "SegmentVerdict",
-    ),
-    "eventproc.store.model.states": (
-        "ScopeState",
-        "StreamState",
-    ),
-    "eventproc.store.model.transactions": (
-        "PingResult",
-        "TxnState",
-    ),
-    "eventproc.store.openable": ("Opening",),
-    "eventproc.store.replicated": (
-        "ReplicatedType",
-        "StateSynchronizer",
-    ),
-    "eventproc.store.requests": (
-        "Request",
-        "RequestOrigin",
-        "RequestStatus",
-    ),
-    "eventproc.store.segments": (
-        "AppendResult",
-        "Event",
-    ),
-    "eventproc.store.segments.event_storage": (
-        "ArrayStorage",
-        "EventStorage",
-        "LinkedListStorage",
-        "register_storage",
-    ),
-    "eventproc.streams": (
-        "Batch",
-        "Codec",
-        "EventWriter",
-        "JointTransaction",
-        "NewEvent",
-        "ProgressHold",
-        "ProgressSource",
-        "PastScale",
-        "ScopeInfo",
-        "SegmentDescription",
-        "Stream",
-        "StreamDescription",
-        "StreamInfo",
-        "StreamReader",
-        "StreamTarget",
-        "Transaction",
-        "TransactionDescription",
-        "MeasuredPart",
-        "TruncationDescription",
-        "register_codec",
-    ),
-    "eventproc.streams.offload": ("OffloadResult",),
-    "eventproc.topics": (
-        "Consumer",
-        "ConsumerGroup",
-        "ConsumerGroupDescription",
-        "PartitionDescription",
-        "PartitionOffsets",
-        "Partitioner",
-        "Producer",
-        "Topic",
-        "TopicDescription",
-        "TopicEvent",
-        "TopicInfo",
-        "TopicPartition",
-    ),
-    "eventproc.streams.request_calls": ("ChangeOptions", "RequestOptions"),
-    "eventproc.workflows.policies": ("ScalingDescription",),
-    "eventproc.workflows.requests": (
-        "CreateStream",
-        "DeleteScope",
-        "DeleteStream",
-        "Operation",
-        "ScaleStream",
-        "SealStream",
-        "TruncateStream",
-        "UpdateStream",
-    ),
+    "App": "eventproc.processors",
+    "AppTx": "eventproc.processors",
+    "ArrayStorage": "eventproc.store.segments.event_storage",
+    "AssignableSegment": "eventproc.groups",
+    "AssignmentInput": "eventproc.groups",
+    "Assignor": "eventproc.groups",
+    "BackupTask": "eventproc.cluster",
+    "Batch": "eventproc.streams",
+    "ChangeOptions": "eventproc.streams.request_calls",
+    "Cluster": "eventproc.cluster",
+    "Codec": "eventproc.streams",
+    "CompactTask": "eventproc.cluster",
+    "Consumer": "eventproc.topics",
+    "ConsumerGroup": "eventproc.topics",
+    "Context": "eventproc.processors",
+    "Corrupt": "eventproc.store.model.errors",
+    "CreateStream": "eventproc.workflows.requests",
+    "DeadLetters": "eventproc.processors.dead_letters.operations",
+    "DeleteScope": "eventproc.workflows.requests",
+    "DeleteScopeTask": "eventproc.cluster",
+    "DeleteStream": "eventproc.workflows.requests",
+    "Directive": "eventproc.processors",
+    "Durability": "eventproc.store.database",
+    "EmitTarget": "eventproc.processors.emit",
+    "Event": "eventproc.store.segments",
+    "EventStorage": "eventproc.store.segments.event_storage",
+    "EventWriter": "eventproc.streams",
+    "Eventproc": "eventproc.runtime",
+    "EventprocError": "eventproc.store.model.errors",
+    "Failure": "eventproc.processors",
+    "Fenced": "eventproc.store.model.errors",
+    "Grant": "eventproc.store.access.permissions",
+    "GroupCheckpoint": "eventproc.groups",
+    "GroupOptions": "eventproc.store.groups",
+    "GroupReader": "eventproc.groups",
+    "JointTransaction": "eventproc.streams",
+    "KeyRange": "eventproc.store.model.ranges",
+    "LinkedListStorage": "eventproc.store.segments.event_storage",
+    "NewEvent": "eventproc.streams",
+    "NotFound": "eventproc.store.model.errors",
+    "OffloadTask": "eventproc.cluster",
+    "Opening": "eventproc.store.openable",
+    "Operation": "eventproc.workflows.requests",
+    "Partitioner": "eventproc.topics",
+    "Partitioning": "eventproc.store.model.policies",
+    "Pending": "eventproc.store.model.errors",
+    "Permission": "eventproc.store.access.permissions",
+    "ProcessorFailed": "eventproc.processors",
+    "Producer": "eventproc.topics",
+    "ProgressHold": "eventproc.streams",
+    "ProgressSource": "eventproc.streams",
+    "ReaderGroup": "eventproc.groups",
+    "Rejected": "eventproc.store.model.errors",
+    "ReplicatedType": "eventproc.store.replicated",
+    "RequestOptions": "eventproc.streams.request_calls",
+    "Requests": "eventproc.runtime",
+    "RetentionPolicy": "eventproc.store.model.policies",
+    "RetryPolicy": "eventproc.processors",
+    "Retryable": "eventproc.store.model.errors",
+    "Running": "eventproc.processors",
+    "ScaleStream": "eventproc.workflows.requests",
+    "ScalingKind": "eventproc.store.model.policies",
+    "ScalingPolicy": "eventproc.store.model.policies",
+    "SealStream": "eventproc.workflows.requests",
+    "SegmentId": "eventproc.store.model.ids",
+    "ShareConsumer": "eventproc.shares",
+    "ShareGroup": "eventproc.shares",
+    "ShareOptions": "eventproc.shares",
+    "SharedEvent": "eventproc.shares",
+    "StateSynchronizer": "eventproc.store.replicated",
+    "Stream": "eventproc.streams",
+    "StreamConfig": "eventproc.store.model.policies",
+    "StreamCut": "eventproc.store.model.cuts",
+    "StreamReader": "eventproc.streams",
+    "StreamTarget": "eventproc.streams",
+    "Supervisor": "eventproc.ingestion.supervisor",
+    "Tasks": "eventproc.runtime.tasks",
+    "Topic": "eventproc.topics",
+    "TopicEvent": "eventproc.topics",
+    "TopicPartition": "eventproc.topics",
+    "Transaction": "eventproc.streams",
+    "TruncateStream": "eventproc.workflows.requests",
+    "UpdateStream": "eventproc.workflows.requests",
+    "Users": "eventproc.runtime.users",
+    "VerifyTask": "eventproc.cluster",
+    "open": "eventproc.runtime",
+    "open_blocking": "eventproc.blocking",
+    "open_memory": "eventproc.runtime",
+    "register_codec": "eventproc.streams",
+    "register_storage": "eventproc.store.segments.event_storage",
 }
+"""Where each name is found."""
 
-__all__ = [
-    "App",
-    "AppTx",
-    "AppendResult",
-    "ArrayStorage",
-    "AssignableSegment",
-    "AssignmentInput",
-    "Assignor",
-    "AutoscalerConfig",
-    "AutoscalerStrategy",
-    "BackupResult",
-    "BackupTask",
-    "Batch",
-    "Blocker",
-    "BlockingCluster",
-    "BlockingConsumer",
-    "BlockingConsumerGroup",
-    "BlockingDeadLetters",
-    "BlockingEventproc",
-    "BlockingGroupReader",
-    "BlockingJointTransaction",
-    "BlockingProducer",
-    "BlockingReader",
-    "BlockingReaderGroup",
-    "BlockingRequests",
-    "BlockingRunning",
-    "BlockingShareConsumer",
-    "BlockingShareGroup",
-    "BlockingStateSynchronizer",
-    "BlockingStream",
-    "BlockingSupervisor",
-    "BlockingTasks",
-    "BlockingTopic",
-    "BlockingTransaction",
-    "BlockingUsers",
-    "BlockingWriter",
-    "ChangeOptions",
-    "Cluster",
-    "ClusterChange",
-    "ClusterDescription",
-    "ClusterInstance",
-    "ClusterServer",
-    "Codec",
-    "CompactResult",
-    "CompactTask",
-    "Consumer",
-    "ConsumerGroup",
-    "ConsumerGroupDescription",
-    "Context",
-    "Corrupt",
-    "CreateStream",
-    "CutOrder",
-    "DataSchema",
-    "DeadLetter",
-    "DeadLetters",
-    "DeleteScope",
-    "DeleteScopeTask",
-    "DeleteStream",
-    "Dimension",
-    "DimensionType",
-    "Directive",
-    "Durability",
-    "EmitTarget",
-    "Epoch",
-    "Event",
-    "EventStorage",
-    "EventWriter",
-    "Eventproc",
-    "EventprocError",
-    "Failure",
-    "Fenced",
-    "Grant",
-    "Granularity",
-    "GroupCheckpoint",
-    "GroupDescription",
-    "GroupInfo",
-    "GroupOptions",
-    "GroupReader",
-    "GroupStream",
-    "IngestPartition",
-    "IngestTaskInfo",
-    "InstanceAdded",
-    "InstanceRemoved",
-    "IoConfig",
-    "JointTransaction",
-    "KeyRange",
-    "LagAggregate",
-    "LagSample",
-    "LetterCount",
-    "LinkedListStorage",
-    "LoadVerdict",
-    "MeasuredPart",
-    "MemberDescription",
-    "MemberStatus",
-    "Metric",
-    "MetricType",
-    "NewEvent",
-    "NewToken",
-    "NotFound",
-    "OffloadResult",
-    "OffloadTask",
-    "OffsetReset",
-    "Opening",
-    "Operation",
-    "PartitionDescription",
-    "PartitionOffsets",
-    "Partitioner",
-    "Partitioning",
-    "PastScale",
-    "Pending",
-    "Permission",
-    "PingResult",
-    "ProcessorDescription",
-    "ProcessorFailed",
-    "ProcessorMember",
-    "ProcessorState",
-    "ProcessorStatus",
-    "Producer",
-    "Progress",
-    "ProgressHold",
-    "ProgressSource",
-    "ReaderGroup",
-    "Rejected",
-    "ReplicatedType",
-    "Request",
-    "RequestOptions",
-    "RequestOrigin",
-    "RequestStatus",
-    "Requests",
-    "ResetPreview",
-    "RetentionPolicy",
-    "RetryPolicy",
-    "Retryable",
-    "Running",
-    "ScaleStream",
-    "ScalingDescription",
-    "ScalingKind",
-    "ScalingPolicy",
-    "ScopeInfo",
-    "ScopeState",
-    "SealStream",
-    "Segment",
-    "SegmentDescription",
-    "SegmentId",
-    "SegmentLag",
-    "SegmentOwnership",
-    "SegmentRange",
-    "SegmentVerdict",
-    "ShareConsumer",
-    "ShareGroup",
-    "ShareGroupDescription",
-    "ShareHolder",
-    "ShareOptions",
-    "ShareResetPreview",
-    "SharedEvent",
-    "SharedSegment",
-    "SpecEffect",
-    "SpecProblem",
-    "StateSynchronizer",
-    "Stream",
-    "StreamConfig",
-    "StreamCut",
-    "StreamDescription",
-    "StreamInfo",
-    "StreamReader",
-    "StreamSize",
-    "StreamState",
-    "StreamTarget",
-    "Supervisor",
-    "SupervisorError",
-    "SupervisorInfo",
-    "SupervisorSpec",
-    "SupervisorState",
-    "SupervisorStatus",
-    "SupervisorVersion",
-    "TaskInfo",
-    "TaskState",
-    "TaskStats",
-    "TaskStatus",
-    "Tasks",
-    "TimestampFormat",
-    "TimestampSpec",
-    "TokenInfo",
-    "Topic",
-    "TopicDescription",
-    "TopicEvent",
-    "TopicInfo",
-    "TopicPartition",
-    "Transaction",
-    "TransactionDescription",
-    "Transform",
-    "TruncateStream",
-    "TruncationDescription",
-    "TuningConfig",
-    "TxnState",
-    "UpdateStream",
-    "UserInfo",
-    "Users",
-    "VerifyTask",
-    "__version__",
-    "open",
-    "open_blocking",
-    "open_memory",
-    "register_codec",
-    "register_storage",
-]
+if not TYPE_CHECKING:
+    __all__ = ("__version__", *_WHERE)
 
 
 def __getattr__(name: str) -> object:
-    module = next((module for module, names in _WHERE.items() if name in names), None)
+    module = _WHERE.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
@@ -684,4 +391,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return ["__version__", *_WHERE]

@@ -21,7 +21,7 @@ from eventproc import DeadLetters
 from eventproc.blocking.twins import name_of_twin
 from eventproc.cluster import Cluster
 from eventproc.groups import GroupReader, ReaderGroup
-from eventproc.ingestion import Supervisor
+from eventproc.ingestion.supervisor import Supervisor
 from eventproc.processors import Running
 from eventproc.runtime import Eventproc
 from eventproc.runtime.requests import Requests
@@ -104,7 +104,7 @@ from eventproc.topics.events import TopicPartition
 '''
 
 TWIN = """
-NAMES: frozenset[str]
+__all__: tuple[str, ...]
 
 class _Twin:
     _loop: Loop

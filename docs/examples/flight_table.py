@@ -31,7 +31,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
 
 import eventproc.spark
-from eventproc import (
+from eventproc import ScalingPolicy
+from eventproc.ingestion import (
     AutoscalerConfig,
     DataSchema,
     Dimension,
@@ -39,7 +40,6 @@ from eventproc import (
     IoConfig,
     Metric,
     MetricType,
-    ScalingPolicy,
     SupervisorSpec,
     TimestampSpec,
     TuningConfig,

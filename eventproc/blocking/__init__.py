@@ -33,17 +33,17 @@ _MADE = {
     "BlockingShareConsumer": "eventproc.shares",
     "BlockingShareGroup": "eventproc.shares",
     "BlockingStateSynchronizer": "eventproc.store.replicated",
-    "BlockingSupervisor": "eventproc.ingestion",
+    "BlockingSupervisor": "eventproc.ingestion.supervisor",
     "BlockingTasks": "eventproc.runtime.tasks",
     "BlockingUsers": "eventproc.runtime.users",
 }
 """Where the async class is found that a twin is made of; its name is what follows `Blocking`."""
 
-NAMES = frozenset([*_WRITTEN, *_MADE])
+__all__ = (*_WRITTEN, *_MADE)
 
 
 def __getattr__(name: str) -> object:
-    if name not in NAMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 

@@ -26,9 +26,10 @@ from eventproc.groups.describe import GroupDescription
 from eventproc.groups.operations import GroupCheckpoint, OffsetReset, OffsetTarget, ResetPreview
 from eventproc.groups.start_positions import GroupResetEnd
 from eventproc.groups.state import SegmentOwnership
-from eventproc.ingestion import SpecEffect, SupervisorInfo, SupervisorSpec
+from eventproc.ingestion import SupervisorSpec
+from eventproc.ingestion.changes import SpecEffect
 from eventproc.ingestion.memory import LagSample
-from eventproc.ingestion.status import IngestTaskInfo, SupervisorStatus, SupervisorVersion
+from eventproc.ingestion.status import IngestTaskInfo, SupervisorInfo, SupervisorStatus, SupervisorVersion
 from eventproc.processors import App, ProcessorDescription
 from eventproc.processors.dead_letters.dead_letter import DeadLetter
 from eventproc.processors.dead_letters.operations import Ids, LetterCount
@@ -84,7 +85,7 @@ S = TypeVar("S")
 T = TypeVar("T", default=bytes)
 U = TypeVar("U")
 
-NAMES: frozenset[str]
+__all__: tuple[str, ...]
 
 class _Twin:
     _loop: Loop

@@ -71,7 +71,7 @@ def wrap(loop: Loop, value: Any) -> Any:
     """Return the twin of a handle, opened if it can be; any other value unchanged."""
     for kind in type(value).__mro__:
         name = name_of_twin(kind)
-        if name in blocking.NAMES and kind.__module__.startswith("eventproc."):
+        if name in blocking.__all__ and kind.__module__.startswith("eventproc."):
             made = getattr(blocking, name)(loop, value)
             return made._opened() if isinstance(made, Opened) else made
     return value

@@ -1,10 +1,10 @@
-"""Ingestion: supervisors that keep tasks reading streams into tables, and publish each event exactly once."""
+"""Ingestion: supervisors that keep tasks reading streams into tables, and publish each event exactly once.
+
+Its names are those of a spec: `eventproc.Supervisor` is the handle of one that was submitted.
+"""
 
 from __future__ import annotations
 
-from eventproc.ingestion.changes import SpecEffect
-from eventproc.ingestion.health import SupervisorError, SupervisorState
-from eventproc.ingestion.memory import LagSample
 from eventproc.ingestion.spec import (
     AutoscalerConfig,
     AutoscalerStrategy,
@@ -23,15 +23,9 @@ from eventproc.ingestion.spec import (
     Transform,
     TuningConfig,
 )
-from eventproc.ingestion.status import (
-    IngestPartition,
-    IngestTaskInfo,
-    SupervisorInfo,
-    SupervisorStatus,
-    SupervisorVersion,
+from eventproc.store.model.ingestion_errors import (
+    SpecProblem,
 )
-from eventproc.ingestion.supervisor import Supervisor
-from eventproc.store.model.ingestion_errors import SpecProblem
 
 __all__ = [
     "AutoscalerConfig",
@@ -40,23 +34,13 @@ __all__ = [
     "Dimension",
     "DimensionType",
     "Granularity",
-    "IngestPartition",
-    "IngestTaskInfo",
     "IoConfig",
     "LagAggregate",
-    "LagSample",
     "Metric",
     "MetricType",
     "SegmentRange",
-    "SpecEffect",
     "SpecProblem",
-    "Supervisor",
-    "SupervisorError",
-    "SupervisorInfo",
     "SupervisorSpec",
-    "SupervisorState",
-    "SupervisorStatus",
-    "SupervisorVersion",
     "TimestampFormat",
     "TimestampSpec",
     "Transform",

@@ -15,7 +15,9 @@ from eventproc.store.model.argument_checks import check_str, invalid_argument
 from eventproc.store.model.list_pages import ListPage
 
 if TYPE_CHECKING:
-    from eventproc.ingestion import SpecEffect, SupervisorInfo, SupervisorSpec
+    from eventproc.ingestion import SupervisorSpec
+    from eventproc.ingestion.changes import SpecEffect
+    from eventproc.ingestion.status import SupervisorInfo
     from eventproc.ingestion.supervisor import Supervisor
 
 

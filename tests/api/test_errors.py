@@ -13,8 +13,9 @@ from pathlib import Path
 import attrs
 import pytest
 
-from eventproc import SpecProblem, errors
+from eventproc import errors
 from eventproc.errors import EventprocError
+from eventproc.ingestion import SpecProblem
 from tools.docs.errors import concrete_errors, when_and_what
 
 ROOT = Path(__file__).resolve().parents[2]

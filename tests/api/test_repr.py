@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 import eventproc
-from eventproc import Event, EventprocError, NewEvent
+from eventproc import Event, EventprocError, NewEvent, blocking, describe, ingestion
 from eventproc.store.model.ids import SegmentId
 from eventproc.testing import run_seeded
 
@@ -68,7 +68,8 @@ VALIDATED: Final = {
 
 
 def public_classes() -> dict[str, type]:
-    found = {name: getattr(eventproc, name) for name in eventproc.__all__}
+    modules = (eventproc, describe, ingestion, blocking)
+    found = {name: getattr(module, name) for module in modules for name in module.__all__}
     return {name: kind for name, kind in found.items() if inspect.isclass(kind)}
 
 

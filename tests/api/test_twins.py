@@ -7,6 +7,30 @@ import inspect
 import pytest
 
 import eventproc
+from eventproc.blocking import (
+    BlockingCluster,
+    BlockingConsumer,
+    BlockingConsumerGroup,
+    BlockingDeadLetters,
+    BlockingEventproc,
+    BlockingGroupReader,
+    BlockingJointTransaction,
+    BlockingProducer,
+    BlockingReader,
+    BlockingReaderGroup,
+    BlockingRequests,
+    BlockingRunning,
+    BlockingShareConsumer,
+    BlockingShareGroup,
+    BlockingStateSynchronizer,
+    BlockingStream,
+    BlockingSupervisor,
+    BlockingTasks,
+    BlockingTopic,
+    BlockingTransaction,
+    BlockingUsers,
+    BlockingWriter,
+)
 from eventproc.cluster import Cluster
 from eventproc.processors import Running
 from eventproc.runtime.requests import Requests
@@ -15,28 +39,28 @@ from eventproc.runtime.users import Users
 from tools.blocking import PATH, render
 
 TWINS = [
-    (eventproc.BlockingEventproc, eventproc.Eventproc),
-    (eventproc.BlockingRequests, Requests),
-    (eventproc.BlockingCluster, Cluster),
-    (eventproc.BlockingTasks, Tasks),
-    (eventproc.BlockingUsers, Users),
-    (eventproc.BlockingStream, eventproc.Stream),
-    (eventproc.BlockingWriter, eventproc.EventWriter),
-    (eventproc.BlockingReader, eventproc.StreamReader),
-    (eventproc.BlockingTransaction, eventproc.Transaction),
-    (eventproc.BlockingJointTransaction, eventproc.JointTransaction),
-    (eventproc.BlockingReaderGroup, eventproc.ReaderGroup),
-    (eventproc.BlockingGroupReader, eventproc.GroupReader),
-    (eventproc.BlockingConsumerGroup, eventproc.ConsumerGroup),
-    (eventproc.BlockingConsumer, eventproc.Consumer),
-    (eventproc.BlockingTopic, eventproc.Topic),
-    (eventproc.BlockingProducer, eventproc.Producer),
-    (eventproc.BlockingShareGroup, eventproc.ShareGroup),
-    (eventproc.BlockingShareConsumer, eventproc.ShareConsumer),
-    (eventproc.BlockingSupervisor, eventproc.Supervisor),
-    (eventproc.BlockingDeadLetters, eventproc.DeadLetters),
-    (eventproc.BlockingRunning, Running),
-    (eventproc.BlockingStateSynchronizer, eventproc.StateSynchronizer),
+    (BlockingEventproc, eventproc.Eventproc),
+    (BlockingRequests, Requests),
+    (BlockingCluster, Cluster),
+    (BlockingTasks, Tasks),
+    (BlockingUsers, Users),
+    (BlockingStream, eventproc.Stream),
+    (BlockingWriter, eventproc.EventWriter),
+    (BlockingReader, eventproc.StreamReader),
+    (BlockingTransaction, eventproc.Transaction),
+    (BlockingJointTransaction, eventproc.JointTransaction),
+    (BlockingReaderGroup, eventproc.ReaderGroup),
+    (BlockingGroupReader, eventproc.GroupReader),
+    (BlockingConsumerGroup, eventproc.ConsumerGroup),
+    (BlockingConsumer, eventproc.Consumer),
+    (BlockingTopic, eventproc.Topic),
+    (BlockingProducer, eventproc.Producer),
+    (BlockingShareGroup, eventproc.ShareGroup),
+    (BlockingShareConsumer, eventproc.ShareConsumer),
+    (BlockingSupervisor, eventproc.Supervisor),
+    (BlockingDeadLetters, eventproc.DeadLetters),
+    (BlockingRunning, Running),
+    (BlockingStateSynchronizer, eventproc.StateSynchronizer),
 ]
 AWAITED_ONLY = {"db", "events_written", "hold_progress"}
 """What only extensions and the twin itself use; `events_written` is an attribute of the async writer."""

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from eventproc import BlockingConsumer, BlockingEventproc, TopicEvent, TopicPartition, errors
+from eventproc import TopicEvent, TopicPartition, errors
+from eventproc.blocking import BlockingConsumer, BlockingEventproc
 
 
 def test_a_consumer_polls_commits_and_seeks(ep: BlockingEventproc) -> None:

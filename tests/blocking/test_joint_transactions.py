@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import eventproc
+from eventproc.describe import PingResult
 from eventproc.store.model.errors import InvalidArgument
 
 
@@ -47,7 +48,7 @@ def test_a_block_of_a_thread_can_flush_and_abort(tmp_path: Path) -> None:
             txn.flush()
             (described,) = txn.status()
             assert (described.streams, described.events, txn.streams) == (("s/a",), 1, ("s/a",))
-            assert txn.ping() is eventproc.PingResult.OK
+            assert txn.ping() is PingResult.OK
             txn.abort()
         assert target.describe().events == 0
         with ep.transaction() as txn:

@@ -9,9 +9,9 @@ import threading
 import anyio
 import pytest
 
-from eventproc import PingResult, TxnState
 from eventproc.blocking import BlockingStream
 from eventproc.blocking.buffer import POSTS_MAX
+from eventproc.describe import PingResult, TxnState
 from eventproc.store.model.errors import DiskFull, InvalidArgument, TransactionAborted, TransactionDecided
 from eventproc.streams import NewEvent, Transaction
 

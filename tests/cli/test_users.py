@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 import eventproc
-from eventproc import UserInfo
+from eventproc.describe import UserInfo
 from eventproc.server.access.authority import NotAuthenticated
 from eventproc.store.access import users
 from eventproc.store.access.passwords import is_password

@@ -8,6 +8,7 @@ import pytest
 import eventproc
 from eventproc.cluster.failover import LOOK_MS
 from eventproc.cluster.membership import LOOK_MS as CHANGES_MS
+from eventproc.describe import InstanceAdded, InstanceRemoved
 from eventproc.testing import SimulatedInstance, SimulatedWorld, VirtualRuntime, check
 from eventproc.testing.virtual_runtime import BACKENDS
 
@@ -135,7 +136,7 @@ def test_a_static_member_that_stays_away_is_expired_with_nobody_left(runtime: Vi
 
 
 def test_changes_name_each_instance_that_comes_or_goes(runtime: VirtualRuntime) -> None:
-    seen: list[eventproc.InstanceAdded | eventproc.InstanceRemoved] = []
+    seen: list[InstanceAdded | InstanceRemoved] = []
 
     async def main() -> None:
         async with SimulatedWorld(seed=runtime.seed) as world:
@@ -153,7 +154,7 @@ def test_changes_name_each_instance_that_comes_or_goes(runtime: VirtualRuntime) 
             second.kill()
             await anyio.sleep(2 * CHANGES_MS / 1000)
             ids = [each.ep.db.instance_id for each in (first, second)]
-            added, removed = eventproc.InstanceAdded, eventproc.InstanceRemoved
+            added, removed = InstanceAdded, InstanceRemoved
             assert seen == [
                 added(world.ep.db.instance_id, None),
                 added(ids[0], None),

@@ -7,7 +7,8 @@ import pytest
 
 from eventproc.cluster.buckets import JOIN_MS, OWNED_BUCKETS
 from eventproc.cluster.supervisor_runs import bucket_name
-from eventproc.ingestion import DataSchema, IoConfig, SupervisorSpec, SupervisorState
+from eventproc.describe import SupervisorState
+from eventproc.ingestion import DataSchema, IoConfig, SupervisorSpec
 from eventproc.store.ingestion.supervisors import next_runs, write_memory
 from eventproc.testing import SimulatedInstance, SimulatedWorld, VirtualRuntime
 from eventproc.testing.virtual_runtime import BACKENDS

@@ -13,6 +13,7 @@ import eventproc
 from eventproc.cluster import run_tasks
 from eventproc.cluster.buckets import OWNED_BUCKETS
 from eventproc.cluster.task_runner import TaskContext
+from eventproc.describe import InstanceRemoved
 from eventproc.store.clock import new_id
 from eventproc.store.model.buckets import BUCKET_COUNT
 from eventproc.store.task_queue import TaskInfo, TaskStatus, submit_task
@@ -72,9 +73,7 @@ async def test_a_killed_process_gives_its_task_to_another(tmp_path: Path) -> Non
                 ended = await ep.tasks.wait(made.id, timeout_ms=PATIENCE_S * 1000)
                 assert (ended.status, ended.result) == (TaskStatus.DONE, {"by": "the survivor"})
                 assert len(ep.db.shared[OWNED_BUCKETS].owned) == BUCKET_COUNT
-                assert eventproc.InstanceRemoved(first, None).id in [
-                    (await anext(changes)).id for _ in range(2)
-                ]
+                assert InstanceRemoved(first, None).id in [(await anext(changes)).id for _ in range(2)]
                 tasks.cancel_scope.cancel()
 
 

@@ -6,8 +6,8 @@ import pytest
 
 import eventproc
 from eventproc import RetentionPolicy, ScalingPolicy
+from eventproc.describe import SupervisorState
 from eventproc.errors import BackfillRefused, InvalidArgument, InvalidSpec, NotFound, TaskFenced
-from eventproc.ingestion import SupervisorState
 from eventproc.ingestion.supervisor import Supervisor
 from eventproc.runtime import system
 from eventproc.store.catalog import get_stream

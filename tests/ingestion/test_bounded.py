@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from eventproc import RetentionPolicy, ScalingPolicy
+from eventproc.describe import SupervisorState
 from eventproc.errors import InvalidCut, InvalidSpec
-from eventproc.ingestion import SupervisorSpec, SupervisorState
+from eventproc.ingestion import SupervisorSpec
 from eventproc.ingestion.supervisor import Supervisor
 from eventproc.store.catalog import get_stream
 from eventproc.store.ingestion import read_tasks

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from eventproc import ScalingPolicy
+from eventproc.describe import SupervisorState
 from eventproc.errors import NotFound, TaskFenced
-from eventproc.ingestion import SupervisorState
 from eventproc.ingestion.decisions import RETRIES_MAX
 from eventproc.store.model.ingestion import PublishOutcome, SequenceState
 from tests.ingestion.support import HOUR_MS, Bench, ScriptedWorker

@@ -10,6 +10,7 @@ import pytest
 
 from eventproc import ScalingPolicy
 from eventproc.cluster import keep_supervisors
+from eventproc.describe import SpecEffect, SupervisorState
 from eventproc.errors import (
     InvalidArgument,
     InvalidCut,
@@ -18,7 +19,7 @@ from eventproc.errors import (
     SupervisorTerminated,
     TaskFenced,
 )
-from eventproc.ingestion import SpecEffect, SupervisorState, loop
+from eventproc.ingestion import loop
 from eventproc.ingestion.supervisor import Supervisor
 from eventproc.store.faults import Step
 from eventproc.store.ingestion import post_notice, waiting_notices, watch_ingestion

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from eventproc import RetentionPolicy, ScalingPolicy, StreamCut
-from eventproc.ingestion import SupervisorState
+from eventproc.describe import SupervisorState
 from eventproc.ingestion.changes import terminate
 from eventproc.store.catalog import get_stream
 from eventproc.store.ingestion.unpublished import unpublished_events

@@ -7,16 +7,9 @@ from typing import Any
 
 import pytest
 
+from eventproc.describe import SpecEffect
 from eventproc.errors import InvalidSpec, NotFound
-from eventproc.ingestion import (
-    DataSchema,
-    Dimension,
-    DimensionType,
-    Metric,
-    MetricType,
-    SpecEffect,
-    SupervisorSpec,
-)
+from eventproc.ingestion import DataSchema, Dimension, DimensionType, Metric, MetricType, SupervisorSpec
 from eventproc.ingestion.table_schema import changed_columns, table_schema, widened
 from tests.ingestion.support import ID, Bench, spec_of
 

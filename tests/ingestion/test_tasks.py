@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
+from eventproc.describe import SupervisorState
 from eventproc.errors import InvalidArgument, NotFound, TaskFenced
-from eventproc.ingestion import SupervisorState
 from eventproc.ingestion.status import describe_supervisor
 from eventproc.store.ingestion import find_task, forget_dead_workers, forget_worker, read_workers
 from eventproc.store.model.ingestion import PublishOutcome, TaskState

@@ -7,7 +7,7 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-from eventproc import PingResult, TxnState
+from eventproc.describe import PingResult, TxnState
 from eventproc.groups import ReaderGroup
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 import eventproc
+from eventproc.describe import TaskStatus
 from eventproc.runtime import Eventproc
 from eventproc.server.rest.application import RestAnswers, rest_application
 from eventproc.store.clock import part_id
@@ -245,7 +246,7 @@ async def test_long_work_is_begun_as_a_task(rest: RestInMemory, ep: Eventproc) -
     await ep.create_stream("old/t")
     begun = await rest.call("DELETE", f"{OWN}/scopes/old")
     assert (begun.status, begun.body["kind"]) == (202, "delete-scope")
-    assert (await ep.tasks.wait(begun.body["id"])).status is eventproc.TaskStatus.DONE
+    assert (await ep.tasks.wait(begun.body["id"])).status is TaskStatus.DONE
     assert (await rest.call("GET", "/v1/scopes/old")).status == 404
     assert (await rest.call("DELETE", f"{OWN}/scopes/old")).status == 404
     assert (await rest.ok("POST", f"{OWN}/verify"))["kind"] == "verify"

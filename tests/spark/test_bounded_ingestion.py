@@ -8,7 +8,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from eventproc.blocking import BlockingEventproc
-from eventproc.ingestion import IoConfig, SupervisorSpec, SupervisorState
+from eventproc.describe import SupervisorState
+from eventproc.ingestion import IoConfig, SupervisorSpec
 from eventproc.ingestion.memory import Memory
 from eventproc.spark import attach
 from eventproc.spark.ingestion.task import TaskRun

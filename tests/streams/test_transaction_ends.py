@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc import TxnState
 from eventproc.cluster import run_host
+from eventproc.describe import TxnState
 from eventproc.runtime import Eventproc
 from eventproc.store.faults import Died
 from eventproc.store.model.errors import (

@@ -9,7 +9,7 @@ import anyio
 import attrs
 import pytest
 
-from eventproc import PingResult, TxnState
+from eventproc.describe import PingResult, TxnState
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import (
     Closed,

@@ -8,7 +8,8 @@ from typing import Any
 import attrs
 import pytest
 
-from eventproc import NewEvent, PartitionDescription, Partitioner, ScalingPolicy, Topic
+from eventproc import NewEvent, Partitioner, ScalingPolicy, Topic
+from eventproc.describe import PartitionDescription
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import (
     AlreadyExists,

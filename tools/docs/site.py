@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIED = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 API = {
     "api/eventproc.md": "eventproc",
+    "api/describe.md": "eventproc.describe",
+    "api/ingestion.md": "eventproc.ingestion",
+    "api/blocking.md": "eventproc.blocking",
     "api/errors.md": "eventproc.errors",
     "api/testing.md": "eventproc.testing",
     "api/spark.md": "eventproc.spark",

@@ -6,15 +6,10 @@ from typing import Annotated, TypeAlias
 
 import attrs
 
-from eventproc.ingestion import (
-    IngestTaskInfo,
-    LagSample,
-    SpecEffect,
-    Supervisor,
-    SupervisorInfo,
-    SupervisorStatus,
-    SupervisorVersion,
-)
+from eventproc.ingestion.changes import SpecEffect
+from eventproc.ingestion.memory import LagSample
+from eventproc.ingestion.status import IngestTaskInfo, SupervisorInfo, SupervisorStatus, SupervisorVersion
+from eventproc.ingestion.supervisor import Supervisor
 from eventproc.server.rest.json_values import JsonObject, Limits, Page, PageOf
 from eventproc.server.rest.routes import PAGE, After, PageLimit, RestCall, page_of
 

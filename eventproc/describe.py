@@ -1,0 +1,213 @@
+"""What calls return: descriptions, states and results. They are values, and nobody else makes them.
+
+Each has one form in JSON, which `eventproc COMMAND --output json` and REST show.
+"""
+
+from __future__ import annotations
+
+from eventproc.cluster import (
+    ClusterChange,
+    ClusterDescription,
+    ClusterInstance,
+    ClusterServer,
+    InstanceAdded,
+    InstanceRemoved,
+)
+from eventproc.cluster.compaction import (
+    CompactResult,
+)
+from eventproc.groups import (
+    GroupDescription,
+    GroupInfo,
+    SegmentOwnership,
+    SharedSegment,
+    ShareGroupDescription,
+    ShareHolder,
+)
+from eventproc.groups.describe import (
+    MemberDescription,
+    SegmentLag,
+)
+from eventproc.groups.operations import (
+    OffsetReset,
+    ResetPreview,
+)
+from eventproc.ingestion.changes import SpecEffect
+from eventproc.ingestion.health import SupervisorError, SupervisorState
+from eventproc.ingestion.memory import LagSample
+from eventproc.ingestion.status import (
+    IngestPartition,
+    IngestTaskInfo,
+    SupervisorInfo,
+    SupervisorStatus,
+    SupervisorVersion,
+)
+from eventproc.processors import (
+    ProcessorDescription,
+    ProcessorStatus,
+)
+from eventproc.processors.dead_letters.operations import (
+    DeadLetter,
+    LetterCount,
+)
+from eventproc.processors.observe.status import (
+    Blocker,
+    MemberStatus,
+    ProcessorMember,
+    ProcessorState,
+)
+from eventproc.runtime.users import (
+    NewToken,
+    TokenInfo,
+    UserInfo,
+)
+from eventproc.shares import (
+    ShareResetPreview,
+)
+from eventproc.store.backup.results import (
+    BackupResult,
+)
+from eventproc.store.catalog import (
+    StreamSize,
+)
+from eventproc.store.groups import (
+    GroupStream,
+)
+from eventproc.store.model.cuts import (
+    CutOrder,
+)
+from eventproc.store.model.epochs import (
+    Epoch,
+    Segment,
+)
+from eventproc.store.model.ingestion import (
+    TaskState,
+    TaskStats,
+)
+from eventproc.store.model.progress import (
+    Progress,
+)
+from eventproc.store.model.scaling import (
+    LoadVerdict,
+    SegmentVerdict,
+)
+from eventproc.store.model.states import (
+    ScopeState,
+    StreamState,
+)
+from eventproc.store.model.transactions import (
+    PingResult,
+    TxnState,
+)
+from eventproc.store.requests import (
+    Request,
+    RequestOrigin,
+    RequestStatus,
+)
+from eventproc.store.segments import (
+    AppendResult,
+)
+from eventproc.store.task_queue import (
+    TaskInfo,
+    TaskStatus,
+)
+from eventproc.streams import (
+    MeasuredPart,
+    PastScale,
+    ScopeInfo,
+    SegmentDescription,
+    StreamDescription,
+    StreamInfo,
+    TransactionDescription,
+    TruncationDescription,
+)
+from eventproc.streams.offload import (
+    OffloadResult,
+)
+from eventproc.topics import (
+    ConsumerGroupDescription,
+    PartitionDescription,
+    PartitionOffsets,
+    TopicDescription,
+    TopicInfo,
+)
+from eventproc.workflows.policies import (
+    ScalingDescription,
+)
+
+__all__ = [
+    "AppendResult",
+    "BackupResult",
+    "Blocker",
+    "ClusterChange",
+    "ClusterDescription",
+    "ClusterInstance",
+    "ClusterServer",
+    "CompactResult",
+    "ConsumerGroupDescription",
+    "CutOrder",
+    "DeadLetter",
+    "Epoch",
+    "GroupDescription",
+    "GroupInfo",
+    "GroupStream",
+    "IngestPartition",
+    "IngestTaskInfo",
+    "InstanceAdded",
+    "InstanceRemoved",
+    "LagSample",
+    "LetterCount",
+    "LoadVerdict",
+    "MeasuredPart",
+    "MemberDescription",
+    "MemberStatus",
+    "NewToken",
+    "OffloadResult",
+    "OffsetReset",
+    "PartitionDescription",
+    "PartitionOffsets",
+    "PastScale",
+    "PingResult",
+    "ProcessorDescription",
+    "ProcessorMember",
+    "ProcessorState",
+    "ProcessorStatus",
+    "Progress",
+    "Request",
+    "RequestOrigin",
+    "RequestStatus",
+    "ResetPreview",
+    "ScalingDescription",
+    "ScopeInfo",
+    "ScopeState",
+    "Segment",
+    "SegmentDescription",
+    "SegmentLag",
+    "SegmentOwnership",
+    "SegmentVerdict",
+    "ShareGroupDescription",
+    "ShareHolder",
+    "ShareResetPreview",
+    "SharedSegment",
+    "SpecEffect",
+    "StreamDescription",
+    "StreamInfo",
+    "StreamSize",
+    "StreamState",
+    "SupervisorError",
+    "SupervisorInfo",
+    "SupervisorState",
+    "SupervisorStatus",
+    "SupervisorVersion",
+    "TaskInfo",
+    "TaskState",
+    "TaskStats",
+    "TaskStatus",
+    "TokenInfo",
+    "TopicDescription",
+    "TopicInfo",
+    "TransactionDescription",
+    "TruncationDescription",
+    "TxnState",
+    "UserInfo",
+]
