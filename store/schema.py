@@ -523,7 +523,7 @@ def unite_groups(tx: Tx) -> None:
             plain = json.loads(text)
             after = {"kind": "share", "share": plain.pop("options", {}), **plain}
             body = b"%b:%b" % (number, json.dumps(after, separators=(",", ":")).encode())
-        except (ValueError, AttributeError):  # not JSON, or another shape
+        except (ValueError, AttributeError, TypeError):  # not JSON, or another shape
             pass
         tx.execute(
             "UPDATE record SET kind = 'group', body = ? WHERE kind = 'share group' AND key = ?", (body, key)

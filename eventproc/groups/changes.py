@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 from typing import Final, Literal, TypeAlias
 
@@ -47,6 +48,7 @@ from eventproc.store.groups import (
     get_group,
     last_generation,
     progress_of,
+    readable_group,
     start_share_group,
     topic_of,
     write_signs_of_life,
@@ -57,10 +59,12 @@ from eventproc.store.model.group_errors import GroupStreamReplaced, NotAReaderGr
 from eventproc.store.model.ids import SegmentId, epoch_of
 from eventproc.store.model.list_pages import COMPLETE, ListPage, chosen_entries
 from eventproc.store.model.partitions import is_reserve
-from eventproc.store.records import create, find, get
+from eventproc.store.records import create, find
 from eventproc.store.replicated import create_log, initialize
 from eventproc.store.segments import segment_state
 from eventproc.streams.stream_cuts import PASSED_MAX, is_over
+
+LOG = logging.getLogger("eventproc.groups")
 
 SHARE_DEFAULTS: Final = ShareOptions()
 
@@ -248,14 +252,21 @@ def list_groups(
 ) -> list[GroupRecord]:
     """Return the groups of a scope, or of all scopes, sorted by scope and name. Raises NotFound (the scope).
 
+    A group whose record is damaged is left out, and the log names it.
     kinds: of which kinds. Default: all but share groups.
     Cost: as `chosen_entries`.
     """
 
-    def read(part: ListPage) -> list[GroupRecord]:
-        return [get(tx, GROUP, name).value for name in record_names(tx, GROUP, scope, part)]
+    def read(part: ListPage) -> list[tuple[str, GroupRecord | None]]:
+        return [(name, readable_group(tx, name)) for name in record_names(tx, GROUP, scope, part)]
 
-    return chosen_entries(read, lambda each: each.kind in kinds, lambda each: each.name, page)
+    def chooses(entry: tuple[str, GroupRecord | None]) -> bool:
+        name, group = entry
+        if group is None:
+            LOG.warning("group %s is not listed, because its record is damaged; run `eventproc doctor`", name)
+        return group is not None and group.kind in kinds
+
+    return [group for _, group in chosen_entries(read, chooses, lambda each: each[0], page) if group]
 
 
 def completion(tx: Tx, group: str, state: GroupState, key: SegmentKey, reader: str) -> SegmentCompleted:

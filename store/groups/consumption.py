@@ -8,7 +8,7 @@ and counts with the head. Source: pravega.md 8.3, with the order of cuts instead
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
@@ -19,9 +19,9 @@ from eventproc.store.groups.records import (
     GROUP,
     RELEASED,
     SHARE,
+    GroupRecord,
     ReleasedCut,
     get_group,
-    group_names,
     released_key,
 )
 from eventproc.store.groups.share_groups import unopened_segments
@@ -36,17 +36,19 @@ from eventproc.store.model.cuts import (
 )
 from eventproc.store.model.errors import InvalidArgument, InvalidCut, NotFound
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.records import create, find, get, replace
+from eventproc.store.records import create, find, replace
 from eventproc.store.segments import sealed_epoch, segment_state, verify_offset
 
 
 def consumed_cut(tx: Tx, stream: StreamRecord) -> StreamCut | None:
     """Return the latest cut that all groups of the stream have passed, None if no group counts.
 
-    Cost: one query for the rows of the stream, and a record for each group of the directory.
+    A group whose record is damaged counts if a row of it, or what is left of its record, names the stream.
+    Raises CorruptRecord for such a group, which may need anything.
+    Cost: a record for each group of the stream, and two queries, one of which looks into all records of groups, 1 us
+    each.
     """
-    history = StoredHistory(tx, stream)
-    return earliest_cut(tx, stream, (*_reader_groups(tx, stream, history), *_share_groups(tx, stream)))
+    return earliest_cut(tx, stream, _group_cuts(tx, stream))
 
 
 def earliest_cut(tx: Tx, stream: StreamRecord, cuts: Iterable[StreamCut]) -> StreamCut | None:
@@ -124,7 +126,7 @@ def release(tx: Tx, group: str, cut: StreamCut) -> None:
     replace(tx, RELEASED, before, after)
 
 
-def _reader_groups(tx: Tx, stream: StreamRecord, history: StoredHistory) -> list[StreamCut]:
+def _group_cuts(tx: Tx, stream: StreamRecord) -> Iterator[StreamCut]:
     rows = tx.execute(
         "SELECT group_name, segment, offset, waiting IS NOT NULL FROM group_segment WHERE stream_id = ?",
         (stream.stream_id,),
@@ -132,47 +134,40 @@ def _reader_groups(tx: Tx, stream: StreamRecord, history: StoredHistory) -> list
     own: dict[str, dict[SegmentId, int]] = {}
     for group, segment, offset, waits in rows.fetchall():
         own.setdefault(group, {})[SegmentId(segment)] = NOT_REACHED if waits else offset
-    cuts: list[StreamCut] = []
-    for group, offsets in own.items():
-        record = find(tx, GROUP, group)
-        if record is None or record.value.kind == SHARE:
+    # A share group has no rows of a stream that was created again, until its next poll.
+    named = tx.execute(
+        "SELECT key FROM record WHERE kind = ? AND instr(body, ?)",
+        (GROUP.name, f'"{stream.name}"'.encode()),
+    )
+    for group in sorted({*own, *(key for (key,) in named.fetchall())}):
+        if (found := find(tx, GROUP, group)) is None:
             continue
-        if (retains := record.value.options.retains) is None:
-            continue
-        if retains == "manual":
+        record, offsets = found.value, own.get(group, {})
+        if record.kind == SHARE:
+            yield from _share_cuts(tx, stream, record, offsets)
+        elif group in own and record.options.retains == "manual":
             released = find(tx, RELEASED, released_key(group, stream.stream_id))
-            cuts.append(head_cut(tx, stream) if released is None else _cut(stream, released.value.offsets))
-        else:
-            cuts.append(_reader_cut(tx, stream, offsets, history))
-    return cuts
+            yield head_cut(tx, stream) if released is None else _cut(stream, released.value.offsets)
+        elif group in own and record.options.retains is not None:
+            yield _reader_cut(tx, stream, offsets)
 
 
-def _reader_cut(
-    tx: Tx, stream: StreamRecord, offsets: Mapping[SegmentId, int], history: StoredHistory
-) -> StreamCut:
+def _reader_cut(tx: Tx, stream: StreamRecord, offsets: Mapping[SegmentId, int]) -> StreamCut:
     try:
-        return _cut(stream, with_ends(offsets, tail_offsets(tx, stream), history))
+        return _cut(stream, with_ends(offsets, tail_offsets(tx, stream), StoredHistory(tx, stream)))
     except NotFound:  # a segment of the group lies before the oldest epoch kept
         return head_cut(tx, stream)
 
 
-def _share_groups(tx: Tx, stream: StreamRecord) -> list[StreamCut]:
-    cuts: list[StreamCut] = []
-    for name in group_names(tx):  # a damaged record may be that of a share group: nothing is truncated then
-        record = get(tx, GROUP, name).value
-        where = next((each for each in record.streams if each.name == stream.name), None)
-        if where is None or record.kind != SHARE:
-            continue
-        if where.stream_id != stream.stream_id:  # created again; the next poll opens it from its head
-            where = attrs.evolve(where, stream_id=stream.stream_id, epoch=-1)
-        rows = tx.execute(
-            "SELECT segment, offset FROM group_segment WHERE group_name = ? AND stream_id = ?",
-            (name, stream.stream_id),
-        )
-        unfinished = {SegmentId(segment): offset for segment, offset in rows.fetchall()}
-        unfinished |= dict.fromkeys(unopened_segments(tx, where), 0)
-        cuts.append(cut_before(tx, stream, unfinished))
-    return cuts
+def _share_cuts(
+    tx: Tx, stream: StreamRecord, group: GroupRecord, offsets: Mapping[SegmentId, int]
+) -> Iterator[StreamCut]:
+    """Yield the cut of a share group; none if it does not consume the stream any more."""
+    for where in group.streams:
+        if where.name == stream.name:
+            if where.stream_id != stream.stream_id:  # created again; the next poll opens it from its head
+                where = attrs.evolve(where, stream_id=stream.stream_id, epoch=-1)
+            yield cut_before(tx, stream, {**offsets, **dict.fromkeys(unopened_segments(tx, where), 0)})
 
 
 def _is_after(cut: StreamCut, last: StreamCut, history: StoredHistory) -> bool:

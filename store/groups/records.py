@@ -261,14 +261,18 @@ def group_names(
     limit: how many to look at, -1 for all.
     """
     names = keys(tx, GROUP, prefix="" if scope is None else f"{scope}/", limit=limit)
-    return [each for each in names if kinds is None or _kind_of(tx, each) in kinds]
+    if kinds is None:
+        return names
+    found = ((each, readable_group(tx, each)) for each in names)
+    return [name for name, group in found if (READERS if group is None else group.kind) in kinds]
 
 
-def _kind_of(tx: Tx, name: str) -> GroupKind:
+def readable_group(tx: Tx, name: str) -> GroupRecord | None:
+    """Return the record of a group for a list of groups, or None if it is damaged. Raises NotFound."""
     try:
-        return get(tx, GROUP, name).value.kind
+        return get(tx, GROUP, name).value
     except CorruptRecord:
-        return READERS
+        return None
 
 
 def _probe_names(tx: Tx) -> Hashable:

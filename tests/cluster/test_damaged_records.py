@@ -163,6 +163,53 @@ def test_locks_of_dead_consumers_of_other_share_groups_end(
     verify_log(caplog, NAMES[0], "dead instances")
 
 
+def test_streams_of_other_groups_lose_what_was_consumed(
+    runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            await world.ep.create_scope("s")
+            first = await world.start()
+            streams = [
+                await world.ep.create_stream(name, retention=RetentionPolicy(consumed=True))
+                for name in ("s/read", "s/shared", "s/other")
+            ]
+            for each in streams:
+                await world.write(each.name, b"old")
+                await world.ep.create_reader_group(f"{each.name}-healthy", [each.name], start="tail")
+            await world.ep.create_reader_group("s/reads", ["s/read"])
+            await world.ep.create_share_group("s/shares", ["s/shared"])
+            first.kill()
+            for name in ("s/reads", "s/shares"):
+                await damage_record(world, "group", name)
+            await world.start()
+            await anyio.sleep(2 * RETENTION_MS / 1000)
+            assert [(await each.describe()).events for each in streams] == [1, 1, 0]
+            await host_works(world)
+
+    runtime.run(main)
+    for stream, group in (("s/read", "s/reads"), ("s/shared", "s/shares")):
+        verify_log(caplog, stream, "policies")
+        assert f"group {group}" in caplog.text
+
+
+def test_other_groups_are_listed(runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            await world.ep.create_scope("s")
+            await world.start()
+            await world.ep.create_stream("s/t")
+            await world.ep.create_reader_group("s/damaged", ["s/t"])
+            await world.ep.create_reader_group("s/reads", ["s/t"])
+            await world.ep.create_share_group("s/shares", ["s/t"])
+            await damage_record(world, "group", "s/damaged")
+            assert [each.name for each in await world.ep.reader_groups("s")] == ["s/reads"]
+            assert [each.name for each in await world.ep.share_groups("s", limit=1)] == ["s/shares"]
+
+    runtime.run(main)
+    verify_log(caplog, "group s/damaged", "doctor")
+
+
 def test_other_tasks_of_the_bucket_run(runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture) -> None:
     async def finish(ctx: TaskContext) -> Mapping[str, str | int]:
         return {}

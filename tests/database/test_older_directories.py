@@ -9,6 +9,7 @@ import pytest
 
 import eventproc
 from eventproc import ScalingPolicy, ShareOptions
+from eventproc.errors import CorruptRecord
 from eventproc.store.catalog import SYSTEM_MIGRATIONS, insert_stream
 from eventproc.store.database import Tx, open_database
 from eventproc.store.groups import write_deliveries
@@ -78,3 +79,21 @@ async def test_share_groups_of_the_third_schema_go_on(tmp_path: Path, options: d
         await group.reset("head")
         assert (await group.info()).generation == 8
         await check(ep.db)
+
+
+@pytest.mark.parametrize("body", [b"\x00", b"1:", b"1:[]", b"1:{}", b"1:\xff"])
+async def test_a_damaged_share_group_of_the_third_schema_stays_damaged(tmp_path: Path, body: bytes) -> None:
+    def fill(tx: Tx) -> None:
+        create_scope(tx, "s")
+        insert_stream(tx, "s/t", StreamConfig(scaling=ScalingPolicy.fixed(1)))
+        tx.execute(
+            "INSERT INTO record (kind, key, version, body) VALUES ('share group', 's/work', 1, ?)", (body,)
+        )
+
+    async with open_database(tmp_path / "data", migrations=SYSTEM_MIGRATIONS[:3]) as db:
+        await db.write(fill)
+    async with eventproc.open(tmp_path / "data") as ep:
+        with pytest.raises(CorruptRecord, match="group s/work"):
+            await ep.share_group("s/work")
+        await ep.create_share_group("s/other", ["s/t"])
+        assert [each.name for each in await ep.share_groups()] == ["s/other"]
