@@ -10,7 +10,7 @@ import anyio
 
 import eventproc
 from benchmarks.samples import KEYS_COUNT, Sample, Stopwatch, Task, keys, payloads
-from eventproc import EventWriter, Producer
+from eventproc import EventWriter
 
 SEGMENTS_COUNT: Final = 4
 """Segments or partitions: one for each member where there are four."""
@@ -19,7 +19,7 @@ Handle: TypeAlias = Callable[[object], Coroutine[object, object, None]]
 Read: TypeAlias = Callable[[str, anyio.Event, Handle], Coroutine[object, object, None]]
 """Joins the group under a name, sets the event then, and hands on each event that it reads."""
 
-OpenWriter: TypeAlias = Callable[[], AbstractAsyncContextManager[EventWriter[bytes] | Producer[bytes]]]
+OpenWriter: TypeAlias = Callable[[], AbstractAsyncContextManager[EventWriter[bytes]]]
 
 
 async def one_to_one(task: Task) -> Sample:

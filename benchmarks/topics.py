@@ -11,7 +11,7 @@ import anyio
 
 import eventproc
 from benchmarks.samples import KEYS_COUNT, Sample, Stopwatch, Task, keys, payloads, peak_rss_mb
-from eventproc import EventWriter, Producer, Stream
+from eventproc import EventWriter, Stream
 
 PARTITIONS_COUNT: Final = 6
 """Partitions of the topic that is compared with one segment."""
@@ -53,9 +53,7 @@ async def _opened(task: Task) -> AsyncIterator[eventproc.Eventproc]:
         yield ep
 
 
-async def _produce_and_read(
-    task: Task, stream: Stream, writer: EventWriter[bytes] | Producer[bytes]
-) -> Sample:
+async def _produce_and_read(task: Task, stream: Stream, writer: EventWriter[bytes]) -> Sample:
     pairs = list(zip(payloads(), keys(), strict=True))
     watch = Stopwatch()
     for _ in range(task.count // KEYS_COUNT):

@@ -245,9 +245,6 @@ if TYPE_CHECKING:
         Partitioner as Partitioner,
     )
     from eventproc.topics import (
-        Producer as Producer,
-    )
-    from eventproc.topics import (
         Topic as Topic,
     )
     from eventproc.topics import (
@@ -330,7 +327,6 @@ _WHERE = {
     "Pending": "eventproc.store.model.errors",
     "Permission": "eventproc.store.access.permissions",
     "ProcessorFailed": "eventproc.processors",
-    "Producer": "eventproc.topics",
     "ProgressHold": "eventproc.streams",
     "ProgressSource": "eventproc.streams",
     "ReaderGroup": "eventproc.groups",

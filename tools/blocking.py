@@ -31,7 +31,7 @@ from eventproc.shares import ShareConsumer, ShareGroup
 from eventproc.store.openable import Openable
 from eventproc.store.replicated import StateSynchronizer
 from eventproc.streams import EventWriter, JointTransaction, Stream, StreamReader, Transaction
-from eventproc.topics import Consumer, ConsumerGroup, Producer, Topic
+from eventproc.topics import Consumer, ConsumerGroup, Topic
 
 ROOT = Path(__file__).resolve().parents[1]
 PATH = ROOT / "eventproc" / "blocking" / "__init__.pyi"
@@ -45,7 +45,6 @@ KINDS: Final[tuple[type, ...]] = (
     Stream,
     Topic,
     EventWriter,
-    Producer,
     StreamReader,
     Transaction,
     JointTransaction,

@@ -12,7 +12,6 @@ _WRITTEN = {
     "BlockingEventproc": "eventproc.blocking.system",
     "BlockingGroupReader": "eventproc.blocking.reader",
     "BlockingJointTransaction": "eventproc.blocking.transaction",
-    "BlockingProducer": "eventproc.blocking.topic",
     "BlockingReader": "eventproc.blocking.reader",
     "BlockingRunning": "eventproc.blocking.system",
     "BlockingStream": "eventproc.blocking.stream",

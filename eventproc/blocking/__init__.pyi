@@ -434,7 +434,7 @@ class BlockingTopic(BlockingStream[T], Generic[T]):
     @overload
     def producer(
         self, *, name: str | None = None, partitioner: Partitioner[T] | None = None
-    ) -> BlockingProducer[T]: ...
+    ) -> BlockingWriter[T]: ...
     @overload
     def producer(
         self,
@@ -443,7 +443,7 @@ class BlockingTopic(BlockingStream[T], Generic[T]):
         codec: Codec[P] | None = None,
         name: str | None = None,
         partitioner: Partitioner[P] | None = None,
-    ) -> BlockingProducer[P]: ...
+    ) -> BlockingWriter[P]: ...
     def describe(self) -> TopicDescription: ...
     def partitions(self) -> list[PartitionDescription]: ...
     def segments_of(self, partitions: Iterable[int]) -> tuple[SegmentId, ...]: ...
@@ -482,6 +482,7 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
+        ttl_ms: int | None = None,
     ) -> None: ...
     def post(
         self,
@@ -491,37 +492,6 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
-    ) -> None: ...
-    def write_many(
-        self, events: Iterable[NewEvent[P] | tuple[P, str | None]], *, sequence: int | None = None
-    ) -> int: ...
-    def flush(self) -> None: ...
-
-class BlockingProducer(_Twin, Opened, Generic[P]):
-    @property
-    def name(self) -> str | None: ...
-    @property
-    def sequence(self) -> int: ...
-    @property
-    def events_written(self) -> int: ...
-    def write(
-        self,
-        payload: P,
-        *,
-        key: str | None = None,
-        partition: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        timestamp_ms: int | None = None,
-        ttl_ms: int | None = None,
-    ) -> None: ...
-    def post(
-        self,
-        payload: P,
-        *,
-        key: str | None = None,
-        partition: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        timestamp_ms: int | None = None,
         ttl_ms: int | None = None,
     ) -> None: ...
     def write_many(

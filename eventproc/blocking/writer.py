@@ -11,14 +11,15 @@ from eventproc.blocking.twins import BlockingTwin, twin_of
 from eventproc.store.model.errors import Closed, WriterFailed
 from eventproc.streams import EventWriter, NewEvent
 from eventproc.streams.codec import PayloadCodec
-from eventproc.streams.new_events import check_events
+from eventproc.streams.new_events import check_events, headers_with_ttl
 
 
 @twin_of(EventWriter)
 class BlockingWriter(BlockingTwin, Opened):
-    """Appends events to one stream, by one thread at a time; made open by `BlockingStream.writer`.
+    """Appends events to one stream, by one thread at a time.
 
-    `close`, or leaving its `with`, waits until everything posted is durable and raises the first failure.
+    Made open by `BlockingStream.writer` and `BlockingTopic.producer`. `close`, or leaving its `with`, waits until
+    everything posted is durable and raises the first failure.
     """
 
     _twin: EventWriter[bytes]
@@ -36,9 +37,10 @@ class BlockingWriter(BlockingTwin, Opened):
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
+        ttl_ms: int | None = None,
     ) -> None:
         """Append one event and return when it is durable. Raises as `EventWriter.write`."""
-        event = self._buffer.event(payload, key, event_time, headers, partition)
+        event = self._buffer.event(payload, key, event_time, headers_with_ttl(headers, ttl_ms), partition)
         self._loop.call(self._write, self._buffer.take(), event)
 
     def post(
@@ -49,11 +51,13 @@ class BlockingWriter(BlockingTwin, Opened):
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
+        ttl_ms: int | None = None,
     ) -> None:
         """Append one event without waiting for it; `flush`, or the end of the block, raises if it failed.
 
         An invalid event raises InvalidArgument immediately. See `EventWriter.post`. About 2 us.
         """
+        headers = headers_with_ttl(headers, ttl_ms)
         if self._buffer.add(self._buffer.event(payload, key, event_time, headers, partition)):
             self._loop.call(self._post, self._buffer.take())
 

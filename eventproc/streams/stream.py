@@ -100,8 +100,6 @@ class Stream(StreamQueries, Generic[T]):
         Raises:
             InvalidArgument: no codec serves the type, or the name is not a str.
         """
-        if name is not None:
-            check_str("name of the writer", name)
         return EventWriter(self._db, self.name, self.stream_id, self._codec_for(payload, codec), name=name)
 
     @overload

@@ -22,6 +22,7 @@ import attrs
 from eventproc.store.catalog import KeyRoutes, current_router, get_writable_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
+from eventproc.store.model.argument_checks import check_str
 from eventproc.store.model.errors import (
     Closed,
     EventprocError,
@@ -32,6 +33,7 @@ from eventproc.store.model.errors import (
     WriterFenced,
 )
 from eventproc.store.model.partitions import Router
+from eventproc.store.model.policies import Partitioning
 from eventproc.store.openable import Openable
 from eventproc.store.segments import AppendResult, SegmentEvents, WriterSequence, append, last_sequence
 from eventproc.store.tasks import HandleTasks
@@ -42,6 +44,7 @@ from eventproc.streams.new_events import (
     check_events,
     check_sequence,
     headers_by_codec,
+    headers_with_ttl,
 )
 from eventproc.streams.partitioners import Partitioner, choose_partition
 from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event
@@ -98,11 +101,11 @@ class Send:
 
 
 class EventWriter(Openable, Generic[P]):
-    """Writes events to one stream. Made by `Stream.writer`; open it with `async with`, or with `await` and `close`.
+    """Writes events to one stream. Made by `Stream.writer` and `Topic.producer`.
 
-    Leaving the block, as `close`, waits until everything posted is durable, and raises the first failure. If the block
-    is cancelled, events that no send has taken are dropped. Several tasks may write simultaneously: events are
-    appended in the order of the calls.
+    Open it with `async with`, or with `await` and `close`. Leaving the block, as `close`, waits until everything posted
+    is durable, and raises the first failure. If the block is cancelled, events that no send has taken are dropped.
+    Several tasks may write simultaneously: events are appended in the order of the calls.
 
     events_written: how many events this writer has made durable.
     """
@@ -116,15 +119,20 @@ class EventWriter(Openable, Generic[P]):
         *,
         name: str | None,
         partitioner: Partitioner[P] | None = None,
+        follows_strategy: bool = False,
     ) -> None:
-        """partitioner: chooses the partitions of a topic; None: the topic's strategy."""
+        """partitioner: chooses the partitions of a topic; None: the topic's strategy.
+
+        follows_strategy: refuse to open if only a partitioner could choose, and there is none; else keys choose.
+        """
         super().__init__(f"the writer of {stream}", db.handles)
         self._db = db
         self._stream = stream
         self._stream_id = stream_id
         self._encode, self._ttl_ms = codec.encode, codec.ttl_ms
-        self._name = name
+        self._name = None if name is None else check_str("name of the writer", name)
         self._partitioner = partitioner
+        self._follows_strategy = follows_strategy
         self._sequence = 0
         self._next = Send()  # takes what the buffers hold
         self._ready: deque[Send] = deque()  # complete, go first
@@ -143,6 +151,10 @@ class EventWriter(Openable, Generic[P]):
 
     async def _start(self) -> None:
         self._router, self._sequence = await self._db.read(self._look)
+        is_own = self._router.partitioning is Partitioning.OWN
+        if is_own and self._follows_strategy and self._partitioner is None:
+            reason = f"{self._stream} has an own strategy; give the same one as its other producers have"
+            raise InvalidArgument(what="partitioner", value="None", reason=reason)
         self._buffers = self._new_buffers()
         self._tasks.start_soon(self._send_all)
         self._accepts = True
@@ -181,6 +193,7 @@ class EventWriter(Openable, Generic[P]):
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
+        ttl_ms: int | None = None,
     ) -> None:
         """Append one event and return when it is durable.
 
@@ -193,9 +206,11 @@ class EventWriter(Openable, Generic[P]):
             event_time: the event's time, in ms. None (default): none.
             headers: names and texts beside the payload. None (default): none.
             partition: number of the topic's partition that takes it. None (default): its strategy chooses.
+            ttl_ms: how long groups deliver it after it was appended, in ms. None (default): as the codec, or else
+                the topic, says.
 
         Raises:
-            InvalidArgument: the payload, key, event time, headers or partition are not valid.
+            InvalidArgument: the payload, or an option, is not valid, or there is no such partition.
             StreamSealed: the stream is sealed.
             NotFound: the stream was deleted.
             StreamReplaced: the stream was deleted and created again.
@@ -209,6 +224,8 @@ class EventWriter(Openable, Generic[P]):
             await self._wait_room()
         if partition is not None:
             await self._learn_partitions(partition)
+        if ttl_ms is not None:
+            headers = headers_with_ttl(headers, ttl_ms)
         alone = self._sending is None and not self._waiting_bytes and not self._ready
         self._add(payload, key, event_time, headers, partition)
         if alone:
@@ -224,6 +241,7 @@ class EventWriter(Openable, Generic[P]):
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
+        ttl_ms: int | None = None,
     ) -> None:
         """Append one event without waiting until it is durable; waits only while 4 MiB are ahead of it.
 
@@ -236,9 +254,11 @@ class EventWriter(Openable, Generic[P]):
             event_time: the event's time, in ms. None (default): none.
             headers: names and texts beside the payload. None (default): none.
             partition: number of the topic's partition that takes it. None (default): its strategy chooses.
+            ttl_ms: how long groups deliver it after it was appended, in ms. None (default): as the codec, or else
+                the topic, says.
 
         Raises:
-            InvalidArgument: the payload, key, event time, headers or partition are not valid.
+            InvalidArgument: the payload, or an option, is not valid, or there is no such partition.
             WriterFailed: an earlier event failed; nothing is written out of order. Call `flush`.
             Closed: the block has ended.
 
@@ -249,6 +269,8 @@ class EventWriter(Openable, Generic[P]):
             await self._wait_room()
         if partition is not None:
             await self._learn_partitions(partition)
+        if ttl_ms is not None:
+            headers = headers_with_ttl(headers, ttl_ms)
         self._add(payload, key, event_time, headers, partition)
         self._next.posted = True
         if self._idle is not None:

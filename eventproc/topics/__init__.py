@@ -8,7 +8,6 @@ from eventproc.topics.description import PartitionDescription, TopicDescription,
 from eventproc.topics.events import TopicEvent, TopicPartition
 from eventproc.topics.group import ConsumerGroup
 from eventproc.topics.offsets import ConsumerGroupDescription, PartitionOffsets
-from eventproc.topics.producer import Producer
 from eventproc.topics.topic import Topic
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "PartitionDescription",
     "PartitionOffsets",
     "Partitioner",
-    "Producer",
     "Topic",
     "TopicDescription",
     "TopicEvent",

@@ -19,9 +19,9 @@ from eventproc.streams.codec import Codec, PayloadCodec
 from eventproc.streams.partitioners import Partitioner
 from eventproc.streams.request_calls import ChangeOptions, run_request
 from eventproc.streams.stream import Stream
+from eventproc.streams.writer import EventWriter
 from eventproc.topics.description import PartitionDescription, TopicDescription, describe_topic
 from eventproc.topics.operations import AddPartitions, TruncatePartitions, delete_topic
-from eventproc.topics.producer import Producer
 
 P = TypeVar("P")
 T = TypeVar("T", default=bytes)
@@ -77,7 +77,7 @@ class Topic(Stream[T]):
     @overload
     def producer(
         self, *, name: str | None = None, partitioner: Partitioner[T] | None = None
-    ) -> Producer[T]: ...
+    ) -> EventWriter[T]: ...
     @overload
     def producer(
         self,
@@ -86,7 +86,7 @@ class Topic(Stream[T]):
         codec: Codec[P] | None = None,
         name: str | None = None,
         partitioner: Partitioner[P] | None = None,
-    ) -> Producer[P]: ...
+    ) -> EventWriter[P]: ...
     def producer(
         self,
         *,
@@ -94,8 +94,13 @@ class Topic(Stream[T]):
         codec: Codec[Any] | None = None,
         name: str | None = None,
         partitioner: Partitioner[Any] | None = None,
-    ) -> Producer[Any]:
-        """Return a producer, for `async with`, or for `await` and `close`.
+    ) -> EventWriter[Any]:
+        """Return a writer that follows the topic's strategy, for `async with`, or for `await` and `close`.
+
+        The partition of an event is, in this order: the one that the call names; what `partitioner` says; by the
+        topic's strategy. With the strategy "key", the events of a key go to one partition, in order. Events without a
+        key go to one partition per send, the partitions in turn. With "round_robin" each event goes to the next
+        partition, from a random one on.
 
         Args:
             payload: type of the payloads, such as `str` or a dataclass. None (default): that of this handle.
@@ -106,19 +111,21 @@ class Topic(Stream[T]):
                 topic's strategy.
 
         Raises:
-            InvalidArgument: no codec serves the type, or the partitioner has no method `partition`.
+            InvalidArgument: no codec serves the type, the name is not a str, or the partitioner has no method
+                `partition`.
             InvalidArgument: entering; the topic's strategy is the user's own, and no partitioner is given.
         """
         chosen = self.partitioner if partitioner is None else partitioner
         if chosen is not None:
             as_partitioning(chosen)
-        return Producer(
+        return EventWriter(
             self._db,
             self.name,
             self.stream_id,
             self._codec_for(payload, codec),
             name=name,
             partitioner=chosen,
+            follows_strategy=True,
         )
 
     async def describe(self) -> TopicDescription:

@@ -33,7 +33,7 @@ def test_a_topic_is_produced_to_and_grown(ep: BlockingEventproc) -> None:
     ep.create_scope("shop")
     topic = ep.create_topic("shop/clicks", partitions=2)
     with topic.producer(name="p") as producer:
-        producer.write(b"a", partition=1, headers={"h": "v"}, timestamp_ms=5)
+        producer.write(b"a", partition=1, headers={"h": "v"}, event_time=5)
         producer.post(b"b", partition=0)
         assert topic.add_partitions(1) == (2,)
         producer.write_many([(b"c", "k")], sequence=10)

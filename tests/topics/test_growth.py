@@ -65,7 +65,7 @@ async def test_events_that_wait_while_a_topic_grows_keep_a_chosen_partition(ep: 
     async with topic.producer() as producer:
         for key in KEYS:
             await producer.post(b"routed", key=key)
-            await producer.post(b"chosen", key=key, partition=1, headers={"a": "b"}, timestamp_ms=5)
+            await producer.post(b"chosen", key=key, partition=1, headers={"a": "b"}, event_time=5)
         await topic.add_partitions(3)
     events = await all_events(topic)
     chosen = [each for each in events if each.payload == b"chosen"]

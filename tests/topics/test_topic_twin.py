@@ -9,7 +9,7 @@ import anyio
 import attrs
 import pytest
 
-from eventproc import Event, NewEvent, Producer, Topic
+from eventproc import Event, EventWriter, NewEvent, Topic
 from eventproc.runtime import Eventproc
 from eventproc.store.model.routing import position
 from tests.topics.support import all_events
@@ -70,7 +70,7 @@ def new_events(dice: random.Random, twin: TopicTwin, names: Iterable[int]) -> li
 
 
 async def step(
-    dice: random.Random, topic: Topic, producers: list[Producer[bytes]], twin: TopicTwin, first: int
+    dice: random.Random, topic: Topic, producers: list[EventWriter[bytes]], twin: TopicTwin, first: int
 ) -> int:
     """Do something to the topic and to the twin; return the name of the next event."""
     names = range(first, first + dice.randint(1, 8))

@@ -145,7 +145,7 @@ async def test_a_stream_without_partitions_refuses_a_partition(ep: Eventproc) ->
 async def test_an_event_of_a_topic_knows_its_partition_headers_and_times(ep: Eventproc) -> None:
     topic = await ep.create_topic("s/t", partitions=2)
     async with topic.producer() as producer:
-        await producer.write(b"a", key="k", partition=1, headers={"h": "v"}, timestamp_ms=7)
+        await producer.write(b"a", key="k", partition=1, headers={"h": "v"}, event_time=7)
         await producer.write(b"b", partition=1)
     first, second = await all_events(topic)
     assert (first.partition, first.number, first.key, first.event_time) == (1, 0, "k", 7)
@@ -255,4 +255,4 @@ async def test_a_handle_prints_its_name(ep: Eventproc) -> None:
     assert repr(topic) == "Topic('s/t')"
     assert isinstance(topic, Topic)
     async with topic.producer() as producer:
-        assert repr(producer) == "Producer('s/t', open)"
+        assert repr(producer) == "EventWriter('s/t', open)"
