@@ -139,7 +139,7 @@ async def _read(ep: Eventproc, *, settings: Settings, wanted: ReadOptions) -> No
         ):
             async for batch in batches:
                 events = islice(batch, wanted.event_max - printed)
-                printed += printer.print(wanted.name, events)
+                printed += printer.print(events)
                 advance(printed, f"{printed:,} read")
                 if printed >= wanted.event_max:
                     break
@@ -182,9 +182,7 @@ async def read_group(ep: Eventproc, *, settings: Settings, wanted: GroupReadOpti
                     if printed % EVENTS_PER_CHECKPOINT == 0:
                         await checkpoint()  # if cancelled here, this event is not finished
                         advance(printed, f"{printed:,} read")
-                    stream = reader.stream
-                    assert stream is not None, "an event was returned"
-                    printed += printer.print(stream, [event])
+                    printed += printer.print([event])
                     if printed >= wanted.event_max:
                         break
             printer.close()

@@ -248,9 +248,6 @@ if TYPE_CHECKING:
         Topic as Topic,
     )
     from eventproc.topics import (
-        TopicEvent as TopicEvent,
-    )
-    from eventproc.topics import (
         TopicPartition as TopicPartition,
     )
     from eventproc.workflows.requests import (
@@ -356,7 +353,6 @@ _WHERE = {
     "Supervisor": "eventproc.ingestion.supervisor",
     "Tasks": "eventproc.runtime.tasks",
     "Topic": "eventproc.topics",
-    "TopicEvent": "eventproc.topics",
     "TopicPartition": "eventproc.topics",
     "Transaction": "eventproc.streams",
     "TruncateStream": "eventproc.workflows.requests",

@@ -99,7 +99,7 @@ from eventproc.blocking.loop import Block, Loop, Opened
 from eventproc.store.clock import Clock
 from eventproc.store.database import Durability
 from eventproc.store.faults import Faults
-from eventproc.topics.events import TopicPartition
+from eventproc.topics.partition import TopicPartition
 '''
 
 TWIN = """
@@ -250,7 +250,7 @@ class _Renaming(ast.NodeTransformer):
             if node.value.id == "Opening":
                 return self.visit(node.slice)  # type: ignore[no-any-return]
             if node.value.id == "DataHandler":
-                return ast.parse("Callable[[list[TopicEvent[P]]], object]", mode="eval").body
+                return ast.parse("Callable[[list[Event[P]]], object]", mode="eval").body
             if node.value.id == "AsyncGenerator":
                 assert isinstance(node.slice, ast.Tuple)
                 node.slice = node.slice.elts[0]

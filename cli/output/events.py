@@ -28,16 +28,16 @@ class EventPrinter:
         self._segments: dict[SegmentId, str] = {}
         self._encode = json.JSONEncoder(ensure_ascii=False).encode
 
-    def print(self, stream: str, events: Iterable[Event]) -> int:
-        """Print events of a stream, and return their number."""
+    def print(self, events: Iterable[Event]) -> int:
+        """Print events, and return their number."""
         rest, count = iter(events), 0
-        while found := self._print_some(stream, islice(rest, EVENTS_MAX)):
+        while found := self._print_some(islice(rest, EVENTS_MAX)):
             count += found
         return count
 
-    def _print_some(self, stream: str, events: Iterable[Event]) -> int:
+    def _print_some(self, events: Iterable[Event]) -> int:
         form = self._line_for_people if self._output == "table" else self._object
-        lines = [form(stream, event) for event in events]
+        lines = [form(event) for event in events]
         if self._output == "json" and lines:
             # One array over all batches; `close` makes it valid.
             _put(("[\n" if self._first else ",\n") + ",\n".join(lines))
@@ -51,11 +51,11 @@ class EventPrinter:
         if self._output == "json":
             _put("[]\n" if self._first else "\n]\n")
 
-    def _object(self, stream: str, event: Event) -> str:
+    def _object(self, event: Event) -> str:
         segment = self._segments.get(event.segment)
         if segment is None:
             segment = self._segments[event.segment] = format_segment(event.segment)
-        scope, _, name = stream.partition("/")
+        scope, _, name = event.stream.partition("/")
         row = {
             "scope": scope,
             "stream": name,
@@ -73,7 +73,7 @@ class EventPrinter:
             row["payload_base64"] = base64.b64encode(event.payload).decode()
         return self._encode(row)
 
-    def _line_for_people(self, stream: str, event: Event) -> str:
+    def _line_for_people(self, event: Event) -> str:
         """Return one line; control characters are escaped."""
         try:
             payload = event.payload.decode()
@@ -82,7 +82,7 @@ class EventPrinter:
         key = "-" if event.key is None else event.key
         where = f"{format_segment(event.segment)}@{event.offset}"
         if self._name_streams:
-            where = f"{stream} {where}"
+            where = f"{event.stream} {where}"
         cells = [iso_time(event.timestamp), where, key, payload]
         return "  ".join(map(printable, cells))
 

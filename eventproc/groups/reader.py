@@ -207,12 +207,6 @@ class GroupReader(JoinedMember, Generic[P]):
             found[each.cursor.assigned.stream][each.cursor.key[1]] = each.end
         return found
 
-    @property
-    def stream(self) -> str | None:
-        """The full name of the stream of the event in hand. None without one, and for a batch."""
-        in_flight = self._open.in_flight
-        return in_flight[0].cursor.assigned.stream if len(in_flight) == 1 else None
-
     def hold_progress(self, txn: str) -> ProgressHold:
         """Let only a joint transaction move the progress, until the transaction ends. `ep.transaction` calls it.
 
@@ -285,7 +279,9 @@ class GroupReader(JoinedMember, Generic[P]):
         limits = await self._begin(until)
         while await self._advance(limits):
             session = self._open
-            yield Batch([each.run for each in session.take_waiting()], self._decode)
+            yield Batch(
+                [(each.cursor.assigned.stream, each.run) for each in session.take_waiting()], self._decode
+            )
             self._open.finish()
 
     async def _events(self, until: StreamCut | Iterable[StreamCut] | None) -> AsyncGenerator[Event[P], None]:
@@ -296,7 +292,8 @@ class GroupReader(JoinedMember, Generic[P]):
             session.in_flight = [in_flight]
             saved = 0
             session.mark()
-            for count, event in enumerate(in_flight.run.events(self._decode), start=1):
+            stream = in_flight.cursor.assigned.stream
+            for count, event in enumerate(in_flight.run.events(stream, self._decode), start=1):
                 in_flight.count = count
                 yield event
                 in_flight.done = count
@@ -336,8 +333,8 @@ class ThreadBatch(Generic[P]):
     def events(self, keep_up: Callable[[], bool]) -> Iterator[Event[P]]:
         """Yield the events; on the thread. keep_up: runs the method of that name on the event loop."""
         in_flight = self._in_flight
-        last = len(in_flight.run)
-        for count, event in enumerate(in_flight.run.events(self._decode), start=1):
+        last, stream = len(in_flight.run), in_flight.cursor.assigned.stream
+        for count, event in enumerate(in_flight.run.events(stream, self._decode), start=1):
             yield event
             if count == last or self._must_keep_up(count):
                 in_flight.done = count

@@ -200,8 +200,3 @@ async def _maybe_call(instance: object | None, method: str) -> None:
     result = hook()
     if inspect.isawaitable(result):
         await result
-
-
-def events_of(items: Sequence[tuple[Event, object]]) -> list[Event]:
-    """Return the events of items."""
-    return [event for event, _ in items]

@@ -517,7 +517,6 @@ def _archive(
     stream = next(each.name for each in record.streams if each.stream_id == key[0])
     letters = [
         FailedEvent(
-            stream=stream,
             event=event,
             error=error,
             error_type=kind,
@@ -528,7 +527,7 @@ def _archive(
         )
         for each in ranges
         for run in _read_all(tx, key, each.start, each.end)
-        for event in run.events()
+        for event in run.events(stream)
     ]
     append_letters(tx, record.name, None, letters)
 

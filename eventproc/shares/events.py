@@ -32,11 +32,11 @@ class SharedEvent(NamedTuple, Generic[P]):
     key: str | None
     timestamp: int
     event_time: int | None
+    stream: str
     segment: SegmentId
     offset: int
     number: int
     headers: Mapping[str, str]
-    stream: str
     deliveries: int
     generation: int
 
@@ -76,8 +76,8 @@ def events_of(
     found: AcquiredRun, until_ms: int, generation: int
 ) -> Iterator[tuple[SharedEvent[bytes], HeldEvent]]:
     """Yield the events of a run, and how they are held. generation: of the group."""
-    more, stream_id = (found.stream, found.count, generation), found.stream_id
-    for event in found.run.events():
+    more, stream_id = (found.count, generation), found.stream_id
+    for event in found.run.events(found.stream):
         end = event.offset + FRAME_BYTES + len(event.payload)
         yield _make_event(event + more), HeldEvent(stream_id, event.offset, end, until_ms)
 

@@ -35,12 +35,13 @@ class Batch(Generic[P]):
     there is no order.
     """
 
-    __slots__ = ("_count", "_decode", "runs")
+    __slots__ = ("_count", "_decode", "_runs")
 
-    def __init__(self, runs: list[EventRun], decode: Callable[[bytes], P] | None = None) -> None:
-        self.runs = runs
+    def __init__(self, runs: list[tuple[str, EventRun]], decode: Callable[[bytes], P] | None = None) -> None:
+        """runs: with the names of their streams."""
+        self._runs = runs
         self._decode = decode
-        self._count = sum(map(len, runs))
+        self._count = sum([len(run) for _, run in runs])
 
     def __repr__(self) -> str:
         return f"Batch({len(self)} events, {self.size_bytes} bytes)"
@@ -49,12 +50,12 @@ class Batch(Generic[P]):
         return self._count
 
     def __iter__(self) -> Iterator[Event[P]]:
-        return chain.from_iterable(run.events(self._decode) for run in self.runs)
+        return chain.from_iterable(run.events(stream, self._decode) for stream, run in self._runs)
 
     @property
     def size_bytes(self) -> int:
         """Bytes that the events take in their segments."""
-        return sum(run.end - run.start for run in self.runs)
+        return sum(run.end - run.start for _, run in self._runs)
 
 
 @attrs.define(eq=False)
@@ -243,7 +244,7 @@ class Iteration(Generic[P]):
         reader = self._reader
         for run in found.runs:
             in_flight = reader._in_flight = _RunInFlight(run)
-            for event in run.events(reader._decode):
+            for event in run.events(reader._stream, reader._decode):
                 in_flight.count += 1
                 yield event
                 if reader._in_flight is not in_flight:
@@ -256,7 +257,7 @@ class Iteration(Generic[P]):
         for run in found.runs:
             self._reader._frontier.advance(run.segment, run.end)
         self._end(found)
-        return Batch(found.runs, self._reader._decode)
+        return Batch([(self._reader._stream, run) for run in found.runs], self._reader._decode)
 
     async def _begin(self) -> None:
         """Continue behind an earlier iteration; find out where to stop in each segment."""

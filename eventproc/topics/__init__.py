@@ -5,9 +5,9 @@ from __future__ import annotations
 from eventproc.streams.partitioners import Partitioner
 from eventproc.topics.consumer import Consumer
 from eventproc.topics.description import PartitionDescription, TopicDescription, TopicInfo
-from eventproc.topics.events import TopicEvent, TopicPartition
 from eventproc.topics.group import ConsumerGroup
 from eventproc.topics.offsets import ConsumerGroupDescription, PartitionOffsets
+from eventproc.topics.partition import TopicPartition
 from eventproc.topics.topic import Topic
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "Partitioner",
     "Topic",
     "TopicDescription",
-    "TopicEvent",
     "TopicInfo",
     "TopicPartition",
 ]

@@ -29,7 +29,7 @@ from eventproc.store.model.argument_checks import (
 )
 from eventproc.store.model.errors import IllegalTransition
 from eventproc.store.model.group_errors import SegmentFenced
-from eventproc.store.segments import offset_of_number, segment_state
+from eventproc.store.segments import Event, offset_of_number, segment_state
 from eventproc.store.tasks import run_uninterrupted
 from eventproc.streams.joint_transaction import ProgressHold
 from eventproc.topics.consumer_session import (
@@ -37,7 +37,7 @@ from eventproc.topics.consumer_session import (
     PartitionPosition,
     RebalanceCallbacks,
 )
-from eventproc.topics.events import TopicEvent, TopicPartition
+from eventproc.topics.partition import TopicPartition
 
 P = TypeVar("P", default=bytes)
 
@@ -53,7 +53,7 @@ PARALLEL: Final = 5
 PartitionRef: TypeAlias = TopicPartition | tuple[str, int]
 """A partition as callers name it: `("shop/clicks", 3)`."""
 
-DataHandler: TypeAlias = Callable[[list[TopicEvent[P]]], Awaitable[object]]
+DataHandler: TypeAlias = Callable[[list[Event[P]]], Awaitable[object]]
 """Handles consecutive events of one partition."""
 
 
@@ -184,9 +184,7 @@ class Consumer(JoinedMember, Generic[P]):
         """The durable offset of each assigned partition: where another consumer would continue."""
         return {each.where: each.cursor.saved.number for each in self._own.positions}
 
-    async def poll(
-        self, events_max: int = POLL_EVENTS, *, timeout_ms: int | None = None
-    ) -> list[TopicEvent[P]]:
+    async def poll(self, events_max: int = POLL_EVENTS, *, timeout_ms: int | None = None) -> list[Event[P]]:
         """Return the next events of the assigned partitions, as soon as there are any.
 
         Between two polls the consumer follows its group, which may take partitions from it. With automatic commits,
@@ -215,7 +213,7 @@ class Consumer(JoinedMember, Generic[P]):
             check_int("timeout_ms", timeout_ms, least=0, unit="ms")
         return await self._poll(events_max, timeout_ms) or []
 
-    async def _poll(self, events_max: int, timeout_ms: int | None) -> list[TopicEvent[P]] | None:
+    async def _poll(self, events_max: int, timeout_ms: int | None) -> list[Event[P]] | None:
         """Return events, none after the time, None at the end."""
         self._verify_no_callback("poll")
         until = math.inf if timeout_ms is None else anyio.current_time() + timeout_ms / 1000
@@ -235,7 +233,7 @@ class Consumer(JoinedMember, Generic[P]):
             if not session.is_behind and not session.cursors.done():
                 await session.wait(left_ms)
 
-    async def __aiter__(self) -> AsyncGenerator[TopicEvent[P], None]:
+    async def __aiter__(self) -> AsyncGenerator[Event[P], None]:
         """Yield events, waiting for more. Ends when all topics are sealed and processed, and the group awaits no other.
 
         Asking for the next event counts as a poll. Use `contextlib.aclosing` to leave such a loop early.
@@ -247,7 +245,7 @@ class Consumer(JoinedMember, Generic[P]):
             session = self._own
             if session.may_deliver and session.events_unsaved < SAVE_EVENTS:
                 session.finish()
-                found: list[TopicEvent[P]] | None = session.deliver(1, self._decode)
+                found: list[Event[P]] | None = session.deliver(1, self._decode)
             else:
                 found = await self._poll(1, None)
             if found is None:
@@ -405,13 +403,13 @@ class Consumer(JoinedMember, Generic[P]):
         limiter = anyio.CapacityLimiter(check_int("parallel", parallel, least=1))
         self._own.handler = getattr(handler, "__qualname__", repr(handler))
         while (events := await self._poll(poll_max, None)) is not None:
-            by_partition: dict[TopicPartition, list[TopicEvent[P]]] = {}
+            by_partition: dict[TopicPartition, list[Event[P]]] = {}
             for event in events:
-                by_partition.setdefault(TopicPartition(event.topic, event.partition), []).append(event)
+                by_partition.setdefault(TopicPartition(event.stream, event.partition), []).append(event)
             failures: list[Exception] = []
             with self._own.handling() as handled:
 
-                async def handle(where: TopicPartition, events: list[TopicEvent[P]]) -> None:
+                async def handle(where: TopicPartition, events: list[Event[P]]) -> None:
                     async with limiter:
                         try:
                             await handler(events)

@@ -30,8 +30,8 @@ from eventproc.store.model.ids import number_of, parse_segment
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
-from eventproc.store.segments import segment_state
-from eventproc.topics.events import TopicEvent, TopicPartition, events_of
+from eventproc.store.segments import Event, segment_state
+from eventproc.topics.partition import TopicPartition
 
 LOG = logging.getLogger("eventproc.topics")
 
@@ -114,7 +114,7 @@ class ConsumerSession(ReaderSession):
         self._announced: dict[SegmentKey, SegmentOwnership] = {}
         self.handler = "its user"
         self._delivered_ms: int | None = None
-        self._next: tuple[InFlight, Iterator[TopicEvent[Any]]] | None = None
+        self._next: tuple[InFlight, Iterator[Event[Any]]] | None = None
         self._failure: Exception | None = None
         self._calling = False
 
@@ -239,12 +239,12 @@ class ConsumerSession(ReaderSession):
         self.waiting = type(self.waiting)(each for each in self.waiting if each.cursor is not cursor)
         cursor.taken, cursor.ended = position.offset, False
 
-    def deliver(self, events_max: int, decode: Callable[[bytes], Any] | None) -> list[TopicEvent[Any]]:
+    def deliver(self, events_max: int, decode: Callable[[bytes], Any] | None) -> list[Event[Any]]:
         """Return the next events of those that were read ahead, and move the positions behind them.
 
         If a payload cannot be decoded, the events before it are returned; the next call raises the error.
         """
-        found: list[TopicEvent[Any]] = []
+        found: list[Event[Any]] = []
         self._begun = {}
         while len(found) < events_max:
             self.skip_expired()
@@ -253,7 +253,7 @@ class ConsumerSession(ReaderSession):
             in_flight = self.waiting[0]
             position = self.position_of(in_flight.cursor)
             if self._next is None or self._next[0] is not in_flight:
-                self._next = in_flight, events_of(in_flight.run, position.where, decode)
+                self._next = in_flight, in_flight.run.events(position.where.topic, decode)
             begun = len(found)
             try:
                 for event in self._next[1]:

@@ -34,7 +34,7 @@ def _entries(tx: Tx, log: LogId, state: SegmentState) -> Iterator[tuple[int, boo
     """Yield where each readable entry begins, and whether it is a snapshot."""
     blobs = BlobLoader(tx)
     for extent in read_extents(tx, log, SEGMENT, state.head, limit=2**31):
-        for event in decode_extent(blobs, SEGMENT, extent).events():
+        for event in decode_extent(blobs, SEGMENT, extent).events(str(log)):
             if event.offset >= state.head:
                 entry = json.loads(event.payload.partition(b":")[2])
                 yield event.offset, "updates" not in entry

@@ -17,7 +17,7 @@ def unfinished_events(tx: Tx, stream: SystemStream) -> Iterator[str]:
         progress.check()
         found = read(tx, stream.stream_id, {segment: (progress.offset, None)}, bytes_max=2**30)
         for run in found.runs:
-            for event in run.events():
+            for event in run.events(stream.name):
                 assert event.number >= progress.number, f"event {event.number} lies at {progress.offset}"
                 if not progress.is_finished(event.number):
                     yield event.payload.decode()

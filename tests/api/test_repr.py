@@ -112,7 +112,7 @@ def test_the_repr_of_a_value_is_short_whatever_its_fields_hold(name: str, huge: 
 
 
 def test_the_repr_of_an_event_shows_the_beginning_of_its_payload() -> None:
-    event = Event(b"x" * 100_000, "ana", 1, None, SegmentId(0), 0, 0, MappingProxyType({"a": "b"}))
+    event = Event(b"x" * 100_000, "ana", 1, None, "s/t", SegmentId(0), 0, 0, MappingProxyType({"a": "b"}))
     text = repr(event)
     assert text.startswith("Event(payload=b'xxx")
     assert "(100000 bytes), key='ana'" in text

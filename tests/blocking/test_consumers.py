@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from eventproc import TopicEvent, TopicPartition, errors
+from eventproc import Event, TopicPartition, errors
 from eventproc.blocking import BlockingConsumer, BlockingEventproc
 
 
@@ -58,7 +58,7 @@ def test_a_plain_function_handles_the_events_in_other_threads(ep: BlockingEventp
     stream.seal()
     seen: list[int] = []
 
-    def handle(events: list[TopicEvent[int]]) -> None:
+    def handle(events: list[Event[int]]) -> None:
         assert threading.current_thread() is not threading.main_thread()
         seen.extend(event.payload for event in events)
 

@@ -19,11 +19,11 @@ from eventproc.store.segments import Event
 def give_up(tx: Tx) -> None:
     ensure_group(tx, "s/g", ["s/t"])
     events = [
-        Event(b"%d" % number, "k", 0, None, SegmentId(0), 9 * number, number, {}) for number in range(4)
+        Event(b"%d" % number, "k", 0, None, "s/t", SegmentId(0), 9 * number, number, {})
+        for number in range(4)
     ]
     letters = [
-        FailedEvent.of("s/t", each, ValueError("bad"), attempts=1, processor="p", failed_ms=1)
-        for each in events
+        FailedEvent.of(each, ValueError("bad"), attempts=1, processor="p", failed_ms=1) for each in events
     ]
     append_letters(tx, "s/g", None, letters)
 

@@ -201,8 +201,7 @@ def test_the_stream_of_each_event_is_known(ep: BlockingEventproc, stream: Blocki
     write(stream, 2)
     write(other, 1, first=2)
     with ep.create_reader_group("both", ["shop/orders", "shop/more"]).reader("r1") as reader:
-        assert reader.stream is None
-        found = {event.payload: reader.stream for event in reader.until([stream.tail(), other.tail()])}
+        found = {event.payload: event.stream for event in reader.until([stream.tail(), other.tail()])}
     assert found == {b"0": "shop/orders", b"1": "shop/orders", b"2": "shop/more"}
 
 

@@ -113,7 +113,7 @@ async def expected(db: Database, segment: SegmentId, start: int, end: int) -> li
             "number": event.number,
         }
         for run in runs
-        for event in run.events()
+        for event in run.events("s/t")
     ]
 
 

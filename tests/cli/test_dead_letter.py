@@ -24,11 +24,11 @@ def give_up(tx: Tx, payloads: list[bytes]) -> None:
     ensure_group(tx, GROUP, ["shop/orders"])
     letters = []
     for number, payload in enumerate(payloads):
-        event = Event(payload, "customer-42", 1000, None, SegmentId(0), 170, number, {"trace": "1"})
-        why = ValueError(HOSTILE)
-        letters.append(
-            FailedEvent.of("shop/orders", event, why, attempts=5, processor="billing", failed_ms=2000)
+        event = Event(
+            payload, "customer-42", 1000, None, "shop/orders", SegmentId(0), 170, number, {"trace": "1"}
         )
+        why = ValueError(HOSTILE)
+        letters.append(FailedEvent.of(event, why, attempts=5, processor="billing", failed_ms=2000))
     append_letters(tx, GROUP, None, letters)
 
 

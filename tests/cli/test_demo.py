@@ -258,7 +258,7 @@ def test_a_demo_that_is_interrupted_leaves_nothing_behind(ending: signal.Signals
 
 def event(row: int, key: str, **columns: str) -> Event[bytes]:
     payload = json.dumps([row, {"k": key, **columns}]).encode()
-    return Event(payload, key, 0, None, SegmentId(0), 0, 0, {})
+    return Event(payload, key, 0, None, "s/t", SegmentId(0), 0, 0, {})
 
 
 def account(*events: Event[bytes]) -> DemoLedger:

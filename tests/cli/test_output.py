@@ -273,9 +273,9 @@ def add_dead_letter(cli: Cli) -> None:
 
     def give_up(tx: Tx) -> None:
         ensure_group(tx, MAILER, ["shop/orders"])
-        event = Event(b"1", "customer-42", 1000, None, SegmentId(0), 170, 0, {})
+        event = Event(b"1", "customer-42", 1000, None, "shop/orders", SegmentId(0), 170, 0, {})
         error = ValueError("no money")
-        letter = FailedEvent.of("shop/orders", event, error, attempts=1, processor="mailer", failed_ms=2000)
+        letter = FailedEvent.of(event, error, attempts=1, processor="mailer", failed_ms=2000)
         append_letters(tx, MAILER, None, [letter])
 
     async def act() -> None:

@@ -9,7 +9,8 @@ import anyio
 from eventproc import ScalingPolicy, Stream
 from eventproc.groups import watch_group
 from eventproc.runtime import Eventproc
-from eventproc.topics import Consumer, ConsumerGroup, TopicEvent, TopicPartition
+from eventproc.store.segments import Event
+from eventproc.topics import Consumer, ConsumerGroup, TopicPartition
 
 TOPIC = "s/t"
 
@@ -26,13 +27,13 @@ async def produce(topic: Stream, numbers: range) -> None:
         await writer.write_many((b"%d" % number, f"k{number}") for number in numbers)
 
 
-def numbers_of(events: Iterable[TopicEvent]) -> list[int]:
+def numbers_of(events: Iterable[Event]) -> list[int]:
     return [int(event.payload) for event in events]
 
 
-async def poll_all(consumer: Consumer, *, events_max: int = 500) -> list[TopicEvent]:
+async def poll_all(consumer: Consumer, *, events_max: int = 500) -> list[Event]:
     """Poll until a poll returns nothing."""
-    found: list[TopicEvent] = []
+    found: list[Event] = []
     while events := await consumer.poll(events_max, timeout_ms=0):
         found += events
     return found

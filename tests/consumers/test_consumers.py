@@ -10,7 +10,8 @@ from eventproc import errors
 from eventproc.runtime import Eventproc
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import SegmentClaim, move_progress
-from eventproc.topics import TopicEvent, TopicPartition
+from eventproc.store.segments import Event
+from eventproc.topics import TopicPartition
 from tests.consumers.support import TOPIC, committed, make_topic, numbers_of, poll_all, produce
 
 
@@ -22,7 +23,7 @@ async def test_a_poll_returns_typed_events_with_partition_and_offset(ep: Eventpr
     async with group.consumer("c", payload=int) as consumer:
         (event,) = await consumer.poll()
         assert (event.payload, event.key, event.headers, event.event_time) == (7, "ana", {"h": "1"}, 5)
-        assert (event.topic, event.partition, event.offset) == (TOPIC, 0, 0)
+        assert (event.stream, event.partition, event.number) == (TOPIC, 0, 0)
         assert event.timestamp > 0
         assert consumer.position == {(TOPIC, 0): 1}
 
@@ -167,7 +168,7 @@ async def test_a_paused_partition_stays_assigned_and_continues_where_it_was(ep: 
         consumer.resume()
         rest = await poll_all(consumer)
         assert {event.partition for event in rest} == {0}
-        assert [event.offset for event in rest] == list(range(before, before + len(rest)))
+        assert [event.number for event in rest] == list(range(before, before + len(rest)))
         assert len(consumer.paused) == 0
 
 
@@ -206,9 +207,9 @@ async def test_a_handler_gets_the_events_of_each_partition_in_order(ep: Eventpro
     seen: dict[int, list[int]] = {}
     async with group.consumer("c") as consumer:
 
-        async def handle(events: list[TopicEvent]) -> None:
+        async def handle(events: list[Event]) -> None:
             assert len({event.partition for event in events}) == 1
-            seen.setdefault(events[0].partition, []).extend(event.offset for event in events)
+            seen.setdefault(events[0].partition, []).extend(event.number for event in events)
 
         await consumer.run(handle, poll_max=4, parallel=2)
     assert sorted(seen) == [0, 1, 2]
@@ -222,7 +223,7 @@ async def test_the_events_of_a_failed_handler_come_again_and_others_are_committe
     group = await ep.create_consumer_group("g", [TOPIC])
     async with group.consumer("c") as consumer:
 
-        async def handle(events: list[TopicEvent]) -> None:
+        async def handle(events: list[Event]) -> None:
             if events[0].partition == 1:
                 raise ValueError("poison")
 
@@ -233,4 +234,4 @@ async def test_the_events_of_a_failed_handler_come_again_and_others_are_committe
         offsets = {each.partition: each for each in await group.offsets()}
         assert offsets[1].events == offsets[1].end
         assert consumer.position[TopicPartition(TOPIC, 1)] == 0
-        assert [event.offset for event in await consumer.poll(1)] == [0]
+        assert [event.number for event in await consumer.poll(1)] == [0]

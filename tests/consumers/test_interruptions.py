@@ -11,7 +11,8 @@ from eventproc import errors
 from eventproc.groups.operations import reader_offline
 from eventproc.groups.session import ReaderSession
 from eventproc.runtime import Eventproc
-from eventproc.topics import Consumer, TopicEvent, TopicPartition
+from eventproc.store.segments import Event
+from eventproc.topics import Consumer, TopicPartition
 from tests.consumers.support import (
     TOPIC,
     Heard,
@@ -29,7 +30,7 @@ async def test_events_of_a_cancelled_run_come_again(ep: Eventproc) -> None:
     await make_topic(ep, 1, events=10)
     group = await ep.create_consumer_group("g", [TOPIC])
 
-    async def hang(events: list[TopicEvent]) -> None:
+    async def hang(events: list[Event]) -> None:
         run.cancel()
         await anyio.sleep_forever()
 
@@ -47,7 +48,7 @@ async def test_a_failed_handler_is_raised_though_its_events_were_truncated(ep: E
             await producer.write(b"%d" % number, key="k")
     group = await ep.create_consumer_group("g", [TOPIC])
 
-    async def fail(events: list[TopicEvent]) -> None:
+    async def fail(events: list[Event]) -> None:
         await topic.truncate(partition=0, before_number=5)
         raise ValueError("handler")
 
@@ -226,7 +227,7 @@ async def test_iterating_delivers_nothing_of_a_partition_that_is_being_revoked(e
     async def take_next() -> None:
         delivered.append(await anext(events))
 
-    delivered: list[TopicEvent] = []
+    delivered: list[Event] = []
     async with group.consumer("a", auto_commit=False, on_revoked=revoked) as a:
         events = aiter(a)
         await anext(events)

@@ -54,7 +54,7 @@ async def test_events_that_expired_before_delivery_are_skipped(ep: Eventproc) ->
         assert numbers_of(await poll_all(consumer)) == [3, 4]
         await produce_timed(topic, [None], first=5)
         (event,) = await consumer.poll()
-        assert (event.offset, event.payload) == (5, b"5")
+        assert (event.number, event.payload) == (5, b"5")
     assert await lag_of(group) == 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from eventproc import Consumer, Topic, TopicEvent, errors
+from eventproc import Consumer, Event, Topic, errors
 from eventproc.groups import GROUP
 from eventproc.runtime import Eventproc
 from eventproc.store.records import get
@@ -37,7 +37,7 @@ async def test_partitions_added_under_a_group_at_the_tail_are_read_from_their_be
         seen = await poll_some(a, 20)
         assert sorted(numbers_of(seen)) == list(range(10, 30))
         assert {event.partition for event in seen} == {0, 1, 2, 3}
-        assert min(event.offset for event in seen if event.partition > 1) == 0
+        assert min(event.number for event in seen if event.partition > 1) == 0
     assert {each.partition for each in await group.offsets()} == {0, 1, 2, 3}
 
 
@@ -54,15 +54,15 @@ async def test_partitions_added_are_read_while_another_consumer_hangs_with_an_ev
             for partition in range(2, 6):
                 await producer.write(b"%d" % partition, partition=partition)
         seen = await poll_some(b, 2)
-        assert [event.offset for event in seen] == [0, 0]
+        assert [event.number for event in seen] == [0, 0]
         assert len(b.assignment) == 3
         with anyio.fail_after(20):
             while {event.partition for event in seen if event.partition > 1} != {2, 3, 4, 5}:
                 seen += await hung.poll(timeout_ms=20)
 
 
-async def poll_some(consumer: Consumer, count: int) -> list[TopicEvent]:
-    found: list[TopicEvent] = []
+async def poll_some(consumer: Consumer, count: int) -> list[Event]:
+    found: list[Event] = []
     with anyio.fail_after(20):
         while len(found) < count:
             found += await consumer.poll(timeout_ms=20)
@@ -278,7 +278,7 @@ async def test_a_truncation_behind_the_offset_follows_the_policy(
         if policy == "latest":
             await produce_keys(topic, range(10, 11))
             found += await poll_some(a, 1)
-        assert [event.offset for event in found] == offsets
+        assert [event.number for event in found] == offsets
         assert (await group.describe()).lost_events > 0
 
 

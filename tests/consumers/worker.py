@@ -32,7 +32,7 @@ async def main(base: Path, name: str) -> None:
             say("online")
             while events := await consumer.poll(20):
                 lines = (
-                    b"%s %d %d %s\n" % (name.encode(), event.partition, event.offset, event.payload)
+                    b"%s %d %d %s\n" % (name.encode(), event.partition, event.number, event.payload)
                     for event in events
                 )
                 os.write(out, b"".join(lines))

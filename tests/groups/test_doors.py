@@ -107,4 +107,4 @@ async def test_streams_without_a_cut_are_not_read_also_after_a_reset(ep: Eventpr
     async with group.reader("a") as reader:
         events = reader.until(await stream.tail())
         await group.reset("head")
-        assert [reader.stream async for _ in events] == ["s/t"] * 3
+        assert [event.stream async for event in events] == ["s/t"] * 3

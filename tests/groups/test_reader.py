@@ -154,10 +154,10 @@ async def test_reading_ends_when_all_streams_are_sealed_and_read_across_scales(e
     await stream.seal()
     await more.seal()
     group = await ep.create_reader_group("g", ["s/t", "s/more"])
-    found: dict[tuple[str | None, str | None], list[int]] = {}
+    found: dict[tuple[str, str | None], list[int]] = {}
     async with group.reader("a") as reader:
         async for event in reader:
-            found.setdefault((reader.stream, event.key), []).append(int(event.payload))
+            found.setdefault((event.stream, event.key), []).append(int(event.payload))
     expected = {
         (name, str(key)): [number for number in range(count) if number % 7 == key]
         for name, count in (("s/t", 60), ("s/more", 10))

@@ -189,7 +189,7 @@ class LineTask:
                 if not found.runs or found.runs[0].start != at:
                     raise OSError(f"nothing is found at {at}: {found.states}")
                 for run in found.runs:
-                    lines += [f"{event.key} {event.payload.decode()}" for event in run.events()]
+                    lines += [f"{event.key} {event.payload.decode()}" for event in run.events("")]
                 self._read[stream_id, segment] = found.runs[-1].end
 
     async def _publish(self, ends: Positions) -> None:

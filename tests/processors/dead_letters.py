@@ -45,16 +45,17 @@ def event(
     key: str | None = None,
     event_time: int | None = None,
     headers: Mapping[str, str] = NO_HEADERS,
+    stream: str = "s/t",
 ) -> Event:
-    """Return an event of s/t as a processor gets it."""
+    """Return an event as a processor gets it."""
     payload = b"%d" % number if payload is None else payload
     key = f"k{number % 3}" if key is None else key
-    return Event(payload, key, 1000 + number, event_time, SegmentId(0), 10 * number, number, headers)
+    return Event(payload, key, 1000 + number, event_time, stream, SegmentId(0), 10 * number, number, headers)
 
 
-def letter(failed: Event, why: Exception | None = None, *, stream: str = "s/t") -> FailedEvent:
+def letter(failed: Event, why: Exception | None = None) -> FailedEvent:
     error = ValueError("bad") if why is None else why
-    return FailedEvent.of(stream, failed, error, attempts=5, processor="billing", failed_ms=7)
+    return FailedEvent.of(failed, error, attempts=5, processor="billing", failed_ms=7)
 
 
 async def fail(ep: Eventproc, *failed: Event, stream: str | None = None, group: str = GROUP) -> None:

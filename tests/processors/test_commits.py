@@ -91,8 +91,8 @@ def _emitted(owned: OwnedSegment, number: int) -> tuple[OwnedSegment, int, list[
 
 
 def _letter(owned: OwnedSegment, number: int) -> tuple[OwnedSegment, FailedEvent]:
-    event = Event(b"", None, 0, None, SegmentId(0), 0, number, {})
-    return owned, FailedEvent.of("s/t", event, ValueError(), attempts=1, processor="p", failed_ms=0)
+    event = Event(b"", None, 0, None, "s/t", SegmentId(0), 0, number, {})
+    return owned, FailedEvent.of(event, ValueError(), attempts=1, processor="p", failed_ms=0)
 
 
 def test_what_came_from_a_lost_cell_is_left_out() -> None:

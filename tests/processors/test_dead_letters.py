@@ -162,7 +162,7 @@ async def test_dead_letter_that_fails_again_keeps_its_origin_and_redrive_count(
     for turn in range(1, 4):
         assert await box.redrive("all") == 1
         back = (await events(await ep.stream(REDRIVE)))[-1]
-        made = letter(back, KeyError(turn), stream=REDRIVE)
+        made = letter(back, KeyError(turn))
         await ep.db.write(partial(append_letters, group=GROUP, stream=None, letters=[made]))
         (found,) = await box.list()
         assert (found.origin_stream, found.origin_number, found.redriven) == ("s/t", 17, turn)
@@ -259,7 +259,7 @@ async def test_all_means_the_letters_that_are_pending_at_the_call(
 
     def failing_again(tx: Tx, group: str, spans: Sequence[LetterSpan], letters_max: int) -> module.LetterStep:
         done = step(tx, group, spans, letters_max)
-        append_letters(tx, GROUP, None, [letter(event(100), stream=REDRIVE)])
+        append_letters(tx, GROUP, None, [letter(event(100, stream=REDRIVE))])
         return done
 
     monkeypatch.setattr(module, "redrive_step", failing_again)

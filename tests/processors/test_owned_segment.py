@@ -83,7 +83,7 @@ class SegmentLife:
         first = self.owned.number
         run = run_of(self.owned, [bytes(size) for size in self.twin.sizes[first : first + count]])
         in_flight = self.owned.add(run)
-        handed = [event.number for event in run.events() if not in_flight.is_finished(event.number)]
+        handed = [event.number for event in run.events("s/t") if not in_flight.is_finished(event.number)]
         assert handed == [n for n in range(first, first + count) if n not in self.twin.finished]
         self.out += [(number, in_flight) for number in handed]
 

@@ -222,8 +222,8 @@ def test_opentelemetry_is_not_imported_before_a_processor_is_made() -> None:
 
 
 def test_records_of_a_call_carry_its_fields_and_its_own(caplog: pytest.LogCaptureFixture) -> None:
-    event = Event(b"", "customer-42", 0, None, segment_id(2, 1), 170, 17, {})
-    log = event_log("billing", "shop/orders", event, attempt=3)
+    event = Event(b"", "customer-42", 0, None, "shop/orders", segment_id(2, 1), 170, 17, {})
+    log = event_log("billing", event, attempt=3)
     with caplog.at_level(logging.INFO):
         log.warning("no %s", "money", extra={"amount": 5, "attempt": "third"})
         log.info("plain")

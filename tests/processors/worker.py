@@ -139,4 +139,4 @@ def items_of(owned: OwnedSegment, keys: Iterable[str | None]) -> list[Item]:
     keys = list(keys)
     run = run_of(owned, [b"%d" % (owned.number + index) for index in range(len(keys))], keys)
     in_flight = owned.add(run)
-    return [(event, in_flight) for event in run.events() if not in_flight.is_finished(event.number)]
+    return [(event, in_flight) for event in run.events("s/t") if not in_flight.is_finished(event.number)]

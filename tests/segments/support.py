@@ -90,7 +90,7 @@ def written(runs: Iterable[EventRun]) -> list[SampleEvent]:
     return [
         SampleEvent(event.payload, event.key, event.event_time, dict(event.headers) or None)
         for run in runs
-        for event in run.events()
+        for event in run.events(STREAM)
     ]
 
 

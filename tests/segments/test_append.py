@@ -62,7 +62,7 @@ async def test_offsets_count_framed_bytes_and_numbers_count_events(db: Database)
     assert second == (AppendResult(ONE, 2 * FRAME_BYTES + 3, 2, 1), AppendResult(TWO, 0, 0, 2))
     state = await state_of(db)
     assert (state.head, state.tail, state.tail_number, state.sealed) == (0, 3 * FRAME_BYTES + 4, 3, False)
-    events = [event for run in await db.read(read_runs) for event in run.events()]
+    events = [event for run in await db.read(read_runs) for event in run.events(STREAM)]
     assert [(event.offset, event.number) for event in events] == [(0, 0), (9, 1), (19, 2)]
 
 

@@ -83,7 +83,7 @@ async def test_offsets_numbers_and_times_go_on_where_everything_was_freed(db: Da
     state = await state_of(db)
     assert (state.head, state.head_number, state.tail, state.tail_number) == (18, 2, 18, 2)
     await db.write(appending(payloads("c")))
-    (event,) = (await db.read(partial(read_runs, offset=18)))[0].events()
+    (event,) = (await db.read(partial(read_runs, offset=18)))[0].events(STREAM)
     assert (event.payload, event.offset, event.number) == (b"c", 18, 2)
 
 
@@ -149,7 +149,9 @@ async def test_joining_changes_nothing_that_a_reader_sees(db: Database) -> None:
     assert await db.write(lambda tx: join_step(tx, STREAM_ID, ONE, 0)) == before[-1].end
     after = await db.read(read_runs)
     assert (len(before), len(after), await rows(db, "blob")) == (100, 1, 1)
-    assert [e for run in after for e in run.events()] == [e for run in before for e in run.events()]
+    assert [e for run in after for e in run.events(STREAM)] == [
+        e for run in before for e in run.events(STREAM)
+    ]
     for number in (1, 57, 99):
         run = before[number]
         rest = written(await db.read(partial(read_runs, offset=run.start)))

@@ -48,27 +48,27 @@ async def recent_runs(db: Database, appends: Sequence[Sequence[SampleEvent]]) ->
 
 
 async def stored(db: Database) -> list[Event]:
-    return [event for run in await db.read(partial(read_runs, segment=ONE)) for event in run.events()]
+    return [event for run in await db.read(partial(read_runs, segment=ONE)) for event in run.events(STREAM)]
 
 
 async def test_small_appends_of_one_commit_come_as_one_run(db: Database) -> None:
     await make_segments(db)
     (run,) = await recent_runs(db, MIXED)
-    assert list(run.events()) == await stored(db)
+    assert list(run.events(STREAM)) == await stored(db)
 
 
 async def test_large_append_between_small_ones_becomes_a_run_of_its_own(db: Database) -> None:
     await make_segments(db)
     runs = await recent_runs(db, [*MIXED, [SampleEvent(b"x" * RUN_BYTES_MAX, "k")], *MIXED])
     assert len(runs) == 3
-    assert [event for run in runs for event in run.events()] == await stored(db)
+    assert [event for run in runs for event in run.events(STREAM)] == await stored(db)
 
 
 async def test_many_small_appends_of_a_commit_come_as_few_runs(db: Database) -> None:
     await make_segments(db)
     runs = await recent_runs(db, [[SampleEvent(b"x" * 1016)]] * 130)
     assert [len(run) for run in runs] == [64, 64, 2]
-    assert [event for run in runs for event in run.events()] == await stored(db)
+    assert [event for run in runs for event in run.events(STREAM)] == await stored(db)
 
 
 async def test_a_truncation_drops_what_memory_holds_of_the_stream(db: Database) -> None:

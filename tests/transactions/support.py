@@ -221,7 +221,7 @@ def _read_all(tx: Tx, stream_id: int) -> dict[SegmentId, list[Event]]:
     found: dict[SegmentId, list[Event]] = {}
     for segment, state in segment_states(tx, stream_id):
         runs = read(tx, stream_id, {segment: (state.head, None)}, bytes_max=2**40).runs
-        found[segment] = [event for run in runs for event in run.events()]
+        found[segment] = [event for run in runs for event in run.events(NAME)]
     return found
 
 

@@ -93,7 +93,7 @@ def event_of(request_id: str, tx: Tx) -> EventRef:
     """Return the reference to the event of a request, as its processor makes it."""
     wanted = {SegmentId(number): (0, None) for number in range(2)}
     for run in read(tx, REQUEST_STREAM.stream_id, wanted).runs:
-        for event in run.events():
+        for event in run.events(REQUEST_STREAM.name):
             if event.payload.decode() == request_id:
                 return EventRef.of(event, group=REQUEST_STREAM.name, stream_id=REQUEST_STREAM.stream_id)
     raise AssertionError(f"no event of {request_id}")

@@ -40,12 +40,10 @@ HEADERS: Final = frozenset((*ORIGIN, ERROR, ERROR_TYPE, TRACEBACK, ATTEMPTS, PRO
 class FailedEvent:
     """An event that a processor gives up.
 
-    stream: the stream in which the event was read.
     traceback: the frames of the user's code, see `user_traceback`.
     failed_ms: when its last attempt failed, wall clock.
     """
 
-    stream: str
     event: Event
     error: str
     error_type: str
@@ -56,11 +54,11 @@ class FailedEvent:
 
     @classmethod
     def of(
-        cls, stream: str, event: Event, why: BaseException, *, attempts: int, processor: str, failed_ms: int
+        cls, event: Event, why: BaseException, *, attempts: int, processor: str, failed_ms: int
     ) -> FailedEvent:
         """Return the dead letter of an event whose last attempt raised `why`."""
         name, frames = type_name(type(why)), user_traceback(why)
-        return cls(stream, event, error_text(why), name, frames, attempts, processor, failed_ms)
+        return cls(event, error_text(why), name, frames, attempts, processor, failed_ms)
 
 
 @attrs.frozen(kw_only=True)
@@ -124,7 +122,7 @@ def letter_headers(letter: FailedEvent, *, came_back: bool) -> dict[str, str]:
         headers |= {name: known[name] for name in ORIGIN if name in known}
     else:
         headers |= {
-            STREAM: letter.stream,
+            STREAM: event.stream,
             SEGMENT: format_segment(event.segment),
             OFFSET: str(event.offset),
             NUMBER: str(event.number),

@@ -107,7 +107,7 @@ def append_letters(tx: Tx, group: str, stream: str | None, letters: Sequence[Fai
                 letter.event.payload,
                 letter.event.key,
                 letter.event.event_time,
-                letter_headers(letter, came_back=letter.stream == returning),
+                letter_headers(letter, came_back=letter.event.stream == returning),
             )
             for letter in letters
         ],

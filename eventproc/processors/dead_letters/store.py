@@ -268,9 +268,9 @@ def letters_in(
         wanted = list(reversed(list(group)))
         number = wanted[-1].low
         while wanted:
-            stream, segment = wanted[-1].stream.stream_id, wanted[-1].segment
+            stream, segment = wanted[-1].stream, wanted[-1].segment
             number = max(number, wanted[-1].low)
-            offset = offset_of_number(tx, stream, segment, number)
+            offset = offset_of_number(tx, stream.stream_id, segment, number)
             for event in _events(tx, stream, segment, offset, bytes_max):
                 number = event.number + 1
                 if event.number >= wanted[-1].low:
@@ -306,9 +306,11 @@ def truncate_finished(tx: Tx, group: str, stream: DeadLetterStream) -> None:
     truncate(tx, TruncateStream(record.name, record.stream_id, frontier.offsets()), "")
 
 
-def _events(tx: Tx, stream_id: int, segment: SegmentId, offset: int, bytes_max: int) -> Iterator[Event]:
-    for run in read(tx, stream_id, {segment: (offset, None)}, bytes_max=bytes_max).runs:
-        yield from run.events()
+def _events(
+    tx: Tx, stream: DeadLetterStream, segment: SegmentId, offset: int, bytes_max: int
+) -> Iterator[Event]:
+    for run in read(tx, stream.stream_id, {segment: (offset, None)}, bytes_max=bytes_max).runs:
+        yield from run.events(stream.name)
 
 
 def _state(tx: Tx, stream: DeadLetterStream, segment: SegmentId) -> SegmentState | None:

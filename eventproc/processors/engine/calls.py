@@ -27,7 +27,7 @@ import attrs
 
 from eventproc.processors.context import Context, Log
 from eventproc.processors.emit import Emission
-from eventproc.processors.engine.key_queues import Item, KeyQueue, RetryState, describe_item
+from eventproc.processors.engine.key_queues import Item, KeyQueue, RetryState, describe_event
 from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.processors.engine.workers import Worker, WorkerPool
 from eventproc.processors.errors import (
@@ -37,7 +37,7 @@ from eventproc.processors.errors import (
     PayloadUndecodable,
     failure_text,
 )
-from eventproc.processors.handler import Handler, events_of
+from eventproc.processors.handler import Handler
 from eventproc.processors.observe.telemetry import NOTHING, Telemetry
 from eventproc.processors.options import Options
 from eventproc.processors.tracebacks import user_stack
@@ -174,7 +174,7 @@ class Calls:
                 "processor %s: the call for %s was cancelled and goes on, because nothing can interrupt its thread; "
                 "its event will be handled again",
                 self._options.name,
-                describe_item(worker.items[0]),
+                describe_event(worker.items[0][0]),
             )
 
     # One turn.
@@ -280,7 +280,7 @@ class Calls:
         worker.attempt = taken[0].next_attempt
         handler, context = self.handler, self._context(items[0], taken[0].next_attempt)
         try:
-            events = [handler.decoded(event) for event in events_of(items)]
+            events = [handler.decoded(event) for event, _ in items]
             if handler.is_sync:
                 limiter = self._thread_limiter()
 
@@ -430,7 +430,7 @@ class Calls:
 
     def _overrun(self, worker: Worker, timeout_ms: int) -> None:
         if self.handler.is_sync:
-            event = describe_item(worker.items[0])
+            event = describe_event(worker.items[0][0])
             stuck = HandlerStuck(processor=self._options.name, event=event, timeout_ms=timeout_ms)
             if where := user_stack(worker.thread):
                 stuck.add_note(where)
@@ -440,8 +440,8 @@ class Calls:
 
 
 def _stream_of(queue: KeyQueue) -> str:
-    _, in_flight = queue.items[0]
-    return in_flight.owned.assigned.stream
+    event, _ = queue.items[0]
+    return event.stream
 
 
 def _counts(worker: Worker, taken: Sequence[KeyQueue]) -> list[int]:

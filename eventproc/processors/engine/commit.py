@@ -61,8 +61,7 @@ class CommitHookFailed(Exception):
     """The user's `on_commit` raised `error` for these events, of which there is at least one."""
 
     def __init__(self, handled: Sequence[tuple[OwnedSegment, Event[Any]]], error: Exception) -> None:
-        owned, event = handled[0]
-        events = f"{counted(len(handled), 'event')}, first {describe_event(owned.assigned.stream, event)}"
+        events = f"{counted(len(handled), 'event')}, first {describe_event(handled[0][1])}"
         super().__init__(f"{failure_text(error)} (its events: {events})")
         self.error = error
 

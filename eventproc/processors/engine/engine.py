@@ -29,7 +29,7 @@ from eventproc.processors.emit import Emission
 from eventproc.processors.engine.calls import Calls
 from eventproc.processors.engine.commit import COMMIT_EVENTS, Committer
 from eventproc.processors.engine.fetch import SegmentFetcher
-from eventproc.processors.engine.key_queues import Item, KeyQueues, describe_item
+from eventproc.processors.engine.key_queues import Item, KeyQueues, describe_event
 from eventproc.processors.engine.owned_segment import InFlightRun, OwnedSegment
 from eventproc.processors.engine.workers import PUT_EVENTS, WorkerPool
 from eventproc.processors.errors import ProcessorFailed, failure_text
@@ -209,7 +209,7 @@ class Engine:
         """Which code of the user's runs on the event loop now, and for which event; None if none does."""
         if calls := self.pool.running:
             oldest = min(calls, key=lambda each: each.since_ms)
-            return f"the call of its handler for {describe_item(oldest.items[0])}"
+            return f"the call of its handler for {describe_event(oldest.items[0][0])}"
         return self._user_code
 
     async def _wind_up(self) -> None:
@@ -254,12 +254,12 @@ class Engine:
     def failed(self, item: Item, error: Exception, attempt: int) -> None:
         """See `CallListener.failed`."""
         self.counters.note_failure(error)
-        self.measure.failed(item[1].owned.assigned.stream, error, again=True)
+        self.measure.failed(item[0].stream, error, again=True)
         of = self.options.retry.attempts
         trace = error if LOG.isEnabledFor(logging.DEBUG) else None
         LOG.warning(
             "processor %s: attempt %d of %d failed for %s: %s",
-            *(self.options.name, attempt, of, describe_item(item), failure_text(error)),
+            *(self.options.name, attempt, of, describe_event(item[0]), failure_text(error)),
             exc_info=trace,
             extra=self._fields(item, attempt),
         )
@@ -267,16 +267,16 @@ class Engine:
     def spent(self, item: Item, error: Exception, attempt: int) -> None:
         """See `CallListener.spent`."""
         event, in_flight = item
-        options, owned = self.options, in_flight.owned
+        options = self.options
         self.counters.note_failure(error)
-        self.measure.failed(owned.assigned.stream, error, again=False)
+        self.measure.failed(event.stream, error, again=False)
         if options.publishes:
             raise error
         directive = self._directive(Failure(options.name, event, error, attempt))
         if directive is Directive.STOP or options.on_failure is OnFailure.STOP:
             raise ProcessorFailed(
                 processor=options.name,
-                reason=f"{describe_item(item)} failed {counted(attempt, 'time')}: {failure_text(error)}",
+                reason=f"{describe_event(event)} failed {counted(attempt, 'time')}: {failure_text(error)}",
             ) from error
         self._give_up(item, error, attempt)
         in_flight.finish(event.number)
@@ -292,9 +292,9 @@ class Engine:
     def _give_up(self, item: Item, error: Exception, attempt: int) -> None:
         """Make an event whose attempts are spent a dead letter, or skip it."""
         event, in_flight = item
-        stream, name = in_flight.owned.assigned.stream, self.options.name
+        name = self.options.name
         letter = FailedEvent.of(
-            stream, event, error, attempts=attempt, processor=name, failed_ms=self._db.clock.wall_ms()
+            event, error, attempts=attempt, processor=name, failed_ms=self._db.clock.wall_ms()
         )
         if self.options.on_failure is OnFailure.DEAD_LETTER:
             became = "became a dead letter"
@@ -303,21 +303,20 @@ class Engine:
         else:
             became = "was skipped"
             self.counters.skipped += 1
-            self.measure.skipped(stream, 1)
+            self.measure.skipped(event.stream, 1)
         LOG.error(
             "processor %s: %s %s after %s: %s",
-            *(name, describe_item(item), became, counted(attempt, "attempt"), failure_text(error)),
+            *(name, describe_event(event), became, counted(attempt, "attempt"), failure_text(error)),
             exc_info=error,
             extra={**self._fields(item, attempt), "traceback": letter.traceback},
         )
 
     def _fields(self, item: Item, attempt: int) -> dict[str, object]:
-        return event_fields(self.options.name, item[1].owned.assigned.stream, item[0], attempt)
+        return event_fields(self.options.name, item[0], attempt)
 
     def log_for(self, item: Item, attempt: int) -> Log:
         """See `CallListener.log_for`."""
-        event, in_flight = item
-        return event_log(self.options.name, in_flight.owned.assigned.stream, event, attempt)
+        return event_log(self.options.name, item[0], attempt)
 
     def _directive(self, failure: Failure) -> Directive:
         if self.options.supervise is None:

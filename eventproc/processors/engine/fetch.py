@@ -81,7 +81,7 @@ class ReadAhead:
         if first_expiry(run, self._ttl_ms) <= now_ms:
             in_flight.finish_except(live_ranges(run, self._ttl_ms, now_ms))
         self._begun = in_flight.remaining
-        self._items = zip(run.events(), repeat(in_flight), strict=False)
+        self._items = zip(run.events(self._owned.assigned.stream), repeat(in_flight), strict=False)
         if in_flight.remaining < in_flight.count:
             self._items = iter([item for item in self._items if not in_flight.is_finished(item[0].number)])
 

@@ -22,15 +22,9 @@ Item: TypeAlias = tuple[Event, InFlightRun]
 """An event, and the run in flight in which it is marked as finished."""
 
 
-def describe_item(item: Item) -> str:
+def describe_event(event: Event[Any]) -> str:
     """Return the position of an event for log lines and error messages, with its key if it has one."""
-    event, in_flight = item
-    return describe_event(in_flight.owned.assigned.stream, event)
-
-
-def describe_event(stream: str, event: Event[Any]) -> str:
-    """Return the position of an event of `stream`, with its key if it has one."""
-    where = f"{stream} segment {format_segment(event.segment)} event {event.number}"
+    where = f"{event.stream} segment {format_segment(event.segment)} event {event.number}"
     return where if event.key is None else f"{where} (key {event.key!r})"
 
 

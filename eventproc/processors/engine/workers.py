@@ -283,9 +283,9 @@ def find_blocker(pool: WorkerPool, wall_ms: int) -> Blocker | None:
     )
     if not calls:
         return None
-    since_ms, attempt, (event, in_flight), retry = min(calls, key=lambda call: call[0])
+    since_ms, attempt, (event, _), retry = min(calls, key=lambda call: call[0])
     return Blocker(
-        stream=in_flight.owned.assigned.stream,
+        stream=event.stream,
         segment=format_segment(event.segment),
         number=event.number,
         offset=event.offset,

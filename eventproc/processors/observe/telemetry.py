@@ -51,19 +51,19 @@ class EventLog(logging.LoggerAdapter[logging.Logger]):
         return msg, kwargs
 
 
-def event_log(processor: str, stream: str, event: Event, attempt: int) -> EventLog:
+def event_log(processor: str, event: Event, attempt: int) -> EventLog:
     """Return the logger of one call of a handler: `eventproc.processors.handler`, with the fields of `event_fields`."""
-    return EventLog(HANDLER_LOG, event_fields(processor, stream, event, attempt))
+    return EventLog(HANDLER_LOG, event_fields(processor, event, attempt))
 
 
-def event_fields(processor: str, stream: str, event: Event, attempt: int) -> dict[str, object]:
+def event_fields(processor: str, event: Event, attempt: int) -> dict[str, object]:
     """Return the fields of log records that identify a call of a handler. About 1 us.
 
     They are processor, stream, segment ("0.0"), offset, number, key, attempt.
     """
     return {
         "processor": processor,
-        "stream": stream,
+        "stream": event.stream,
         "segment": format_segment(event.segment),
         "offset": event.offset,
         "number": event.number,

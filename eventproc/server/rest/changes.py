@@ -169,7 +169,7 @@ def follow_requests(tx: Tx, before: FollowedRequests) -> RequestChanges | None:
     pending = {segment: dict(before.pending.get(segment, {})) for segment in offsets}
     new: set[str] = set()
     for run in found.runs:
-        for event in run.events():
+        for event in run.events(REQUEST_STREAM.name):
             pending[run.segment][event.offset] = event.payload.decode()
             new.add(event.payload.decode())
         offsets[run.segment] = run.end
