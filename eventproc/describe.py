@@ -1,6 +1,6 @@
 """What calls return: descriptions, states and results. They are values, and nobody else makes them.
 
-Each has one form in JSON, which `eventproc COMMAND --output json` and REST show.
+Each has one form in JSON: `to_dict` returns it, and `eventproc COMMAND --output json` and REST show it.
 """
 
 from __future__ import annotations
@@ -98,6 +98,9 @@ from eventproc.store.model.states import (
 from eventproc.store.model.transactions import (
     PingResult,
     TxnState,
+)
+from eventproc.store.records.plain import (
+    to_dict,
 )
 from eventproc.store.requests import (
     Request,
@@ -210,4 +213,5 @@ __all__ = [
     "TruncationDescription",
     "TxnState",
     "UserInfo",
+    "to_dict",
 ]

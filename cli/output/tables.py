@@ -41,10 +41,9 @@ TIMES: Final = frozenset(
 
 def described(found: object) -> Row:
     """Return a description in its one JSON form: the fields that it has in Python, written as REST writes them."""
-    from eventproc.server.rest.json_values import to_plain
+    from eventproc.describe import to_dict
 
-    row: Row = to_plain(type(found), found)
-    return row
+    return to_dict(found)
 
 
 def show_rows(rows: Sequence[Row], columns: Sequence[str], output: str) -> None:

@@ -10,15 +10,16 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Final, Self, cast
 
 import attrs
 
-from eventproc.ingestion.spec_reader import Problems, join_path, parse_text, read_object
+from eventproc.ingestion.spec_reader import Problems, parse_text, read_spec
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.ids import parse_segment
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.store.records import to_plain
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
 
@@ -306,12 +307,7 @@ class SupervisorSpec:
     @classmethod
     def of(cls, plain: object) -> Self:
         """Return the spec that a plain value of JSON describes, validated. Raises InvalidSpec."""
-        problems = Problems()
-        spec = read_object(cls, plain, "", problems)
-        if spec is not None:
-            return spec.validate()
-        problems.check(_name_in(plain))
-        raise AssertionError("an object without problems was read")
+        return read_spec(cls, plain, _name_in(plain)).validate()
 
     def validate(self) -> Self:
         """Return the spec with its id. Raises InvalidSpec with every problem."""
@@ -333,14 +329,14 @@ class SupervisorSpec:
 
     def text(self) -> str:
         """Return the spec as JSON, as it is stored: fields with defaults are left out."""
-        return json.dumps(_plain(self), separators=(",", ":"), sort_keys=True)
+        return json.dumps(to_plain(self), separators=(",", ":"), sort_keys=True)
 
     @property
     def fingerprint(self) -> str:
         """The hash of what the rows of a task depend on. Tasks of another fingerprint are replaced."""
-        parts = [_plain(self.schema), _plain(self.tuning)]
+        parts: list[object] = [to_plain(self.schema), to_plain(self.tuning)]
         if self.is_bounded:
-            parts.append(_plain(self.io.ranges))
+            parts.append(to_plain(self.io.ranges))
         text = json.dumps(parts, sort_keys=True)
         return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:15]
 
@@ -383,24 +379,6 @@ def message_times(io: IoConfig, now_ms: int) -> tuple[int | None, int | None]:
     if io.early_message_rejection_ms is not None:
         max_ms = now_ms + io.task_duration_ms + io.early_message_rejection_ms
     return min_ms, max_ms
-
-
-def _plain(value: object) -> Any:
-    """Return a value of the spec as plain JSON, without fields that have their defaults."""
-    if isinstance(value, tuple):
-        return [_plain(each) for each in cast("tuple[object, ...]", value)]
-    if isinstance(value, enum.Enum):
-        return value.value
-    if not attrs.has(type(value)):
-        return value
-    plain: dict[str, Any] = {}
-    for field in attrs.fields(cast("Any", type(value))):
-        held = getattr(value, field.name)
-        factory = getattr(field.default, "factory", None)
-        default = field.default if factory is None else factory()
-        if held != default:
-            plain[field.name] = _plain(held)
-    return plain
 
 
 def _name_in(plain: object) -> str:
@@ -513,4 +491,4 @@ def _check_least(value: object, path: str, problems: Problems, least: int, *name
     for name in names:
         held = getattr(value, name)
         if held is not None and held < least:
-            problems.add(join_path(path, name), f"it must be at least {least}, not {held}")
+            problems.add(f"{path}.{name}".lstrip("."), f"it must be at least {least}, not {held}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventproc.store.records.record_kind import RecordKind, Upcast, from_json, from_plain, to_json
+from eventproc.store.records.record_kind import RecordKind, Upcast, from_json, from_plain, to_json, to_plain
 from eventproc.store.records.records import (
     ABSENT,
     Versioned,
@@ -32,4 +32,5 @@ __all__ = [
     "keys",
     "replace",
     "to_json",
+    "to_plain",
 ]

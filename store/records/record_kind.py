@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
 import cattrs
@@ -21,9 +21,14 @@ _CONVERTER = make_converter(omit_if_default=True, forbid_extra_keys=True, detail
 _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
+def to_plain(value: object) -> Any:
+    """Return `value`, of attrs instances, as a value of JSON types, without fields that have their default."""
+    return _CONVERTER.unstructure(value)
+
+
 def to_json(value: object) -> bytes:
     """Return `value`, an attrs instance, as compact UTF-8 JSON, without fields that have their default."""
-    return _ENCODE(_CONVERTER.unstructure(value)).encode()
+    return _ENCODE(to_plain(value)).encode()
 
 
 def from_json(body: bytes, kind: type[T]) -> T:

@@ -72,7 +72,7 @@ def test_every_problem_of_a_spec_is_named_with_its_path() -> None:
     }
     found = problems_of(plain)
     assert set(found) == {"io.taskCunt", "io.period", "schema.datasource", "schema.metrics[0].type"}
-    assert "period_ms" in found["io.taskCunt"]
+    assert "did you mean 'task_count'?" in found["io.taskCunt"]
     found = problems_of(
         {
             "io": {
@@ -213,9 +213,9 @@ def test_what_druid_has_and_we_have_not_is_refused_with_what_to_write() -> None:
     assert "idle_after_ms" in found["spec.ioConfig.idleConfig"]
     assert "write ranges" in found["spec.ioConfig.boundedStreamConfig"]
     assert found["spec.ioConfig.streams"] == "streams is given twice"
-    assert found["spec.dataSchema.granularitySpec"] == "it must be an object"
+    assert found["spec.dataSchema.granularitySpec"] == "it must be an object, not 'day'"
     assert "max_rows_per_segment" in found["spec.tuningConfig.maxTotalRows"]
-    assert "TuningConfig has" in found["spec.tuningConfig.maxRowPerSegment"]
+    assert "'max_rows_per_segment'" in found["spec.tuningConfig.maxRowPerSegment"]
 
 
 def test_every_name_of_druid_that_is_read_has_its_field() -> None:

@@ -16,10 +16,10 @@ from schemathesis.checks import positive_data_acceptance
 
 import eventproc
 from eventproc import errors
-from eventproc.server.rest.json_values import camel
 from eventproc.server.rest.openapi import document
 from eventproc.server.rest.problems import SCHEMA, STATUS_OF, problem_of, status_of
 from eventproc.server.rest.route_table import ROUTES
+from eventproc.store.records.plain import camel
 from tests.server.access_support import UPDATE, add_user
 from tests.server.rest_client import RestClient
 from tests.server.support import ServerProcess

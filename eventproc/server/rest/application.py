@@ -20,6 +20,7 @@ from urllib.parse import urlencode, urlsplit
 
 import anyio
 import attrs
+from cattrs import Converter
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -40,15 +41,15 @@ from eventproc.server.access.authority import (
 from eventproc.server.access.needs import READ_SERVER
 from eventproc.server.rest.change_response import EVENTS_HEADERS, ChangeResponse
 from eventproc.server.rest.changes import ChangeFeed, parse_position
-from eventproc.server.rest.json_values import BODY, Linked, read_text, read_value, refuse_unknown, to_plain
 from eventproc.server.rest.metrics import Gauge, render_metrics
 from eventproc.server.rest.openapi import EVENTS_TYPE, document
 from eventproc.server.rest.operator_calls import RequestReport
 from eventproc.server.rest.problems import PROBLEM_TYPE, RETRY_AFTER_S, HttpProblem, problem_of
 from eventproc.server.rest.route_table import OWN, ROUTES
-from eventproc.server.rest.routes import EventStream, RestCall, RestRoute, names_of
+from eventproc.server.rest.routes import EventStream, Linked, RestCall, RestRoute, names_of
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, StillPending
+from eventproc.store.records.plain import STRICT, Malformed, why_unknown
 
 LOG = logging.getLogger("eventproc.server")
 
@@ -85,6 +86,18 @@ RETRY: Final = MappingProxyType({"Retry-After": str(RETRY_AFTER_S)})
 
 DOCUMENT_PATH: Final = "/openapi.json"
 METRICS_PATH: Final = "/metrics"
+
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+_TEXTS: Final = STRICT.copy()
+"""Reads parameters of addresses, which are texts."""
+
+_BOOLS: Final = MappingProxyType({"true": True, "false": False})
+
+_TEXTS.register_structure_hook(bool, lambda text, _: STRICT.structure(_BOOLS.get(text, text), bool))
+_TEXTS.register_structure_hook(
+    int, lambda text, _: STRICT.structure(int(text) if _INTEGER.fullmatch(text) else text, int)
+)
 
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _WAIT: Final = re.compile(r"(?:^|[,;\s])wait=(\d{1,9})(?:$|[,;\s])", re.ASCII)
@@ -175,7 +188,7 @@ class RestAnswers:
         _verify_permission(route, request, caller)
         arguments = _arguments(route, request)
         if route.body is not None:
-            arguments["body"] = read_value(route.body, await _body(request), BODY)
+            arguments["body"] = _read(route.body, await _body(request), "body")
         call = _call(self._ep, route, request, caller)
         try:
             result = await route.answer(call, **arguments)
@@ -192,8 +205,8 @@ class RestAnswers:
         if route.result is None:
             return Response(status_code=route.status)
         if isinstance(result, Linked):
-            return _json(to_plain(route.result, result.value), route.status, _link(request, result.next))
-        return _json(to_plain(route.result, result), route.status)
+            return _json(route.result, result.value, route.status, _link(request, result.next))
+        return _json(route.result, result, route.status)
 
     def _watch(self, request: HttpRequest, caller: Caller, last_event_id: str | None) -> Response:
         """Return the stream of changes that the caller may read. Raises InvalidArgument, HttpProblem."""
@@ -284,15 +297,28 @@ def _arguments(route: RestRoute, request: HttpRequest) -> dict[str, Any]:
             raise invalid_argument("query", name, "it is given twice")
         given[name] = text
     in_query = [each.name for each in route.parameters if each.place == "query"]
-    refuse_unknown("query", given, in_query)
+    for name in given:
+        if name not in in_query:
+            raise invalid_argument("query", name, why_unknown(name, in_query))
     found: dict[str, Any] = {}
     for each in route.parameters:
         texts: Mapping[str, str] = request.path_params if each.place == "path" else given
         if each.name in texts:
-            found[each.argument] = read_text(each.kind, texts[each.name], each.name)
+            found[each.argument] = _read(each.kind, texts[each.name], each.name, _TEXTS)
         elif each.default is attrs.NOTHING:
             raise InvalidArgument(what=each.name, value="nothing", reason="it is required")
     return found
+
+
+def _read(kind: Any, plain: object, name: str, converter: Converter = STRICT) -> Any:
+    """Return the value of a type that a parameter or body describes. Raises InvalidArgument for the first problem."""
+    try:
+        return converter.structure(plain, kind)
+    except Malformed as why:
+        first = why.problems[0]
+        if first.value is attrs.NOTHING:
+            raise InvalidArgument(what="field", value=first.path, reason=first.reason) from None
+        raise invalid_argument(first.path or name, first.value, first.reason) from None
 
 
 async def _body(request: HttpRequest) -> object:
@@ -313,7 +339,7 @@ async def _body(request: HttpRequest) -> object:
     try:
         return json.loads(body.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as why:
-        raise invalid_argument(BODY, body.decode(errors="replace"), f"it is not JSON: {why}") from None
+        raise invalid_argument("body", body.decode(errors="replace"), f"it is not JSON: {why}") from None
 
 
 def _refuse_constant(text: str) -> object:
@@ -333,7 +359,7 @@ async def _pending(ep: Eventproc, why: StillPending) -> Response:
     """Answer a call whose request goes on."""
     found = RequestReport.of(await ep.requests.get(why.request_id))
     location = {"Location": f"{OWN}/requests/{found.id}"}
-    return _json(to_plain(RequestReport, found), HTTPStatus.ACCEPTED, location)
+    return _json(RequestReport, found, HTTPStatus.ACCEPTED, location)
 
 
 def _link(request: HttpRequest, after: str | None) -> Mapping[str, str]:
@@ -344,8 +370,10 @@ def _link(request: HttpRequest, after: str | None) -> Mapping[str, str]:
     return {"Link": f'<{request.url.path}?{query}>; rel="next"'}
 
 
-def _json(plain: object, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(_ENCODE(plain).encode(), status, headers, media_type="application/json")
+def _json(kind: Any, value: object, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(
+        _ENCODE(STRICT.unstructure(value, kind)).encode(), status, headers, media_type="application/json"
+    )
 
 
 def _problem(why: Exception) -> Response:

@@ -22,7 +22,6 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from eventproc.cluster.membership import LOOK_MS
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Caller
-from eventproc.server.rest.json_values import to_plain
 from eventproc.server.rest.operator_calls import RequestReport
 from eventproc.server.rest.problems import HttpProblem
 from eventproc.store.access.permissions import EVERYTHING, Permission
@@ -33,6 +32,7 @@ from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import EventprocError, Retryable
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.progress import get_progress
+from eventproc.store.records.plain import STRICT
 from eventproc.store.requests import OUTCOMES, Request, RequestStatus, find_request
 from eventproc.store.segments import is_event_boundary, read
 from eventproc.streams.fetch import watch_stream
@@ -102,7 +102,7 @@ class Change:
 def new_change(name: str, resource: str | None, value: object, position: Position | None = None) -> Change:
     """Return an event as it is sent. The JSON has no line breaks, so that one line of data suffices."""
     line = "" if position is None else f"id: {format_position(position)}\n"
-    data = _ENCODE(to_plain(type(value), value))
+    data = _ENCODE(STRICT.unstructure(value))
     return Change(resource, f"event: {name}\n{line}data: {data}\n\n")
 
 

@@ -9,11 +9,11 @@ import attrs
 
 from eventproc.groups import GroupCheckpoint, GroupInfo, GroupStart, ShareGroupDescription
 from eventproc.groups.position_texts import parse_group_start
-from eventproc.server.rest.json_values import Limits, Page, PageOf
 from eventproc.server.rest.operator_calls import GroupReport, Position, describe_group
-from eventproc.server.rest.routes import PAGE, After, LocalName, PageLimit, RestCall, ScopeName, page_of
+from eventproc.server.rest.routes import PAGE, After, LocalName, Page, PageLimit, RestCall, ScopeName, page_of
 from eventproc.store.access.permissions import Permission
 from eventproc.store.groups import DELIVERIES_MAX, EQUAL, LOCK_MS, RetainedPart, TruncatedPolicy
+from eventproc.store.records.plain import Limits
 from eventproc.topics import PartitionOffsets
 
 STREAMS_MAX = 1_000
@@ -156,7 +156,7 @@ async def list_shares(
     scope: Annotated[str | None, Limits(about="Only share groups of this scope.")] = None,
     after: After = None,
     limit: PageLimit = PAGE,
-) -> Annotated[Page, PageOf(GroupInfo)]:
+) -> Page[GroupInfo]:
     """List share groups by name, with their lag and what is in flight."""
     found = await call.ep.share_groups(scope, after=after, limit=limit + 1)
     return page_of(found, limit, lambda each: each.name)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Final, TypeAlias
 
-from eventproc.server.rest.json_values import Limits
 from eventproc.server.rest.pravega_values import HealthResult, HealthStatus
 from eventproc.server.rest.routes import RestCall
 from eventproc.store.model.errors import EventprocError, NotFound
+from eventproc.store.records.plain import Limits
 
 SERVER: Final = "controller"
 """Name of the server among its parts, as in Pravega."""

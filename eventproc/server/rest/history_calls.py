@@ -7,15 +7,15 @@ from typing import Annotated, TypeAlias
 import attrs
 
 from eventproc.groups.position_texts import cut_at_position
-from eventproc.server.rest.json_values import Limits, Page, PageOf
 from eventproc.server.rest.operator_calls import Position
-from eventproc.server.rest.routes import PAGE, After, LocalName, PageLimit, RestCall, ScopeName, page_of
+from eventproc.server.rest.routes import PAGE, After, LocalName, Page, PageLimit, RestCall, ScopeName, page_of
 from eventproc.store.catalog import StoredHistory, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import CutOrder, StreamCut
 from eventproc.store.model.history import predecessors, successors
 from eventproc.store.model.ids import SegmentId, as_segment, format_segment, printable
 from eventproc.store.model.names import StreamName
+from eventproc.store.records.plain import Limits
 from eventproc.streams import MeasuredPart, PastScale, SegmentDescription, Stream, TruncationDescription
 from eventproc.streams.description import describe_segment as segment_description
 from eventproc.streams.position_texts import parse_position, parse_time
@@ -30,7 +30,7 @@ async def _cut(stream: Stream, text: str) -> StreamCut:
 
 async def list_sealed_segments(
     call: RestCall, scope: ScopeName, stream: LocalName, after: After = None, limit: PageLimit = PAGE
-) -> Annotated[Page, PageOf(SegmentDescription)]:
+) -> Page[SegmentDescription]:
     """List the sealed segments with their final sizes, the older ones first."""
     handle = await call.ep.stream(f"{scope}/{stream}")
     found = await handle.sealed_segments(after=after, limit=limit + 1)
@@ -45,7 +45,7 @@ async def list_segments_between(
     to: Position = "tail",
     after: After = None,
     limit: PageLimit = PAGE,
-) -> Annotated[Page, PageOf(SegmentDescription)]:
+) -> Page[SegmentDescription]:
     """List the segments in either of two cuts or between them, the older ones first."""
     handle = await call.ep.stream(f"{scope}/{stream}")
     found = await handle.segments_between(
@@ -100,7 +100,7 @@ async def list_scales(
     to: Time = None,
     after: Annotated[int | None, Limits(0, about="`next` of the previous page.")] = None,
     limit: PageLimit = PAGE,
-) -> Annotated[Page, PageOf(PastScale)]:
+) -> Page[PastScale]:
     """List the epoch of a time, and the scales from then until another time, the oldest first."""
     handle = await call.ep.stream(f"{scope}/{stream}")
     since, until = (None if each is None else parse_time(each) for each in (from_, to))

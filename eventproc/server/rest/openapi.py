@@ -10,10 +10,10 @@ from typing import Any, Final
 import attrs
 
 from eventproc._version import __version__
-from eventproc.server.rest.json_values import REFERENCE, Schema, camel, schema_of, to_plain
 from eventproc.server.rest.operator_calls import RequestReport
 from eventproc.server.rest.problems import PROBLEM_TYPE, SCHEMA
 from eventproc.server.rest.routes import Parameter, RestRoute
+from eventproc.store.records.plain import REFERENCE, STRICT, Schema, camel, schema_of
 
 EVENTS_TYPE: Final = "text/event-stream"
 """Media type of a stream of events."""
@@ -133,7 +133,7 @@ def _parameter(parameter: Parameter, classes: dict[str, Schema]) -> dict[str, An
         schema = {**next(each for each in schema.pop("anyOf") if each != {"type": "null"}), **schema}
     required = parameter.default is attrs.NOTHING
     if not required and parameter.default is not None:
-        schema["default"] = to_plain(parameter.kind, parameter.default)
+        schema["default"] = STRICT.unstructure(parameter.default)
     found = {"name": parameter.name, "in": parameter.place, "required": required, "schema": schema}
     return found if about is None else {**found, "description": about}
 

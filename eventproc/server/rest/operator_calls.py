@@ -15,12 +15,12 @@ from eventproc.groups import (
     ResetPreview,
 )
 from eventproc.groups.position_texts import cut_at_position, parse_group_start
-from eventproc.server.rest.json_values import Limits, Page, PageOf
 from eventproc.server.rest.routes import (
     PAGE,
     After,
     EventStream,
     LocalName,
+    Page,
     PageLimit,
     RestCall,
     ScopeName,
@@ -36,6 +36,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import SEGMENTS_MAX
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.ranges import KeyRange
+from eventproc.store.records.plain import Limits
 from eventproc.store.requests import Request, RequestOrigin, RequestStatus
 from eventproc.store.task_queue import TaskInfo
 from eventproc.streams import (
@@ -72,7 +73,7 @@ async def list_all_streams(
     prefix: Annotated[str, Limits(about="Only names in their scopes that begin with it.")] = "",
     after: After = None,
     limit: PageLimit = PAGE,
-) -> Annotated[Page, PageOf(StreamInfo)]:
+) -> Page[StreamInfo]:
     """List streams by name; topics are among them."""
     found = await call.ep.streams(scope, tag=tag, prefix=prefix, after=after, limit=limit + 1)
     return page_of(found, limit, lambda each: each.name)
@@ -102,7 +103,7 @@ async def list_epochs(
     stream: LocalName,
     after: Annotated[int | None, Limits(0, about="`next` of the previous page.")] = None,
     limit: PageLimit = PAGE,
-) -> Annotated[Page, PageOf(Epoch)]:
+) -> Page[Epoch]:
     """List the epochs that are kept, the oldest first."""
     found = await (await call.ep.stream(f"{scope}/{stream}")).epochs(after=after, limit=limit + 1)
     return page_of(found, limit, lambda each: str(each.number))
@@ -252,7 +253,7 @@ async def list_transactions(
     finished: Annotated[bool, Limits(about="Those that ended within the last day.")] = False,
     after: After = None,
     limit: PageLimit = PAGE,
-) -> Annotated[Page, PageOf(TransactionDescription)]:
+) -> Page[TransactionDescription]:
     """List a stream's unfinished transactions, or those that ended, the newest first."""
     handle = await call.ep.stream(f"{scope}/{stream}")
     found = await handle.transactions(finished=finished, after=after, limit=limit + 1)
@@ -280,7 +281,7 @@ async def list_groups(
     scope: Annotated[str | None, Limits(about="Only groups of this scope.")] = None,
     after: After = None,
     limit: PageLimit = PAGE,
-) -> Annotated[Page, PageOf(GroupInfo)]:
+) -> Page[GroupInfo]:
     """List reader groups by name, those of processors included."""
     found = await call.ep.reader_groups(scope, after=after, limit=limit + 1)
     return page_of(found, limit, lambda each: each.name)
@@ -354,9 +355,7 @@ async def reset_group(call: RestCall, scope: ScopeName, group: LocalName, body: 
 # Tasks, requests, instances.
 
 
-async def list_tasks(
-    call: RestCall, after: After = None, limit: PageLimit = PAGE
-) -> Annotated[Page, PageOf(TaskInfo)]:
+async def list_tasks(call: RestCall, after: After = None, limit: PageLimit = PAGE) -> Page[TaskInfo]:
     """List tasks, the newest first."""
     found = await call.ep.tasks.list(limit=limit + 1, after=after)
     return page_of(found, limit, lambda each: each.id)
@@ -400,9 +399,7 @@ class RequestReport:
         )
 
 
-async def list_requests(
-    call: RestCall, after: After = None, limit: PageLimit = PAGE
-) -> Annotated[Page, PageOf(RequestReport)]:
+async def list_requests(call: RestCall, after: After = None, limit: PageLimit = PAGE) -> Page[RequestReport]:
     """List requests to change streams and scopes, the newest first."""
     found = await call.ep.requests.list(limit=limit + 1, after=after)
     return page_of([RequestReport.of(each) for each in found], limit, lambda each: each.id)

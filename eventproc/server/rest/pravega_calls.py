@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 
 import attrs
 
-from eventproc.server.rest.json_values import Limits, Linked, LinkedOf
 from eventproc.server.rest.pravega_values import (
     CreateStreamRequest,
     ReaderGroupName,
@@ -27,6 +26,7 @@ from eventproc.server.rest.pravega_values import (
 )
 from eventproc.server.rest.routes import (
     PAGE_ENTRIES_MAX,
+    Linked,
     LocalName,
     PageLimit,
     RestCall,
@@ -55,6 +55,7 @@ from eventproc.store.model.list_pages import ListPage, chosen_entries
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import RetentionPolicy, ScalingPolicy, StreamConfig, as_tags
 from eventproc.store.records import find
+from eventproc.store.records.plain import Limits
 from eventproc.streams import StreamInfo
 from eventproc.workflows.requests import (
     PRESENT,
@@ -78,7 +79,7 @@ TimeMs = Annotated[int, Limits(0, about="Wall time, in ms since 1970.")]
 
 async def list_scopes(
     call: RestCall, after: AfterName = None, limit: PageLimit = PAGE_ENTRIES_MAX
-) -> Annotated[Linked, LinkedOf(ScopesList)]:
+) -> Linked[ScopesList]:
     """List the scopes that the caller may read."""
     look = partial(call.caller.scopes, page=ListPage(after=after, limit=limit + 1))
     found = await call.ep.db.read(look)
@@ -116,7 +117,7 @@ async def list_streams(
     filter_value: Annotated[str | None, Limits(about="The tag; else any value.")] = None,
     after: AfterName = None,
     limit: PageLimit = PAGE_ENTRIES_MAX,
-) -> Annotated[Linked, LinkedOf(StreamsList)]:
+) -> Linked[StreamsList]:
     """List the streams of a scope: all but internal ones, the internal ones, or those with a tag."""
     check_scope_name(scope)
     if filter_type is StreamFilter.TAG and not filter_value:
@@ -230,12 +231,12 @@ async def get_scaling_events(
     to: TimeMs,
     after: Annotated[int | None, Limits(0, about="From the link of the previous page.")] = None,
     limit: PageLimit = PAGE_ENTRIES_MAX,
-) -> Annotated[Linked, LinkedOf(tuple[ScaleMetadata, ...])]:
+) -> Linked[tuple[ScaleMetadata, ...]]:
     """List the scales between two times, after the latest one before them. A page may have fewer than `limit`."""
     if from_ > to:
         raise invalid_argument("from", from_, f"it is after to, {to}")
 
-    def look(tx: Tx) -> Linked:
+    def look(tx: Tx) -> Linked[tuple[ScaleMetadata, ...]]:
         history = StoredHistory(tx, _found(tx, scope, stream))
         first, last = history.number_at(from_), history.number_at(to)
         before = None if after is None or after < first else history.epoch(max(after, history.first))
@@ -257,7 +258,7 @@ async def get_scaling_events(
 
 async def list_reader_groups(
     call: RestCall, scope: ScopeName, after: AfterName = None, limit: PageLimit = PAGE_ENTRIES_MAX
-) -> Annotated[Linked, LinkedOf(ReaderGroupsList)]:
+) -> Linked[ReaderGroupsList]:
     """List the reader groups of a scope."""
     check_scope_name(scope)
     page = ListPage(after=_full_name(scope, after), limit=limit + 1)

@@ -7,7 +7,6 @@ from typing import Annotated, Final, TypeAlias
 
 import attrs
 
-from eventproc.server.rest.json_values import Limits, PravegaValue
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.policies import (
@@ -18,6 +17,7 @@ from eventproc.store.model.policies import (
     ScalingPolicy,
     as_retention,
 )
+from eventproc.store.records.plain import CamelNames, Limits
 
 _KIB: Final = 1024
 _MIB: Final = 1024 * 1024
@@ -33,14 +33,14 @@ Limit: TypeAlias = Annotated[int, Limits(0, _LIMIT_MAX)]
 
 
 @attrs.frozen
-class ScopeProperty(PravegaValue):
+class ScopeProperty(CamelNames):
     """A scope."""
 
     scope_name: str
 
 
 @attrs.frozen
-class ScopesList(PravegaValue):
+class ScopesList(CamelNames):
     """The scopes."""
 
     scopes: tuple[ScopeProperty, ...]
@@ -55,7 +55,7 @@ class ScaleType(StrEnum):
 
 
 @attrs.frozen
-class ScalingConfig(PravegaValue):
+class ScalingConfig(CamelNames):
     """A scaling policy. targetRate: per segment, in events or kilobytes per second."""
 
     type: ScaleType
@@ -96,7 +96,7 @@ class RetentionType(StrEnum):
 
 
 @attrs.frozen
-class TimeBasedRetention(PravegaValue):
+class TimeBasedRetention(CamelNames):
     """A duration."""
 
     days: Limit = 0
@@ -116,7 +116,7 @@ class TimeBasedRetention(PravegaValue):
 
 
 @attrs.frozen
-class RetentionConfig(PravegaValue):
+class RetentionConfig(CamelNames):
     """A retention policy. timeBasedRetention counts if value is 0; with a maximum, consumed events are truncated."""
 
     type: RetentionType
@@ -172,7 +172,7 @@ Tags: TypeAlias = Annotated[tuple[str, ...], Limits(0, 128)]
 
 
 @attrs.frozen(kw_only=True)
-class UpdateStreamRequest(PravegaValue):
+class UpdateStreamRequest(CamelNames):
     """A configuration. It replaces the present one, except for a scaling policy that is left out."""
 
     scaling_policy: ScalingConfig | None = None
@@ -203,7 +203,7 @@ class CreateStreamRequest(UpdateStreamRequest):
 
 
 @attrs.frozen(kw_only=True)
-class StreamProperty(PravegaValue):
+class StreamProperty(CamelNames):
     """A stream and its configuration."""
 
     scope_name: str
@@ -216,7 +216,7 @@ class StreamProperty(PravegaValue):
 
 
 @attrs.frozen
-class StreamsList(PravegaValue):
+class StreamsList(CamelNames):
     """The streams of a scope."""
 
     streams: tuple[StreamProperty, ...]
@@ -236,14 +236,14 @@ class SettableState(StrEnum):
 
 
 @attrs.frozen
-class StateChange(PravegaValue):
+class StateChange(CamelNames):
     """The state of a stream."""
 
     stream_state: SettableState
 
 
 @attrs.frozen
-class ScaledSegment(PravegaValue):
+class ScaledSegment(CamelNames):
     """A segment of an epoch, with its key range.
 
     start_time: when the epoch that created it began, in ms since 1970.
@@ -256,7 +256,7 @@ class ScaledSegment(PravegaValue):
 
 
 @attrs.frozen
-class ScaleMetadata(PravegaValue):
+class ScaleMetadata(CamelNames):
     """A scale: when it happened, in ms since 1970, and the segments that were active since."""
 
     timestamp: int
@@ -266,21 +266,21 @@ class ScaleMetadata(PravegaValue):
 
 
 @attrs.frozen
-class ReaderGroupName(PravegaValue):
+class ReaderGroupName(CamelNames):
     """A reader group in a list."""
 
     reader_group_name: str
 
 
 @attrs.frozen
-class ReaderGroupsList(PravegaValue):
+class ReaderGroupsList(CamelNames):
     """The reader groups of a scope, those of processors included."""
 
     reader_groups: tuple[ReaderGroupName, ...]
 
 
 @attrs.frozen(kw_only=True)
-class ReaderGroupProperty(PravegaValue):
+class ReaderGroupProperty(CamelNames):
     """A reader group: its streams, and its readers that are online."""
 
     scope_name: str
@@ -298,7 +298,7 @@ class HealthStatus(StrEnum):
 
 
 @attrs.frozen(kw_only=True)
-class HealthResult(PravegaValue):
+class HealthResult(CamelNames):
     """The health of the server or of a part of it.
 
     readiness: whether it can serve. liveness: whether it need not be restarted.

@@ -29,7 +29,7 @@ from eventproc.errors import (
     StreamNotSealed,
     Truncated,
 )
-from eventproc.server.rest.json_values import Schema
+from eventproc.store.records.plain import Schema
 
 PROBLEM_TYPE: Final = "application/problem+json"
 """Media type of a problem."""

@@ -8,17 +8,18 @@ import attrs
 
 from eventproc.processors import ProcessorDescription
 from eventproc.processors.dead_letters.dead_letter import DeadLetter
-from eventproc.server.rest.json_values import Limits, Page, PageOf
 from eventproc.server.rest.routes import (
     PAGE,
     After,
     LocalName,
+    Page,
     PageLimit,
     RestCall,
     ScopeName,
     page_of,
 )
 from eventproc.store.access.permissions import Permission
+from eventproc.store.records.plain import Limits
 
 IDS_MAX = 10_000
 """Dead letters that a call names by their ids; "all" names any number. Higher: longer transactions."""
@@ -42,7 +43,7 @@ class LettersReport:
 
 async def list_processors(
     call: RestCall, after: After = None, limit: PageLimit = PAGE
-) -> Annotated[Page, PageOf(ProcessorDescription)]:
+) -> Page[ProcessorDescription]:
     """List processors with their lag, state and processes."""
     found = await call.ep.processors(after=after, limit=limit + 1)
     return page_of(found, limit, lambda each: each.name)
@@ -67,7 +68,7 @@ async def resume_processor(call: RestCall, scope: ScopeName, group: LocalName) -
 
 async def list_dead_letters(
     call: RestCall, scope: ScopeName, group: LocalName, after: After = None, limit: PageLimit = PAGE
-) -> Annotated[Page, PageOf(DeadLetter)]:
+) -> Page[DeadLetter]:
     """List the pending dead letters of a group, to a caller that may read the streams that hold them."""
     found = await call.ep.dead_letters(f"{scope}/{group}").list(limit=limit + 1, after=after)
     return page_of([_readable(call, each) for each in found], limit, lambda each: each.id)

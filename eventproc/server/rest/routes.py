@@ -6,22 +6,34 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import attrs
 
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import TRUSTED, Caller
 from eventproc.server.access.needs import Need, Place
-from eventproc.server.rest.json_values import Limits, Linked, LinkedOf, Page
 from eventproc.server.rest.problems import HttpProblem
 from eventproc.store.access.permissions import Permission
 from eventproc.store.model.errors import NotFound
+from eventproc.store.records.plain import Limits
 from eventproc.store.requests import Request
 from eventproc.streams.request_calls import run_request
 from eventproc.workflows.requests import Operation
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 PAGE_ENTRIES_MAX: Final = 1_000
 """Most entries of a page. Higher: longer reads of the database and larger responses."""
@@ -39,6 +51,25 @@ _NAMES: Final = ("stream", "group")
 
 Answer: TypeAlias = Callable[..., Awaitable[object]]
 """A function that answers: it takes a RestCall, then parameters of the path and the query, and a `body` if any."""
+
+
+@attrs.frozen
+class Page(Generic[T]):
+    """A page of a list. items: the entries. next: what `after` must be for the next page; None on the last one."""
+
+    items: Sequence[T]
+    next: str | None
+
+
+@attrs.frozen
+class Linked(Generic[T]):
+    """A page of a list of Pravega's, whose form has no place for `next`: the response links to the next page.
+
+    value: what the body says. next: what `after` must be for the next page; None on the last one.
+    """
+
+    value: T
+    next: str | None
 
 
 @attrs.frozen
@@ -173,8 +204,8 @@ def route(
         parameters.append(Parameter(each.name.rstrip("_"), each.name, place, hints[each.name], default))
     assert {each.name for each in parameters if each.place == "path"} == set(in_path), path
     returned = hints["return"]
-    linked = next((each for each in get_args(returned)[1:] if isinstance(each, LinkedOf)), None)
-    result = None if returned is type(None) else returned if linked is None else linked.body
+    is_linked = get_origin(returned) is Linked
+    result = None if returned is type(None) else get_args(returned)[0] if is_linked else returned
     return RestRoute(
         method=method,
         path=path,
@@ -186,7 +217,7 @@ def route(
         parameters=tuple(parameters),
         body=hints.get("body"),
         result=result,
-        is_linked=linked is not None,
+        is_linked=is_linked,
         need=_need_of(method, [each.name for each in parameters]) if need is None else need,
     )
 
@@ -204,15 +235,15 @@ def _need_of(method: str, parameters: Sequence[str]) -> Need:
     return Need(permission, Place.SCOPE if "scope" in parameters else Place.SERVER)
 
 
-def page_of(found: Sequence[T], limit: int, key: Callable[[T], str]) -> Page:
+def page_of(found: Sequence[T], limit: int, key: Callable[[T], str]) -> Page[T]:
     """Return the page of a list that was read with `limit + 1`. key: what `after` is for an entry."""
     items = found[:limit]
     return Page(items, key(items[-1]) if len(found) > limit else None)
 
 
 def linked_page(
-    found: Sequence[T], limit: int, key: Callable[[T], str], body: Callable[[Sequence[T]], object]
-) -> Linked:
+    found: Sequence[T], limit: int, key: Callable[[T], str], body: Callable[[Sequence[T]], U]
+) -> Linked[U]:
     """Return such a page in a form of Pravega's. body: the value for the entries of the page."""
     page = page_of(found, limit, key)
     return Linked(body(found[:limit]), page.next)

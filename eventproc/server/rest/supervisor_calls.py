@@ -10,8 +10,8 @@ from eventproc.ingestion.changes import SpecEffect
 from eventproc.ingestion.memory import LagSample
 from eventproc.ingestion.status import IngestTaskInfo, SupervisorInfo, SupervisorStatus, SupervisorVersion
 from eventproc.ingestion.supervisor import Supervisor
-from eventproc.server.rest.json_values import JsonObject, Limits, Page, PageOf
-from eventproc.server.rest.routes import PAGE, After, PageLimit, RestCall, page_of
+from eventproc.server.rest.routes import PAGE, After, Page, PageLimit, RestCall, page_of
+from eventproc.store.records.plain import JsonObject, Limits
 
 SupervisorId: TypeAlias = Annotated[str, Limits(about="Id of the supervisor.")]
 
@@ -55,7 +55,7 @@ class IngestTasks:
 
 async def list_supervisors(
     call: RestCall, after: After = None, limit: PageLimit = PAGE
-) -> Annotated[Page, PageOf(SupervisorInfo)]:
+) -> Page[SupervisorInfo]:
     """List the supervisors that have not ended, by id."""
     found = await call.ep.supervisors(after=after, limit=limit + 1)
     return page_of(found, limit, lambda each: each.id)
@@ -79,7 +79,7 @@ async def list_supervisor_versions(
     supervisor: SupervisorId,
     after: Annotated[int | None, Limits(0, about="`next` of the previous page.")] = None,
     limit: PageLimit = PAGE,
-) -> Annotated[Page, PageOf(SupervisorVersion)]:
+) -> Page[SupervisorVersion]:
     """List the versions of a supervisor's spec, the newest first."""
     found = await (await _found(call, supervisor)).history(after=after, limit=limit + 1)
     return page_of(found, limit, lambda each: str(each.version))

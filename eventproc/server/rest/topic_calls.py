@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 import attrs
 
-from eventproc.server.rest.json_values import Limits, Page, PageOf
-from eventproc.server.rest.routes import PAGE, After, LocalName, PageLimit, RestCall, ScopeName, page_of
+from eventproc.server.rest.routes import PAGE, After, LocalName, Page, PageLimit, RestCall, ScopeName, page_of
 from eventproc.store.model.limits import SEGMENTS_MAX
+from eventproc.store.records.plain import Limits
 from eventproc.topics import TopicDescription, TopicInfo, operations
 from eventproc.workflows.requests import PRESENT
 
@@ -47,7 +47,7 @@ async def list_topics(
     scope: Annotated[str | None, Limits(about="Only topics of this scope.")] = None,
     after: After = None,
     limit: PageLimit = PAGE,
-) -> Annotated[Page, PageOf(TopicInfo)]:
+) -> Page[TopicInfo]:
     """List topics by name."""
     found = await call.ep.topics(scope, after=after, limit=limit + 1)
     return page_of(found, limit, lambda each: each.name)

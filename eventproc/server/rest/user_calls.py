@@ -11,10 +11,10 @@ from typing import Annotated, Final, TypeAlias
 import attrs
 
 from eventproc.runtime.users import TOKEN_LIFE_MS_MAX, NewToken, UserInfo
-from eventproc.server.rest.json_values import Limits, Page, PageOf
-from eventproc.server.rest.routes import PAGE, After, PageLimit, RestCall, page_of
+from eventproc.server.rest.routes import PAGE, After, Page, PageLimit, RestCall, page_of
 from eventproc.store.access.permissions import Permission
 from eventproc.store.model.errors import NotSupported
+from eventproc.store.records.plain import Limits
 
 UserName: TypeAlias = Annotated[str, Limits(about="Name of the user.")]
 
@@ -53,9 +53,7 @@ class TokenBody:
     life_ms: Annotated[int, Limits(1, TOKEN_LIFE_MS_MAX)] | None = None
 
 
-async def list_users(
-    call: RestCall, after: After = None, limit: PageLimit = PAGE
-) -> Annotated[Page, PageOf(UserInfo)]:
+async def list_users(call: RestCall, after: After = None, limit: PageLimit = PAGE) -> Page[UserInfo]:
     """List users by name, with their grants and the names of their tokens."""
     found = await call.ep.users.list(after=after, limit=limit + 1)
     return page_of(found, limit, lambda each: each.name)
