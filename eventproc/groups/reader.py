@@ -21,8 +21,8 @@ import anyio
 import attrs
 from typing_extensions import TypeVar
 
-from eventproc.groups.cursors import InFlight
 from eventproc.groups.membership import DEFAULT_MEMBER, GroupMember, MemberOptions, join_member
+from eventproc.groups.owned_segments import InFlight
 from eventproc.groups.session import SAVE_EVENTS, ReaderSession, StopOffsets
 from eventproc.groups.state import SegmentOwnership
 from eventproc.store.database import Database, Subscription
@@ -123,7 +123,7 @@ class JoinedMember(Openable):
                 found = await self._step(session, limits)
             if found is not None:
                 return found
-            if not session.is_behind and not session.cursors.done():
+            if not session.is_behind and not session.segments.done():
                 await session.wait()
 
     async def _step(self, session: ReaderSession, limits: StopOffsets | None) -> bool | None:
@@ -134,7 +134,7 @@ class JoinedMember(Openable):
         session.skip_expired()
         if session.waiting:
             return True
-        if session.cursors.done() or session.events_unsaved >= SAVE_EVENTS:
+        if session.segments.done() or session.events_unsaved >= SAVE_EVENTS:
             await session.complete()
             if session.stale:
                 return None
@@ -148,7 +148,7 @@ class JoinedMember(Openable):
     def _offsets(self) -> dict[SegmentKey, int]:
         assert self._member is not None, "an open reader is a member"
         offsets = {key: assignment.progress.offset for key, assignment in self._member.state.open.items()}
-        return offsets | {cursor.key: cursor.finished.offset for cursor in self._open.cursors}
+        return offsets | {owned.key: owned.finished.offset for owned in self._open.segments}
 
     def _is_done(self, limits: StopOffsets | None) -> bool:
         """Return whether this reader has nothing left to read: in the group, or before the limits."""
@@ -192,8 +192,8 @@ class GroupReader(JoinedMember, Generic[P]):
     def owned(self) -> tuple[SegmentOwnership, ...]:
         """The segments that this reader owns at this moment."""
         return tuple(
-            attrs.evolve(cursor.assigned, segment=printable(cursor.assigned.segment))
-            for cursor in self._open.cursors
+            attrs.evolve(owned.assigned, segment=printable(owned.assigned.segment))
+            for owned in self._open.segments
         )
 
     @property
@@ -201,10 +201,10 @@ class GroupReader(JoinedMember, Generic[P]):
         """The reader's position, {stream: {segment: offset}}: all delivered events lie before it."""
         session = self._open
         found: dict[str, dict[SegmentId, int]] = {}
-        for cursor in session.cursors:
-            found.setdefault(cursor.assigned.stream, {})[printable(cursor.key[1])] = cursor.finished.offset
-        for each in (each for each in session.in_flight if each.cursor in session.cursors):
-            found[each.cursor.assigned.stream][each.cursor.key[1]] = each.end
+        for owned in session.segments:
+            found.setdefault(owned.assigned.stream, {})[printable(owned.key[1])] = owned.finished.offset
+        for each in (each for each in session.in_flight if each.owned in session.segments):
+            found[each.owned.assigned.stream][each.owned.key[1]] = each.end
         return found
 
     def hold_progress(self, txn: str) -> ProgressHold:
@@ -280,7 +280,7 @@ class GroupReader(JoinedMember, Generic[P]):
         while await self._advance(limits):
             session = self._open
             yield Batch(
-                [(each.cursor.assigned.stream, each.run) for each in session.take_waiting()], self._decode
+                [(each.owned.assigned.stream, each.run) for each in session.take_waiting()], self._decode
             )
             self._open.finish()
 
@@ -292,7 +292,7 @@ class GroupReader(JoinedMember, Generic[P]):
             session.in_flight = [in_flight]
             saved = 0
             session.mark()
-            stream = in_flight.cursor.assigned.stream
+            stream = in_flight.owned.assigned.stream
             for count, event in enumerate(in_flight.run.events(stream, self._decode), start=1):
                 in_flight.count = count
                 yield event
@@ -333,7 +333,7 @@ class ThreadBatch(Generic[P]):
     def events(self, keep_up: Callable[[], bool]) -> Iterator[Event[P]]:
         """Yield the events; on the thread. keep_up: runs the method of that name on the event loop."""
         in_flight = self._in_flight
-        last, stream = len(in_flight.run), in_flight.cursor.assigned.stream
+        last, stream = len(in_flight.run), in_flight.owned.assigned.stream
         for count, event in enumerate(in_flight.run.events(stream, self._decode), start=1):
             yield event
             if count == last or self._must_keep_up(count):

@@ -16,10 +16,11 @@ from typing import Final
 import anyio
 
 from eventproc.groups.changes import verify_streams
-from eventproc.groups.cursors import InFlight, SegmentCursor, SegmentCursors
 from eventproc.groups.followed_streams import follow_catalog
 from eventproc.groups.liveness import BEATS_A_LEASE, POLL_MS
 from eventproc.groups.membership import GroupMember
+from eventproc.groups.owned_segment import OwnedSegment
+from eventproc.groups.owned_segments import InFlight, OwnedSegments
 from eventproc.groups.state import SegmentOwnership
 from eventproc.groups.truncation import skip
 from eventproc.store.database import Database, Subscription, Tx
@@ -111,7 +112,7 @@ class ReaderSession:
 
     def __init__(self, db: Database, member: GroupMember, changes: Subscription, stack: ExitStack) -> None:
         """changes: active while this is used. stack: closes what is opened for single streams."""
-        self.cursors = SegmentCursors()
+        self.segments = OwnedSegments()
         self.waiting: deque[InFlight] = deque()
         self.in_flight: list[InFlight] = []
         self.stale = True
@@ -135,7 +136,7 @@ class ReaderSession:
         self.verify_free(f"another transaction, {txn},")
         for each in self.in_flight:
             each.settle()
-        self.cursors.hold()
+        self.segments.hold()
         self._hold = SessionHold(self, txn)
         return self._hold
 
@@ -149,7 +150,7 @@ class ReaderSession:
     @property
     def is_held_at_an_end(self) -> bool:
         """Whether a transaction keeps this reader from going on behind a segment that it has read to the end."""
-        return self._hold is not None and self.cursors.ends_held
+        return self._hold is not None and self.segments.ends_held
 
     def end(self) -> None:
         """Let no task follow the group any more: a reader that another task has closed must not join it again."""
@@ -208,11 +209,11 @@ class ReaderSession:
         return self.stale
 
     def _adopt(self) -> None:
-        before = list(self.cursors)
-        self.cursors.follow(self._member.owned)
+        before = list(self.segments)
+        self.segments.follow(self._member.owned)
         self._note_lost(before)
-        self.waiting = deque(each for each in self.waiting if each.cursor in self.cursors)
-        self.in_flight = [each for each in self.in_flight if each.cursor in self.cursors]
+        self.waiting = deque(each for each in self.waiting if each.owned in self.segments)
+        self.in_flight = [each for each in self.in_flight if each.owned in self.segments]
         for stream in self._member.state.streams:
             if stream.stream_id not in self._fetchers:
                 fetcher = StreamFetcher(self._db, stream.name, stream.stream_id, with_ttl=True)
@@ -222,7 +223,7 @@ class ReaderSession:
     @property
     def events_unsaved(self) -> int:
         """How many events are finished and not durable, without those beyond a completed prefix."""
-        return sum(each.finished.number - each.saved.number for each in self.cursors)
+        return sum(each.finished.number - each.durable.number for each in self.segments)
 
     def finish(self) -> None:
         """Finish every event that was delivered. Delivery of the same runs may continue."""
@@ -247,7 +248,7 @@ class ReaderSession:
         """Drop what was taken and not delivered, to take it again."""
         self.waiting.clear()
         self.in_flight.clear()
-        self.cursors.rewind()
+        self.segments.rewind()
 
     async def take(self, limits: StopOffsets | None) -> None:
         """Take the next events into `waiting`, if there are any; note which segments ended."""
@@ -265,17 +266,17 @@ class ReaderSession:
             number = head.run.first_number + head.count
             count, end, parts = head.without_expired(now_ms)
             self.waiting.extendleft(reversed(parts))
-            self._pass_over(head.cursor, number, count, end)
+            self._pass_over(head.owned, number, count, end)
             self._has_skipped = True
 
-    def _pass_over(self, cursor: SegmentCursor, number: int, count: int, end: int) -> None:
+    def _pass_over(self, owned: OwnedSegment, number: int, count: int, end: int) -> None:
         """Count expired events as finished, once those before them are."""
-        before = next((each for each in reversed(self.in_flight) if each.cursor is cursor), None)
+        before = next((each for each in reversed(self.in_flight) if each.owned is owned), None)
         if before is not None and before.done < len(before.run):
             behind = before.run.first_number + len(before.run)
             before.skipped, before.skipped_end = number + count - behind, end
         else:
-            cursor.finished = cursor.finished.finish(number, count, end)
+            owned.finished = owned.finished.finish(number, count, end)
         self.mark()
 
     def take_waiting(self) -> list[InFlight]:
@@ -299,29 +300,29 @@ class ReaderSession:
                 return
             await self._db.read(lambda tx: verify_streams(tx, get_group(tx, self._member.group)))
             raise
-        self.waiting += self.cursors.take(stream.stream_id, found.runs, found.ttl_ms)
-        self.cursors.end(stream.stream_id, found.ended)
+        self.waiting += self.segments.take(stream.stream_id, found.runs, found.ttl_ms)
+        self.segments.end(stream.stream_id, found.ended)
 
     def _wanted(self, stream_id: int, limits: StopOffsets | None) -> dict[SegmentId, Limit]:
         wanted: dict[SegmentId, Limit] = {}
         if self._member.paused:
             return wanted
         ends = self._member.state.end_offsets
-        for cursor in self.cursors:
-            if cursor.key[0] != stream_id or cursor.ended or cursor.paused:
+        for owned in self.segments:
+            if owned.key[0] != stream_id or owned.end is not None or owned.paused:
                 continue
-            end = ends.get(cursor.key)
-            if end is not None and cursor.taken >= end:
-                cursor.ended = True
+            end = ends.get(owned.key)
+            if end is not None and owned.offset >= end:
+                owned.end = owned.offset
                 continue
             bounds = [
                 bound
-                for bound in (end, None if limits is None else limits.of(cursor.key))
+                for bound in (end, None if limits is None else limits.of(owned.key))
                 if bound is not None
             ]
             limit = min(bounds, default=None)
-            if limit is None or cursor.taken < limit:
-                wanted[cursor.key[1]] = cursor.taken, limit
+            if limit is None or owned.offset < limit:
+                wanted[owned.key[1]] = owned.offset, limit
         return wanted
 
     async def _skip(self, stream: GroupStream, why: EventprocError) -> None:
@@ -343,7 +344,7 @@ class ReaderSession:
             await self.save()
         except NotFound as why:  # truncated since: the history no longer knows the successors
             for stream in self._member.state.streams:
-                if any(cursor.key[0] == stream.stream_id for cursor in self.cursors.done()):
+                if any(owned.key[0] == stream.stream_id for owned in self.segments.done()):
                     await self._skip(stream, why)
 
     async def save(self, *, complete: bool = True) -> None:
@@ -352,7 +353,7 @@ class ReaderSession:
             for each in self.in_flight:
                 each.settle()
             while True:
-                moved, done = self.cursors.unsaved(), self.cursors.done() if complete else []
+                moved, done = self.segments.unsaved(), self.segments.done() if complete else []
                 if not moved and not done:
                     return
                 try:
@@ -362,24 +363,24 @@ class ReaderSession:
                 except StreamReplaced as why:
                     if not await self._drop_deleted():
                         raise
-                    before = list(self.cursors)
-                    self._lose([cursor.key for cursor in before if cursor.key[0] == why.stream_id])
+                    before = list(self.segments)
+                    self._lose([owned.key for owned in before if owned.key[0] == why.stream_id])
                     self._note_lost(before)
                     continue
                 except SegmentFenced as fenced:
                     # Expired or reset. This reader still owns the other segments.
-                    before = list(self.cursors)
+                    before = list(self.segments)
                     self._lose_fenced(fenced)
                     self._note_lost(before)
                     continue
                 self.note_saved(moved)
                 if done:
-                    self._lose([cursor.key for cursor in done])
+                    self._lose([owned.key for owned in done])
 
-    def _write(self, tx: Tx, moved: Mapping[SegmentKey, Progress], done: Iterable[SegmentCursor]) -> None:
+    def _write(self, tx: Tx, moved: Mapping[SegmentKey, Progress], done: Iterable[OwnedSegment]) -> None:
         self._member.move(tx, moved)
-        for cursor in done:
-            self._member.complete(tx, cursor.key)
+        for owned in done:
+            self._member.complete(tx, owned.key)
 
     async def _drop_deleted(self) -> bool:
         """Let the group read its other streams, if its options say so; return whether they do."""
@@ -393,13 +394,13 @@ class ReaderSession:
         """Take again what was taken since `hold`."""
         self.waiting.clear()
         self.in_flight.clear()
-        self.cursors.give_back()
+        self.segments.give_back()
 
     def note_saved(self, moved: Mapping[SegmentKey, Progress]) -> None:
         """Note that this progress became durable."""
         for key, progress in moved.items():
-            if (cursor := self.cursors.find(key)) is not None:
-                cursor.saved, cursor.was_saved, cursor.must_save = progress, True, False
+            if (owned := self.segments.find(key)) is not None:
+                owned.durable, owned.is_saved, owned.must_save = progress, True, False
 
     def _lose_fenced(self, why: SegmentFenced) -> None:
         """Forget a segment that was taken from this reader."""
@@ -407,19 +408,19 @@ class ReaderSession:
 
     def _lose(self, keys: Iterable[SegmentKey]) -> None:
         """Forget segments that this reader no longer owns."""
-        self.cursors.drop(keys)
-        self.waiting = deque(each for each in self.waiting if each.cursor in self.cursors)
+        self.segments.drop(keys)
+        self.waiting = deque(each for each in self.waiting if each.owned in self.segments)
         self.stale = True
 
-    def _note_lost(self, before: Iterable[SegmentCursor]) -> None:
+    def _note_lost(self, before: Iterable[OwnedSegment]) -> None:
         """Remember a lost segment with events in a joint transaction, or in hand for one: it cannot commit any more."""
         for each in self.in_flight:
             each.settle()
-        in_hand = {each.cursor.key for each in self.in_flight if each.count > each.done}
-        for cursor in before:
-            used = cursor.finished != cursor.savable or cursor.key in in_hand
-            if used and cursor not in self.cursors:
-                self._lost = cursor.assigned
+        in_hand = {each.owned.key for each in self.in_flight if each.count > each.done}
+        for owned in before:
+            used = owned.finished != owned.savable or owned.key in in_hand
+            if used and owned not in self.segments:
+                self._lost = owned.assigned
 
     @property
     def is_behind(self) -> bool:
@@ -516,7 +517,7 @@ class SessionHold:
             session.finish()
             if session._lost is not None:
                 raise session._fenced(session._lost)
-            yield partial(self._move, session.cursors.unsaved_of_hold())
+            yield partial(self._move, session.segments.unsaved_of_hold())
 
     def _move(self, moved: Mapping[SegmentKey, Progress], tx: Tx) -> None:
         self._session._member.move(tx, moved)
@@ -526,8 +527,8 @@ class SessionHold:
         """Remember what is durable; as an effect of the transaction, so that a cancelled caller does not lose it."""
         self._moved = True
         for key, progress in moved.items():
-            if (cursor := self._session.cursors.find(key)) is not None:
-                cursor.saved = cursor.held = progress
+            if (owned := self._session.segments.find(key)) is not None:
+                owned.durable = owned.held = progress
 
     async def end(self) -> None:
         """See `ProgressHold.end`."""
@@ -545,9 +546,9 @@ class SessionHold:
         session = self._session
         session._hold = session._lost = None
         if self._moved:
-            session.cursors.release()
+            session.segments.release()
         else:
             session.give_back()
-        waits = not self._moved or session._member.surplus or session.cursors.done()
+        waits = not self._moved or session._member.surplus or session.segments.done()
         if waits and not session._ended:
             session.wake()  # to give away segments, complete those that ended, or deliver again

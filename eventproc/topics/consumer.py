@@ -16,10 +16,10 @@ import anyio
 from typing_extensions import TypeVar
 
 from eventproc.groups.membership import DEFAULT_MEMBER, GroupMember, MemberOptions
+from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.groups.reader import JoinedMember
 from eventproc.groups.session import SAVE_EVENTS
 from eventproc.store.database import Database, Subscription, Tx
-from eventproc.store.groups import SegmentKey
 from eventproc.store.model.argument_checks import (
     check_int,
     check_iterable,
@@ -34,8 +34,8 @@ from eventproc.store.tasks import run_uninterrupted
 from eventproc.streams.joint_transaction import ProgressHold
 from eventproc.topics.consumer_session import (
     ConsumerSession,
-    PartitionPosition,
     RebalanceCallbacks,
+    partition_of,
 )
 from eventproc.topics.partition import TopicPartition
 
@@ -167,22 +167,22 @@ class Consumer(JoinedMember, Generic[P]):
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
         """The partitions that are assigned to this consumer now, sorted."""
-        return tuple(each.where for each in self._own.positions)
+        return tuple(map(partition_of, self._own.assigned))
 
     @property
     def position(self) -> dict[TopicPartition, int]:
         """The offset of the next event to deliver, for each assigned partition."""
-        return {each.where: each.number for each in self._own.positions}
+        return {partition_of(each): each.next_number for each in self._own.assigned}
 
     @property
     def paused(self) -> tuple[TopicPartition, ...]:
         """The assigned partitions that are paused."""
-        return tuple(each.where for each in self._own.positions if each.cursor.paused)
+        return tuple(partition_of(each) for each in self._own.assigned if each.paused)
 
     @property
     def committed(self) -> dict[TopicPartition, int]:
         """The durable offset of each assigned partition: where another consumer would continue."""
-        return {each.where: each.cursor.saved.number for each in self._own.positions}
+        return {partition_of(each): each.durable.number for each in self._own.assigned}
 
     async def poll(self, events_max: int = POLL_EVENTS, *, timeout_ms: int | None = None) -> list[Event[P]]:
         """Return the next events of the assigned partitions, as soon as there are any.
@@ -230,7 +230,7 @@ class Consumer(JoinedMember, Generic[P]):
             left_ms = None if until == math.inf else math.ceil((until - anyio.current_time()) * 1000)
             if left_ms is not None and left_ms <= 0 and not session.is_behind:
                 return []
-            if not session.is_behind and not session.cursors.done():
+            if not session.is_behind and not session.segments.done():
                 await session.wait(left_ms)
 
     async def __aiter__(self) -> AsyncGenerator[Event[P], None]:
@@ -290,25 +290,24 @@ class Consumer(JoinedMember, Generic[P]):
         session.fenced = None
         if offsets is None:
             if (lost := session.lost) is not None:
-                session.fenced = self._not_assigned(lost.where, lost.cursor.assigned.owner_epoch)
+                session.fenced = self._fenced(lost)
             committed = session.commit_assigned()
         else:
             committed = []
             wanted = as_offsets(offsets)
-            positions = {where: self._assigned(where) for where in wanted}
-            places = await self._places({positions[where]: number for where, number in wanted.items()})
-            for position, number, offset in places:
-                if position.cursor in session.cursors:
-                    session.commit_position(position, number, offset)
-                    session.mark_committed(position)
-                    committed.append(position)
+            partitions = {where: self._assigned(where) for where in wanted}
+            places = await self._places({partitions[where]: number for where, number in wanted.items()})
+            for owned, number, offset in places:
+                if owned in session.segments:
+                    session.commit_position(owned, number, offset)
+                    owned.must_save = not owned.is_saved
+                    committed.append(owned)
                 else:
-                    session.fenced = self._not_assigned(position.where, position.cursor.assigned.owner_epoch)
+                    session.fenced = self._fenced(owned)
         await session.save(complete=False)
-        for position in committed:  # another task may have released it since, at an earlier offset
-            cursor = position.cursor
-            if cursor not in session.cursors and cursor.saved != cursor.finished:
-                session.fenced = self._not_assigned(position.where, cursor.assigned.owner_epoch)
+        for owned in committed:  # another task may have released it since, at an earlier offset
+            if owned not in session.segments and owned.durable != owned.finished:
+                session.fenced = self._fenced(owned)
         if session.fenced is not None:
             raise session.fenced
 
@@ -362,9 +361,9 @@ class Consumer(JoinedMember, Generic[P]):
             SegmentFenced: a partition is not assigned to this consumer.
         """
         session = self._own
-        for position in [self._assigned(where) for where in self._named(partitions)]:
-            position.cursor.paused = True
-            session.reread(position)
+        for owned in [self._assigned(where) for where in self._named(partitions)]:
+            owned.paused = True
+            session.reread(owned)
 
     def resume(self, partitions: Iterable[PartitionRef] | None = None) -> None:
         """Deliver events of these partitions again, from where they were paused.
@@ -376,8 +375,8 @@ class Consumer(JoinedMember, Generic[P]):
             SegmentFenced: a partition is not assigned to this consumer.
         """
         chosen = self.paused if partitions is None else self._named(partitions)
-        for position in [self._assigned(where) for where in chosen]:
-            position.cursor.paused = False
+        for owned in [self._assigned(where) for where in chosen]:
+            owned.paused = False
         self._own.wake()
 
     async def run(
@@ -427,21 +426,18 @@ class Consumer(JoinedMember, Generic[P]):
 
     async def _seek(self, wanted: Mapping[TopicPartition, int], *, clamp: bool = False) -> None:
         session = self._own
-        positions = {self._assigned(where): number for where, number in wanted.items()}
-        for position, number, offset in await self._places(positions, clamp=clamp):
-            if position.cursor in session.cursors:
-                session.move(position, number, offset)
+        partitions = {self._assigned(where): number for where, number in wanted.items()}
+        for owned, number, offset in await self._places(partitions, clamp=clamp):
+            if owned in session.segments:
+                session.move(owned, number, offset)
 
     async def _places(
-        self, wanted: Mapping[PartitionPosition, int], *, clamp: bool = False
-    ) -> list[tuple[PartitionPosition, int, int]]:
+        self, wanted: Mapping[OwnedSegment, int], *, clamp: bool = False
+    ) -> list[tuple[OwnedSegment, int, int]]:
         """Return the number and the byte offset of events. Raises InvalidArgument unless they lie in the partition."""
 
-        def look(tx: Tx) -> list[tuple[PartitionPosition, int, int]]:
-            return [
-                (each, *_place(tx, each.cursor.key, each.where, number, clamp=clamp))
-                for each, number in wanted.items()
-            ]
+        def look(tx: Tx) -> list[tuple[OwnedSegment, int, int]]:
+            return [(each, *_place(tx, each, number, clamp=clamp)) for each, number in wanted.items()]
 
         return await self._db.read(look) if wanted else []
 
@@ -450,11 +446,14 @@ class Consumer(JoinedMember, Generic[P]):
             return self.assignment
         return as_partitions(partitions)
 
-    def _assigned(self, where: TopicPartition) -> PartitionPosition:
-        position = self._own.find(where)
-        if position is None:
+    def _assigned(self, where: TopicPartition) -> OwnedSegment:
+        owned = self._own.find(where)
+        if owned is None:
             raise self._not_assigned(where, -1)
-        return position
+        return owned
+
+    def _fenced(self, owned: OwnedSegment) -> SegmentFenced:
+        return self._not_assigned(partition_of(owned), owned.assigned.owner_epoch)
 
     def _not_assigned(self, where: TopicPartition, epoch: int) -> SegmentFenced:
         assert self._member is not None, "an open consumer is a member"
@@ -491,14 +490,14 @@ class Consumer(JoinedMember, Generic[P]):
         return session
 
 
-def _place(tx: Tx, key: SegmentKey, where: TopicPartition, number: int, *, clamp: bool) -> tuple[int, int]:
-    state = segment_state(tx, *key)
+def _place(tx: Tx, owned: OwnedSegment, number: int, *, clamp: bool) -> tuple[int, int]:
+    state = segment_state(tx, *owned.key)
     low, high = (0, 0) if state is None else (state.head_number, state.tail_number)
     if clamp:
         number = min(max(number, low), high)
     elif not low <= number <= high:
-        raise invalid_argument("offset", number, f"{where} has offsets {low} to {high}")
-    return number, 0 if state is None else offset_of_number(tx, *key, number)
+        raise invalid_argument("offset", number, f"{partition_of(owned)} has offsets {low} to {high}")
+    return number, 0 if state is None else offset_of_number(tx, *owned.key, number)
 
 
 def _partition(partition: object) -> TopicPartition:

@@ -8,11 +8,11 @@ import anyio
 import pytest
 
 from eventproc.groups import Membership, SegmentKey, SegmentOwnership
+from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.processors.dead_letters.operations import FailedEvent
 from eventproc.processors.emit import Emission
 from eventproc.processors.engine.commit import Outbox, ProgressCommit
 from eventproc.processors.engine.engine import Engine
-from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.processors.handler import make_handler
 from eventproc.processors.options import Options, ProcessingOrder
 from eventproc.store.database import Tx

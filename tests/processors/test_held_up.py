@@ -6,11 +6,11 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc.groups.owned_segment import WAITING_BYTES_MAX
 from eventproc.processors import App, Context, RetryPolicy
 from eventproc.processors.engine.commit import BEHIND_BYTES_MAX, ProgressCommit
 from eventproc.processors.engine.engine import RELEASE_MS
 from eventproc.processors.engine.fetch import FETCHED_BYTES_MAX
-from eventproc.processors.engine.owned_segment import WAITING_BYTES_MAX
 from eventproc.store.model.errors import VersionConflict
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import READ_BYTES_MAX, Event

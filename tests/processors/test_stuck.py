@@ -6,10 +6,10 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc.groups.owned_segment import WAITING_BYTES_MAX
 from eventproc.processors import App, Context
 from eventproc.processors.engine.engine import Engine
 from eventproc.processors.engine.fetch import FETCHED_BYTES_MAX
-from eventproc.processors.engine.owned_segment import WAITING_BYTES_MAX
 from eventproc.processors.observe.status import ProcessorState
 from eventproc.processors.run import BLOCKED_MS
 from eventproc.runtime import Eventproc

@@ -116,7 +116,7 @@ async def _process(seed: int, order: ProcessingOrder, batch: int | None) -> None
     assert {gone for gone, _, _ in harness.gone} == poisoned
     assert {attempts for _, attempts, _ in harness.gone} <= {3}
     assert sorted(harness.done) == sorted(set(range(number)) - poisoned)
-    assert harness.owned.finished
+    assert harness.owned.is_quiet
     assert seen.at_once <= harness.options.concurrency
 
 
@@ -251,8 +251,8 @@ async def test_a_lost_segment_ends_the_calls_for_it_and_no_others() -> None:
         gate.set()
         await harness.pool.drain()
     assert sorted(begun) == [(0, 0), (0, 1), (1, 0)]
-    assert not harness.owned.finished
-    assert other.finished
+    assert not harness.owned.is_quiet
+    assert other.is_quiet
 
 
 async def test_a_cleared_cell_ends_what_runs_and_begins_nothing_more() -> None:

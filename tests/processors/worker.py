@@ -10,11 +10,11 @@ from typing import Any
 import anyio
 
 from eventproc.groups import SegmentOwnership
+from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.processors.context import Log
 from eventproc.processors.emit import Emission
 from eventproc.processors.engine.calls import Calls
 from eventproc.processors.engine.key_queues import Item, KeyQueues
-from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.processors.engine.workers import WorkerPool
 from eventproc.processors.handler import make_handler
 from eventproc.processors.options import Batching, Options, ProcessingOrder

@@ -25,10 +25,10 @@ import anyio
 import anyio.to_thread
 import attrs
 
+from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.processors.context import Context, Log
 from eventproc.processors.emit import Emission
 from eventproc.processors.engine.key_queues import Item, KeyQueue, RetryState, describe_event
-from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.processors.engine.workers import Worker, WorkerPool
 from eventproc.processors.errors import (
     HandlerCancelled,

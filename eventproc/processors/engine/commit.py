@@ -16,12 +16,12 @@ import anyio
 import attrs
 
 from eventproc.groups import Membership, SegmentKey, get_group
+from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.groups.truncation import skip
 from eventproc.processors.context import AppTx
 from eventproc.processors.dead_letters.operations import FailedEvent, append_letters
 from eventproc.processors.emit import Emission, append_emissions
 from eventproc.processors.engine.key_queues import describe_event
-from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.processors.errors import ProcessorFailed, failure_text
 from eventproc.processors.observe.status import Counters
 from eventproc.processors.observe.telemetry import NOTHING, Telemetry

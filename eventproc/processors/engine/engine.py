@@ -23,6 +23,7 @@ from typing import Any, Final, cast
 import anyio
 
 from eventproc.groups import Membership, SegmentKey
+from eventproc.groups.owned_segment import InFlightRun, OwnedSegment
 from eventproc.processors.context import Log
 from eventproc.processors.dead_letters.operations import FailedEvent
 from eventproc.processors.emit import Emission
@@ -30,7 +31,6 @@ from eventproc.processors.engine.calls import Calls
 from eventproc.processors.engine.commit import COMMIT_EVENTS, Committer
 from eventproc.processors.engine.fetch import SegmentFetcher
 from eventproc.processors.engine.key_queues import Item, KeyQueues, describe_event
-from eventproc.processors.engine.owned_segment import InFlightRun, OwnedSegment
 from eventproc.processors.engine.workers import PUT_EVENTS, WorkerPool
 from eventproc.processors.errors import ProcessorFailed, failure_text
 from eventproc.processors.handler import Handler

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Final
 
 from eventproc.groups import SegmentKey
+from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.processors.engine.key_queues import Item
-from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.processors.engine.workers import PUT_EVENTS, WorkerPool
 from eventproc.processors.options import OnTruncated
 from eventproc.store.clock import Clock

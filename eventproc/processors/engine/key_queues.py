@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
-from eventproc.processors.engine.owned_segment import InFlightRun
+from eventproc.groups.owned_segment import InFlightRun
 from eventproc.processors.options import ProcessingOrder
 from eventproc.store.model.ids import format_segment
 from eventproc.store.segments import Event

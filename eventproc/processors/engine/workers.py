@@ -12,8 +12,8 @@ from typing import Final
 import anyio
 import attrs
 
+from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.processors.engine.key_queues import Item, KeyQueues, RetryState
-from eventproc.processors.engine.owned_segment import OwnedSegment
 from eventproc.processors.observe.status import Blocker
 from eventproc.processors.options import WAITING_EVENTS_MAX, ProcessorLimits
 from eventproc.store.model.ids import format_segment

@@ -1,6 +1,6 @@
-"""A group reader's position in each segment that it owns: what it took, delivered, finished, and made durable.
+"""The segments that a group reader owns, and the runs of them that it delivers.
 
-Pure: no await, no I/O. In each segment, in bytes: saved <= finished <= delivered <= taken. What is *finished* is a
+Pure: no await, no I/O. In each segment, in bytes: durable <= finished <= delivered <= taken. What is *finished* is a
 prefix, and possibly ranges beyond it that a processor of the same group finished earlier.
 """
 
@@ -10,46 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
+from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.groups.state import SegmentOwnership
 from eventproc.store.groups import SegmentKey
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.segments import NEVER, EventRun, first_expiry, live_ranges
-
-
-@attrs.define(eq=False)
-class SegmentCursor:
-    """The position in one segment.
-
-    taken: offset to read on from. ended: no events will follow `taken`. paused: the user wants none of it for now.
-    held: while a joint transaction holds the progress, what was finished before it; nothing behind it may be saved.
-    must_save: the user committed it, so it is saved even if it did not move. was_saved: by this owner.
-    """
-
-    assigned: SegmentOwnership
-    finished: Progress
-    saved: Progress
-    taken: int
-    ended: bool = False
-    held: Progress | None = None
-    paused: bool = False
-    must_save: bool = False
-    was_saved: bool = False
-
-    @property
-    def key(self) -> SegmentKey:
-        """Identifies the segment within the group."""
-        return self.assigned.key
-
-    @property
-    def savable(self) -> Progress:
-        """What is finished, and held by no transaction."""
-        return self.finished if self.held is None else self.held
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all events of the segment are finished, and no more will come."""
-        return self.ended and self.savable.offset >= self.taken
 
 
 @attrs.define(eq=False)
@@ -61,7 +27,7 @@ class InFlight:
     skipped, skipped_end: number of expired events behind the run that are finished with it, and where they end.
     """
 
-    cursor: SegmentCursor
+    owned: OwnedSegment
     run: EventRun
     count: int = 0
     done: int = 0
@@ -76,13 +42,13 @@ class InFlight:
         return self.run.end_of(self.count)
 
     def settle(self) -> None:
-        """Move the cursor behind the finished events."""
+        """Note in the segment that the events are finished."""
         if done := self.done:  # read once: another thread may increase it meanwhile
             if self.skipped and done == len(self.run):
                 done, end = done + self.skipped, self.skipped_end
             else:
                 end = self.run.end_of(done)
-            self.cursor.finished = self.cursor.finished.finish(self.run.first_number, done, end)
+            self.owned.finished = self.owned.finished.finish(self.run.first_number, done, end)
 
     def without_expired(self, now_ms: int) -> tuple[int, int, list[InFlight]]:
         """Return how many of the next events are expired and where they end, and the rest without expired ones.
@@ -96,7 +62,7 @@ class InFlight:
             return len(run) + self.skipped - self.count, end, []
         bounds = [low for low, _ in live[1:]] + [len(run) + self.skipped]
         parts = [
-            InFlight(self.cursor, part, ttl_ms=ttl_ms, expires_ms=first_expiry(part, ttl_ms))
+            InFlight(self.owned, part, ttl_ms=ttl_ms, expires_ms=first_expiry(part, ttl_ms))
             for part in run.parts(live)
         ]
         for part, (_, high), bound, following in zip(parts, live, bounds, [*parts[1:], None], strict=True):
@@ -105,72 +71,67 @@ class InFlight:
         return live[0][0] - self.count, parts[0].run.start, parts
 
 
-class SegmentCursors:
+class OwnedSegments:
     """The segments that a reader owns, in the order in which to read them."""
 
     def __init__(self) -> None:
-        self._cursors: dict[SegmentKey, SegmentCursor] = {}
+        self._segments: dict[SegmentKey, OwnedSegment] = {}
         self._holding = False
 
-    def __iter__(self) -> Iterator[SegmentCursor]:
-        return iter(self._cursors.values())
+    def __iter__(self) -> Iterator[OwnedSegment]:
+        return iter(self._segments.values())
 
-    def __contains__(self, cursor: SegmentCursor) -> bool:
-        return self._cursors.get(cursor.key) is cursor
+    def __contains__(self, owned: OwnedSegment) -> bool:
+        return self._segments.get(owned.key) is owned
 
-    def find(self, key: SegmentKey) -> SegmentCursor | None:
-        """Return the cursor of an owned segment."""
-        return self._cursors.get(key)
+    def find(self, key: SegmentKey) -> OwnedSegment | None:
+        """Return an owned segment."""
+        return self._segments.get(key)
 
-    def follow(self, owned: Mapping[SegmentKey, SegmentOwnership]) -> bool:
-        """Drop segments that are no longer owned, or under a newer epoch; add new ones. Return whether any is new."""
-        kept = {key: cursor for key, cursor in self._cursors.items() if owned.get(key) is cursor.assigned}
-        new = [each for key, each in owned.items() if key not in kept]
-        self._cursors = kept
-        for each in new:
-            held = each.progress if self._holding else None
-            self._cursors[each.key] = SegmentCursor(
-                each, each.progress, each.progress, each.progress.offset, held=held
-            )
-        return bool(new)
+    def follow(self, ownership: Mapping[SegmentKey, SegmentOwnership]) -> None:
+        """Drop segments that are no longer owned, or under a newer epoch; add new ones."""
+        before = self._segments
+        self._segments = {key: each for key, each in before.items() if ownership.get(key) is each.assigned}
+        for key, assigned in ownership.items():
+            if key not in self._segments:
+                self._segments[key] = owned = OwnedSegment(assigned)
+                owned.held = assigned.progress if self._holding else None
 
     def drop(self, keys: Iterable[SegmentKey]) -> None:
         """Forget segments."""
         for key in list(keys):
-            self._cursors.pop(key, None)
+            self._segments.pop(key, None)
 
     def rewind(self) -> None:
         """Take again what was taken and not finished."""
-        for cursor in self:
-            cursor.taken, cursor.ended = cursor.finished.offset, False
+        for owned in self:
+            owned.rewind()
 
     @property
     def ends_held(self) -> bool:
         """Whether a segment is processed to its end, which may not be saved while a transaction holds the progress."""
-        return any(each.ended and each.finished.offset >= each.taken and not each.is_done for each in self)
+        return any(
+            each.end is not None and each.finished.offset >= each.end and not each.complete for each in self
+        )
 
     def hold(self) -> None:
         """Let nothing be saved that is not finished yet, until `release` or `give_back`."""
         self._holding = True
-        for cursor in self:
-            cursor.held = cursor.finished
+        for owned in self:
+            owned.held = owned.finished
 
     def release(self) -> None:
         """Let everything that is finished be saved."""
         self._holding = False
-        for cursor in self:
-            cursor.held = None
+        for owned in self:
+            owned.held = None
 
     def give_back(self) -> None:
-        """Take again what was taken since `hold`. The new cursors know nothing of the runs that were in flight."""
+        """Take again what was taken since `hold`. The new objects know nothing of the runs that were in flight."""
         self._holding = False
-        for key, cursor in self._cursors.items():
-            before = cursor.savable
-            self._cursors[key] = SegmentCursor(
-                *(cursor.assigned, before, cursor.saved, before.offset),
-                paused=cursor.paused,
-                was_saved=cursor.was_saved,
-            )
+        for key, owned in self._segments.items():
+            self._segments[key] = again = OwnedSegment(owned.assigned, owned.savable)
+            again.durable, again.is_saved, again.paused = owned.durable, owned.is_saved, owned.paused
 
     def take(self, stream_id: int, runs: Iterable[EventRun], ttl_ms: int | None = None) -> list[InFlight]:
         """Note that `runs` were taken, and return what of them is to be handed out. Those taken from come last.
@@ -179,35 +140,35 @@ class SegmentCursors:
         """
         taken: list[InFlight] = []
         for run in runs:
-            cursor = self._cursors.pop((stream_id, run.segment), None)
-            if cursor is None:
+            owned = self._segments.pop((stream_id, run.segment), None)
+            if owned is None:
                 continue
-            assert run.start == cursor.taken, f"a run begins at {run.start}, and {cursor.taken} comes next"
-            cursor.taken = run.end
-            self._cursors[cursor.key] = cursor
+            assert run.start == owned.offset, f"a run begins at {run.start}, and {owned.offset} comes next"
+            owned.take_from(run.first_number + len(run), run.end)
+            self._segments[owned.key] = owned
             taken += (
-                InFlight(cursor, part, ttl_ms=ttl_ms, expires_ms=first_expiry(part, ttl_ms))
-                for part in unfinished(run, cursor.finished)
+                InFlight(owned, part, ttl_ms=ttl_ms, expires_ms=first_expiry(part, ttl_ms))
+                for part in unfinished(run, owned.finished)
             )
         return taken
 
     def end(self, stream_id: int, segments: Iterable[SegmentId]) -> None:
         """Note that no events will follow what was taken of the segments, where they are still owned."""
         for segment in segments:
-            if (cursor := self._cursors.get((stream_id, segment))) is not None:
-                cursor.ended = True
+            if (owned := self._segments.get((stream_id, segment))) is not None:
+                owned.end = owned.offset
 
     def unsaved(self) -> dict[SegmentKey, Progress]:
         """Return the finished progress that is not durable yet, or that was committed for the first time."""
-        return {each.key: each.savable for each in self if each.must_save or each.savable != each.saved}
+        return {each.key: each.savable for each in self if each.must_save or each.savable != each.durable}
 
     def unsaved_of_hold(self) -> dict[SegmentKey, Progress]:
         """Return the finished progress that is not durable yet, with what a transaction holds."""
-        return {each.key: each.finished for each in self if each.finished != each.saved}
+        return {each.key: each.finished for each in self if each.finished != each.durable}
 
-    def done(self) -> list[SegmentCursor]:
+    def done(self) -> list[OwnedSegment]:
         """Return the segments whose events are all finished."""
-        return [each for each in self if each.is_done]
+        return [each for each in self if each.complete]
 
 
 def unfinished(run: EventRun, progress: Progress) -> list[EventRun]:

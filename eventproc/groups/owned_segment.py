@@ -1,11 +1,13 @@
-"""A segment that this process owns: the events that were handed out, those that are finished, and the durable progress.
+"""A segment that this process owns: what was taken of it, what of that is finished, and what is durable.
 
-Handlers finish events out of order. `OwnedSegment` records for each event that was handed out whether it is finished.
-From that it derives the progress that may be made durable: the completed prefix and the finished ranges beyond it.
-Nothing here waits or does I/O.
+Readers, consumers and processors have one `OwnedSegment` for each segment that they own. A processor finishes events
+out of order: it adds the runs that it hands out, and each knows which of its events are finished. A reader finishes
+them in order, and a consumer where it commits: both set `finished`. From that follows the progress that may be made
+durable: the completed prefix and the finished ranges beyond it. Nothing here waits or does I/O.
 
-Invariants: runs in flight are consecutive and end where the segment is read on. `snapshot` never takes back what is
-durable, and never passes an unfinished event (invariant 6). Source: architecture.md section 6.
+Invariants: runs in flight are consecutive and end where the segment is read on. `snapshot` never passes an unfinished
+event (invariant 6), and takes back what is durable only where a consumer commits an earlier position. Source:
+architecture.md section 6, docs/design/delivery.md.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from heapq import merge
 from itertools import accumulate
 from typing import Final
 
-from eventproc.groups import SegmentKey, SegmentOwnership
+from eventproc.groups.state import SegmentOwnership
+from eventproc.store.groups import SegmentKey
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.limits import FINISHED_RANGES_MAX, FRAME_BYTES
 from eventproc.store.model.progress import FinishedRange, Progress
@@ -105,31 +108,57 @@ class InFlightRun:
 
 
 class OwnedSegment:
-    """An owned segment as its processor sees it; used on the event loop only.
+    """An owned segment; used on the event loop only.
 
-    offset, number: of the next event to hand out.
-    end: offset at which the sealed segment ends; None while that is unknown.
+    begun: the progress at which it was acquired.
+    finished: the progress, without what is finished of runs in flight.
+    durable: the progress that was last made durable. is_saved: by this owner.
+    must_save: a consumer committed it, so it is saved even if it did not move.
+    held: while a joint transaction holds the progress, what was finished before it; nothing behind it may be saved.
+    number, offset: of the next event to take.
+    next_number, next_offset: of the next event that a consumer delivers; it moves with `poll` and `seek`.
+    end: offset at which the segment ends; None while that is unknown.
+    paused: the user wants none of it for now.
     closing: the segment is being released, or was lost to another reader. Nothing more is handed out, and events
         whose call has not begun are dropped.
-    begun: the progress at which it was acquired.
-    durable: the progress that was last made durable.
     """
 
-    def __init__(self, assigned: SegmentOwnership) -> None:
+    def __init__(self, assigned: SegmentOwnership, progress: Progress | None = None) -> None:
+        """progress: where to begin. None: where it was acquired."""
         self.assigned = assigned
-        self.key: SegmentKey = (assigned.stream_id, assigned.segment)
+        self.key: SegmentKey = assigned.key
         self.begun = self.durable = assigned.progress
-        self.offset = assigned.progress.offset
-        self.number = assigned.progress.number
-        self.end: int | None = None
-        self.closing = False
+        self.finished = progress or assigned.progress
+        self.held: Progress | None = None
+        self.is_saved = self.must_save = self.paused = self.closing = False
         self.waiting_bytes = 0
-        self._prefix = assigned.progress
         self._runs: deque[InFlightRun] = deque()
         self._join_at = RUNS_TO_JOIN
+        self.rewind()
+        self.next_number, self.next_offset = self.number, self.offset
 
     def __repr__(self) -> str:
         return f"<segment {format_segment(self.assigned.segment)} of {self.assigned.stream} at {self.number}>"
+
+    def rewind(self) -> None:
+        """Take again what was taken and not finished."""
+        self.take_from(self.finished.number, self.finished.offset)
+
+    def take_from(self, number: int, offset: int) -> None:
+        """Take event `number`, which begins at `offset`, next."""
+        self.number, self.offset = number, offset
+        self.end: int | None = None
+
+    def finish_to(self, number: int, offset: int) -> None:
+        """Count as finished what lies before event `number`, which begins at `offset`.
+
+        Finished ranges beyond it are kept only if it does not move back.
+        """
+        before = self.finished
+        if number < before.number:
+            self.finished = Progress(number, offset)
+        else:
+            self.finished = before.finish(before.number, number - before.number, offset)
 
     def add(self, run: EventRun) -> InFlightRun:
         """Take the next events and return their run in flight; events finished earlier are finished in it."""
@@ -171,10 +200,10 @@ class OwnedSegment:
         runs = self._runs
         while runs and not runs[0].remaining:
             done = runs.popleft()
-            self._prefix = self._prefix.finish(done.first, done.count, done.end)
+            self.finished = self.finished.finish(done.first, done.count, done.end)
 
     @property
-    def finished(self) -> bool:
+    def is_quiet(self) -> bool:
         """Whether everything that was handed out is finished."""
         return not self._runs
 
@@ -185,8 +214,13 @@ class OwnedSegment:
 
     @property
     def complete(self) -> bool:
-        """Whether the segment is sealed and all of its events are finished."""
-        return self.end == self.offset and not self._runs
+        """Whether the segment ends, and all of its events are finished and held by no transaction."""
+        return self.end is not None and self.savable.offset >= self.end
+
+    @property
+    def savable(self) -> Progress:
+        """What is finished, and held by no transaction, without runs in flight."""
+        return self.finished if self.held is None else self.held
 
     @property
     def has_room(self) -> bool:
@@ -198,7 +232,7 @@ class OwnedSegment:
             return True
         if self.waiting_bytes >= WAITING_BYTES_MAX:
             return False
-        most = len(self._prefix.finished) + sum(run.done.count(b"\0\1") + 1 for run in self._runs)
+        most = len(self.finished.finished) + sum(run.done.count(b"\0\1") + 1 for run in self._runs)
         return most < FINISHED_RANGES_MAX or not self.snapshot().full
 
     def snapshot(self) -> Progress:
@@ -208,7 +242,7 @@ class OwnedSegment:
         rest is included once ranges have grown together.
         Cost: O(events behind the first unfinished one), in C, plus O(ranges).
         """
-        number, offset = self._prefix.number, self._prefix.offset
+        number, offset = self.finished.number, self.finished.offset
         ranges: list[FinishedRange] = []
         for low, high, end in self._all_ranges():
             if low <= number:
@@ -224,7 +258,7 @@ class OwnedSegment:
     def _all_ranges(self) -> Iterator[FinishedRange]:
         """Yield the finished ranges beyond the prefix, sorted. Some come twice: runs repeat ranges finished earlier."""
         beyond = ((low, low + count, end) for run in self._runs for low, count, end in run.finished_ranges())
-        return merge(self._prefix.finished, beyond)
+        return merge(self.finished.finished, beyond)
 
 
 def _fewest(ranges: list[FinishedRange], durable: Progress) -> list[FinishedRange]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.processors.engine.owned_segment import WAITING_BYTES_MAX, InFlightRun, OwnedSegment
+from eventproc.groups.owned_segment import WAITING_BYTES_MAX, InFlightRun, OwnedSegment
 from eventproc.store.model.limits import FINISHED_RANGES_MAX, FRAME_BYTES
 from eventproc.store.model.progress import Progress
 from tests.processors.worker import run_of, segment_at
@@ -61,7 +61,7 @@ class SegmentLife:
             assert now.number >= before.number, f"{before} was returned, then {now}"
             assert all(now.is_finished(n) for n in range(len(self.twin.sizes)) if before.is_finished(n))
             before = now
-        assert self.owned.finished
+        assert self.owned.is_quiet
         assert not self.owned.waiting_bytes
         assert self.owned.snapshot() == Progress(len(self.twin.sizes), self.twin.offset(len(self.twin.sizes)))
 
