@@ -101,10 +101,10 @@ if TYPE_CHECKING:
         Users as Users,
     )
     from eventproc.shares import (
-        ShareConsumer as ShareConsumer,
+        Delivery as Delivery,
     )
     from eventproc.shares import (
-        SharedEvent as SharedEvent,
+        ShareConsumer as ShareConsumer,
     )
     from eventproc.shares import (
         ShareGroup as ShareGroup,
@@ -297,6 +297,7 @@ _WHERE = {
     "DeleteScope": "eventproc.workflows.requests",
     "DeleteScopeTask": "eventproc.cluster",
     "DeleteStream": "eventproc.workflows.requests",
+    "Delivery": "eventproc.shares",
     "Directive": "eventproc.processors",
     "Durability": "eventproc.store.database",
     "EmitTarget": "eventproc.processors.emit",
@@ -343,7 +344,6 @@ _WHERE = {
     "ShareConsumer": "eventproc.shares",
     "ShareGroup": "eventproc.shares",
     "ShareOptions": "eventproc.shares",
-    "SharedEvent": "eventproc.shares",
     "StateSynchronizer": "eventproc.store.replicated",
     "Stream": "eventproc.streams",
     "StreamConfig": "eventproc.store.model.policies",

@@ -261,7 +261,7 @@ class _Renaming(ast.NodeTransformer):
 def _returned(method: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.expr | None:
     assert method.returns is not None
     if method.name == "__aiter__" and ast.unparse(method.returns) == "Self":
-        return ast.parse("Iterator[SharedEvent[P]]", mode="eval").body
+        return ast.parse("Iterator[Delivery[P]]", mode="eval").body
     return _Renaming().visit(method.returns)  # type: ignore[no-any-return]
 
 

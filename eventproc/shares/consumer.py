@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Final, Generic, Self, cast
+from typing import Any, Final, Generic, Self
 
 import anyio
 import attrs
@@ -28,7 +28,7 @@ from eventproc.shares.delivery import (
     look_ahead,
     settle,
 )
-from eventproc.shares.events import EventKey, HeldEvent, SharedEvent, events_of, key_of, spans_of
+from eventproc.shares.events import Delivery, deliveries_of, spans_of
 from eventproc.store.catalog import watch_catalog
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Subscription, Tx
@@ -44,7 +44,6 @@ from eventproc.store.model.argument_checks import (
 from eventproc.store.model.deliveries import WINDOW_EVENTS, Settlement
 from eventproc.store.model.errors import Closed, EventprocError, NotFound
 from eventproc.store.model.group_errors import LockLost
-from eventproc.store.model.ids import format_segment
 from eventproc.store.openable import Openable
 from eventproc.store.tasks import HandleTasks, run_uninterrupted
 from eventproc.streams.fetch import watch_stream
@@ -70,7 +69,7 @@ fill the memory."""
 class _Saving:
     """Accepted events that are being stored."""
 
-    events: dict[EventKey, HeldEvent]
+    events: set[Delivery[Any]]
     settled: SettledSpans
     is_stored: bool = False
 
@@ -102,11 +101,11 @@ class ShareConsumer(Openable, Generic[P]):
         self._auto_accept = auto_accept
         self._lock_ms = 0
         self._generation = 0
-        self._held: dict[EventKey, HeldEvent] = {}
-        self._queue: deque[SharedEvent[bytes]] = deque()
-        self._handed: list[EventKey] = []
-        self._accepted: dict[EventKey, HeldEvent] = {}
-        self._overdue: dict[EventKey, HeldEvent] = {}
+        self._held: set[Delivery[Any]] = set()
+        self._queue: deque[Delivery[Any]] = deque()
+        self._handed: list[Delivery[P]] = []
+        self._accepted: set[Delivery[Any]] = set()
+        self._overdue: set[Delivery[Any]] = set()
         self._filled = anyio.Event()
         self._marked = anyio.Event()
         self._turn = anyio.Lock()
@@ -155,13 +154,11 @@ class ShareConsumer(Openable, Generic[P]):
 
     async def _let_go(self) -> None:
         """Store what is accepted, and release the rest; what no caller saw was not delivered."""
-        unseen = {key_of(event) for event in self._queue}
-        seen = {key: held for key, held in self._held.items() if key not in unseen}
-        returned = {key: held for key, held in self._held.items() if key in unseen}
+        unseen = self._held.intersection(self._queue)
         parts = [
             (Settlement.ACCEPT, self._accepted),
-            (Settlement.RETURN, self._overdue | returned),
-            (Settlement.RELEASE, seen),
+            (Settlement.RETURN, self._overdue | unseen),
+            (Settlement.RELEASE, self._held - unseen),
         ]
         settled = [self._settled(how, events) for how, events in parts if events]
 
@@ -174,7 +171,7 @@ class ShareConsumer(Openable, Generic[P]):
 
     async def poll(
         self, events_max: int = SHARE_POLL_EVENTS, *, timeout_ms: int | None = None
-    ) -> list[SharedEvent[P]]:
+    ) -> list[Delivery[P]]:
         """Acquire events, and return them; wait until there are some.
 
         Each event is this consumer's until it settles it, or until its lock ends: after the group's `lock_ms`, or when
@@ -206,7 +203,7 @@ class ShareConsumer(Openable, Generic[P]):
             self._finish_handed()
             events = await self._poll(events_max, events_max, timeout_ms)
             if self._auto_accept:
-                self._handed = [key_of(event) for event in events]
+                self._handed = list(events)
             return events
 
     def __aiter__(self) -> Self:
@@ -221,7 +218,7 @@ class ShareConsumer(Openable, Generic[P]):
         """
         return self
 
-    async def __anext__(self) -> SharedEvent[P]:
+    async def __anext__(self) -> Delivery[P]:
         """Return the next event, after accepting the previous one. See `__aiter__`."""
         if self._queue and not self._turn.locked() and not self.closed:  # without a lock for each event
             self._finish_handed()
@@ -230,18 +227,18 @@ class ShareConsumer(Openable, Generic[P]):
             if undecoded is not None:
                 await self._reject_undecoded(*undecoded)
             if events:
-                self._handed = [key_of(events[0])]
+                self._handed = events
                 return events[0]
         async with self._turn:
             self._finish_handed()
             events = await self._poll(1, self._iterated, None)
             self._iterated = min(2 * self._iterated, ITERATED_EVENTS)
-            self._handed = [key_of(event) for event in events]
+            self._handed = events
         if not events:
             raise StopAsyncIteration
         return events[0]
 
-    async def accept(self, events: SharedEvent[Any] | Iterable[SharedEvent[Any]]) -> None:
+    async def accept(self, events: Delivery[Any] | Iterable[Delivery[Any]]) -> None:
         """Accept events: they are finished, and nobody receives them again.
 
         Args:
@@ -257,7 +254,7 @@ class ShareConsumer(Openable, Generic[P]):
         """
         await self._settle(Settlement.ACCEPT, events)
 
-    async def release(self, events: SharedEvent[Any] | Iterable[SharedEvent[Any]]) -> None:
+    async def release(self, events: Delivery[Any] | Iterable[Delivery[Any]]) -> None:
         """Release events: they are delivered again, immediately, or become dead letters if this was the last time.
 
         Args:
@@ -269,7 +266,7 @@ class ShareConsumer(Openable, Generic[P]):
         """
         await self._settle(Settlement.RELEASE, events)
 
-    async def reject(self, events: SharedEvent[Any] | Iterable[SharedEvent[Any]], *, error: str = "") -> None:
+    async def reject(self, events: Delivery[Any] | Iterable[Delivery[Any]], *, error: str = "") -> None:
         """Reject events: they become dead letters, and nobody receives them again unless they are redriven.
 
         Args:
@@ -284,7 +281,7 @@ class ShareConsumer(Openable, Generic[P]):
         reason = check_instance(str, "error", error, "it must be str") or "a consumer rejected the event"
         await self._settle(Settlement.REJECT, events, reason)
 
-    async def renew(self, events: SharedEvent[Any] | Iterable[SharedEvent[Any]]) -> None:
+    async def renew(self, events: Delivery[Any] | Iterable[Delivery[Any]]) -> None:
         """Let the locks of events begin again: the consumer holds them for another `lock_ms`.
 
         Args:
@@ -301,47 +298,43 @@ class ShareConsumer(Openable, Generic[P]):
         return len(self._held) - len(self._queue)
 
     async def _settle(
-        self, how: Settlement, events: SharedEvent[Any] | Iterable[SharedEvent[Any]], error: str = ""
+        self, how: Settlement, events: Delivery[Any] | Iterable[Delivery[Any]], error: str = ""
     ) -> None:
-        keys = list(dict.fromkeys(map(key_of, _checked(events))))
+        chosen = dict.fromkeys(_checked(events))
         await anyio.lowlevel.checkpoint()
         self._verify_open()
-        lost = [
-            f"{stream} {format_segment(segment)}:{number}"
-            for stream, segment, number, *_ in [key for key in keys if key not in self._held]
-        ]
-        if lost:
-            raise LockLost(group=self._group, consumer=self.consumer, events=tuple(lost))
-        if not keys:
+        if lost := tuple([each.place for each in chosen if each not in self._held]):
+            raise LockLost(group=self._group, consumer=self.consumer, events=lost)
+        if not chosen:
             return
-        settled = self._settled(how, {key: self._held[key] for key in keys}, error)
+        settled = self._settled(how, chosen, error)
 
         def step(tx: Tx) -> None:
             settle(tx, self._db, self._group, self._holder, settled, strict=True)
-            tx.after(partial(self._note_settled, how, keys, tx.monotonic_ms + self._lock_ms))
+            tx.after(partial(self._note_settled, how, chosen, tx.monotonic_ms + self._lock_ms))
 
         await self._db.write(step, step=Step.SHARE_SETTLE)
 
-    def _note_settled(self, how: Settlement, keys: Iterable[EventKey], until_ms: int) -> None:
-        for key in keys:
-            if how is not Settlement.RENEW:
-                self._held.pop(key, None)
-            elif (held := self._held.get(key)) is not None:
-                self._held[key] = held._replace(until_ms=until_ms)
+    def _note_settled(self, how: Settlement, settled: Iterable[Delivery[Any]], until_ms: int) -> None:
+        if how is not Settlement.RENEW:
+            self._held.difference_update(settled)
+        else:
+            for each in settled:
+                each.until_ms = until_ms
 
-    def _settled(self, how: Settlement, events: dict[EventKey, HeldEvent], error: str = "") -> SettledSpans:
-        return SettledSpans(how, self._generation, spans_of(events.items()), error)
+    def _settled(self, how: Settlement, events: Iterable[Delivery[Any]], error: str = "") -> SettledSpans:
+        return SettledSpans(how, self._generation, spans_of(events), error)
 
     def _finish_handed(self) -> None:
         """Accept what was handed out last and not settled; a later write stores it."""
-        for key in self._handed:
-            if (held := self._held.pop(key, None)) is not None:
-                self._accepted[key] = held
+        accepted = self._held.intersection(self._handed)
+        self._held -= accepted
+        self._accepted |= accepted
         self._handed = []
         if self._accepted and not self._marked.is_set():
             self._marked.set()
 
-    async def _poll(self, events_max: int, acquired_max: int, timeout_ms: int | None) -> list[SharedEvent[P]]:
+    async def _poll(self, events_max: int, acquired_max: int, timeout_ms: int | None) -> list[Delivery[P]]:
         deadline = None if timeout_ms is None else anyio.current_time() + timeout_ms / 1000
         # What was acquired for this caller is handed out, even if the commit took more than half of the lock: the next
         # commit might take as long, and the events would be returned and acquired forever.
@@ -368,24 +361,18 @@ class ShareConsumer(Openable, Generic[P]):
             elif outlook.is_ended or not await self._wait(outlook, deadline):
                 return []
 
-    def _hand_out(
-        self, events_max: int
-    ) -> tuple[list[SharedEvent[P]], tuple[SharedEvent[bytes], Exception] | None]:
+    def _hand_out(self, events_max: int) -> tuple[list[Delivery[P]], tuple[Delivery[Any], Exception] | None]:
         """Take events from the queue, up to one whose payload cannot be decoded; return that one if it is the first."""
-        events: list[SharedEvent[P]] = []
+        events: list[Delivery[P]] = []
         while self._queue and len(events) < events_max:
-            event = self._queue[0]
-            if key_of(event) not in self._held:  # settled, or of before a reset
-                self._queue.popleft()
-                continue
-            try:
-                events.append(
-                    cast("SharedEvent[P]", event)
-                    if self._decode is None
-                    else event._replace(payload=self._decode(event.payload))  # type: ignore[arg-type]
-                )
-            except Exception as why:
-                return events, None if events else (event, why)
+            found = self._queue[0]
+            if found in self._held:  # neither settled, nor of before a reset
+                try:
+                    if self._decode is not None:
+                        found.event = found.event._replace(payload=self._decode(found.event.payload))
+                except Exception as why:
+                    return events, None if events else (found, why)
+                events.append(found)
             self._queue.popleft()
         return events, None
 
@@ -393,12 +380,12 @@ class ShareConsumer(Openable, Generic[P]):
         """Drop events that have waited here for half of their lock; a later write returns them to the group."""
         latest_ms = self._db.clock.monotonic_ms() + self._lock_ms // 2
         while self._queue:
-            key = key_of(self._queue[0])
-            held = self._held.get(key)
-            if held is not None:
-                if held.until_ms > latest_ms:  # those behind it were locked later
+            first = self._queue[0]
+            if first in self._held:
+                if first.until_ms > latest_ms:  # those behind it were locked later
                     break
-                self._overdue[key] = self._held.pop(key)
+                self._held.remove(first)
+                self._overdue.add(first)
             self._queue.popleft()
 
     async def _return_overdue(self) -> None:
@@ -410,8 +397,8 @@ class ShareConsumer(Openable, Generic[P]):
         while True:
             await self._filled.wait()
             while self._queue:
-                held = self._held.get(key_of(self._queue[0]))
-                due_ms = 0 if held is None else held.until_ms - self._lock_ms // 2
+                first = self._queue[0]
+                due_ms = first.until_ms - self._lock_ms // 2 if first in self._held else 0
                 await anyio.sleep(max(due_ms - self._db.clock.monotonic_ms(), 0) / 1000)
                 async with (
                     self._turn
@@ -424,34 +411,30 @@ class ShareConsumer(Openable, Generic[P]):
             self._filled = anyio.Event()
 
     async def _return(self) -> None:
-        if overdue := dict(self._overdue):
+        if overdue := set(self._overdue):
             await self._db.write(partial(self._return_in, overdue=overdue), step=Step.SHARE_SETTLE)
 
-    def _return_in(self, tx: Tx, overdue: dict[EventKey, HeldEvent]) -> None:
+    def _return_in(self, tx: Tx, overdue: set[Delivery[Any]]) -> None:
         """Return events within `tx`: nobody saw them, so this delivery does not count."""
         settled = self._settled(Settlement.RETURN, overdue)
         settle(tx, self._db, self._group, self._holder, settled, strict=False)
-        tx.after(partial(self._note_returned, overdue))
+        tx.after(partial(self._overdue.difference_update, overdue))
 
-    def _note_returned(self, returned: Iterable[EventKey]) -> None:
-        for key in returned:
-            self._overdue.pop(key, None)
-
-    async def _reject_undecoded(self, event: SharedEvent[bytes], why: Exception) -> None:
+    async def _reject_undecoded(self, undecoded: Delivery[Any], why: Exception) -> None:
         """Reject the first event of the queue; it stays there if that is interrupted."""
-        name = f"{event.stream} {format_segment(event.segment)}:{event.number}"
-        LOG.warning("%s: the payload of %s cannot be decoded (%s); rejected", self._group, name, why)
+        place = undecoded.place
+        LOG.warning("%s: the payload of %s cannot be decoded (%s); rejected", self._group, place, why)
         try:
-            await self.reject(event, error=f"the payload cannot be decoded: {why}")
+            await self.reject(undecoded, error=f"the payload cannot be decoded: {why}")
         except LockLost as lost:
             LOG.warning("%s", lost)
-        if self._queue and self._queue[0] is event:
+        if self._queue and self._queue[0] is undecoded:
             self._queue.popleft()
-            self._held.pop(key_of(event), None)
+            self._held.discard(undecoded)
 
     async def _acquire(self, events_max: int) -> bool:
         """Acquire events into the queue, and store what is accepted; return whether there were any."""
-        saving, overdue = self._begin_saving(), dict(self._overdue)
+        saving, overdue = self._begin_saving(), set(self._overdue)
         self._turns += 1
 
         def step(tx: Tx) -> Acquisition:
@@ -480,11 +463,10 @@ class ShareConsumer(Openable, Generic[P]):
                 of_before.clear()
         if len(self._held) > HELD_EVENTS_MAX:
             now_ms = self._db.clock.monotonic_ms()
-            self._held = {key: held for key, held in self._held.items() if held.until_ms > now_ms}
-        for run in found.runs:
-            for event, held in events_of(run, found.until_ms, found.generation):
-                self._held[key_of(event)] = held
-                self._queue.append(event)
+            self._held = {each for each in self._held if each.until_ms > now_ms}
+        new = deliveries_of(found)
+        self._held.update(new)
+        self._queue.extend(new)
         if self._queue:
             self._filled.set()
 
@@ -506,7 +488,7 @@ class ShareConsumer(Openable, Generic[P]):
     def _begin_saving(self) -> _Saving | None:
         if not self._accepted:
             return None
-        taken, self._accepted = self._accepted, {}
+        taken, self._accepted = self._accepted, set()
         return _Saving(taken, self._settled(Settlement.ACCEPT, taken))
 
     def _end_saving(self, saving: _Saving | None) -> None:
@@ -570,13 +552,13 @@ class ShareConsumer(Openable, Generic[P]):
             raise Closed(what=self._what)
 
 
-def _checked(events: object) -> list[SharedEvent[Any]]:
-    if isinstance(events, SharedEvent):
+def _checked(events: object) -> list[Delivery[Any]]:
+    if isinstance(events, Delivery):
         return [events]
-    reason = "it must be an event of this consumer, or several"
-    found: list[SharedEvent[Any]] = []
+    reason = "it must be a delivery of this consumer, or several"
+    found: list[Delivery[Any]] = []
     for each in check_iterable("events", events, reason):
-        if not isinstance(each, SharedEvent):
+        if not isinstance(each, Delivery):
             raise invalid_argument("events", each, reason)
         found.append(each)
     return found

@@ -50,5 +50,5 @@ def test_iterating_without_await_accepts_each_event_and_ends(
     stream.seal()
     group = ep.create_share_group("work", ["shop/orders"])
     with group.consumer("a", payload=int) as consumer:
-        assert sorted(event.payload for event in consumer) == list(range(10))
+        assert sorted(event.event.payload for event in consumer) == list(range(10))
     assert group.describe().events == 0

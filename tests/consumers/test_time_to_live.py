@@ -192,11 +192,11 @@ async def test_a_share_group_skips_expired_events_and_finishes_them(ep: Eventpro
         events = []
         while found := await consumer.poll(timeout_ms=0):
             events += found
-        assert [int(event.payload) for event in events] == [1, 3]
+        assert [int(each.event.payload) for each in events] == [1, 3]
         await consumer.accept(events)
         await produce_timed(topic, [None], first=9_999)
         (last,) = await consumer.poll()
-        assert last.payload == b"9999"
+        assert last.event.payload == b"9999"
         await consumer.release([last])
         await topic.alter(ttl_ms=1)
         clock_of(ep).advance(1)

@@ -16,8 +16,7 @@ import eventproc
 from eventproc import Stream
 from eventproc.errors import InProgress, InvalidArgument, LockLost, ScaleRefused
 from eventproc.runtime import Eventproc
-from eventproc.shares import ShareConsumer, SharedEvent, ShareGroup
-from eventproc.shares.events import key_of
+from eventproc.shares import Delivery, ShareConsumer, ShareGroup
 from eventproc.store.database import Tx
 from eventproc.store.groups import get_group, read_deliveries
 from eventproc.store.model.ids import SegmentId, format_segment
@@ -37,9 +36,6 @@ class MortalConsumer(ShareConsumer[bytes]):
             await anyio.lowlevel.checkpoint()
 
         self._let_go = nothing  # type: ignore[method-assign]
-
-    def until_ms(self, event: SharedEvent) -> int:
-        return self._held[key_of(event)].until_ms
 
 
 @attrs.define
@@ -141,8 +137,8 @@ class ShareSimulation:
         self._end_locks(consumer)
         return False
 
-    def _take(self, consumer: MortalConsumer, event: SharedEvent) -> None:
-        key = event.segment, event.number
+    def _take(self, consumer: MortalConsumer, event: Delivery) -> None:
+        key = event.event.segment, event.event.number
         assert key not in self.accepted, f"{key} was accepted, and is delivered again"
         assert key not in self.rejected, f"{key} was rejected, and is delivered again"
         before = self.locks.get(key)
@@ -150,11 +146,11 @@ class ShareSimulation:
         assert before is None or before.until_ms <= now_ms, f"{key} is held by {before} at {now_ms}"
         assert event.deliveries == self.deliveries.get(key, 0) + 1 <= DELIVERIES_MAX
         self.deliveries[key] = event.deliveries
-        self.locks[key] = LiveLock(consumer, consumer.until_ms(event))
-        self.log.append((consumer.consumer, str(event.segment), event.number, event.deliveries))
+        self.locks[key] = LiveLock(consumer, event.until_ms)
+        self.log.append((consumer.consumer, str(event.event.segment), event.event.number, event.deliveries))
 
-    async def _settle(self, consumer: MortalConsumer, events: list[SharedEvent]) -> None:
-        keys = [(event.segment, event.number) for event in events]
+    async def _settle(self, consumer: MortalConsumer, events: list[Delivery]) -> None:
+        keys = [(event.event.segment, event.event.number) for event in events]
         how = self.random.choice(["accept"] * 6 + ["release", "reject", "renew", "forget"])
         try:
             if how == "accept":

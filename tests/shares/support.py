@@ -8,7 +8,7 @@ import anyio
 
 from eventproc import ScalingPolicy, Stream
 from eventproc.runtime import Eventproc
-from eventproc.shares import ShareConsumer, SharedEvent, ShareGroup
+from eventproc.shares import Delivery, ShareConsumer, ShareGroup
 
 GROUP_NAME = "s/work"
 
@@ -24,13 +24,13 @@ async def write_numbers(stream: Stream, numbers: Iterable[int]) -> None:
         await writer.write_many((b"%d" % number, str(number % 7)) for number in numbers)
 
 
-def numbers_of(events: Iterable[SharedEvent]) -> list[int]:
-    return sorted(int(event.payload) for event in events)
+def numbers_of(events: Iterable[Delivery]) -> list[int]:
+    return sorted(int(event.event.payload) for event in events)
 
 
-async def poll_now(consumer: ShareConsumer, events_max: int = 500) -> list[SharedEvent]:
+async def poll_now(consumer: ShareConsumer, events_max: int = 500) -> list[Delivery]:
     """Return all that is available, up to `events_max`, without waiting for more."""
-    found: list[SharedEvent] = []
+    found: list[Delivery] = []
     while len(found) < events_max:
         events = await consumer.poll(events_max - len(found), timeout_ms=0)
         if not events:

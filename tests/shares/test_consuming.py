@@ -10,7 +10,7 @@ import eventproc.errors
 from eventproc import ScalingPolicy
 from eventproc.errors import AlreadyExists, InvalidArgument, LockLost, NotFound, Rejected
 from eventproc.runtime import Eventproc
-from eventproc.shares import SharedEvent
+from eventproc.shares import Delivery
 from eventproc.shares.consumer import HELD_EVENTS_MAX
 from eventproc.shares.delivery import Holder, acquire
 from eventproc.store.database import Tx
@@ -31,7 +31,7 @@ async def test_two_consumers_of_one_segment_share_its_events(ep: Eventproc) -> N
         assert numbers_of(left) == [0, 1, 2, 3]
         assert numbers_of(right) == [4, 5, 6, 7, 8, 9]
         assert {event.deliveries for event in (*left, *right)} == {1}
-        assert {event.stream for event in left} == {"s/t"}
+        assert {event.event.stream for event in left} == {"s/t"}
         await first.accept(left)
         await second.accept(right)
         assert await poll_now(first) == []
@@ -98,7 +98,7 @@ async def test_the_last_delivery_becomes_a_dead_letter_and_redrive_returns_it(ep
         assert (letter.attempts, letter.error_type) == (2, "Released")
         assert await letters.redrive("all") == 1
         (event,) = await consumer.poll()
-        assert (event.payload, event.deliveries, event.stream) == (b"poison", 1, "s/work-redrive")
+        assert (event.event.payload, event.deliveries, event.event.stream) == (b"poison", 1, "s/work-redrive")
         await consumer.accept(event)
     assert await letters.list() == []
 
@@ -162,7 +162,7 @@ async def test_iterating_accepts_each_event_and_ends_with_the_stream(ep: Eventpr
     group = await ep.create_share_group("work", ["s/t"])
     await stream.seal()
     async with group.consumer("a", payload=str) as consumer:
-        seen = [int(event.payload) async for event in consumer]
+        seen = [int(event.event.payload) async for event in consumer]
     assert seen == list(range(250))
     found = await group.describe()
     assert (found.events, found.state, found.segments) == (0, "empty", ())
@@ -177,14 +177,14 @@ async def test_leaving_by_an_exception_releases_the_event_in_hand_and_returns_th
     async def fail_at_the_third() -> None:
         async with group.consumer("a") as consumer:
             async for event in consumer:
-                if event.number == 2:
+                if event.event.number == 2:
                     raise RuntimeError
 
     with pytest.raises(RuntimeError):
         await fail_at_the_third()
     async with group.consumer("b") as consumer:
         again = await consumer.poll()
-        assert [(event.number, event.deliveries) for event in again] == [(2, 2), (3, 1), (4, 1)]
+        assert [(event.event.number, event.deliveries) for event in again] == [(2, 2), (3, 1), (4, 1)]
         await consumer.accept(again)
 
 
@@ -203,11 +203,14 @@ async def test_events_behind_a_slow_handler_are_returned_before_their_locks_end(
     await written_to(ep, 5)
     group = await ep.create_share_group("work", ["s/t"], lock_ms=2_000, deliveries_max=1)
     async with group.consumer("slow") as slow, group.consumer("idle") as idle:
-        assert [(await anext(slow)).number for _ in range(2)] == [0, 1]  # it acquired the third event, too
+        assert [(await anext(slow)).event.number for _ in range(2)] == [
+            0,
+            1,
+        ]  # it acquired the third event, too
         rest = await idle.poll(timeout_ms=0)
         rest += await idle.poll(timeout_ms=10_000)
         await idle.accept(rest)
-        assert [(event.number, event.deliveries) for event in rest] == [(3, 1), (4, 1), (2, 1)]
+        assert [(event.event.number, event.deliveries) for event in rest] == [(3, 1), (4, 1), (2, 1)]
     assert await ep.dead_letters("s/work").list() == []
 
 
@@ -231,7 +234,7 @@ async def test_a_commit_longer_than_half_a_lock_does_not_keep_events_from_a_poll
 async def test_a_waiting_poll_wakes_at_a_write_and_at_a_release(ep: Eventproc) -> None:
     stream = await written_to(ep, 0)
     group = await ep.create_share_group("work", ["s/t"])
-    found: list[SharedEvent] = []
+    found: list[Delivery] = []
     async with group.consumer("a") as first, group.consumer("b") as second:
         with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:
@@ -262,7 +265,7 @@ async def test_a_consumer_that_never_settles_forgets_only_events_whose_lock_ende
         await written_to(ep, WINDOW_EVENTS)
         group = await ep.create_share_group("work", ["s/t"], lock_ms=1_000, deliveries_max=100)
         async with group.consumer("a") as consumer:
-            last: list[SharedEvent] = []
+            last: list[Delivery] = []
             for _ in range(12):
                 clock.advance(1_000)
                 assert len(await poll_now(consumer, 1_000)) == 1_000
@@ -308,7 +311,7 @@ async def test_a_payload_that_cannot_be_decoded_becomes_a_dead_letter(ep: Eventp
     group = await ep.create_share_group("work", ["s/t"])
     async with group.consumer("a", payload=str) as consumer:
         events = await consumer.poll()
-        assert [event.payload for event in events] == ["fine"]
+        assert [event.event.payload for event in events] == ["fine"]
         await consumer.accept(events)
     (letter,) = await ep.dead_letters("s/work").list()
     assert letter.payload == b"\xff"
@@ -376,7 +379,12 @@ async def test_a_cancellation_after_the_commit_of_a_poll_loses_no_event() -> Non
             faults.heal()
             found = [] if not scope.cancelled_caught else await poll_now(consumer)
             assert scope.cancelled_caught
-            assert [(event.number, event.deliveries) for event in found] == [(0, 1), (1, 1), (2, 1), (3, 1)]
+            assert [(event.event.number, event.deliveries) for event in found] == [
+                (0, 1),
+                (1, 1),
+                (2, 1),
+                (3, 1),
+            ]
             await consumer.accept(found)
 
 

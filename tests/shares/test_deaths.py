@@ -11,7 +11,7 @@ import pytest
 import eventproc
 from eventproc.cluster import run_host
 from eventproc.runtime import Eventproc
-from eventproc.shares import ShareConsumer, SharedEvent
+from eventproc.shares import Delivery, ShareConsumer
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.testing import Deaths, VirtualClock, check, run_seeded, run_until_death
 
@@ -84,14 +84,14 @@ class ShareLives:
                     self._note(event)
                 await self._settle(consumer, events)
 
-    def _note(self, event: SharedEvent) -> None:
-        key = event.segment, event.number
+    def _note(self, event: Delivery) -> None:
+        key = event.event.segment, event.event.number
         assert key not in self.accepted, f"{key} was accepted, and is delivered again"
         assert self.deliveries.get(key, 0) < event.deliveries <= DELIVERIES_MAX
         self.deliveries[key] = event.deliveries
         self.uncertain.discard(key)
 
-    async def _settle(self, consumer: ShareConsumer, events: list[SharedEvent]) -> None:
+    async def _settle(self, consumer: ShareConsumer, events: list[Delivery]) -> None:
         how = self.random.choice(["accept", "accept", "release", "renew", "split"])
         rest = events
         if how == "release":
@@ -104,8 +104,8 @@ class ShareLives:
             rest = events[1::2]
         await self._accept(consumer, rest)
 
-    async def _accept(self, consumer: ShareConsumer, events: list[SharedEvent]) -> None:
-        keys = {(event.segment, event.number) for event in events}
+    async def _accept(self, consumer: ShareConsumer, events: list[Delivery]) -> None:
+        keys = {(event.event.segment, event.event.number) for event in events}
         self.uncertain |= keys  # a death after the commit accepts them, and nobody learns of it
         await consumer.accept(events)
         self.uncertain -= keys

@@ -7,7 +7,7 @@ import pytest
 
 from eventproc.errors import LockLost, NotFound, ShareStreamsDeleted
 from eventproc.runtime import Eventproc
-from eventproc.shares import SharedEvent
+from eventproc.shares import Delivery
 from tests.shares.support import drain, numbers_of, poll_now, write_numbers, written_to
 
 
@@ -20,7 +20,7 @@ async def test_successors_are_consumed_beside_their_predecessor(ep: Eventproc) -
         await write_numbers(stream, range(10, 20))
         rest = await poll_now(second)
         assert numbers_of(rest) == list(range(5, 20))
-        assert {str(event.segment) for event in rest} == {"0.0", "1.1", "2.1"}
+        assert {str(event.event.segment) for event in rest} == {"0.0", "1.1", "2.1"}
         await second.accept(rest)
         await first.accept(held)
     assert [str(each.segment) for each in (await group.describe()).segments] != ["0.0"]
@@ -58,7 +58,7 @@ async def test_a_deleted_stream_does_not_stop_the_others(ep: Eventproc) -> None:
     other = await written_to(ep, 2, name="s/u")
     group = await ep.create_share_group("work", ["s/t", "s/u"])
     async with group.consumer("a") as consumer:
-        held = [event for event in await poll_now(consumer) if event.stream == "s/t"]
+        held = [event for event in await poll_now(consumer) if event.event.stream == "s/t"]
         await stream.seal()
         await stream.delete()
         await write_numbers(other, [2])
@@ -86,7 +86,7 @@ async def test_a_stream_that_is_deleted_and_created_again_is_consumed_from_its_h
             assert await poll_now(consumer) == []
         await written_to(ep, 2)
         events = await poll_now(consumer)
-        assert [(event.stream, event.number) for event in events] == [("s/t", 0), ("s/t", 1)]
+        assert [(event.event.stream, event.event.number) for event in events] == [("s/t", 0), ("s/t", 1)]
         await consumer.accept(events)
     found = await group.describe()
     assert {each.name for each in found.streams} == {"s/t", "s/u"}
@@ -97,7 +97,7 @@ async def test_a_topic_that_is_deleted_and_created_again_wakes_a_waiting_poll(ep
     topic = await ep.create_topic("s/clicks", partitions=2)
     await written_to(ep, 0, name="s/u")
     group = await ep.create_share_group("work", ["s/clicks", "s/u"])
-    found: list[SharedEvent] = []
+    found: list[Delivery] = []
     async with group.consumer("a") as consumer, anyio.create_task_group() as tasks:
 
         async def take() -> None:
@@ -163,7 +163,7 @@ async def test_a_reset_takes_the_locks_and_delivers_from_the_new_position(ep: Ev
         with pytest.raises(LockLost):
             await consumer.accept(held[2:])
         again = await poll_now(consumer)
-        assert [(event.number, event.deliveries) for event in again] == [(0, 1), (1, 1), (2, 1), (3, 1)]
+        assert [(event.event.number, event.deliveries) for event in again] == [(0, 1), (1, 1), (2, 1), (3, 1)]
         for settle in (consumer.accept, consumer.release, consumer.reject, consumer.renew):
             with pytest.raises(LockLost):  # deliveries of before the reset, with equal numbers
                 await settle(held[2:])
@@ -178,7 +178,7 @@ async def test_small_polls_take_events_of_all_segments(ep: Eventproc) -> None:
         segments = set()
         for _ in range(4):
             events = await consumer.poll(1)
-            segments |= {event.segment for event in events}
+            segments |= {event.event.segment for event in events}
             await consumer.accept(events)
     assert len(segments) == 2
 
@@ -189,7 +189,7 @@ async def test_a_poll_that_waits_at_the_window_wakes_when_there_is_room(ep: Even
     async with group.consumer("slow") as slow, group.consumer("b") as second:
         held = await slow.poll(1)
         await second.accept(await poll_now(second, 5_000))
-        found: list[SharedEvent] = []
+        found: list[Delivery] = []
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
 
@@ -258,7 +258,7 @@ async def test_a_reset_to_other_streams_keeps_what_was_redriven(ep: Eventproc) -
         await ep.dead_letters("s/work").redrive("all")
         await group.reset("head", streams=["s/u"])
         events = await poll_now(consumer)
-        assert sorted((event.stream, event.number) for event in events) == [
+        assert sorted((event.event.stream, event.event.number) for event in events) == [
             ("s/u", 0),
             ("s/u", 1),
             ("s/work-redrive", 0),

@@ -16,12 +16,12 @@ async def test_consumers_share_a_partition_and_see_added_ones(ep: Eventproc) -> 
         left, right = await first.poll(3), await second.poll(3)
         assert numbers_of(left) == [0, 1, 2]
         assert numbers_of(right) == [3, 4, 5]
-        assert {event.partition for event in (*left, *right)} == {0}
+        assert {event.event.partition for event in (*left, *right)} == {0}
         await topic.add_partitions(2)
         async with topic.producer() as producer:
             await producer.write(b"6", partition=3)
         (added,) = await poll_now(first)
-        assert (added.payload, added.partition) == (b"6", 3)
+        assert (added.event.payload, added.event.partition) == (b"6", 3)
         await first.accept([*left, added])
         await second.accept(right)
     assert await drain(group) == []

@@ -10,7 +10,7 @@ import anyio
 
 import eventproc
 from eventproc.errors import LockLost
-from eventproc.shares import SharedEvent
+from eventproc.shares import Delivery
 
 PAUSE_S = 0.002
 """How long handling an event takes: long enough for faults to hit while many events are held."""
@@ -23,8 +23,8 @@ def say(line: str) -> None:
 async def main(base: Path, name: str) -> None:
     out = os.open(base / "delivered", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def note(what: str, event: SharedEvent) -> None:
-        line = f"{what} {name} {event.segment}:{event.number} {event.deliveries}\n"
+    def note(what: str, event: Delivery) -> None:
+        line = f"{what} {name} {event.event.segment}:{event.event.number} {event.deliveries}\n"
         os.write(out, line.encode())
 
     hang = base / f"hang-{name}"

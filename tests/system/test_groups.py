@@ -19,7 +19,7 @@ READERS = ("ann", "ben", "cat", "dan")
 
 
 @attrs.frozen
-class Delivery:
+class LoggedDelivery:
     reader: str
     key: str
     payload: bytes
@@ -62,15 +62,15 @@ class Readers:
 
         return self.processes.call(describe, host=False)
 
-    def deliveries(self) -> list[Delivery]:
+    def deliveries(self) -> list[LoggedDelivery]:
         """Return the deliveries so far, in order; a reader that was fenced meanwhile counts as harmed."""
-        found: list[Delivery] = []
+        found: list[LoggedDelivery] = []
         for line in (self.processes.journal / NOTES).read_bytes().splitlines():
             reader, key, *payload = line.split(b" ", 2)
             if key.decode() == FENCED:  # also by a machine that is too busy for a sign of life
                 self.harmed.add(reader.decode())
             else:
-                found.append(Delivery(reader.decode(), key.decode(), payload[0]))
+                found.append(LoggedDelivery(reader.decode(), key.decode(), payload[0]))
         return found
 
 
@@ -93,7 +93,7 @@ async def seal(ep: eventproc.Eventproc) -> None:
     await (await ep.stream(STREAM)).seal()
 
 
-def first_of_each(deliveries: Sequence[Delivery]) -> list[tuple[str | None, bytes]]:
+def first_of_each(deliveries: Sequence[LoggedDelivery]) -> list[tuple[str | None, bytes]]:
     return list(dict.fromkeys((each.key, each.payload) for each in deliveries))
 
 
@@ -137,10 +137,12 @@ def test_nothing_is_lost_through_scales_kills_and_suspended_readers(
     assert len(_late(deliveries, before, "cat", readers.harmed)) <= 1, "only the event in hand"
 
 
-def _late(deliveries: Sequence[Delivery], since: int, reader: str, harmed: set[str]) -> list[Delivery]:
+def _late(
+    deliveries: Sequence[LoggedDelivery], since: int, reader: str, harmed: set[str]
+) -> list[LoggedDelivery]:
     """Return the deliveries to `reader` of events that another live reader had finished."""
     done: set[tuple[str, bytes]] = set()
-    late: list[Delivery] = []
+    late: list[LoggedDelivery] = []
     for number, each in enumerate(deliveries):
         event = each.key, each.payload
         if each.reader not in harmed:

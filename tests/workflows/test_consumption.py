@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc import RetentionPolicy, ScalingPolicy, SharedEvent, StreamCut
+from eventproc import Delivery, RetentionPolicy, ScalingPolicy, StreamCut
 from eventproc.errors import InvalidArgument, InvalidCut
 from eventproc.groups.operations import reset_group
 from eventproc.runtime import Eventproc
@@ -184,11 +184,11 @@ async def test_a_share_group_keeps_what_it_has_not_finished(ep: Eventproc, clock
 
     assert await ep.db.read(consumed) == at(stream, 0)
     async with (await ep.share_group("s/shared")).consumer("c") as consumer:
-        polled: list[SharedEvent] = []
+        polled: list[Delivery] = []
         while len(polled) < 8:
             polled += await consumer.poll(8)
-        old = [each for each in polled if each.segment == 0]
-        await consumer.accept([each for each in polled if each.segment != 0])
+        old = [each for each in polled if each.event.segment == 0]
+        await consumer.accept([each for each in polled if each.event.segment != 0])
         assert await ep.db.read(consumed) == at(stream, 0)  # though it has finished successors
         await consumer.accept(old[0])
         assert await ep.db.read(consumed) == at(stream, 1)
@@ -214,7 +214,7 @@ async def test_a_share_group_keeps_segments_that_it_has_not_opened(
     assert kept.events > 0
     assert await head_after(ep) == await stream.head()
     async with (await ep.share_group("s/shared")).consumer("c") as consumer:
-        assert {each.segment for each in await consumer.poll(100)} == {left}
+        assert {each.event.segment for each in await consumer.poll(100)} == {left}
 
 
 async def test_a_group_before_the_kept_history_counts_with_the_head(
