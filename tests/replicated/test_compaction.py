@@ -132,16 +132,6 @@ async def test_a_late_member_continues_and_one_left_behind_begins_at_a_snapshot(
     await check(db)
 
 
-async def test_an_update_by_a_member_left_behind_is_decided_on_the_state_of_now(db: Database) -> None:
-    log = await make_ledger(db)
-    writer, left = member(db, log), stranger(db, log)
-    await left.fetch()
-    for line in "abc":
-        await writer.update(writing(line))
-        await writer.compact()
-    assert (await left.update(lambda ledger: [Write(f"{len(ledger.lines)}")])).lines == ("a", "b", "c", "3")
-
-
 @pytest.mark.acceptance("E10")
 async def test_a_log_truncated_again_while_it_is_fetched_is_read_to_its_end(
     db: Database, monkeypatch: pytest.MonkeyPatch

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import anyio
-import anyio.to_thread
 import pytest
 
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
@@ -60,16 +58,3 @@ async def test_a_killed_process_leaves_every_update_whole_or_not_at_all(
         state = await one.update(lambda _: [Add(), Write("mine")])
         assert state.lines == (*(f"a{number}" for number in range(lines)), "mine")
         assert state.total == lines + 1
-
-
-async def test_a_change_by_another_process_is_waited_for(tmp_path: Path) -> None:
-    async with open_database(tmp_path / "store", migrations=SYSTEM_MIGRATIONS) as db:
-        log = await make_ledger(db)
-        one = member(db, log)
-        await one.fetch()
-        with ChildProcess.script(Path(worker.__file__), tmp_path / "store", log, "a") as child:
-            assert child.hear() == "open"
-            with anyio.fail_after(60):
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(anyio.to_thread.run_sync, child.ask, "1")
-                    assert (await one.wait_change()).lines == ("a0",)

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc import Eventproc, ReplicatedType, StateSynchronizer
+from eventproc import Eventproc, ReplicatedType
 from eventproc.errors import AlreadyExists, NotFound, ScopeNotEmpty
 
 pytestmark = pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -47,8 +47,6 @@ def fold(state: Stock, update: Added | Sold) -> Stock:
 STOCK = ReplicatedType[Stock, Added | Sold](
     name="stock", state=Stock, updates={"added": Added, "sold": Sold}, fold=fold
 )
-
-StockMember = StateSynchronizer[Stock, Added | Sold]
 
 
 def sell_one(state: Stock) -> list[Added | Sold]:
@@ -87,28 +85,6 @@ async def test_a_lost_race_is_retried_on_the_newer_state(tmp_path: Path) -> None
 
         assert await a.update(sell) == Stock((("apple", 0),))
         assert seen == [1, 0], "the first run saw the state before the other's sale, the second the one after"
-
-
-async def test_a_member_that_was_away_begins_at_a_snapshot(tmp_path: Path) -> None:
-    folded: list[Added | Sold] = []
-
-    def counting_fold(state: Stock, update: Added | Sold) -> Stock:
-        folded.append(update)
-        return fold(state, update)
-
-    counting = ReplicatedType[Stock, Added | Sold](
-        name="stock", state=Stock, updates={"added": Added, "sold": Sold}, fold=counting_fold
-    )
-    async with two_instances(tmp_path) as (one, two):
-        a = await one.synchronizer("shop/stock", STOCK, initial=Stock())
-        late = await two.synchronizer("shop/stock", counting)
-        for _ in range(3):
-            for _ in range(10):
-                await a.update(lambda _: [Added("apple", 1)])
-            await a.compact()
-        await a.update(sell_one)
-        assert await late.fetch() == a.state == Stock((("apple", 29),))
-        assert folded == [Sold("apple")], "the 30 updates before the newest snapshot were not read"
 
 
 async def test_a_waiting_member_learns_of_a_change(tmp_path: Path) -> None:
@@ -160,19 +136,6 @@ async def test_a_scope_is_deleted_with_its_objects_only_on_request(tmp_path: Pat
         assert await ep.synchronizers() == []
         with pytest.raises(NotFound):
             await ep.synchronizer("shop/stock", STOCK, initial=Stock())
-
-
-def test_the_blocking_twin_shares_the_object(tmp_path: Path, anyio_backend: str) -> None:
-    with eventproc.open_blocking(tmp_path) as ep:
-        ep.create_scope("shop")
-        a = ep.synchronizer("shop/stock", STOCK, initial=Stock())
-        b = ep.synchronizer("shop/stock", STOCK)
-        assert a.update(lambda _: [Added("apple", 2)]) == b.fetch() == b.state
-        assert b.update_returning(lambda state: (sell_one(state), state.count("apple"))) == 2
-        assert a.wait_change() == Stock((("apple", 1),))
-        assert a.compact() == a.state
-        assert ep.synchronizers() == ["shop/stock"]
-        ep.delete_synchronizer("shop/stock")
 
 
 def _other_type() -> ReplicatedType[Stock, Added | Sold]:

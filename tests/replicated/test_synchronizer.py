@@ -19,7 +19,6 @@ from tests.database.support import World
 from tests.replicated.support import (
     Add,
     Ledger,
-    Member,
     Write,
     appending,
     bounds,
@@ -64,17 +63,6 @@ async def test_nothing_is_updated_before_there_is_a_first_state(db: Database) ->
     assert (await one.update(writing("a"))).lines == ("a",)
 
 
-async def test_every_member_sees_all_updates_in_one_order(db: Database) -> None:
-    log = await make_ledger(db)
-    members = [member(db, log) for _ in range(3)]
-    for turn in range(6):
-        await members[turn % 3].update(writing(f"{turn}a", f"{turn}b"))
-    expected = tuple(f"{turn}{part}" for turn in range(6) for part in "ab")
-    for one in members:
-        assert await one.fetch() == Ledger(expected)
-    assert await member(db, log).fetch() == Ledger(expected)
-
-
 async def test_a_member_keeps_its_state_until_it_asks(db: Database) -> None:
     log = await make_ledger(db)
     one, two = member(db, log), member(db, log)
@@ -84,21 +72,6 @@ async def test_a_member_keeps_its_state_until_it_asks(db: Database) -> None:
     before = two.revision
     assert await two.fetch() == Ledger(("a",))
     assert two.revision == one.revision > before
-
-
-async def test_the_loser_of_a_race_decides_again_on_the_state_it_lost_to(db: Database) -> None:
-    log = await make_ledger(db)
-    one, two = member(db, log), stranger(db, log)
-    await two.fetch()
-    await one.update(writing("a"))
-    seen: list[Ledger] = []
-
-    def note(ledger: Ledger) -> list[Write]:
-        seen.append(ledger)
-        return [Write(f"after {len(ledger.lines)}")]
-
-    assert (await two.update(note)).lines == ("a", "after 1")
-    assert seen == [Ledger(), Ledger(("a",))]
 
 
 async def test_an_update_begins_with_the_newest_state_that_its_process_knows(db: Database) -> None:
@@ -172,20 +145,6 @@ async def test_an_update_that_always_loses_is_decided_where_nobody_is_faster(
     assert await loser.update(generate) == Ledger((f"after {losses + 1}",), total=losses + 1)
     assert [ledger.total for ledger in runs] == [*range(losses), losses + 1]
     assert loser.state == await member(db, log).fetch() == Ledger((f"after {losses + 1}",), total=losses + 1)
-
-
-async def test_members_that_update_at_once_lose_nothing(db: Database) -> None:
-    log = await make_ledger(db)
-    members = [*(member(db, log) for _ in range(5)), *(stranger(db, log) for _ in range(3))]
-
-    async def count(one: Member) -> None:
-        for _ in range(5):
-            await one.update(lambda _: [Add()])
-
-    async with anyio.create_task_group() as tasks:
-        for one in (*members, *members):  # two tasks use each
-            tasks.start_soon(count, one)
-    assert await member(db, log).fetch() == Ledger(total=80)
 
 
 async def test_a_slow_fetch_does_not_take_back_what_an_update_learnt(

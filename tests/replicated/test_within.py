@@ -29,9 +29,6 @@ from tests.replicated.support import (
     compacting,
     last_ledger,
     make_ledger,
-    member,
-    stranger,
-    writing,
 )
 
 
@@ -80,17 +77,6 @@ async def test_functions_of_one_group_see_what_went_before(world: World) -> None
     assert last in found
 
 
-async def test_what_a_function_appended_before_it_raised_never_was(world: World) -> None:
-    log = await make_ledger(world.db)
-    found = await world.write_together(
-        appending(log, Write("a")), append_then_raise(log, Write("never")), appending(log, Write("b"))
-    )
-    assert isinstance(found[1], UpdateRefused)
-    state = await world.db.write(appending(log, Write("c")))
-    assert [sorted(state.lines[:2]), state.lines[2:]] == [["a", "b"], ("c",)]
-    assert await member(world.db, log).fetch() == await stranger(world.db, log).fetch() == state
-
-
 async def test_a_fold_that_refuses_an_update_keeps_it_out_of_the_log(db: Database) -> None:
     log = await make_ledger(db)
 
@@ -119,15 +105,6 @@ async def test_a_group_that_died_after_its_commit_is_found_in_the_log(world: Wor
         await world.db.write(appending(log, Write("a")))
     assert await world.db.write(partial(last_ledger, log=log)) == Ledger(("a",))
     assert await world.db.write(appending(log, Write("b"))) == Ledger(("a", "b"))
-
-
-async def test_members_and_transactions_change_one_object(db: Database) -> None:
-    log = await make_ledger(db)
-    one = member(db, log)
-    await one.update(writing("a"))
-    await db.write(appending(log, Write("b")))
-    assert (await one.update(lambda ledger: [Write(f"{len(ledger.lines)}")])).lines == ("a", "b", "2")
-    assert (await db.read(partial(last_ledger, log=log))).lines == ("a", "b", "2")
 
 
 async def test_other_rows_change_with_it_or_not_at_all(db: Database) -> None:
