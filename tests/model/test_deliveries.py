@@ -150,15 +150,6 @@ def test_deliveries_are_the_states_of_single_events(
         compare(deliveries, naive)
 
 
-def test_accepting_in_the_middle_splits_a_range_and_the_start_follows_the_prefix() -> None:
-    deliveries = acquired(SegmentDeliveries(), 0, 6)
-    deliveries = deliveries.settle(Settlement.ACCEPT, [span(2, 4)], "a", count_max=5).deliveries
-    assert [(each.low, each.high) for each in deliveries.ranges] == [(0, 2), (4, 6)]
-    assert deliveries.progress.number == 0
-    deliveries = deliveries.settle(Settlement.ACCEPT, [span(0, 2)], "a", count_max=5).deliveries
-    assert (deliveries.progress.number, deliveries.progress.offset) == (4, 40)
-
-
 def test_a_consumer_settles_only_the_delivery_that_it_holds() -> None:
     deliveries = acquired(SegmentDeliveries(), 0, 2)
     released = deliveries.settle(Settlement.RELEASE, [span(0, 2)], "a", count_max=5).deliveries

@@ -129,15 +129,6 @@ def test_time_grows_from_epoch_to_epoch_whatever_the_clock_does(now_ms: int, cre
     assert scaled(FIVE, [2], [(0.4, 0.6)], now_ms=now_ms).created_ms == created_ms
 
 
-def test_splits_and_merges_are_counted_over_all_epochs() -> None:
-    split = scaled(FIVE, [4], [(0.8, 0.9), (0.9, 1.0)])
-    assert (split.splits, split.merges) == (1, 0)
-    merged = scaled(split, [5, 6], [(0.8, 1.0)])
-    assert (merged.splits, merged.merges) == (1, 1)
-    crossed = scaled(merged, [0, 1], [(0.0, 0.1), (0.1, 0.4)])
-    assert (crossed.splits, crossed.merges) == (2, 2)
-
-
 @given(histories())
 def test_every_epoch_tiles_and_keeps_what_it_did_not_seal(stream: ListHistory) -> None:
     for epoch in stream.epochs:

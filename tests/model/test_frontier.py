@@ -36,14 +36,6 @@ def test_a_merged_segment_opens_when_both_it_took_over_from_are_complete() -> No
     assert frontier.offsets() == {ids[0]: 1, ids[4]: 0, ids[5]: 0}
 
 
-def test_reader_inside_a_half_read_merge_opens_the_successor_after_the_rest() -> None:
-    ids = ids_of(MERGE_THEN_SPLIT)
-    frontier = Frontier.from_cut(cut(MERGE_THEN_SPLIT, {0: 1, 2: 3, 3: -1}), MERGE_THEN_SPLIT)
-    assert frontier.waiting == {ids[3]: {ids[2]}}
-    assert frontier.complete(ids[2], successors(MERGE_THEN_SPLIT, ids[2])) == (ids[3],)
-    assert frontier.held == {ids[0]: 1, ids[3]: 0}
-
-
 def test_a_segment_may_wait_for_one_that_is_not_open_yet() -> None:
     # 3 took over from 0 and 1, 4 and 5 from 3, and 6 from 5 and 2: read 1 and 2, not 0.
     stream = history(3, ([0, 1], [(0.0, 2 / 3)]), ([3], [(0.0, 0.5), (0.5, 2 / 3)]), ([5, 2], [(0.5, 1.0)]))

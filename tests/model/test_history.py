@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.history import (
     ListHistory,
-    epoch_at,
     get_segment,
     predecessors,
-    segments_during,
     successors,
 )
 from eventproc.store.model.ids import segment_id
@@ -65,14 +63,6 @@ def test_successors_and_predecessors_are_what_overlaps_across_a_scale(stream: Li
         }
 
 
-@given(histories())
-def test_a_segment_is_sealed_in_the_first_epoch_without_it(stream: ListHistory) -> None:
-    for each in all_segments(stream):
-        with_it = [epoch.number for epoch in stream.epochs if each in epoch.ids]
-        last = max(with_it)
-        assert stream.sealed_in(each) == (None if last == stream.current else last + 1)
-
-
 @given(histories(), st.data())
 def test_a_compacted_history_answers_alike_for_what_it_still_has(
     stream: ListHistory, data: st.DataObject
@@ -96,27 +86,3 @@ def test_a_segment_that_never_was_is_not_taken_for_an_active_one(unknown: int) -
     for question in (get_segment, ListHistory.sealed_in, successors, predecessors):
         with pytest.raises(NotFound):
             question(FOUR_SCALES, segment_id(unknown & 0xFFFF_FFFF, unknown >> 32))
-
-
-@given(histories(), st.integers(-5, 250))
-def test_the_epoch_at_a_time_is_the_last_one_created_by_then(stream: ListHistory, time_ms: int) -> None:
-    created = [epoch for epoch in stream.epochs if epoch.created_ms <= time_ms]
-    assert epoch_at(stream, time_ms) is (created or stream.epochs[:1])[-1]
-
-
-@given(histories(), st.data())
-def test_segments_during_some_epochs_are_named_once(stream: ListHistory, data: st.DataObject) -> None:
-    first = data.draw(st.integers(0, stream.current))
-    last = data.draw(st.integers(first, stream.current))
-    found = list(segments_during(stream, first, last))
-    assert [each.id for each in found] == sorted(each.id for each in found)
-    assert len(found) == len(set(found))
-    assert set(found) == {segment for epoch in stream.epochs[first : last + 1] for segment in epoch.segments}
-
-
-def test_an_epoch_outside_the_history_is_not_found() -> None:
-    late = ListHistory(STREAM, FOUR_SCALES.epochs[2:])
-    assert (late.first, late.current) == (2, 4)
-    for number in (-1, 1, 5):
-        with pytest.raises(NotFound, match=f"no epoch '.*' of {STREAM}"):
-            late.epoch(number)

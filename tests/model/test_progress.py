@@ -41,14 +41,6 @@ def test_progress_is_the_set_of_finished_events(
         assert decode_progress(encode_progress(progress), key="k") == progress
 
 
-def test_the_prefix_jumps_over_what_was_finished_beyond_it() -> None:
-    progress = Progress().finish(1, 2, 30).finish(4, 1, 50)
-    assert progress == Progress(0, 0, ((1, 3, 30), (4, 5, 50)))
-    assert progress.finish(0, 1, 10) == Progress(3, 30, ((4, 5, 50),))
-    assert progress.finish(3, 1, 40) == Progress(0, 0, ((1, 5, 50),))
-    assert progress.finish(0, 4, 40) == Progress(5, 50)
-
-
 def test_progress_is_full_at_its_limit_and_has_room_again_after_a_join() -> None:
     progress = Progress()
     for index in range(FINISHED_RANGES_MAX):
@@ -57,12 +49,6 @@ def test_progress_is_full_at_its_limit_and_has_room_again_after_a_join() -> None
     assert progress.full
     assert not progress.finish(2, 1, 30).full
     assert not progress.finish(0, 1, 10).full
-
-
-def test_nothing_finished_changes_nothing() -> None:
-    progress = Progress(3, 30, ((5, 6, 60),))
-    assert progress.finish(9, 0, 90) is progress
-    assert progress.finish(0, 3, 30) is progress
 
 
 def test_progress_is_stored_as_a_flat_list_of_integers() -> None:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.store.model.epochs import first_epoch
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import KEY_CHARS_MAX
 from eventproc.store.model.routing import check_key, position, positions
@@ -85,9 +84,3 @@ def test_the_longest_key_and_the_empty_one_route() -> None:
     longest = "🚀" * KEY_CHARS_MAX
     assert (check_key(longest), check_key("")) == (longest, "")
     assert positions([longest]) == [position(longest)]
-
-
-@given(KEYS, st.integers(1, 20))
-def test_a_key_belongs_to_the_segment_whose_range_contains_it(key: str, count: int) -> None:
-    epoch = first_epoch(count, created_ms=0)
-    assert epoch.find(position(key)).range.contains(position(key))

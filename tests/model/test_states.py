@@ -6,8 +6,6 @@ import pytest
 
 from eventproc.store.model.errors import IllegalTransition
 from eventproc.store.model.states import (
-    NEXT,
-    SCOPE_NEXT,
     ScopeEvent,
     ScopeState,
     StreamEvent,
@@ -47,18 +45,6 @@ def test_each_event_in_each_state_is_legal_or_refused(state: StreamState, event:
         advance(state, event, name="shop/orders")
     assert (refusal.value.state, refusal.value.event) == (state.value, event.value)
     assert str(refusal.value) == f"shop/orders: {event.value} is not possible in state {state.value}"
-
-
-def test_every_state_has_its_row() -> None:
-    assert set(NEXT) == set(StreamState)
-    assert set(SCOPE_NEXT) == set(ScopeState)
-
-
-def test_no_way_leads_back_from_the_end_of_a_stream() -> None:
-    reachable = {S.SEALING}
-    for _ in StreamState:
-        reachable |= {after for state in reachable for after in NEXT[state].values()}
-    assert reachable == {S.SEALING, S.SEALED, S.DELETING}
 
 
 @pytest.mark.parametrize("state", ScopeState)

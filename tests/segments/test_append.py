@@ -134,14 +134,6 @@ async def test_a_repeated_sequence_is_recognised_on_another_segment(db: Database
     assert (await texts(db), await texts(db, TWO)) == (["a"], [])
 
 
-async def test_the_sequence_of_a_writer_that_does_not_verify_is_remembered_too(db: Database) -> None:
-    await make_segments(db)
-    for sequence in (1, 2):
-        await db.write(appending(payloads("a"), identity=WriterSequence("w", sequence)))
-    assert await db.read(lambda tx: last_sequence(tx, STREAM_ID, "w")) == 2
-    assert await db.write(appending(payloads("a"), identity=WriterSequence("w", 2))) == ()
-
-
 async def test_appends_of_one_group_become_one_extent_a_segment(world: World) -> None:
     await make_segments(world.db)
     outcomes = await world.write_together(

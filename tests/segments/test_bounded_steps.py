@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 
 import eventproc
-from eventproc.store.clock import SystemClock
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import (
@@ -23,17 +22,7 @@ from eventproc.store.segments import (
 )
 from eventproc.store.segments.reaper import WRITER_MEMORY_MS
 from tests.segments.support import STREAM, STREAM_ID, appending, make_segments, payloads, rows
-
-
-class SteppingClock(SystemClock):
-    """A wall clock that a test sets."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_ms = 1_700_000_000_000
-
-    def wall_ms(self) -> int:
-        return self.now_ms
+from tests.support.virtual_time import SteppingClock
 
 
 @pytest.fixture
@@ -83,17 +72,6 @@ async def test_a_step_frees_many_passed_segments_and_looks_at_each_once(ep: even
     state = await ep.db.read(lambda tx: segment_state(tx, STREAM_ID, segments[-1]))
     assert state is not None
     assert (state.head, state.tail, state.tail_number) == (9, 9, 1)
-
-
-async def test_each_named_append_is_remembered_in_one_place(ep: eventproc.Eventproc) -> None:
-    await make_segments(ep.db)
-    for size in (1, 3000):
-        for name in ("a", "b"):
-            await ep.db.write(appending(payloads("x" * size), identity=WriterSequence(name, size)))
-            assert await ep.db.read(partial(last_sequence, stream_id=STREAM_ID, writer=name)) == size
-    assert await rows(ep.db, "writer") == 2
-    await ep.db.write(appending(payloads("nameless")))
-    assert await rows(ep.db, "writer") == 2
 
 
 async def test_silent_writers_are_forgotten_a_few_a_step(

@@ -12,7 +12,6 @@ import eventproc
 from eventproc.errors import InvalidArgument, Rejected
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
-from eventproc.store.model.policies import StreamConfig
 from eventproc.store.segments.columns import join_blocks
 from eventproc.store.segments.event_storage import (
     ArrayStorage,
@@ -203,7 +202,3 @@ async def test_an_unknown_storage_is_refused_with_the_known_names(ep: Eventproc)
 def test_a_storage_needs_a_name_of_its_own(name: str) -> None:
     with pytest.raises(InvalidArgument, match="storage name"):
         eventproc.register_storage(name, ArrayStorage)
-
-
-def test_the_default_storage_is_the_database() -> None:
-    assert StreamConfig().storage == "database"

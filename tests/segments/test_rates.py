@@ -39,12 +39,6 @@ async def test_rate_is_that_of_all_segments_in_the_last_minute(db: Database) -> 
     assert await _rate(db, RATE_MS // 2) == pytest.approx(600 * 1000 / RATE_MS)
 
 
-async def test_rate_of_a_stream_that_rests_is_zero(db: Database) -> None:
-    await make_segments(db)
-    await _append(db, 300)
-    assert await _rate(db, 2 * RATE_MS) == 0
-
-
 WINDOWS_MS = (2_000, 5_000, 10_000, 20_000)
 
 

@@ -18,7 +18,6 @@ from eventproc.store.segments import (
     truncate_segments,
 )
 from eventproc.store.segments.inline_extents import join_step
-from eventproc.store.segments.reaper import STEP_EXTENTS_MAX
 from tests.segments.support import (
     ONE,
     STREAM,
@@ -31,7 +30,6 @@ from tests.segments.support import (
     payloads,
     read_all,
     read_runs,
-    texts,
     written,
 )
 
@@ -63,7 +61,7 @@ async def test_reading_begins_at_any_event_and_ends_at_any_other(db: Database) -
                 assert (runs[0].start, runs[-1].end, runs[0].first_number) == (low, high, first)
 
 
-async def test_only_events_are_borders_and_their_numbers_are_known(db: Database) -> None:
+async def test_only_events_are_borders(db: Database) -> None:
     borders = await _write_mixed(db)
     found = [
         offset
@@ -72,10 +70,6 @@ async def test_only_events_are_borders_and_their_numbers_are_known(db: Database)
         if offset < 60 or offset > borders[3] - 20
     ]
     assert found == borders
-    numbers = [
-        await db.read(partial(number_at, stream_id=STREAM_ID, segment=ONE, offset=at)) for at in borders
-    ]
-    assert numbers == list(range(len(borders)))
 
 
 async def test_several_segments_are_read_in_one_snapshot_and_share_the_bytes(db: Database) -> None:
@@ -96,24 +90,6 @@ async def test_what_does_not_exist_has_no_state_and_an_end_gives_nothing(db: Dat
     wanted = {SegmentId(9): (0, None), ONE: (borders[-1], None), TWO: (10**9, None)}
     found = await db.read(partial(read, stream_id=STREAM_ID, wanted=wanted))
     assert (found.runs, set(found.states)) == ([], {ONE, TWO})
-
-
-async def test_a_small_limit_of_bytes_still_moves_on_to_the_end(db: Database) -> None:
-    await _write_mixed(db)
-    seen: list[SampleEvent] = []
-    offset = 0
-    while runs := await db.read(partial(read_runs, offset=offset, bytes_max=1)):
-        seen.extend(written(runs))
-        offset = runs[-1].end
-    assert seen == MIXED
-
-
-async def test_more_extents_than_one_query_takes_are_read_through(db: Database) -> None:
-    await make_segments(db)
-    count = STEP_EXTENTS_MAX + 44
-    for number in range(count):
-        await db.write(appending(payloads(str(number))))
-    assert await texts(db) == [str(number) for number in range(count)]
 
 
 async def test_a_time_finds_the_first_event_appended_at_or_after_it(db: Database) -> None:

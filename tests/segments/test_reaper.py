@@ -75,18 +75,6 @@ async def test_a_blob_lives_as_long_as_one_segment_needs_it(db: Database) -> Non
     assert (await rows(db, "extent"), await rows(db, "blob")) == (0, 0)
 
 
-async def test_offsets_numbers_and_times_go_on_where_everything_was_freed(db: Database) -> None:
-    await make_segments(db)
-    await db.write(appending(payloads("a", "b")))
-    await _truncate(db, one=18)
-    await _free(db)
-    state = await state_of(db)
-    assert (state.head, state.head_number, state.tail, state.tail_number) == (18, 2, 18, 2)
-    await db.write(appending(payloads("c")))
-    (event,) = (await db.read(partial(read_runs, offset=18)))[0].events(STREAM)
-    assert (event.payload, event.offset, event.number) == (b"c", 18, 2)
-
-
 async def test_the_time_of_the_last_event_stays_where_everything_was_freed(db: Database) -> None:
     await make_segments(db)
     await db.write(appending(payloads("a", "b")))
@@ -121,15 +109,6 @@ async def test_a_head_never_moves_back(db: Database) -> None:
     await _truncate(db, one=18)
     await _truncate(db, one=9)
     assert (await state_of(db)).head == 18
-
-
-async def test_an_extent_in_which_the_head_lies_is_kept(db: Database) -> None:
-    await make_segments(db)
-    await db.write(appending(payloads("a", "b", "c")))
-    await _truncate(db, one=9)
-    await _free(db)
-    assert written(await db.read(partial(read_runs, offset=9))) == [SampleEvent(b"b"), SampleEvent(b"c")]
-    assert await db.read(read_runs) == [], "before the head there is nothing"
 
 
 async def test_a_deleted_stream_is_freed_in_bounded_steps_and_its_neighbour_is_not(db: Database) -> None:
@@ -177,14 +156,6 @@ async def test_a_short_run_is_passed_and_a_blob_in_between_is_left_alone(db: Dat
     assert await db.write(lambda tx: join_step(tx, STREAM_ID, ONE, 0)) == middle
     assert await db.write(lambda tx: join_step(tx, STREAM_ID, ONE, middle)) == (await state_of(db)).tail
     assert await rows(db, "extent") == JOIN_EXTENTS_MIN + 1
-
-
-async def test_joining_keeps_the_sequences_of_writers(db: Database) -> None:
-    await make_segments(db)
-    await _append_tiny(db, 40)
-    await db.write(lambda tx: join_step(tx, STREAM_ID, ONE, 0))
-    assert await db.read(lambda tx: last_sequence(tx, STREAM_ID, "w")) == 40
-    assert await db.write(appending(payloads("again"), identity=WriterSequence("w", 40))) == ()
 
 
 @pytest.mark.parametrize("size", [10, 3000])

@@ -5,19 +5,8 @@ from __future__ import annotations
 import pytest
 
 import eventproc
-from eventproc.store.clock import SystemClock
 from eventproc.streams.stream import Stream
-
-
-class SteppingClock(SystemClock):
-    """A wall clock that a test sets."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_ms = 1_700_000_000_000
-
-    def wall_ms(self) -> int:
-        return self.now_ms
+from tests.support.virtual_time import SteppingClock
 
 
 async def read(stream: Stream, time_ms: int) -> list[tuple[bytes, int]]:

@@ -9,6 +9,7 @@ import pytest
 import trio.testing
 
 from eventproc.runtime import Eventproc
+from eventproc.store.clock import SystemClock
 from eventproc.testing import VirtualClock
 
 
@@ -27,3 +28,14 @@ def clock_of(ep: Eventproc) -> VirtualClock:
     clock = ep.db.clock
     assert isinstance(clock, VirtualClock)
     return clock
+
+
+class SteppingClock(SystemClock):
+    """A wall clock that a test sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = 1_700_000_000_000
+
+    def wall_ms(self) -> int:
+        return self.now_ms
