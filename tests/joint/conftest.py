@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 import eventproc
@@ -11,15 +9,7 @@ from eventproc.groups import ReaderGroup
 from eventproc.runtime import Eventproc
 from eventproc.store.transactions import direct_commit
 from eventproc.streams import Stream
-from eventproc.testing import check
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        yield ep
-        await check(ep.db)
+from tests.support.memory import ep as ep  # a fixture
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, cast
 
@@ -18,15 +17,7 @@ from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.model.routing import position
 from eventproc.store.segments import Event
 from eventproc.streams import Stream
-from eventproc.testing import check
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        yield ep
-        await check(ep.db)
+from tests.support.memory import ep as ep  # a fixture
 
 
 @pytest.fixture

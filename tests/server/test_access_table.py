@@ -24,19 +24,17 @@ from eventproc.server.rest.route_table import ROUTES
 from eventproc.server.wire import commands as c
 from eventproc.server.wire.channel import Channel as WireChannel
 from eventproc.server.wire.channel import MemoryBudget
-from eventproc.server.wire.codec import MESSAGES, Message
-from eventproc.server.wire.command_needs import OF_WRITERS, WITHOUT_NEED, need_of
+from eventproc.server.wire.codec import MESSAGES
+from eventproc.server.wire.command_needs import WITHOUT_NEED, need_of
 from eventproc.server.wire.connection import WireConnection
 from eventproc.testing.crash import PATIENCE_S
 from tests.server.access_support import READ, UPDATE, add_users, loaded, may
 from tests.server.access_table import (
     ANYONE,
     GRPC,
-    NOTHING,
     REST,
     SCOPES,
     WIRE,
-    WRITER,
     Row,
     command_of,
 )
@@ -211,20 +209,6 @@ async def test_each_method_of_the_controller_answers_those_who_are_permitted_and
         finally:
             channel.close()
     assert wrong == []
-
-
-@pytest.mark.parametrize("kind", WIRE, ids=lambda kind: kind.__name__)
-def test_each_command_of_the_segment_store_needs_its_permission_on_its_stream(kind: type[Message]) -> None:
-    found, row = need_of(command_of(kind, SEGMENT, "x")), WIRE[kind]
-    if row == NOTHING:
-        assert found is None
-    elif row == WRITER:
-        assert found is not None
-        assert found.writer == bytes(16)
-        assert kind in OF_WRITERS
-    else:
-        assert found is not None
-        assert (found.permission, found.resource, found.token, found.writer) == (row, "s/t", "x", None)
 
 
 def test_a_command_that_this_server_only_sends_is_allowed_for_nobody() -> None:

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
 
-import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.server.wire import commands as c
 from eventproc.server.wire.connection import READ_BYTES_MAX
 from tests.server.wire_peer import WRITER, WirePeer, block, connected
 
+pytestmark = pytest.mark.usefixtures("stream")
+
+
 SEGMENT = "s/t/0.#epoch.0"
 ATTRIBUTE = b"a" * 16
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        await ep.create_stream("s/t")
-        yield ep
 
 
 async def write(peer: WirePeer, number: int, at: int, data: bytes) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -14,7 +14,6 @@ import trustme
 from anyio import to_thread
 from anyio.abc import SocketStream
 
-import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.server.access import certificates as certificates_module
 from eventproc.server.access.certificates import CertificateFiles, Certificates
@@ -43,12 +42,6 @@ def files(authority: trustme.CA, tmp_path: Path) -> CertificateFiles:
 def write(files: CertificateFiles, issued: trustme.LeafCert) -> None:
     files.certificate.write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
     issued.private_key_pem.write_to_path(files.key)
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        yield ep
 
 
 def serial_at(port: int, authority: trustme.CA, *protocols: str) -> tuple[str, str | None]:

@@ -112,13 +112,6 @@ async def serving(ep: Eventproc, authority: Authority | None = None) -> AsyncIte
         yield answers
 
 
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        yield ep
-
-
 async def test_a_watcher_gets_the_life_of_a_stream(ep: Eventproc) -> None:
     async with serving(ep) as answers, watching(answers) as found:
         stream = await ep.create_stream("s/t")

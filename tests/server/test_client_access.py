@@ -116,19 +116,6 @@ def test_scopes_and_streams_are_managed_under_tls_by_a_user_who_may(
     assert said[-1] == [False, True, False]
 
 
-async def test_a_client_writes_and_reads_under_tls_with_tokens(
-    server: ServerProcess, site: Site, ep: Eventproc
-) -> None:
-    settings = site.settings("app")
-    with ClientProcess(server.port, "write", "t", 300, settings=settings) as client:
-        assert client.hear() == "half"
-        client.go_on()
-        assert client.hear() == "written"
-    assert in_order(await payloads(ep, "s/t"), 300)
-    (read,) = run_client(server.port, "read", "t", "readers", 300, 2, lines=1, settings=settings)
-    assert sorted(read) == sorted(f"k{number % 7}:{number}" for number in range(300))
-
-
 async def test_a_client_commits_a_transaction_under_tls_with_tokens(
     server: ServerProcess, site: Site, ep: Eventproc
 ) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import anyio
 import pytest
 
-import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.server.wire import commands as c
 from eventproc.server.wire.channel import PIECE_BYTES, STALLED_S, ConnectionOver, MemoryBudget
@@ -17,17 +14,12 @@ from eventproc.store.transactions import create_txn, decide_and_commit
 from tests.server.wire_peer import WRITER, WirePeer, block, connected, framed
 from tests.support.virtual_time import anyio_backend as anyio_backend
 
+pytestmark = pytest.mark.usefixtures("stream")
+
+
 SEGMENT = "s/t/0.#epoch.0"
 LARGE = b"x" * 300_000
 INT64_MAX = 2**63 - 1
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        await ep.create_stream("s/t")
-        yield ep
 
 
 async def payloads(ep: Eventproc, stream: str = "s/t") -> list[bytes]:

@@ -16,7 +16,6 @@ from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 
-import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.controller.catalog_calls import CatalogCalls
@@ -49,13 +48,6 @@ async def connecting(port: int, tls: ssl.SSLContext | None = None) -> AsyncItera
         yield Client(channel)
     finally:
         channel.close()
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        yield ep
 
 
 @pytest.mark.parametrize("taken", ["controller", "segment store"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -53,12 +53,12 @@ class Serving:
     """Instances that serve; what each knows of the containers, and an event that lets it end."""
 
     def __init__(self, world: SimulatedWorld) -> None:
-        self._world = world
+        self.world = world
         self.known: dict[str, SegmentContainers] = {}
         self._ends: dict[str, anyio.Event] = {}
 
     async def start(self, *, faults: Sequence[tuple[str, Literal["die"]]] = ()) -> SimulatedInstance:
-        instance = await self._world.start(faults=faults)
+        instance = await self.world.start(faults=faults)
         self._ends[instance.name] = anyio.Event()
         instance.start_soon(self._serve, instance)
         await anyio.sleep(MOVED_S)
@@ -76,36 +76,44 @@ class Serving:
 
     async def answers(self, address: tuple[str, int]) -> bool:
         """Return whether the instance at an address runs."""
-        instance = next(each for each in self._world.instances if each.name == f"i{address[1]}")
+        instance = next(each for each in self.world.instances if each.name == f"i{address[1]}")
         return instance.alive and not instance.suspended
 
     def owned(self, instance: SimulatedInstance) -> set[int]:
         return {each for each in range(CONTAINER_COUNT) if self.known[instance.name].own(each)}
 
 
+def in_world(runtime: VirtualRuntime, main: Callable[[Serving], Awaitable[None]]) -> None:
+    """Run `main` with the instances of a simulated world."""
+
+    async def run() -> None:
+        async with SimulatedWorld(seed=runtime.seed) as world:
+            await main(Serving(world))
+
+    runtime.run(run)
+
+
 def test_serving_processes_share_the_containers_and_a_death_or_an_end_moves_its_share_only(
     runtime: VirtualRuntime,
 ) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            serving = Serving(world)
-            first, second = await serving.start(), await serving.start()
-            assert await shares(world) == {"i1": 32, "i2": 32}
-            kept = serving.owned(first)
-            third = await serving.start()
-            assert sorted((await shares(world)).values()) == [21, 21, 22]
-            known = serving.known["i1"]
-            assert {known.server_of(each).segment_store[1] for each in range(CONTAINER_COUNT)} == {1, 2, 3}
-            assert known.server_of(None).segment_store[1] == 1
-            await serving.end(third)
-            assert await shares(world) == {"i1": 32, "i2": 32}
-            second.kill()
-            await anyio.sleep(MOVED_S)
-            assert await shares(world) == {"i1": CONTAINER_COUNT}
-            assert len(kept & serving.owned(first)) == 32
-            assert [each.controller[1] for each in known.servers] == [1]
+    async def main(serving: Serving) -> None:
+        first, second = await serving.start(), await serving.start()
+        assert await shares(serving.world) == {"i1": 32, "i2": 32}
+        kept = serving.owned(first)
+        third = await serving.start()
+        assert sorted((await shares(serving.world)).values()) == [21, 21, 22]
+        known = serving.known["i1"]
+        assert {known.server_of(each).segment_store[1] for each in range(CONTAINER_COUNT)} == {1, 2, 3}
+        assert known.server_of(None).segment_store[1] == 1
+        await serving.end(third)
+        assert await shares(serving.world) == {"i1": 32, "i2": 32}
+        second.kill()
+        await anyio.sleep(MOVED_S)
+        assert await shares(serving.world) == {"i1": CONTAINER_COUNT}
+        assert len(kept & serving.owned(first)) == 32
+        assert [each.controller[1] for each in known.servers] == [1]
 
-    runtime.run(main)
+    in_world(runtime, main)
 
 
 @pytest.mark.parametrize(
@@ -114,159 +122,145 @@ def test_serving_processes_share_the_containers_and_a_death_or_an_end_moves_its_
 def test_a_death_while_containers_are_shared_leaves_each_with_one_owner(
     runtime: VirtualRuntime, point: str
 ) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            serving = Serving(world)
-            first = await serving.start()
-            await serving.start(faults=[(point, "die")])
-            assert serving.owned(first) == set(range(CONTAINER_COUNT))
-            assert await shares(world) == {"i1": CONTAINER_COUNT}
+    async def main(serving: Serving) -> None:
+        first = await serving.start()
+        await serving.start(faults=[(point, "die")])
+        assert serving.owned(first) == set(range(CONTAINER_COUNT))
+        assert await shares(serving.world) == {"i1": CONTAINER_COUNT}
 
-    runtime.run(main)
+    in_world(runtime, main)
 
 
 def test_a_suspended_process_is_fenced_in_the_containers_that_moved(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            serving = Serving(world)
-            first = await serving.start()
-            before = [serving.known["i1"].own(each) for each in range(CONTAINER_COUNT)]
-            first.suspend()
-            second = await serving.start()
-            first.resume()
-            moved = serving.owned(second)
-            assert len(moved) == CONTAINER_COUNT // 2
-            for number, owner in enumerate(before):
-                assert owner is not None
-                if number in moved:
-                    with pytest.raises(OwnerFenced):
-                        await first.ep.db.write(owner.check)
-                else:
+    async def main(serving: Serving) -> None:
+        first = await serving.start()
+        before = [serving.known["i1"].own(each) for each in range(CONTAINER_COUNT)]
+        first.suspend()
+        second = await serving.start()
+        first.resume()
+        moved = serving.owned(second)
+        assert len(moved) == CONTAINER_COUNT // 2
+        for number, owner in enumerate(before):
+            assert owner is not None
+            if number in moved:
+                with pytest.raises(OwnerFenced):
                     await first.ep.db.write(owner.check)
+            else:
+                await first.ep.db.write(owner.check)
 
-    runtime.run(main)
+    in_world(runtime, main)
 
 
 def test_a_suspended_process_loses_its_containers_after_a_deadline_and_joins_again(
     runtime: VirtualRuntime,
 ) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            serving = Serving(world)
-            await serving.start()
-            second = await serving.start()
-            lost = {each: serving.known["i2"].own(each) for each in serving.owned(second)}
-            second.suspend()
-            await anyio.sleep((SILENT_MS - BEAT_MS) / 1000)
-            assert await shares(world) == {"i1": 32, "i2": 32}, "it may be slow"
-            await anyio.sleep(3 * BEAT_MS / 1000 + MOVED_S)
-            assert await shares(world) == {"i1": CONTAINER_COUNT}
-            found = await serving.known["i1"].locate(min(lost), serving.answers)
-            assert found.segment_store[1] == 1
-            second.resume()
-            for owner in lost.values():
-                assert owner is not None
-                with pytest.raises(OwnerFenced):
-                    await second.ep.db.write(owner.check)
-            await anyio.sleep(2 * BEAT_MS / 1000 + MOVED_S)
-            assert await shares(world) == {"i1": 32, "i2": 32}
-            assert len(serving.owned(second)) == 32
-            assert [each.controller[1] for each in serving.known["i1"].servers] == [1, 2]
+    async def main(serving: Serving) -> None:
+        await serving.start()
+        second = await serving.start()
+        lost = {each: serving.known["i2"].own(each) for each in serving.owned(second)}
+        second.suspend()
+        await anyio.sleep((SILENT_MS - BEAT_MS) / 1000)
+        assert await shares(serving.world) == {"i1": 32, "i2": 32}, "it may be slow"
+        await anyio.sleep(3 * BEAT_MS / 1000 + MOVED_S)
+        assert await shares(serving.world) == {"i1": CONTAINER_COUNT}
+        found = await serving.known["i1"].locate(min(lost), serving.answers)
+        assert found.segment_store[1] == 1
+        second.resume()
+        for owner in lost.values():
+            assert owner is not None
+            with pytest.raises(OwnerFenced):
+                await second.ep.db.write(owner.check)
+        await anyio.sleep(2 * BEAT_MS / 1000 + MOVED_S)
+        assert await shares(serving.world) == {"i1": 32, "i2": 32}
+        assert len(serving.owned(second)) == 32
+        assert [each.controller[1] for each in serving.known["i1"].servers] == [1, 2]
 
-    runtime.run(main)
+    in_world(runtime, main)
 
 
 def test_a_process_answers_for_segments_of_another_one_with_its_address(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            serving = Serving(world)
-            first = await serving.start()
-            await first.ep.create_scope("s")
-            await first.ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(16))
-            known = serving.known["i1"]
-            async with connected(first.ep, containers=known) as peer:
-                for number in range(16):
-                    writer = number.to_bytes(16, "big")
-                    await peer.set_up(name_of(number), writer)
-                    await peer.send(c.ReadSegment(name_of(number), 0, 8, "", number))
-                await serving.start()
-                refused = {(await peer.take_as(c.WrongHost)).request_id for _ in range(number_moved(known))}
-                assert refused == {each for each in range(16) if known.own(container(each)) is None}
-                for number in range(16):
-                    writer = number.to_bytes(16, "big")
-                    for command in (
-                        block(b"a", last=0, writer=writer, request_id=7),
-                        c.SetupAppend(7, writer, name_of(number)),
-                        c.GetStreamSegmentInfo(7, name_of(number)),
-                        c.TruncateSegment(7, name_of(number), 0),
-                        c.CreateTransientSegment(7, writer, name_of(number)),
-                    ):
-                        if number not in refused:
-                            continue
-                        wrong = await peer.ask(command, c.WrongHost)
-                        assert (wrong.request_id, wrong.segment) == (7, name_of(number))
-                        assert wrong.correct_host == "127.0.0.1:2"
+    async def main(serving: Serving) -> None:
+        first = await serving.start()
+        await first.ep.create_scope("s")
+        await first.ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(16))
+        known = serving.known["i1"]
+        async with connected(first.ep, containers=known) as peer:
+            for number in range(16):
+                writer = number.to_bytes(16, "big")
+                await peer.set_up(name_of(number), writer)
+                await peer.send(c.ReadSegment(name_of(number), 0, 8, "", number))
+            await serving.start()
+            refused = {(await peer.take_as(c.WrongHost)).request_id for _ in range(number_moved(known))}
+            assert refused == {each for each in range(16) if known.own(container(each)) is None}
+            for number in range(16):
+                writer = number.to_bytes(16, "big")
+                for command in (
+                    block(b"a", last=0, writer=writer, request_id=7),
+                    c.SetupAppend(7, writer, name_of(number)),
+                    c.GetStreamSegmentInfo(7, name_of(number)),
+                    c.TruncateSegment(7, name_of(number), 0),
+                    c.CreateTransientSegment(7, writer, name_of(number)),
+                ):
+                    if number not in refused:
+                        continue
+                    wrong = await peer.ask(command, c.WrongHost)
+                    assert (wrong.request_id, wrong.segment) == (7, name_of(number))
+                    assert wrong.correct_host == "127.0.0.1:2"
 
-    runtime.run(main)
+    in_world(runtime, main)
 
 
 def test_the_controller_leads_to_the_owner_that_lives_and_to_itself_for_tables(
     runtime: VirtualRuntime,
 ) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            serving = Serving(world)
-            first, second = await serving.start(), await serving.start()
-            controller = Controller(first.ep.db, serving.known["i1"], Authority(first.ep.db), serving.answers)
-            ask = partial(stores_of, controller, "t")
-            assert await ask() == {1, 2}
-            assert await stores_of(controller, "g_kvtable") == {1}
-            known = controller.rules["getControllerServerList"].call
-            assert known is not None
-            assert [each.port for each in (await known(pb.ServerRequest())).nodeURI] == [1, 2]
-            second.suspend()
-            assert await ask() == {1, 2}
-            second.kill()
-            assert await ask() == {1}, "before anybody has looked for the dead"
+    async def main(serving: Serving) -> None:
+        first, second = await serving.start(), await serving.start()
+        controller = Controller(first.ep.db, serving.known["i1"], Authority(first.ep.db), serving.answers)
+        ask = partial(stores_of, controller, "t")
+        assert await ask() == {1, 2}
+        assert await stores_of(controller, "g_kvtable") == {1}
+        known = controller.rules["getControllerServerList"].call
+        assert known is not None
+        assert [each.port for each in (await known(pb.ServerRequest())).nodeURI] == [1, 2]
+        second.suspend()
+        assert await ask() == {1, 2}
+        second.kill()
+        assert await ask() == {1}, "before anybody has looked for the dead"
 
-    runtime.run(main)
+    in_world(runtime, main)
 
 
 def test_a_process_that_says_nothing_counts_as_suspended_after_a_second_and_a_greeting(
     runtime: VirtualRuntime,
 ) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            serving = Serving(world)
-            first, second = await serving.start(), await serving.start()
-            second.suspend()
-            segment = min(serving.owned(second))
+    async def main(serving: Serving) -> None:
+        first, second = await serving.start(), await serving.start()
+        second.suspend()
+        segment = min(serving.owned(second))
 
-            async def says_nothing(_: tuple[str, int]) -> bool:
-                await anyio.sleep(GREETING_WAIT_S)
-                return False
+        async def says_nothing(_: tuple[str, int]) -> bool:
+            await anyio.sleep(GREETING_WAIT_S)
+            return False
 
-            begun = anyio.current_time()
-            found = await serving.known[first.name].locate(segment, says_nothing)
-            assert found.segment_store[1] == 2
-            assert anyio.current_time() - begun <= GREETING_WAIT_S + DYING_MS_MAX / 1000
+        begun = anyio.current_time()
+        found = await serving.known[first.name].locate(segment, says_nothing)
+        assert found.segment_store[1] == 2
+        assert anyio.current_time() - begun <= GREETING_WAIT_S + DYING_MS_MAX / 1000
 
-    runtime.run(main)
+    in_world(runtime, main)
 
 
 def test_a_read_that_ends_late_does_not_bring_former_owners_back(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            serving = Serving(world)
-            first = await serving.start()
-            second = await serving.start()
-            late = await first.ep.db.read(CONTAINERS.read)
-            second.kill()
-            await anyio.sleep(MOVED_S)
-            serving.known["i1"].replace(late, first.ep.db.instance_id)
-            assert serving.owned(first) == set(range(CONTAINER_COUNT))
+    async def main(serving: Serving) -> None:
+        first = await serving.start()
+        second = await serving.start()
+        late = await first.ep.db.read(CONTAINERS.read)
+        second.kill()
+        await anyio.sleep(MOVED_S)
+        serving.known["i1"].replace(late, first.ep.db.instance_id)
+        assert serving.owned(first) == set(range(CONTAINER_COUNT))
 
-    runtime.run(main)
+    in_world(runtime, main)
 
 
 async def test_an_opening_that_serves_refuses_a_second_server_and_serves_again_after_the_first_one() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 
@@ -17,7 +17,6 @@ from h2.connection import H2Connection
 from h2.events import ResponseReceived
 from starlette.types import Message, Receive, Scope, Send
 
-import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.server import endpoints
 from eventproc.server.controller import controller_pb2 as pb
@@ -48,13 +47,6 @@ SLOW = 10
 
 IDLE_BYTES_MAX = 150_000
 """Python's memory for an idle connection of the controller with one of REST, each with its other end."""
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        yield ep
 
 
 @contextmanager

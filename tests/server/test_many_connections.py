@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
 import anyio
 import anyio.lowlevel
-import pytest
 from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.stapled import MultiListener
 
-import eventproc
 from eventproc.cluster.segment_containers import serving_containers
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
@@ -34,12 +32,6 @@ FRAME_BYTES = 2**20
 
 IDLE_BYTES_MAX = 40_000
 """Python's memory for an idle connection, both of its ends: 23 kB were measured, with 1,000 of them."""
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        yield ep
 
 
 async def test_idle_and_slow_connections_hold_little_and_leave_nothing_behind(ep: Eventproc) -> None:

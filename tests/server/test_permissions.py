@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventproc.store.access.permissions import Grant, Permission, check_pattern, covers
+from eventproc.store.access.permissions import Permission, check_pattern, covers
 from eventproc.store.model.errors import InvalidArgument
 
 READ, READ_UPDATE = Permission.READ, Permission.READ_UPDATE
@@ -72,17 +72,3 @@ def test_a_name_that_a_caller_makes_up_cannot_keep_the_server_busy() -> None:
     assert covers("s/" + "*a" * 30 + "*b", "s/" + "a" * 400 + "b")
     assert not covers("s/*", "s/" + "a" * 1_000_000)
     assert covers("*", "s/" + "a" * 1_000_000)
-
-
-@pytest.mark.parametrize(
-    ("held", "asked", "is_allowed"),
-    [
-        (READ, READ, True),
-        (READ, READ_UPDATE, False),
-        (READ_UPDATE, READ, True),
-        (READ_UPDATE, READ_UPDATE, True),
-    ],
-)
-def test_read_update_includes_read(held: Permission, asked: Permission, is_allowed: bool) -> None:
-    assert Grant("s/*", held).allows(asked, "s/t") is is_allowed
-    assert not Grant("s/*", held).allows(asked, "a/t")

@@ -10,7 +10,6 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.stapled import MultiListener
 
-import eventproc
 from eventproc.cluster.segment_containers import serving_containers
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority, Caller
@@ -24,15 +23,10 @@ from tests.server.access_support import UPDATE, add_user, loaded
 from tests.server.test_many_connections import greeted, until
 from tests.server.wire_peer import WRITER
 
+pytestmark = pytest.mark.usefixtures("stream")
+
+
 HARMLESS = c.KeepAlive().encode()
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        await ep.create_stream("s/t")
-        yield ep
 
 
 class Site:

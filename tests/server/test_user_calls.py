@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
-import pytest
 
-import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
 from eventproc.server.rest.application import RestAnswers, rest_application
 from tests.server.access_support import UPDATE, add_user, loaded
 
 PATH = "/eventproc/v1/users"
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        yield ep
 
 
 class Administrator:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from functools import partial
 from random import Random
 
@@ -23,16 +22,10 @@ from eventproc.store.segments import EventBlock, SegmentEvents, WriterSequence
 from eventproc.store.transactions import create_txn, decide_and_commit, decide_commit, stage
 from eventproc.streams import Stream
 from eventproc.testing import VirtualClock, check, run_seeded
+from tests.support.memory import ep as ep  # a fixture
 from tests.transactions.support import NAME, TxnStream, events_of, wait_committed
 
 KEYS = [f"k{number}" for number in range(8)]
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        yield ep
 
 
 class RollSimulation:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import anyio
 import attrs
 import pytest
@@ -25,16 +23,9 @@ from eventproc.testing import VirtualClock, check, run_seeded
 from eventproc.workflows.policies import PolicyLook, look_at_stream
 from eventproc.workflows.policies.look import RETENTION_MS
 from eventproc.workflows.requests import TruncateStream
+from tests.support.memory import ep as ep  # a fixture
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        yield ep
-        await check(ep.db)
 
 
 async def payloads_of(stream: Stream) -> list[bytes]:
