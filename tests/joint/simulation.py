@@ -28,9 +28,11 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.transactions import TXN_STEP_LIMITS
 from eventproc.streams import JointTransaction, Stream
-from eventproc.testing import Deaths, VirtualClock, check, run_until_death
+from eventproc.testing import Deaths, VirtualClock
+from tests.joint.support import read_outputs
+from tests.joint.worker import TARGETS, outputs
+from tests.support.lives import live_through_deaths
 
-TARGETS = ("s/a", "s/b", "s/c")
 CONSUMERS = 3
 CLIENTS = 2
 KEYS = 6
@@ -38,11 +40,6 @@ KEYS = 6
 
 class GivenUp(Exception):
     """A consumer fails within a block."""
-
-
-def outputs(number: int) -> tuple[str, str]:
-    """Return the streams that the input `number` belongs into."""
-    return TARGETS[number % 3], TARGETS[(number + 1) % 3]
 
 
 class JointSimulation:
@@ -69,16 +66,8 @@ class JointSimulation:
             limits = ep.db.shared[TXN_STEP_LIMITS]
             limits.round_transactions, limits.round_rows, limits.preparation_rows = 3, 8, 6
             await self._set_up(ep)
-            while True:
-                if self.deaths > 0:
-                    plan = self.random.choice([faults.die_before_commit, faults.die_after_commit])
-                    plan(self.random.randint(1, 60))
-                died = await run_until_death(partial(self._live, ep))
-                faults.heal()
-                await check(ep.db)
-                if not died:
-                    break
-                self.deaths -= 1
+            live = partial(self._live, ep)
+            await live_through_deaths(live, ep.db, faults, self.random, deaths=self.deaths, commits_max=60)
             await self._compare(ep)
 
     async def _set_up(self, ep: Eventproc) -> None:
@@ -230,14 +219,7 @@ class JointSimulation:
 
     async def _compare(self, ep: Eventproc) -> None:
         for name in TARGETS:
-            found: dict[str | None, list[int]] = {}
-            stream = await ep.stream(name)
-            async with stream.reader() as reader:
-                async for event in reader.until(await stream.tail()):
-                    found.setdefault(event.key, []).append(int(event.payload))
-            for key in range(KEYS):
-                wanted = [n for n in range(self.events) if n % KEYS == key and name in outputs(n)]
-                assert found.get(str(key), []) == wanted, f"{name}, key {key}"
+            found = await read_outputs(ep, name, events=self.events, keys=KEYS)
             single = {number for key, numbers in found.items() if (key or "")[0] == "x" for number in numbers}
             for ident, count in self.began[name]:
                 own = [number for number in range(ident, ident + count) if number in single]

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from eventproc.groups import GroupReader, ReaderGroup
 from eventproc.runtime import Eventproc
 from eventproc.streams import JointTransaction, Stream
+from tests.joint.worker import outputs
 
 
 async def visible(stream: Stream) -> list[bytes]:
@@ -40,3 +41,16 @@ async def states(ep: Eventproc, txn_id: str) -> dict[str, str]:
         lambda tx: tx.execute("SELECT stream, state FROM txn WHERE id = ? ORDER BY 1", (txn_id,)).fetchall()
     )
     return dict(rows)
+
+
+async def read_outputs(ep: Eventproc, name: str, *, events: int, keys: int) -> dict[str | None, list[int]]:
+    """Return the payloads of a target by key, after it has each of its inputs once, in the order of its key."""
+    found: dict[str | None, list[int]] = {}
+    stream = await ep.stream(name)
+    async with stream.reader() as reader:
+        async for event in reader.until(await stream.tail()):
+            found.setdefault(event.key, []).append(int(event.payload))
+    for key in range(keys):
+        wanted = [number for number in range(events) if number % keys == key and name in outputs(number)]
+        assert found.get(str(key), []) == wanted, f"{name}, key {key}"
+    return found

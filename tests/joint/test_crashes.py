@@ -12,7 +12,8 @@ from eventproc import ScalingPolicy
 from eventproc.runtime import Eventproc
 from eventproc.store.faults import Moment, Step, point_of
 from eventproc.testing import check
-from tests.joint.worker import TARGETS, outputs
+from tests.joint.support import read_outputs
+from tests.joint.worker import TARGETS
 from tests.support.child_process import ChildProcess
 
 pytestmark = pytest.mark.subprocess
@@ -48,14 +49,7 @@ async def verify(ep: Eventproc) -> None:
     """Check that each input is in its streams exactly once, in the order of its key."""
     await check(ep.db)
     for name in TARGETS:
-        found: dict[str | None, list[int]] = {}
-        stream = await ep.stream(name)
-        async with stream.reader() as reader:
-            async for event in reader.until(await stream.tail()):
-                found.setdefault(event.key, []).append(int(event.payload))
-        for key in range(KEYS):
-            wanted = [number for number in range(EVENTS) if number % KEYS == key and name in outputs(number)]
-            assert found.get(str(key), []) == wanted, f"{name}, key {key}"
+        await read_outputs(ep, name, events=EVENTS, keys=KEYS)
 
 
 async def finish(directory: Path) -> None:

@@ -20,7 +20,8 @@ from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InProgress, InvalidArgument, InvalidCut, NotFound, ScaleRefused
 from eventproc.store.model.states import StreamState
 from eventproc.streams import NewEvent, Stream
-from eventproc.testing import Deaths, VirtualClock, check, order_violations, run_until_death
+from eventproc.testing import Deaths, VirtualClock, order_violations
+from tests.support.lives import live_through_deaths
 
 NAME = "s/t"
 WRITERS = 3
@@ -43,16 +44,8 @@ class StreamSimulation:
         faults = Deaths()
         clock = VirtualClock(self.random.randrange(2**32))
         async with eventproc.open_memory(host=False, clock=clock, faults=faults) as ep:
-            while True:
-                if self.deaths > 0:
-                    plan = self.random.choice([faults.die_before_commit, faults.die_after_commit])
-                    plan(self.random.randint(1, 80))
-                died = await run_until_death(partial(self._live, ep))
-                faults.heal()
-                await check(ep.db)
-                if not died:
-                    break
-                self.deaths -= 1
+            live = partial(self._live, ep)
+            await live_through_deaths(live, ep.db, faults, self.random, deaths=self.deaths, commits_max=80)
             found = order_violations(self.seen, self.written)
             assert not found, found
             assert not self.acked - self.written, "what was acknowledged was lost"

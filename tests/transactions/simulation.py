@@ -32,7 +32,8 @@ from eventproc.store.model.states import StreamState
 from eventproc.store.model.transactions import PingResult, TxnState
 from eventproc.store.transactions import TXN_STEP_LIMITS, TxnRecord, find_txn, watch_txn
 from eventproc.streams import Stream
-from eventproc.testing import Deaths, VirtualClock, check, run_until_death
+from eventproc.testing import Deaths, VirtualClock
+from tests.support.lives import live_through_deaths
 from tests.transactions.support import NAME, KeyedPayload, TxnStream, by_key, events_of, write
 
 CLIENTS = 4
@@ -62,7 +63,6 @@ class TransactionSimulation:
         self.deaths = deaths
         self.left = transactions
         self.twins: list[TransactionTwin] = []
-        self.looked = 0
         self.seal_early = self.random.random() < 0.3
 
     async def run(self) -> None:
@@ -72,16 +72,8 @@ class TransactionSimulation:
             limits = ep.db.shared[TXN_STEP_LIMITS]
             limits.round_transactions, limits.round_rows = 3, self.random.choice([4, 8])
             limits.preparation_rows = self.random.choice([2, 6])
-            while True:
-                if self.deaths > 0:
-                    plan = self.random.choice([faults.die_before_commit, faults.die_after_commit])
-                    plan(self.random.randint(1, 60))
-                died = await run_until_death(partial(self._live, ep))
-                faults.heal()
-                await check(ep.db)
-                if not died:
-                    break
-                self.deaths -= 1
+            live = partial(self._live, ep)
+            await live_through_deaths(live, ep.db, faults, self.random, deaths=self.deaths, commits_max=60)
             await self._compare(ep)
 
     async def _live(self, ep: Eventproc) -> None:
@@ -208,7 +200,6 @@ class TransactionSimulation:
             await txn_stream.db.read(
                 partial(self._verify_moment, stream_id=txn_stream.stream.stream_id, txn_stream=txn_stream)
             )
-            self.looked += 1
             await self._pause(0.25)
 
     def _verify_moment(self, tx: Tx, stream_id: int, txn_stream: TxnStream) -> None:

@@ -18,8 +18,19 @@ from eventproc.store.model.errors import (
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.transactions import PingResult, TxnState
 from eventproc.store.segments import WriterSequence, seal_segments
-from eventproc.store.transactions import StagedTotals, find_txn, list_finished, list_open
-from tests.transactions.support import HIGH, LOW, NAME, ONE, ZERO, TxnStream, open_txn_stream, part
+from eventproc.store.transactions import StagedTotals, decisions, find_txn, list_finished, list_open
+from tests.transactions.support import (
+    HIGH,
+    LOW,
+    NAME,
+    ONE,
+    ZERO,
+    TxnStream,
+    by_key,
+    events_of,
+    open_txn_stream,
+    part,
+)
 
 STAGED = "SELECT segment, count, length, inline IS NULL FROM staged ORDER BY txn, seq, part"
 
@@ -137,22 +148,6 @@ async def test_a_decision_is_final_and_repeating_it_changes_nothing(txn_stream: 
     assert await txn_stream.rows(STAGED) == []
 
 
-async def test_what_is_staged_and_decided_in_one_commit_belongs_together(txn_stream: TxnStream) -> None:
-    txn_id = await txn_stream.begin()
-
-    def all_at_once(tx: Tx) -> StagedTotals:
-        return txn_stream.staging(txn_id, part(ZERO, [(b"x", LOW)]))(tx)
-
-    async def refused() -> None:
-        with pytest.raises(IllegalTransition):
-            await txn_stream.stage(txn_id, part(ZERO, [(b"late", LOW)]))
-
-    await txn_stream.db.write(all_at_once)
-    decided = await txn_stream.commit(txn_id)
-    assert (decided.events, decided.size_bytes, decided.rows) == (1, 9, 1)
-    await refused()
-
-
 async def test_only_the_first_of_several_decisions_rings(txn_stream: TxnStream) -> None:
     ids = [await txn_stream.begin() for _ in range(5)]
     positions = [(await txn_stream.commit(txn_id)).position for txn_id in reversed(ids)]
@@ -214,3 +209,36 @@ async def test_lists_tell_the_unfinished_from_the_finished(txn_stream: TxnStream
     assert await txn_stream.db.read(lambda tx: list_finished(tx, txn_stream.stream.stream_id)) == []
     assert await txn_stream.db.read(lambda tx: find_txn(tx, txn_stream.stream.stream_id, "unknown")) is None
     assert found[0].stream == NAME
+
+
+# Decisions that commit in their own step.
+
+
+async def staged(txn_stream: TxnStream, *payloads: bytes) -> str:
+    txn_id = await txn_stream.begin()
+    for payload in payloads:
+        await txn_stream.stage(txn_id, part(ZERO, [(payload, LOW)]))
+    return txn_id
+
+
+async def test_a_small_transaction_is_visible_when_its_decision_is_durable(txn_stream: TxnStream) -> None:
+    txn_id = await staged(txn_stream, b"a", b"b")
+    done = await txn_stream.commit_now(txn_id)
+    assert (done.state, done.events, done.position) == (TxnState.COMMITTED, 2, 1)
+    assert by_key(await events_of(txn_stream)) == {LOW: [b"a", b"b"]}
+    assert await txn_stream.rows("SELECT * FROM staged") == []
+
+
+async def test_a_transaction_behind_one_that_waits_keeps_its_place(txn_stream: TxnStream) -> None:
+    first, second = await staged(txn_stream, b"a"), await staged(txn_stream, b"b")
+    await txn_stream.commit(first)
+    assert (await txn_stream.commit_now(second)).state is TxnState.COMMITTING
+    assert await events_of(txn_stream) == {ZERO: [], ONE: []}
+
+
+async def test_many_staged_rows_are_left_to_the_host(
+    txn_stream: TxnStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decisions, "COMMIT_NOW_ROWS", 1)
+    txn_id = await staged(txn_stream, b"a", b"b")
+    assert (await txn_stream.commit_now(txn_id)).state is TxnState.COMMITTING

@@ -22,11 +22,3 @@ def test_transactions_keep_their_promises_through_deaths_at_commits(seed: int) -
 @pytest.mark.hunt(seeds=3)
 def test_transactions_keep_their_promises_on_asyncio(seed: int) -> None:
     anyio.run(TransactionSimulation(seed, deaths=seed % 3, transactions=8, pace=0).run)
-
-
-def test_the_same_seed_gives_the_same_life() -> None:
-    lives = [TransactionSimulation(5, deaths=2) for _ in range(2)]
-    for life in lives:
-        run_seeded(life.run, seed=5)
-    assert [twin.events for twin in lives[0].twins] == [twin.events for twin in lives[1].twins]
-    assert lives[0].looked == lives[1].looked > 0
