@@ -32,6 +32,26 @@ def create_table(tx: Tx) -> None:
     tx.execute("CREATE TABLE item (name TEXT PRIMARY KEY)")
 
 
+def add_color(tx: Tx) -> None:
+    """Change a table, fill it, and make an index: what a migration does."""
+    tx.execute("ALTER TABLE item ADD COLUMN color TEXT")
+    tx.execute("UPDATE item SET color = 'red'")
+    tx.execute("CREATE INDEX item_color ON item (color)")
+
+
+NEWER = (*MIGRATIONS, Migration(2, add_color))
+
+READER = """
+    import sqlite3, sys
+    connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM item").fetchone()
+    print("reading", flush=True)
+    sys.stdin.readline()
+"""
+"""A program that knows nothing of eventproc, in the midst of a long read."""
+
+
 def insert(name: str) -> Callable[[Tx], str]:
     """Return a function that inserts one row and returns its name."""
 

@@ -19,19 +19,10 @@ from eventproc.store.database.connections import PAGE_BYTES
 from eventproc.store.database.file_database import FileDatabase
 from eventproc.store.faults import CHECKPOINT, WRITE_COMMIT
 from eventproc.store.model.errors import DatabaseStopped
-from tests.database.support import World, insert, names, open_world
+from tests.database.support import READER, World, insert, names, open_world
 from tests.support.child_process import ChildProcess
 
 LARGE = "x" * (4 * PAGE_BYTES)
-
-READER = """
-    import sqlite3, sys
-    connection = sqlite3.connect(sys.argv[1], isolation_level=None)
-    connection.execute("BEGIN")
-    connection.execute("SELECT count(*) FROM item").fetchone()
-    print("reading", flush=True)
-    sys.stdin.readline()
-"""
 
 
 @pytest.fixture

@@ -7,31 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.store.database.locks import ProcessBound, close_private, open_private
-from eventproc.store.model.errors import ForkedError
+from eventproc.store.database.locks import close_private, open_private
 from tests.support.child_process import run
 
 pytestmark = pytest.mark.subprocess
-
-
-def test_a_handle_refuses_to_work_in_a_forked_child() -> None:
-    printed = run(
-        """
-        import os
-        from eventproc.store.database.locks import ProcessBound
-        from eventproc.store.model.errors import ForkedError
-        handle = ProcessBound()
-        handle.check_fork("the database")
-        if os.fork() == 0:
-            try:
-                handle.check_fork("the database")
-            except ForkedError as why:
-                print(handle.forked, why)
-        else:
-            os.wait()
-        """
-    )
-    assert printed == "True the database was opened before a fork; open it again in the child process"
 
 
 def test_a_forked_child_closes_private_descriptors_and_no_other(tmp_path: Path) -> None:
@@ -167,11 +146,3 @@ def test_a_fork_does_not_deadlock_with_a_thread_that_needs_two_blockers(tmp_path
         """
     )
     assert printed == "forked"
-
-
-def test_the_error_names_what_was_forked() -> None:
-    handle = ProcessBound()
-    handle._pid -= 1
-    with pytest.raises(ForkedError) as caught:
-        handle.check_fork("the writer")
-    assert caught.value.what == "the writer"

@@ -10,14 +10,9 @@ from pathlib import Path
 import pytest
 
 from eventproc.store.database import Database, Tx, open_database
-from tests.database.support import FORMS, MIGRATIONS, Refused, World, backend_of, insert, open_world
+from tests.database.support import MIGRATIONS, Refused, World, backend_of, insert, open_world
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=FORMS)
-def form(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture

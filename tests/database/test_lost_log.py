@@ -17,7 +17,7 @@ from eventproc.store.database import Durability, open_database
 from eventproc.store.database.guard import LogEnd, mark_of_file, read_record
 from eventproc.store.model.errors import CorruptRecord, StoreUnusable
 from eventproc.testing import Deaths, run_until_death
-from tests.database.support import MIGRATIONS, insert, names, open_world
+from tests.database.support import MIGRATIONS, READER, insert, names, open_world
 from tests.support.child_process import ChildProcess, run
 
 WRITER = """
@@ -37,15 +37,6 @@ WRITER = """
             sys.stdin.readline()
 
     anyio.run(main)
-"""
-
-READER = """
-    import sqlite3, sys
-    connection = sqlite3.connect(sys.argv[1], isolation_level=None)
-    connection.execute("BEGIN")
-    connection.execute("SELECT count(*) FROM item").fetchone()
-    print("reading", flush=True)
-    sys.stdin.readline()
 """
 
 CLOSING = [faults.LAST_CLOSE, faults.LAST_CLOSE_COPIED, faults.LAST_CLOSE_MARKED]

@@ -12,9 +12,9 @@ from unittest.mock import patch
 
 import pytest
 
-from eventproc.store.database import Migration, Tx, file_database, open_database
+from eventproc.store.database import Migration, file_database, open_database
 from eventproc.store.database.connections import connect
-from tests.database.support import MIGRATIONS, create_table, insert, open_world
+from tests.database.support import MIGRATIONS, NEWER, insert, open_world
 from tests.support.forked import run_forked
 
 pytestmark = pytest.mark.subprocess
@@ -26,16 +26,6 @@ KILLS_MAX = 200
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-def add_color(tx: Tx) -> None:
-    """Change a table, fill it, and make an index: what a migration does."""
-    tx.execute("ALTER TABLE item ADD COLUMN color TEXT")
-    tx.execute("UPDATE item SET color = 'red'")
-    tx.execute("CREATE INDEX item_color ON item (color)")
-
-
-NEWER = (Migration(1, create_table), Migration(2, add_color))
 
 
 def open_and_die(directory: Path, migrations: Sequence[Migration], nth: int) -> int:

@@ -17,7 +17,16 @@ from eventproc.store.model.errors import (
     StoreMissing,
     StoreUnusable,
 )
-from tests.database.support import MIGRATIONS, Refused, create_table, insert, names, open_world
+from tests.database.support import (
+    MIGRATIONS,
+    NEWER,
+    Refused,
+    add_color,
+    create_table,
+    insert,
+    names,
+    open_world,
+)
 from tests.support.child_process import ChildProcess
 
 
@@ -215,13 +224,6 @@ async def test_a_forked_child_cannot_use_the_handle_and_its_parent_can(directory
 
 
 # --- migrations ----------------------------------------------------------------------------------
-
-
-def add_color(tx: Tx) -> None:
-    tx.execute("ALTER TABLE item ADD COLUMN color TEXT DEFAULT 'red'")
-
-
-NEWER = (Migration(1, create_table), Migration(2, add_color))
 
 
 async def test_an_older_schema_is_migrated_with_its_rows(directory: Path) -> None:

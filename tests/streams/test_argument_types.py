@@ -210,6 +210,10 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "seal, request id": (lambda w, x: w.stream.seal(request_id=x), NO_ID),
     "create_stream, request id": (lambda w, x: w.ep.create_stream("s/u", request_id=x), NO_ID),
     "split": (lambda w, x: w.stream.split(x), NO_SEGMENT),
+    "split, if_version": (
+        lambda w, x: w.stream.split(0, if_version=x),
+        [each for each in NO_INT if each is not None] + [0],
+    ),
     "split, into": (lambda w, x: w.stream.split(0, x), NO_INT),
     "merge": (lambda w, x: w.stream.merge(x, x), NO_SEGMENT),
     "truncate": (lambda w, x: w.stream.truncate(x), [*NO_CUT, None]),

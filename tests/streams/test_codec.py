@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import pytest
 
@@ -28,6 +28,7 @@ from tests.streams.payload_types import (
     PlainClass,
     Point,
     Row,
+    UserId,
 )
 
 
@@ -160,6 +161,9 @@ def test_an_error_is_bounded_in_length() -> None:
     assert len(str(found.value)) < 1_000
 
 
+ENDLESS: dict[str, object] = {}
+ENDLESS["self"] = ENDLESS
+
 REFUSED_VALUES: list[tuple[Any, Any, str]] = [
     (OrderLine, OrderLine(1, "5"), "sku: expected str, got int 1; count: expected int, got str '5'"),  # type: ignore[arg-type]
     (
@@ -169,6 +173,12 @@ REFUSED_VALUES: list[tuple[Any, Any, str]] = [
     ),
     (list[int], [1, "2"], r"\[1\]: expected int, got str '2'"),
     (list[str], ("a",), "this writer takes"),
+    (Annotated[list[int], "of no moment"], "abc", "this writer takes"),
+    (dict[str, int], [1], "this writer takes"),
+    (OrderLine | None, 1, "this writer takes OrderLine"),
+    (UserId, "1", "this writer takes"),
+    (float, "1", "this writer takes"),
+    (dict, ENDLESS, "recursion depth exceeded"),
     (dict[str, int], {1: 1}, "expected str, got int 1"),
     (dict, {"a": LINE}, r"\['a'\]: expected a value of JSON"),
     (Row, {"a": 1, "b": 2}, "with the keys a, lines"),

@@ -158,19 +158,6 @@ async def test_the_host_cuts_a_file_that_a_long_read_kept_long(tmp_path: Path) -
                 await ep.db.read(pages)
 
 
-def test_the_blocking_twin_compacts_too(tmp_path: Path) -> None:
-    with eventproc.open_blocking(tmp_path / "home", durability="os") as ep:
-        ep.create_scope("s")
-        stream = ep.create_stream("s/gone")
-        with stream.writer() as writer:
-            for _ in range(80):
-                writer.write(b"x" * 104_858, key="k")
-        stream.truncate(stream.tail())
-        made = ep.compact()
-    assert made.bytes_before > made.bytes == (tmp_path / "home" / "eventproc.db").stat().st_size
-    assert made.bytes < MIB
-
-
 async def test_writers_go_on_during_a_compaction(tmp_path: Path) -> None:
     async with eventproc.open(tmp_path / "home", durability="os") as ep:
         await ep.create_scope("s")

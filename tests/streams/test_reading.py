@@ -75,11 +75,6 @@ def expected(first: int, last: int) -> list[tuple[str | None, int]]:
     return [(key, number) for key in KEYS for number in range(first, last)]
 
 
-async def test_a_reader_keeps_the_order_of_each_key_across_scales(ep: Eventproc) -> None:
-    stream, _ = await scaled(ep)
-    assert order_violations(await read(stream), dict.fromkeys(KEYS, 20)) == []
-
-
 async def test_a_cut_divides_the_stream_into_events_before_and_after(ep: Eventproc) -> None:
     stream, cuts = await scaled(ep)
     for part, cut in enumerate(cuts, 1):

@@ -17,7 +17,6 @@ from eventproc.runtime import Eventproc
 from eventproc.store.faults import Died
 from eventproc.store.model.errors import (
     IllegalTransition,
-    InvalidArgument,
     StreamReplaced,
     StreamSealed,
     TransactionAborted,
@@ -95,12 +94,6 @@ async def test_a_block_is_entered_once(stream: Stream) -> None:
             await txn.__aenter__()
     with pytest.raises(TransactionDecided):
         await txn.__aenter__()
-
-
-@pytest.mark.parametrize("lease_ms", [0, 10**9, True, "5"])
-async def test_an_invalid_lease_is_refused_immediately(stream: Stream, lease_ms: object) -> None:
-    with pytest.raises(InvalidArgument, match="lease_ms"):
-        stream.transaction(lease_ms=lease_ms)  # type: ignore[call-overload]
 
 
 async def test_without_a_host_a_commit_is_decided_and_the_wait_ends_in_time() -> None:

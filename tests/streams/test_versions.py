@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -11,7 +10,7 @@ import pytest
 
 import eventproc
 from eventproc import RetentionPolicy, Stream
-from eventproc.errors import InvalidArgument, StaleVersion
+from eventproc.errors import StaleVersion
 
 CHANGES: Final[Mapping[str, Callable[[Stream, int], Awaitable[object]]]] = MappingProxyType(
     {
@@ -79,21 +78,3 @@ async def test_topic_changes_on_its_version_only() -> None:
         with pytest.raises(StaleVersion):
             await topic.delete(if_version=version)
         await topic.delete(if_version=(await topic.describe()).version)
-
-
-@pytest.mark.parametrize("version", [0, 1.0, True, "1"])
-async def test_version_is_a_positive_int(stream: Stream, version: object) -> None:
-    with pytest.raises(InvalidArgument, match="if_version"):
-        await stream.split("0.0", if_version=version)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match="if_version"):
-        await stream.seal(if_version=version)  # type: ignore[arg-type]
-
-
-def test_blocking_twin_refuses_a_stale_version(tmp_path: Path) -> None:
-    with eventproc.open_blocking(tmp_path / "d") as ep:
-        ep.create_scope("s")
-        stream = ep.create_stream("s/t")
-        version = stream.describe().version
-        stream.split(0, if_version=version)
-        with pytest.raises(StaleVersion):
-            stream.seal(if_version=version)

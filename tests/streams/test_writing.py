@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Annotated, Literal, NewType, Optional
 
 import anyio
 import attrs
@@ -206,59 +204,16 @@ class Order:
     item: Item
 
 
-ENDLESS: dict[str, object] = {}
-ENDLESS["self"] = ENDLESS
-
-
-@pytest.mark.parametrize(
-    "kind, bad",
-    [
-        (Order, Order(1, None)),  # type: ignore[arg-type]
-        (list[Order], [1]),
-        (dict, ENDLESS),
-        (list[int], "abc"),
-        (list[int], {"a": 1}),
-        (dict[str, int], [1]),
-        (Item | None, 1),
-        (Annotated[list[int], "of no moment"], "abc"),
-        (NewType("Number", int), "1"),
-        (float, "1"),
-    ],
-    ids=str,
-)
-async def test_a_payload_of_another_type_is_refused_and_the_writer_continues(
-    stream: Stream, kind: type[object], bad: object
-) -> None:
-    async with stream.writer(payload=kind) as writer:
+async def test_a_payload_of_another_type_is_refused_and_the_writer_continues(stream: Stream) -> None:
+    good, bad = Order(1, Item("a")), Order(1, None)  # type: ignore[arg-type]
+    async with stream.writer(payload=Order) as writer:
         for write in (writer.write, writer.post, lambda payload: writer.write_many([(payload, None)])):
             with pytest.raises(InvalidArgument) as caught:
                 await write(bad)
             assert caught.value.what == "payload"
-    assert await sizes(stream) == []
-
-
-@pytest.mark.parametrize(
-    "kind, value",
-    [
-        (Order, Order(1, Item("a"))),
-        (list[Item], [Item("a")]),
-        (dict[str, int], {"a": 1}),
-        (Item | None, None),
-        (Optional[float], 1),  # noqa: UP045 - the other spelling
-        (Annotated[int, "of no moment"], 1),
-        (NewType("Number", int), 1),
-        (Literal["a", "b"], "a"),
-        (Sequence[int], (1, 2)),
-    ],
-    ids=str,
-)
-async def test_a_payload_of_any_type_comes_back_as_it_was_written(
-    stream: Stream, kind: type[object], value: object
-) -> None:
-    async with stream.writer(payload=kind) as writer:
-        await writer.write(value)
-    async with stream.reader(payload=kind) as reader, aclosing(reader.until(await stream.tail())) as events:
-        assert [event.payload async for event in events] == [value]
+        await writer.write(good)
+    async with stream.reader(payload=Order) as reader, aclosing(reader.until(await stream.tail())) as events:
+        assert [event.payload async for event in events] == [good]
 
 
 async def test_a_closed_writer_says_so(stream: Stream) -> None:
