@@ -309,19 +309,6 @@ async def test_held_ranges_are_found_by_their_plan(db: Database) -> None:
     assert await db.read(partial(find_held_plan, stream_id=STREAM_ID, plan="q")) is None
 
 
-async def test_a_chunk_loses_its_row_first_and_its_file_after(db: Database, tmp_path: Path) -> None:
-    await _ten(db)
-    await _hold(db, HeldRange(ONE, 0, 50))
-    (chunk,) = await export_and_register(db, tmp_path, [HeldRange(ONE, 0, 50)])
-    assert await db.write(partial(drop_unused, after=0)) == (None, [])
-    await db.write(lambda tx: release_holds(tx, [(STREAM_ID, "h")]))
-    assert await db.write(partial(drop_unused, after=0)) == (None, [chunk.path])
-    assert (tmp_path / chunk.path).exists()
-    (aside,) = await db.write(partial(put_aside, folder=tmp_path, paths=[chunk.path]))
-    assert not (tmp_path / chunk.path).exists()
-    assert aside.exists()
-
-
 async def test_a_file_that_was_exported_again_meanwhile_is_not_put_aside(
     db: Database, tmp_path: Path
 ) -> None:

@@ -10,6 +10,12 @@ import pytest
 from tests.database.support import FORMS, World, open_world
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    """Files need asyncio. A module that tests all forms derives its own from `form`."""
+    return "asyncio"
+
+
 @pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)

@@ -26,11 +26,6 @@ LARGE = "x" * (4 * PAGE_BYTES)
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with open_world("file", tmp_path / "store") as world:
         checkpointer = checkpointer_of(world)
@@ -156,29 +151,6 @@ async def test_the_file_is_cut_to_its_database_once_no_read_needs_the_rest(world
     assert found == [40]
     assert await world.db.shorten()
     assert file.stat().st_size <= size - 20 * len(LARGE)
-
-
-async def test_a_long_read_of_this_process_does_not_stop_writes(world: World) -> None:
-    entered, leave = threading.Event(), threading.Event()
-
-    def slow(tx: Tx) -> int:
-        tx.execute("SELECT count(*) FROM item").fetchone()
-        entered.set()
-        assert leave.wait(60)
-        (count,) = tx.execute("SELECT count(*) FROM item").fetchone()
-        return int(count)
-
-    counts: list[int] = []
-
-    async def read() -> None:
-        counts.append(await world.db.read(slow))
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(read)
-        await anyio.to_thread.run_sync(entered.wait)
-        await write_pages(world, 50)
-        leave.set()
-    assert counts == [0]  # one snapshot, in spite of commits meanwhile
 
 
 async def test_a_failed_checkpoint_is_logged_and_tried_again(

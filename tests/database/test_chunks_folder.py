@@ -13,11 +13,6 @@ import eventproc
 from eventproc.store.model.errors import InvalidArgument
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_openings_that_name_the_same_folder_share_it(tmp_path: Path) -> None:
     home, shared = tmp_path / "home", tmp_path / "deep" / "shared"
 

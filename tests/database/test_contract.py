@@ -168,13 +168,6 @@ async def test_a_death_around_commit_reaches_every_caller_of_the_batch(
     assert await world.names() == expected
 
 
-async def test_a_batch_runs_again_after_a_death(world: World) -> None:
-    world.faults.fail_at(WRITE_COMMIT)
-    with pytest.raises(Died):
-        await world.db.write(insert("a"))
-    assert await world.db.write(insert("a")) == "a"
-
-
 async def test_a_death_inside_a_function_loses_its_batch(world: World) -> None:
     def die(tx: Tx) -> None:
         insert("b")(tx)

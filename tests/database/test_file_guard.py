@@ -180,15 +180,6 @@ def test_a_second_handle_shares_the_descriptors_and_may_outlive_the_first(path: 
         assert not ofd_locks(path)
 
 
-def test_the_last_release_closes_the_descriptors(path: Path) -> None:
-    with connected(path):
-        held = FileGuard.hold(path)
-    held.release()
-    held.release()
-    assert descriptors_of(path) == 0
-    assert descriptors_of(Path(f"{path}-shm")) == 0
-
-
 def test_release_keeps_the_locks_of_a_foreign_connection(path: Path) -> None:
     def posix_locks() -> int:
         lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]

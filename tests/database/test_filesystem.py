@@ -43,10 +43,6 @@ def test_local_file_systems_are_fine(tmp_path: Path, kind: str) -> None:
     assert check_directory(tmp_path, create=True, mounts=mounts(kind, tmp_path))
 
 
-def test_the_machine_that_runs_this_is_fine_too(tmp_path: Path) -> None:
-    assert check_directory(tmp_path, create=True)
-
-
 def test_a_link_is_followed_to_the_file_system_behind_it(tmp_path: Path) -> None:
     (tmp_path / "share").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "share")

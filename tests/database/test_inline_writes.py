@@ -24,11 +24,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def db(directory: Path) -> AsyncIterator[Database]:
     async with open_database(directory, migrations=MIGRATIONS, durability=Durability.OS) as db:
         await db.write(insert("first"))  # the thread marks the log

@@ -137,15 +137,3 @@ def test_concurrent_creation_and_removal_lose_no_live_instance(tmp_path: Path) -
         ended.set()
         for thread in removers:
             thread.join()
-
-
-def test_a_birth_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
-    monkeypatch.setattr(os, "mkfifo", refuse)
-    with pytest.raises(OSError, match="No space"):
-        Instance.create(tmp_path, CLOCK)
-    assert files(tmp_path) == set()
-    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before

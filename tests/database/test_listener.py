@@ -32,11 +32,6 @@ WRITER = """
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def poll_ms() -> int:
     return DatabaseTimeouts().poll_ms
 

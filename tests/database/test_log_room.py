@@ -36,11 +36,6 @@ def end_of(world: World) -> int:
     return 32 + frames_of(world) * (PAGE_BYTES + 24)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @asynccontextmanager
 async def grown(directory: Path, durability: Durability = Durability.FSYNC) -> AsyncIterator[World]:
     """Open a directory, and write more than a log without room has."""

@@ -13,15 +13,10 @@ from typing import cast
 import anyio
 import pytest
 
-from eventproc.store.database.connections import NAP_S, LoopCallbacks
+from eventproc.store.database.connections import LoopCallbacks
 from eventproc.testing.crash import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def leave(callbacks: LoopCallbacks, calls: Iterable[Callable[[], None]]) -> None:
@@ -34,16 +29,6 @@ def leave(callbacks: LoopCallbacks, calls: Iterable[Callable[[], None]]) -> None
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-
-
-async def test_callbacks_run_on_the_event_loop_in_order() -> None:
-    with closing(LoopCallbacks()) as callbacks:
-        ran: list[tuple[int, int]] = []
-        done = anyio.Event()
-        calls = [partial(lambda n: ran.append((n, threading.get_ident())), number) for number in range(1_000)]
-        leave(callbacks, [*calls, done.set])
-        await done.wait()
-    assert ran == [(number, threading.get_ident()) for number in range(1_000)]
 
 
 async def test_a_wait_runs_what_a_thread_adds_and_ends() -> None:
@@ -67,40 +52,6 @@ async def test_a_wait_without_a_callback_ends_and_later_ones_wake_the_event_loop
         done = anyio.Event()
         leave(callbacks, [done.set])
         await done.wait()
-
-
-async def test_a_wait_rests_until_the_last_one_is_nearly_over_and_then_naps(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rests: list[int] = []  # in us
-    now = 0.0
-    with closing(LoopCallbacks()) as callbacks:
-
-        class Rests:
-            def acquire(self, *, timeout: float) -> bool:
-                nonlocal now
-                rests.append(round(timeout * 1e6))
-                now += timeout + 50e-6
-                if now >= ends:
-                    callbacks._calls.append(lambda: None)
-                return False
-
-        callbacks._nap = cast("threading.Lock", Rests())
-        with monkeypatch.context() as patch:
-            patch.setattr(callbacks._loop, "time", lambda: now)
-            for _ in range(40):  # waits of 500 us are not expected at once
-                rests.clear()
-                ends = now + 480e-6
-                assert callbacks.wait(0.001)
-            assert 150 < rests[0] < 250
-            assert set(rests[1:]) == {round(NAP_S * 1e6)}
-            rests.clear()
-            ends = now + 90e-6
-            assert callbacks.wait(0.001)
-            rests.clear()
-            ends = now + 90e-6
-            assert callbacks.wait(0.001)
-    assert set(rests) == {round(NAP_S * 1e6)}
 
 
 async def test_what_a_thread_adds_to_an_interrupted_wait_runs_later() -> None:
@@ -163,14 +114,15 @@ async def test_callbacks_do_not_run_in_the_context_of_the_opener() -> None:
     assert seen == ["unset"]
 
 
-async def test_more_callbacks_than_the_pipe_holds_wait_for_a_busy_loop() -> None:
+async def test_more_callbacks_than_the_pipe_holds_run_on_the_loop_in_order() -> None:
     with closing(LoopCallbacks()) as callbacks:
-        ran: list[int] = []
+        ran: list[tuple[int, int]] = []
         done = anyio.Event()
-        leave(callbacks, [*(partial(ran.append, number) for number in range(70_000)), done.set])
+        calls = [partial(lambda n: ran.append((n, threading.get_ident())), n) for n in range(70_000)]
+        leave(callbacks, [*calls, done.set])
         assert ran == []
         await done.wait()
-    assert ran == list(range(70_000))
+    assert ran == [(number, threading.get_ident()) for number in range(70_000)]
 
 
 async def test_closing_runs_what_was_left() -> None:

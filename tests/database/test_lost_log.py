@@ -42,11 +42,6 @@ WRITER = """
 CLOSING = [faults.LAST_CLOSE, faults.LAST_CLOSE_COPIED, faults.LAST_CLOSE_MARKED]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def rows(directory: Path) -> list[str]:
     async with open_database(directory, migrations=MIGRATIONS, create=False) as db:
         return await db.read(names)

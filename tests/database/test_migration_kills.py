@@ -23,11 +23,6 @@ KILLS_MAX = 200
 """More than an opening has statements."""
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def open_and_die(directory: Path, migrations: Sequence[Migration], nth: int) -> int:
     """Open in a child that is killed before its `nth` statement; return its exit code."""
 

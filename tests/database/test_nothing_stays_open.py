@@ -29,11 +29,6 @@ from eventproc.store.tasks import run_uninterrupted
 from tests.database.support import MIGRATIONS, files_at_most, insert, names, open_world
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_opening_on_a_full_disk_raises_disk_full(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,24 +49,6 @@ def test_all_other_instances_are_notified(tmp_path: Path, own: Instance) -> None
         other.close()
 
 
-@pytest.mark.subprocess
-def test_a_notification_wakes_another_process(tmp_path: Path, own: Instance) -> None:
-    sleeper = """
-        import select, sys
-        from pathlib import Path
-        from eventproc.store.clock import SystemClock
-        from eventproc.store.database.instances import Instance
-        instance = Instance.create(Path(sys.argv[1]), SystemClock())
-        print("asleep", flush=True)
-        select.select([instance.fifo_fd], [], [])
-        print("other", flush=True)
-    """
-    with notifying(tmp_path, own) as notifier, ChildProcess.running(sleeper, tmp_path) as child:
-        assert child.hear() == "asleep"
-        notifier.notify()
-        assert child.hear() == "other"
-
-
 @pytest.mark.parametrize("clock", [CLOCK, LaterClock()], ids=["just changed", "settled"])
 def test_later_instances_are_notified_and_closed_ones_are_not(
     tmp_path: Path, own: Instance, clock: SystemClock
@@ -96,15 +78,6 @@ def test_an_instance_created_within_the_file_time_of_the_last_scan_is_found(
         notifier.notify()
         assert notified(late)
     late.close()
-
-
-def test_a_settled_directory_is_not_read_again(
-    tmp_path: Path, own: Instance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with notifying(tmp_path, own, LaterClock()) as notifier:
-        notifier.notify()
-        monkeypatch.setattr(notifier, "_scan", None)
-        notifier.notify()
 
 
 def test_a_full_fifo_still_wakes_its_instance_and_blocks_no_caller(tmp_path: Path, own: Instance) -> None:

@@ -22,11 +22,6 @@ from eventproc.testing import check
 from eventproc.workflows.scopes import create_scope
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"  # directories can be opened on asyncio only
-
-
 @pytest.mark.parametrize(("schema", "has_tables"), [(1, False), (1, True), (2, False), (3, False)])
 async def test_a_directory_of_an_older_schema_works_as_a_new_one(
     tmp_path: Path, schema: int, has_tables: bool

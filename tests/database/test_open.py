@@ -7,14 +7,15 @@ from pathlib import Path
 
 import anyio
 import pytest
+import trio
 
-from eventproc.store.database import DatabaseTimeouts, Durability, Migration, Tx, instances, open_database
+from eventproc.store.database import DatabaseTimeouts, Durability, Migration, Tx, open_database
 from eventproc.store.database.connections import PAGE_BYTES
 from eventproc.store.database.locks import FormatLock
 from eventproc.store.database.migrate import check_numbers
 from eventproc.store.model.errors import (
     DirectoryInUse,
-    StoreMissing,
+    NotSupported,
     StoreUnusable,
 )
 from tests.database.support import (
@@ -30,28 +31,8 @@ from tests.database.support import (
 from tests.support.child_process import ChildProcess
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def exists(path: Path) -> bool:
     return path.exists()
-
-
-async def test_written_rows_exist_after_reopening(directory: Path) -> None:
-    async with open_world("file", directory) as world:
-        await world.db.write(insert("a"))
-    async with open_world("file", directory) as world:
-        assert await world.names() == ["a"]
-
-
-async def test_two_handles_of_one_process_share_the_directory(directory: Path) -> None:
-    async with open_world("file", directory) as one, open_world("file", directory) as two:
-        await one.db.write(insert("a"))
-        await two.db.write(insert("b"))
-        assert await one.names() == await two.names() == ["a", "b"]
-        assert one.db.instance_id != two.db.instance_id
 
 
 async def test_concurrent_openers_of_a_new_directory_create_one_database(directory: Path) -> None:
@@ -64,13 +45,6 @@ async def test_concurrent_openers_of_a_new_directory_create_one_database(directo
             tasks.start_soon(open_and_write, name)
     async with open_world("file", directory) as world:
         assert await world.names() == ["a", "b", "c"]
-
-
-async def test_a_missing_directory_is_created_only_on_request(directory: Path) -> None:
-    with pytest.raises(StoreMissing):
-        async with open_database(directory, migrations=MIGRATIONS, create=False):
-            pass
-    assert not exists(directory)
 
 
 async def test_a_new_file_has_its_permanent_settings(directory: Path) -> None:
@@ -148,27 +122,13 @@ async def test_a_file_that_is_no_database_is_refused_and_nothing_changes(
     assert {path.name: read_bytes(path) for path in listed(directory)} == before
 
 
-@pytest.mark.subprocess
-async def test_opening_on_trio_is_refused_in_one_line(directory: Path) -> None:
-    child = ChildProcess.running(
-        """
-        import sys, trio
-        from pathlib import Path
-        from eventproc.store.database import open_database
-        from eventproc.store.model.errors import NotSupported
+def test_opening_on_trio_is_refused_in_one_line(directory: Path) -> None:
+    async def main() -> None:
+        async with open_database(directory, migrations=[]):
+            pass
 
-        async def main():
-            async with open_database(Path(sys.argv[1]), migrations=[]):
-                pass
-        try:
-            trio.run(main)
-        except NotSupported as why:
-            print(why)
-        """,
-        directory,
-    )
-    with child:
-        assert child.hear().startswith("a directory on trio is not supported")
+    with pytest.raises(NotSupported, match=r"^a directory on trio is not supported"):
+        trio.run(main)
     assert not exists(directory)
 
 
@@ -295,13 +255,6 @@ async def test_opening_during_a_long_last_close_says_that_the_directory_is_in_us
 def test_migrations_are_numbered_without_gaps() -> None:
     with pytest.raises(AssertionError, match=r"\[1, 3\]"):
         check_numbers([Migration(1, create_table), Migration(3, create_table)])
-
-
-async def test_a_closed_handle_is_not_among_the_live_instances(directory: Path) -> None:
-    async with open_world("file", directory) as world:
-        assert instances.live_ids(directory) == [world.db.instance_id]
-    assert instances.live_ids(directory) == []
-    assert not exists(directory / "instances" / f"{world.db.instance_id}.fifo")
 
 
 async def test_a_relative_path_is_resolved_when_the_database_is_opened(

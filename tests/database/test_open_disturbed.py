@@ -28,11 +28,6 @@ STRANGER = """
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def database(tmp_path: Path) -> Path:
     async with open_world("file", tmp_path / "store") as world:
         await world.db.write(insert("before"))
@@ -51,9 +46,14 @@ def before_the_guard(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None
     monkeypatch.setattr(FileGuard, "hold", disturbed_hold)
 
 
+def drop_locks(database: Path) -> None:
+    """Close a descriptor of the file, which drops the locks that SQLite has on it for this process."""
+    database.read_bytes()
+
+
 def close_as_the_last_user(database: Path) -> None:
     """Drop the locks of this process, and let another program open and close: it removes the log and -shm."""
-    database.read_bytes()
+    drop_locks(database)
     with ChildProcess.running(STRANGER, database) as stranger:
         assert stranger.hear() == "1"
         assert stranger.finish() == 0
@@ -86,6 +86,15 @@ async def test_writes_go_to_the_log_that_another_program_created_meanwhile(
             await world.db.write(insert("after"))
             assert await world.names() == ["after", "before"]
             assert int(run(STRANGER, database)) == 2
+
+
+async def test_commits_survive_programs_that_open_and_close_an_open_database(database: Path) -> None:
+    async with open_world("file", database.parent) as world:
+        await world.db.write(insert("during"))
+        drop_locks(database)
+        assert int(run(STRANGER, database)) == 2
+        await world.db.write(insert("later"))
+        assert int(run(STRANGER, database)) == 3
 
 
 async def test_a_database_locked_by_another_program_is_refused_in_one_line(

@@ -25,11 +25,6 @@ LONG_MS = 60_000
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def world(directory: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     for limit in ("ALONE_MS_MAX", "ALONE_TURN_MS_MAX", "SYNC_WAIT_MS_MAX"):
         monkeypatch.setattr(writer_module, limit, LONG_MS)

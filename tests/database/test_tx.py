@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import anyio
 import pytest
 
 from eventproc.store.database import PendingSlot, Tx, Watch
@@ -167,23 +166,6 @@ async def test_a_committed_wake_reaches_the_subscription_even_before_it_waits(wo
         await world.db.write(lambda tx: tx.wake("items"))
         assert await subscription.wait() == {"items"}
         assert await subscription.wait(timeout_ms=0) == frozenset()
-
-
-async def test_a_waiting_task_is_woken(world: World) -> None:
-    woken: list[frozenset[object]] = []
-
-    async with anyio.create_task_group() as tasks:
-        with world.db.subscribe([watch("items")]) as subscription:
-
-            async def wait() -> None:
-                woken.append(await subscription.wait())
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(wait)
-            await anyio.wait_all_tasks_blocked()
-            await world.db.write(lambda tx: tx.wake("items"))
-            await anyio.sleep_forever()
-    assert woken == [{"items"}]
 
 
 async def test_a_wake_of_a_raising_function_has_no_effect(world: World) -> None:

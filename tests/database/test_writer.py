@@ -34,11 +34,6 @@ HOLDER = """
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with open_world("file", tmp_path / "store") as world:
         yield world
@@ -113,26 +108,6 @@ class Gate:
 
     async def wait_entered(self) -> None:
         await anyio.to_thread.run_sync(self.entered.wait)
-
-
-async def test_a_running_write_is_not_cancelled_and_returns_its_result(world: World) -> None:
-    gate, results = Gate(), list[str]()
-
-    async with anyio.create_task_group() as tasks:
-        scope = anyio.CancelScope()
-
-        async def write() -> None:
-            with scope:
-                results.append(await world.db.write(gate.fn))
-
-        tasks.start_soon(write)
-        await gate.wait_entered()
-        scope.cancel()
-        await anyio.wait_all_tasks_blocked()
-        assert results == []
-        gate.leave.set()
-    assert results == ["gate"]
-    assert await world.names() == ["gate"]
 
 
 async def test_asyncio_cancellation_is_raised_after_the_started_write_is_durable(

@@ -19,11 +19,7 @@ from eventproc.groups import GroupReader
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import (
     Fenced,
-    InProgress,
-    InvalidArgument,
-    NotFound,
     Rejected,
-    ScaleRefused,
     StreamSealed,
 )
 from eventproc.store.transactions import TXN_STEP_LIMITS
@@ -31,7 +27,7 @@ from eventproc.streams import JointTransaction, Stream
 from eventproc.testing import Deaths, VirtualClock
 from tests.joint.support import read_outputs
 from tests.joint.worker import TARGETS, outputs
-from tests.support.lives import live_through_deaths
+from tests.support.lives import live_through_deaths, scale_at_random
 
 CONSUMERS = 3
 CLIENTS = 2
@@ -206,16 +202,7 @@ class JointSimulation:
     async def _scale(self, targets: list[Stream]) -> None:
         for _ in range(self.random.randint(1, 6)):
             await self._pause(0.5)
-            target = self.random.choice(targets)
-            try:
-                ids = [segment.id for segment in await target.segments()]
-                if self.random.random() < 0.6 or len(ids) == 1:
-                    await target.split(self.random.choice(ids), 2)
-                else:
-                    first = self.random.randrange(len(ids) - 1)
-                    await target.merge(*ids[first : first + 2])
-            except (ScaleRefused, NotFound, InvalidArgument, InProgress, StreamSealed):
-                pass  # refused, and nothing happened
+            await scale_at_random(self.random.choice(targets), self.random)
 
     async def _compare(self, ep: Eventproc) -> None:
         for name in TARGETS:

@@ -42,15 +42,6 @@ async def test_events_of_all_streams_become_visible_together(ep: Eventproc, targ
         await txn.write(targets[0], b"late")
 
 
-async def test_a_stream_is_named_by_its_handle_or_its_name(ep: Eventproc, targets: list[Stream]) -> None:
-    async with ep.transaction() as txn:
-        await txn.write("s/a", b"1", key="k")
-        await txn.write(targets[0], b"2", key="k")
-        assert await txn.write_many("s/a", [(b"3", "k"), (b"4", "k")]) == 2
-        assert txn.streams == ("s/a",)
-    assert await visible(targets[0]) == [b"1", b"2", b"3", b"4"]
-
-
 async def test_a_failure_in_the_block_writes_nothing_anywhere(ep: Eventproc, targets: list[Stream]) -> None:
     txn = ep.transaction()
     with pytest.raises(ZeroDivisionError):
@@ -72,35 +63,6 @@ async def test_the_progress_moves_with_the_commit_and_not_before(
                 assert await finished(group) == number
             assert await finished(group) == number + 1
     assert await visible(targets[0]) == await visible(targets[1]) == [b"0", b"1", b"2"]
-
-
-async def test_a_batch_is_consumed_and_produced_as_one(
-    ep: Eventproc, group: ReaderGroup, source: Stream, targets: list[Stream]
-) -> None:
-    async with group.reader("r") as reader:
-        async for batch in reader.batches(until=await source.tail()):
-            async with ep.transaction(consumer=reader) as txn:
-                for event in batch:
-                    await txn.write(targets[event.number % 2], event.payload, key=event.key)
-            assert await finished(group) == 10
-    assert sorted(await visible(targets[0]) + await visible(targets[1])) == [b"%d" % n for n in range(10)]
-
-
-async def test_a_failed_block_sets_the_reader_back(
-    ep: Eventproc, group: ReaderGroup, targets: list[Stream]
-) -> None:
-    async with group.reader("r") as reader:
-        seen: list[bytes] = []
-        async with aclosing(aiter(reader)) as events:
-            async for event in events:
-                seen.append(event.payload)
-                if len(seen) == 3:
-                    with pytest.raises(ZeroDivisionError):
-                        await fail_in(ep.transaction(consumer=reader), targets[0], event.payload)
-                elif len(seen) == 5:
-                    break
-        assert seen == [b"0", b"1", b"2", b"2", b"3"]
-    assert await visible(targets[0]) == []
 
 
 async def test_events_read_in_the_block_come_again_if_it_fails(
@@ -225,22 +187,6 @@ async def test_a_seal_aborts_what_is_staged_in_all_streams(ep: Eventproc, target
         await attempt()
     assert await visible(targets[0]) == []
     assert set((await states(ep, txn.id)).values()) <= {"aborting", "aborted"}
-
-
-async def test_the_order_of_a_key_holds_across_a_scale(ep: Eventproc, targets: list[Stream]) -> None:
-    async with ep.transaction() as txn:
-        for number in range(5):
-            await txn.write(targets[0], b"%d" % number, key="k")
-            await txn.write(targets[1], b"%d" % number, key="k")
-        await targets[0].split(0, 3)
-        for number in range(5, 8):
-            await txn.write(targets[0], b"%d" % number, key="k")
-        await txn.flush()
-        await targets[1].split(1, 2)
-        for number in range(8, 10):
-            await txn.write(targets[0], b"%d" % number, key="k")
-    assert await visible(targets[0]) == [b"%d" % number for number in range(10)]
-    assert await visible(targets[1]) == [b"%d" % number for number in range(5)]
 
 
 async def test_a_large_transaction_is_staged_and_committed_in_all_streams(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +13,7 @@ import pytest
 import eventproc
 from eventproc import Event, Eventproc, Opening, Stream
 from eventproc.errors import Closed, DatabaseStopped, IllegalTransition, NotFound, StreamSealed, WriterFailed
+from tests.streams.support import payloads
 
 T = TypeVar("T")
 
@@ -49,11 +49,6 @@ async def ep() -> AsyncIterator[Eventproc]:
     await in_a_task(found.close)
 
 
-async def payloads(stream: Stream) -> list[bytes]:
-    async with stream.reader() as reader:
-        return [event.payload async for event in reader.until(await stream.tail())]
-
-
 async def test_each_object_is_used_in_other_tasks_than_opened_and_closed_it(ep: Eventproc) -> None:
     stream = await in_a_task(lambda: orders_of(ep))
 
@@ -80,16 +75,6 @@ async def test_each_object_is_used_in_other_tasks_than_opened_and_closed_it(ep: 
     await in_a_task(shared.aclose)
     await in_a_task(member.close)  # finishes the event in hand
     assert (await group.describe()).events == 1
-
-
-@pytest.mark.usefixtures("commit_path")
-async def test_a_transaction_and_its_block_may_be_in_two_tasks(ep: Eventproc) -> None:
-    stream = await orders_of(ep)
-    txn = stream.transaction()
-    await in_a_task(txn.__aenter__)
-    await in_a_task(lambda: txn.write(b"apple"))
-    await in_a_task(lambda: txn.__aexit__(None, None, None))
-    assert await payloads(stream) == [b"apple"]
 
 
 async def test_an_app_drains_when_another_task_closes_it(ep: Eventproc) -> None:
@@ -209,17 +194,6 @@ async def test_an_object_that_cannot_be_opened_may_be_opened_later(ep: Eventproc
     await writer.close()
 
 
-async def test_opens_of_several_systems_nest_in_any_order(ep: Eventproc) -> None:
-    other = await eventproc.open_memory()
-    async with AsyncExitStack() as stack:
-        third = await stack.enter_async_context(eventproc.open_memory())
-        await third.create_scope("third")
-        await ep.close()
-        await other.create_scope("other")
-        assert [scope.name for scope in await third.scopes() if scope.name == "third"] == ["third"]
-    await other.close()
-
-
 async def test_an_opening_is_entered_once() -> None:
     opening = eventproc.open_memory()
     async with opening:
@@ -309,20 +283,6 @@ async def test_a_flush_raises_if_the_sender_failed_while_it_sent_posted_events(
     assert await payloads(stream) == []
 
 
-class Service:
-    """What users write: it opens in one call and closes in another one."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    async def start(self) -> None:
-        self.ep = await eventproc.open(self._path, durability="os")
-        self.writer = await (await orders_of(self.ep)).writer()
-
-    async def stop(self) -> None:
-        await self.ep.close()
-
-
 async def test_a_call_that_waits_for_a_host_raises_closed_when_another_task_closes() -> None:
     ep = await eventproc.open_memory(host=False)
     await ep.create_scope("shop")
@@ -357,17 +317,6 @@ async def test_a_cancelled_task_of_asyncio_closes_all_before_it_ends(tmp_path: P
             await ep.close()
     assert (running.closed, writer.closed, ep.closed, running.in_flight) == (True, True, True, 0)
     assert list((tmp_path / "data" / "instances").iterdir()) == []
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
-async def test_a_service_with_start_and_stop_keeps_what_it_wrote(tmp_path: Path) -> None:
-    for expected in range(1, 4):
-        service = Service(tmp_path / "data")
-        await in_a_task(service.start)
-        await service.writer.post(b"apple")
-        await in_a_task(service.stop)
-        async with eventproc.open(tmp_path / "data") as ep:
-            assert len(await payloads(await ep.stream("shop/orders"))) == expected
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)

@@ -112,20 +112,6 @@ def test_a_cut_cannot_be_changed_and_does_not_follow_its_source() -> None:
 
 
 @pytest.mark.parametrize(
-    "offsets",
-    [
-        {0: 5, 1: 0, 2: 9},
-        {0: 5, 3: 0},
-        {0: 5, 2: 9, 3: NOT_REACHED},
-        {0: 5, 1: 9, 3: NOT_REACHED},
-        {0: 5, 4: 1, 5: 0},
-    ],
-)
-def test_a_cut_that_a_reader_can_stand_at_is_valid(offsets: dict[int, int]) -> None:
-    verify_cut(cut(MERGE, offsets), MERGE)
-
-
-@pytest.mark.parametrize(
     "offsets, reason",
     [
         ({}, "no segment of it covers 0.0-1.0"),
@@ -147,12 +133,6 @@ def test_a_cut_that_no_reader_can_stand_at_is_refused_with_the_reason(
     with pytest.raises(InvalidCut) as refusal:
         verify_cut(cut(MERGE, offsets), MERGE)
     assert reason in refusal.value.reason
-
-
-def test_offsets_that_cover_every_key_but_skip_half_of_a_segment_are_no_cut() -> None:
-    stream = history(2, ([0, 1], [(0.0, 1.0)]), ([2], [(0.0, 0.5), (0.5, 1.0)]))
-    with pytest.raises(InvalidCut, match=r"segment 2\.1 \[0\.0-1\.0\] is behind it in one part"):
-        verify_cut(cut(stream, {0: 5, 4: 3}), stream)
 
 
 @pytest.mark.parametrize("unknown", [segment_id(9, 0), segment_id(3, 9), segment_id(3, 0)])
@@ -238,12 +218,6 @@ def test_earlier_and_later_are_the_nearest_cuts_before_and_after_both(data: st.D
     assert earlier(a, b, stream) == earlier(b, a, stream)
 
 
-def test_the_earlier_of_two_cuts_that_waited_for_different_halves_waits_for_both() -> None:
-    left, right = cut(MERGE, {0: 1, 3: -1, 1: 2}), cut(MERGE, {0: 4, 3: -1, 2: 2})
-    assert earlier(left, right, MERGE) == cut(MERGE, {0: 1, 1: 2, 2: 2})
-    assert later(left, right, MERGE) == cut(MERGE, {0: 4, 3: 0})
-
-
 @pytest.mark.acceptance(
     "A9", differs="a cut that waits for a segment is compared by what is next at each point, not by pairs"
 )
@@ -263,12 +237,6 @@ def test_the_earlier_of_two_cuts_that_waited_for_different_halves_waits_for_both
 )
 def test_cuts_before_after_and_crossing(a: dict[int, int], b: dict[int, int], order: CutOrder) -> None:
     assert compare_cuts(cut(SPLITS, a), cut(SPLITS, b), SPLITS) is order
-
-
-def test_a_cut_further_on_in_a_segment_that_another_one_waits_with_is_after_it() -> None:
-    later, earlier = cut(MERGE, {0: 5, 2: 50, 3: -1}), cut(MERGE, {0: 5, 2: 20, 3: -1})
-    assert compare_cuts(later, earlier, MERGE) is CutOrder.EQUAL_OR_AFTER
-    assert compare_cuts(earlier, later, MERGE) is CutOrder.BEFORE
 
 
 @pytest.mark.acceptance(

@@ -36,30 +36,6 @@ def test_a_merged_segment_opens_when_both_it_took_over_from_are_complete() -> No
     assert frontier.offsets() == {ids[0]: 1, ids[4]: 0, ids[5]: 0}
 
 
-def test_a_segment_may_wait_for_one_that_is_not_open_yet() -> None:
-    # 3 took over from 0 and 1, 4 and 5 from 3, and 6 from 5 and 2: read 1 and 2, not 0.
-    stream = history(3, ([0, 1], [(0.0, 2 / 3)]), ([3], [(0.0, 0.5), (0.5, 2 / 3)]), ([5, 2], [(0.5, 1.0)]))
-    ids = ids_of(stream)
-    start = cut(stream, {0: 4, 3: -1, 6: -1})
-    verify_cut(start, stream)
-    frontier = Frontier.from_cut(start, stream)
-    assert frontier.waiting == {ids[3]: {ids[0]}, ids[6]: {ids[5]}}
-    opened = [frontier.complete(ids[number], successors(stream, ids[number])) for number in (0, 3, 5)]
-    assert opened == [(ids[3],), (ids[4], ids[5]), (ids[6],)]
-
-
-def test_a_sealed_stream_ends_when_its_last_segment_does() -> None:
-    stream = history(2)
-    ids = ids_of(stream)
-    frontier = Frontier.from_cut(cut(stream, {0: 1, 1: 2}), stream)
-    done = [frontier.done]
-    for each in (ids[0], ids[1]):
-        frontier.complete(each, {})
-        done.append(frontier.done)
-    assert done == [False, False, True]
-    assert frontier.offsets() == {}
-
-
 def test_an_offset_moves_forward_only() -> None:
     stream = history(1)
     frontier = Frontier.from_cut(cut(stream, {0: 5}), stream)

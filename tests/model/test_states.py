@@ -1,50 +1,38 @@
-"""The state tables: every pair is either a transition or a refusal."""
+"""The state tables, which docs/states.md shows: what they have no row for is refused and changes nothing."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import product
+from typing import Any
 
 import pytest
 
 from eventproc.store.model.errors import IllegalTransition
-from eventproc.store.model.states import (
-    ScopeEvent,
-    ScopeState,
-    StreamEvent,
-    StreamState,
-    advance,
-    advance_scope,
+from eventproc.store.model.states import NEXT, ScopeEvent, ScopeState, StreamEvent, advance, advance_scope
+from eventproc.store.model.transactions import TXN_NEXT, TxnEvent, TxnState, advance_txn
+
+
+@pytest.mark.parametrize(
+    "advance, table, events", [(advance, NEXT, StreamEvent), (advance_txn, TXN_NEXT, TxnEvent)]
 )
-
-E, S = StreamEvent, StreamState
-LEGAL = {
-    (S.CREATING, E.CREATED): S.ACTIVE,
-    (S.ACTIVE, E.UPDATE): S.UPDATING,
-    (S.UPDATING, E.UPDATE): S.UPDATING,
-    (S.UPDATING, E.UPDATED): S.ACTIVE,
-    (S.ACTIVE, E.SCALE): S.SCALING,
-    (S.SCALING, E.SCALE): S.SCALING,
-    (S.SCALING, E.SCALED): S.ACTIVE,
-    (S.ACTIVE, E.TRUNCATE): S.TRUNCATING,
-    (S.TRUNCATING, E.TRUNCATE): S.TRUNCATING,
-    (S.TRUNCATING, E.TRUNCATED): S.ACTIVE,
-    (S.ACTIVE, E.SEAL): S.SEALING,
-    (S.SEALING, E.SEAL): S.SEALING,
-    (S.SEALING, E.SEALED): S.SEALED,
-    (S.SEALED, E.SEAL): S.SEALED,
-    (S.SEALED, E.DELETE): S.DELETING,
-    (S.DELETING, E.DELETE): S.DELETING,
-}
+def test_an_event_without_a_row_for_its_state_is_refused_by_name(
+    advance: Callable[..., Any], table: Mapping[Any, Mapping[Any, Any]], events: Iterable[Any]
+) -> None:
+    for state, event in product(table, events):
+        if event in table[state]:
+            assert advance(state, event) is table[state][event]
+            continue
+        with pytest.raises(IllegalTransition) as refusal:
+            advance(state, event, name="shop/orders")
+        assert (refusal.value.state, refusal.value.event) == (state.value, event.value)
+        assert str(refusal.value) == f"shop/orders: {event.value} is not possible in state {state.value}"
 
 
-@pytest.mark.parametrize("state", StreamState)
-@pytest.mark.parametrize("event", StreamEvent)
-def test_each_event_in_each_state_is_legal_or_refused(state: StreamState, event: StreamEvent) -> None:
-    if (state, event) in LEGAL:
-        assert advance(state, event) is LEGAL[state, event]
-        return
-    with pytest.raises(IllegalTransition) as refusal:
-        advance(state, event, name="shop/orders")
-    assert (refusal.value.state, refusal.value.event) == (state.value, event.value)
-    assert str(refusal.value) == f"shop/orders: {event.value} is not possible in state {state.value}"
+def test_every_state_of_a_transaction_has_its_row_and_final_ones_lead_nowhere_else() -> None:
+    assert set(TXN_NEXT) == set(TxnState)
+    for state in TxnState:
+        assert state.is_final == (set(TXN_NEXT[state].values()) == {state})
 
 
 @pytest.mark.parametrize("state", ScopeState)

@@ -72,21 +72,6 @@ async def test_two_instances_on_one_directory_converge(tmp_path: Path) -> None:
         assert a.revision == b.revision
 
 
-async def test_a_lost_race_is_retried_on_the_newer_state(tmp_path: Path) -> None:
-    async with two_instances(tmp_path) as (one, two):
-        a = await one.synchronizer("shop/stock", STOCK, initial=Stock((("apple", 1),)))
-        b = await two.synchronizer("shop/stock", STOCK)
-        await b.update(sell_one)
-        seen: list[int] = []
-
-        def sell(state: Stock) -> list[Added | Sold]:
-            seen.append(state.count("apple"))
-            return sell_one(state)
-
-        assert await a.update(sell) == Stock((("apple", 0),))
-        assert seen == [1, 0], "the first run saw the state before the other's sale, the second the one after"
-
-
 async def test_a_waiting_member_learns_of_a_change(tmp_path: Path) -> None:
     async with two_instances(tmp_path) as (one, two):
         a = await one.synchronizer("shop/stock", STOCK, initial=Stock())

@@ -14,7 +14,6 @@ from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.replicated import create_log, delete_log, list_logs
 from eventproc.store.replicated.synchronizer import OPTIMISTIC_ATTEMPTS_MAX
-from eventproc.store.segments import free_step
 from tests.database.support import World
 from tests.replicated.support import (
     Add,
@@ -27,18 +26,6 @@ from tests.replicated.support import (
     stranger,
     writing,
 )
-
-
-async def test_the_first_initial_state_counts_and_the_second_caller_learns_it(db: Database) -> None:
-    log = await db.write(create_log)
-    one, two = member(db, log), member(db, log)
-    with pytest.raises(NotFound, match="initial state"):
-        await one.fetch()
-    with pytest.raises(NotFound, match="initial state"):
-        _ = one.state
-    assert await one.initialize(Ledger(("one",))) == Ledger(("one",))
-    assert await two.initialize(Ledger(("two",))) == Ledger(("one",))
-    assert two.state == await one.fetch() == Ledger(("one",))
 
 
 async def test_a_truncated_log_is_not_initialized_again(db: Database) -> None:
@@ -63,32 +50,11 @@ async def test_nothing_is_updated_before_there_is_a_first_state(db: Database) ->
     assert (await one.update(writing("a"))).lines == ("a",)
 
 
-async def test_a_member_keeps_its_state_until_it_asks(db: Database) -> None:
-    log = await make_ledger(db)
-    one, two = member(db, log), member(db, log)
-    await two.fetch()
-    await one.update(writing("a"))
-    assert two.state == Ledger()
-    before = two.revision
-    assert await two.fetch() == Ledger(("a",))
-    assert two.revision == one.revision > before
-
-
 async def test_an_update_begins_with_the_newest_state_that_its_process_knows(db: Database) -> None:
     log = await make_ledger(db)
     one, two = member(db, log), member(db, log)
     await two.fetch()
     await one.update(writing("a"))
-    assert await two.update(lambda _: []) == Ledger(("a",))
-
-
-async def test_nothing_to_do_may_rest_on_an_older_state(db: Database) -> None:
-    log = await make_ledger(db)
-    one, two = member(db, log), stranger(db, log)
-    await two.fetch()
-    await one.update(writing("a"))
-    assert await two.update(lambda _: []) == Ledger()
-    await two.fetch()
     assert await two.update(lambda _: []) == Ledger(("a",))
 
 
@@ -170,25 +136,6 @@ async def test_a_slow_fetch_does_not_take_back_what_an_update_learnt(
     assert one.state == Ledger(("a",))
 
 
-async def test_a_change_is_waited_for(db: Database) -> None:
-    log = await db.write(create_log)
-    one, two = member(db, log), member(db, log)
-    seen: list[tuple[str, ...]] = []
-
-    async def follow() -> None:
-        while not seen or seen[-1] != ("a", "b", "c"):
-            seen.append((await two.wait_change()).lines)
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(follow)
-        await anyio.wait_all_tasks_blocked()
-        await one.initialize(Ledger(("a",)))
-        await one.update(writing("b"))
-        await anyio.wait_all_tasks_blocked()
-        await db.write(appending(log, Write("c")))
-    assert [("a", "b", "c")[: len(lines)] for lines in seen] == seen
-
-
 async def test_a_deleted_log_is_gone_for_all_and_who_waits_learns_it(db: Database) -> None:
     log, other = await make_ledger(db), await make_ledger(db)
     one = member(db, log)
@@ -215,15 +162,6 @@ async def test_a_deleted_log_is_gone_for_all_and_who_waits_learns_it(db: Databas
     assert one.state == Ledger(("a",)), "what it read it may go on reading"
     assert await db.read(list_logs) == [other]
     assert await member(db, other).fetch() == Ledger()
-    while not await db.write(partial(free_step, stream_id=log, deleted=True)):
-        pass
-    for table in ("extent", "blob", "segment"):
-        rows = await db.read(
-            lambda tx, table=table: tx.execute(  # type: ignore[misc]
-                f"SELECT count(*) FROM {table} WHERE stream_id = ?", (log,)
-            ).fetchone()
-        )
-        assert rows == (0,), table
 
 
 async def test_a_cancelled_update_is_there_whole_or_not_at_all(world: World) -> None:

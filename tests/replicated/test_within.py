@@ -89,22 +89,16 @@ async def test_a_fold_that_refuses_an_update_keeps_it_out_of_the_log(db: Databas
     assert await db.write(appending(log, Add())) == Ledger(total=1)
 
 
-async def test_a_group_that_died_before_its_commit_leaves_no_state_in_memory(world: World) -> None:
+@pytest.mark.parametrize(("point", "kept"), [(WRITE_COMMIT, ()), (WRITE_COMMITTED, ("a",))])
+async def test_after_a_death_memory_has_what_the_log_has(
+    world: World, point: str, kept: tuple[str, ...]
+) -> None:
     log = await make_ledger(world.db)
-    world.faults.fail_at(WRITE_COMMIT, Died())
-    with pytest.raises(Died):
-        await world.db.write(appending(log, Write("never")))
-    assert await world.db.write(partial(last_ledger, log=log)) == Ledger()
-    assert await world.db.write(appending(log, Write("a"))) == Ledger(("a",))
-
-
-async def test_a_group_that_died_after_its_commit_is_found_in_the_log(world: World) -> None:
-    log = await make_ledger(world.db)
-    world.faults.fail_at(WRITE_COMMITTED, Died())
+    world.faults.fail_at(point, Died())
     with pytest.raises(Died):
         await world.db.write(appending(log, Write("a")))
-    assert await world.db.write(partial(last_ledger, log=log)) == Ledger(("a",))
-    assert await world.db.write(appending(log, Write("b"))) == Ledger(("a", "b"))
+    assert await world.db.write(partial(last_ledger, log=log)) == Ledger(kept)
+    assert await world.db.write(appending(log, Write("b"))) == Ledger((*kept, "b"))
 
 
 async def test_other_rows_change_with_it_or_not_at_all(db: Database) -> None:

@@ -37,23 +37,6 @@ from tests.segments.support import (
 )
 
 
-async def test_events_come_back_as_they_were_written(db: Database) -> None:
-    await make_segments(db)
-    events = [
-        SampleEvent(b""),
-        SampleEvent(b"1", "key"),
-        SampleEvent(b"22", "日本語 🚀", -5, {"a": "b", "ü": "🚀"}),
-        SampleEvent(bytes(range(256)), "", 2**62),
-        SampleEvent(b"x" * 5000, None, 0, {}),
-        SampleEvent(b"end", "k" * 1000),
-    ]
-    for event in events:
-        await db.write(appending(part(ONE, [event])))
-    await db.write(appending(part(ONE, events)))
-    expected = [SampleEvent(e.payload, e.key, e.event_time, e.headers or None) for e in events]
-    assert await read_all(db) == expected + expected
-
-
 async def test_offsets_count_framed_bytes_and_numbers_count_events(db: Database) -> None:
     await make_segments(db)
     first = await db.write(appending(payloads("a", "bb")))

@@ -19,10 +19,10 @@ from eventproc.store.segments.event_storage import (
     LinkedListStorage,
 )
 from eventproc.store.segments.extents import insert_blob
-from eventproc.store.segments.reaper import find_due_reaping, free_step
-from eventproc.streams import Stream
+from eventproc.store.segments.reaper import free_step
 from eventproc.testing import check, verify_storage
 from tests.segments.support import ONE, SampleEvent, part
+from tests.streams.support import payloads
 
 LARGE = b"x" * 5_000
 
@@ -55,11 +55,6 @@ async def ep() -> AsyncIterator[Eventproc]:
         await ep.create_scope("s")
         yield ep
         await check(ep.db)
-
-
-async def read_all(stream: Stream) -> list[bytes]:
-    async with stream.reader() as reader:
-        return [event.payload async for event in reader.until(await stream.tail())]
 
 
 @pytest.mark.parametrize("make", [ArrayStorage, LinkedListStorage, CountingStorage])
@@ -106,7 +101,7 @@ async def test_a_stream_reads_the_same_from_every_storage(ep: Eventproc, storage
     async with stream.transaction() as txn:
         await txn.write(b"c")
         await txn.write(LARGE + b"2")
-    assert await read_all(stream) == [b"a", LARGE, b"b", b"c", LARGE + b"2"]
+    assert await payloads(stream) == [b"a", LARGE, b"b", b"c", LARGE + b"2"]
 
 
 async def test_the_bytes_of_all_events_lie_in_the_storage(ep: Eventproc) -> None:
@@ -122,21 +117,6 @@ async def test_the_bytes_of_all_events_lie_in_the_storage(ep: Eventproc) -> None
     assert await ep.db.read(lambda tx: tx.execute(count_inline, (stream.stream_id,)).fetchone()) == (0,)
 
 
-async def test_truncated_events_are_freed_in_the_storage(ep: Eventproc) -> None:
-    stream = await ep.create_stream("s/t", storage="counting")
-    async with stream.writer() as writer:
-        for _ in range(5):
-            await writer.write(LARGE)
-    await stream.truncate(await stream.tail())
-    found = await ep.db.read(lambda tx: find_due_reaping(tx))
-    while found is not None and not await ep.db.write(
-        partial(free_step, stream_id=stream.stream_id, deleted=False)
-    ):
-        pass
-    [storage] = CountingStorage.made
-    assert storage.kept == {}
-
-
 async def test_a_truncated_storage_takes_new_events(ep: Eventproc) -> None:
     stream = await ep.create_stream("s/t", storage="counting")
     for payload in (LARGE, b"kept"):
@@ -147,7 +127,7 @@ async def test_a_truncated_storage_takes_new_events(ep: Eventproc) -> None:
             await writer.write(payload)
     [storage] = CountingStorage.made
     assert len(storage.kept) == 1
-    assert await read_all(stream) == [b"kept"]
+    assert await payloads(stream) == [b"kept"]
 
 
 async def test_a_transaction_that_was_rolled_back_leaves_nothing_in_the_storage(ep: Eventproc) -> None:
@@ -163,7 +143,7 @@ async def test_a_transaction_that_was_rolled_back_leaves_nothing_in_the_storage(
     async with stream.writer() as writer:
         await writer.write(b"kept")
     assert len(storage.kept) == 1
-    assert await read_all(stream) == [b"kept"]
+    assert await payloads(stream) == [b"kept"]
 
 
 async def test_a_deleted_stream_takes_its_storage_along(ep: Eventproc) -> None:
@@ -174,7 +154,7 @@ async def test_a_deleted_stream_takes_its_storage_along(ep: Eventproc) -> None:
     await stream.delete()
     again = await ep.create_stream("s/t", storage="counting")
     assert len(CountingStorage.made) == 2
-    assert await read_all(again) == []
+    assert await payloads(again) == []
 
 
 async def test_an_update_keeps_the_storage(ep: Eventproc) -> None:

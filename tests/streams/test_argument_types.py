@@ -14,7 +14,6 @@ from eventproc.runtime import Eventproc
 from eventproc.runtime.requests import Requests
 from eventproc.store.model.errors import InvalidArgument, InvalidCut
 from eventproc.store.model.policies import StreamConfig
-from eventproc.store.model.ranges import KeyRange
 from eventproc.streams import EventWriter, NewEvent, Stream, StreamReader, Transaction, request_calls
 from eventproc.workflows.requests import (
     CreateStream,
@@ -327,12 +326,6 @@ async def test_segments_may_be_named_by_their_text(ep: Eventproc) -> None:
     async with stream.reader(segments=["1.1", parts[1]]) as reader:
         assert set(reader.offsets) == set(parts)
     assert await stream.merge("1.1", "2.1") == 2 << 32 | 3
-
-
-async def test_ranges_may_be_named_by_their_text(ep: Eventproc) -> None:
-    stream = await ep.create_stream("s/t")
-    await stream.scale(seal=["0.0"], ranges=["0-0.5", (0.5, 0.75), KeyRange(0.75, 1.0)])
-    assert [(each.low, each.high) for each in await stream.segments()] == [(0, 0.5), (0.5, 0.75), (0.75, 1)]
 
 
 async def test_a_reader_refuses_to_read_up_to_a_cut_of_another_stream(ep: Eventproc) -> None:

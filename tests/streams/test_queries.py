@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TypeVar
 
 import pytest
 
-import eventproc
 from eventproc.errors import HistoryCompacted
 from eventproc.runtime import Eventproc
 from eventproc.store.model.cuts import CutOrder, StreamCut
@@ -30,23 +29,12 @@ from eventproc.testing import VirtualClock, check
 from tests.model.support import Family, all_segments
 from tests.streams.history_twin import HistoryTwin
 from tests.support.hunt_counts import COUNTED
+from tests.support.memory import clock as clock  # fixtures
 
 QUERIES = 50
 """Rounds of queries in the life of a stream; each asks two to six of them."""
 
 E = TypeVar("E")
-
-
-@pytest.fixture
-async def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-async def ep(clock: VirtualClock) -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory(clock=clock) as ep:
-        await ep.create_scope("s")
-        yield ep
 
 
 class QueriedLife:

@@ -22,7 +22,7 @@ from eventproc.store.tasks import BackgroundTasks
 from eventproc.streams import NewEvent, Stream
 from eventproc.streams.staging import STAGE_BYTES
 from eventproc.streams.transaction import LEASE_MS
-from eventproc.streams.txn_attendant import BEGIN_AFTER_MS, TRANSACTION_ATTENDANT
+from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT
 from eventproc.testing import disk_full
 from tests.streams.support import fail_in, payloads, run_in
 
@@ -167,15 +167,6 @@ async def test_handles_and_left_blocks_keep_no_memory_for_their_stream(ep: Event
     assert not ep.db.shared[TRANSACTION_ATTENDANT].running
 
 
-async def test_a_block_that_takes_long_is_seen_by_others(ep: Eventproc, stream: Stream) -> None:
-    async with stream.transaction() as txn:
-        await txn.write(b"1")
-        count = "SELECT count(*) FROM staged WHERE txn = ?"
-        assert await ep.db.read(lambda tx: tx.execute(count, (txn.id,)).fetchone()) == (0,)
-        await anyio.sleep(2 * BEGIN_AFTER_MS / 1000)
-        assert await ep.db.read(lambda tx: tx.execute(count, (txn.id,)).fetchone()) == (1,)
-
-
 @pytest.mark.parametrize("anyio_backend", ["trio"], indirect=True)  # in real time that would be half a minute
 async def test_a_block_keeps_its_lease_however_long_it_takes(stream: Stream) -> None:
     async with stream.transaction(lease_ms=1_000) as short, stream.transaction(lease_ms=None) as endless:
@@ -196,16 +187,6 @@ async def test_order_of_a_key_holds_across_scales_between_staged_batches(stream:
                 await stream.split(segments[0].id)
                 await stream.merge(*[each.id for each in (await stream.segments())[-2:]])
     assert await payloads(stream) == [b"%d" % number for number in range(60)]
-
-
-async def test_large_transactions_go_in_batches_while_they_are_written(ep: Eventproc, stream: Stream) -> None:
-    async with stream.transaction() as txn:
-        assert await txn.write_many((BIG, f"k{number}") for number in range(100)) == 100
-        for _ in range(100):
-            await txn.write(BIG, key="k")
-    found = await payloads(stream)
-    assert len(found) == 200
-    assert set(found) == {BIG}
 
 
 async def test_begun_without_a_block_it_stages_by_itself(ep: Eventproc, stream: Stream) -> None:

@@ -11,12 +11,9 @@ import pytest
 
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import (
-    Closed,
     DiskFull,
-    IllegalTransition,
     InvalidArgument,
     NotFound,
-    Rejected,
     StreamReplaced,
     StreamSealed,
     WriterFailed,
@@ -76,17 +73,6 @@ async def test_a_failed_write_raises_in_its_caller_only(ep: Eventproc, stream: S
         await writer.write(b"1", key="k")
         await writer.flush()
     assert await sizes(stream) == [1]
-
-
-async def test_order_of_a_key_holds_across_a_scale_in_the_middle_of_posting(stream: Stream) -> None:
-    async with stream.writer() as writer:
-        for number in range(300):
-            await writer.post(b"x" * number, key="k")
-            if number % 100 == 50:
-                segments = await stream.segments()
-                await stream.split(segments[0].id)
-                await stream.split(segments[-1].id)
-    assert await sizes(stream) == list(range(300))
 
 
 async def test_a_sealed_stream_refuses_a_writer_and_ends_an_open_one(stream: Stream) -> None:
@@ -214,34 +200,6 @@ async def test_a_payload_of_another_type_is_refused_and_the_writer_continues(str
         await writer.write(good)
     async with stream.reader(payload=Order) as reader, aclosing(reader.until(await stream.tail())) as events:
         assert [event.payload async for event in events] == [good]
-
-
-async def test_a_closed_writer_says_so(stream: Stream) -> None:
-    async with stream.writer() as writer:
-        pass
-    with pytest.raises(Closed):
-        await writer.write(b"late")
-    with pytest.raises(Rejected):
-        await writer.post(b"late")
-    with pytest.raises(Closed, match="the writer of s/t"):
-        await writer.__aenter__()
-
-
-async def test_leaving_a_writer_that_was_not_entered_does_nothing(stream: Stream) -> None:
-    writer = stream.writer()
-    await writer.__aexit__(None, None, None)
-    async with writer:
-        await writer.write(b"1")
-    assert await sizes(stream) == [1]
-
-
-async def test_a_writer_that_is_open_cannot_be_entered_again_and_writes_on(stream: Stream) -> None:
-    async with stream.writer() as writer:
-        await writer.post(b"1", key="k")
-        with pytest.raises(IllegalTransition, match=r"the writer of s/t: .* open already"):
-            await writer.__aenter__()
-        await writer.post(b"22", key="k")
-    assert await sizes(stream) == [1, 2]
 
 
 async def test_events_posted_beside_a_lone_write_are_sent(stream: Stream) -> None:

@@ -1,4 +1,4 @@
-"""Lives of a simulated process: it dies at commits that a seed chooses, and lives again until its work is done."""
+"""What simulations share: lives that end at commits which a seed chooses, and scales at random."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 from eventproc.store.database import Database
+from eventproc.store.model.errors import InProgress, InvalidArgument, NotFound, ScaleRefused, StreamSealed
+from eventproc.streams import Stream
 from eventproc.testing import Deaths, check, run_until_death
 
 
@@ -32,3 +34,16 @@ async def live_through_deaths(
         if not died:
             return
         deaths -= 1
+
+
+async def scale_at_random(stream: Stream, random: Random, *, into_max: int = 2) -> None:
+    """Split an active segment or merge two neighbours. A refusal, because others scale or seal, changes nothing."""
+    try:
+        ids = [segment.id for segment in await stream.segments()]
+        if random.random() < 0.6 or len(ids) == 1:
+            await stream.split(random.choice(ids), random.randint(2, into_max))
+        else:
+            first = random.randrange(len(ids) - 1)
+            await stream.merge(*ids[first : first + 2])
+    except (ScaleRefused, NotFound, InvalidArgument, InProgress, StreamSealed):
+        pass

@@ -1,6 +1,6 @@
 """A system in memory with a scope; every invariant is checked when a test is over.
 
-The conftest of a folder imports the fixture by name.
+A conftest or a module imports `ep` by name, or `clock` and `timed_ep as ep` to move the clock.
 """
 
 from __future__ import annotations
@@ -11,12 +11,25 @@ import pytest
 
 import eventproc
 from eventproc.runtime import Eventproc
-from eventproc.testing import check
+from eventproc.testing import VirtualClock, check
 
 
 @pytest.fixture
 async def ep() -> AsyncIterator[Eventproc]:
     async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        yield ep
+        await check(ep.db)
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def timed_ep(clock: VirtualClock) -> AsyncIterator[Eventproc]:
+    async with eventproc.open_memory(clock=clock) as ep:
         await ep.create_scope("s")
         yield ep
         await check(ep.db)

@@ -1,18 +1,22 @@
-"""Lifecycles of streams, for a process that is killed during one of them: workflows, and writes between them.
+"""A process that runs lifecycles of streams, workflows and the writes between them, until it kills itself.
 
-The process notes each step, so that the test knows what must be found: "created NAME", "acked NAME ROWS" after each
-send, "sealed NAME", and "deleting NAME" before the stream is deleted.
+    python -m tests.system.lifecycles BASE NAME DEATH POINT COUNT
+
+It works on BASE/store and notes each step in BASE/journal/NAME.lives, so that the test knows what must be found:
+"created STREAM", "acked STREAM ROWS" after each send, "sealed STREAM", and "deleting STREAM" before it is deleted.
+DEATH POINT COUNT: see protocol.py.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import Callable
+import sys
 from pathlib import Path
 from typing import Protocol
 
 import eventproc
-from tests.system.protocol import batches, key_of, payload_of
+from tests.system.protocol import batches, key_of, mortality, payload_of
 
 SCOPE = "lives"
 SENDS = 3
@@ -26,15 +30,16 @@ class JournalFile(Protocol):
     def write(self, line: bytes, /) -> object: ...
 
 
-async def run_lifecycles(
-    ep: eventproc.Eventproc, name: str, notes: JournalFile, ended: Callable[[], bool]
-) -> None:
-    """Make streams until `ended`. One third is deleted, one third is sealed only, one third is left open."""
-    await ep.create_scope(SCOPE)
-    for number in itertools.count():
-        if ended():
-            break
-        await _live_once(ep, f"{name}-{number}", notes, fate=number % 3)
+async def run_lifecycles(base: Path, name: str, *death: str) -> None:
+    """Make streams without end. One third is deleted, one third is sealed only, one third is left open."""
+    mortal = mortality(*death)
+    assert mortal is not None, "without a death it would go on for ever"
+    async with eventproc.open(base / "store", faults=mortal) as ep:
+        mortal.arm()
+        await ep.create_scope(SCOPE)
+        with (base / "journal" / f"{name}.lives").open("ab", buffering=0) as notes:
+            for number in itertools.count():
+                await _live_once(ep, f"{name}-{number}", notes, fate=number % 3)
 
 
 async def _live_once(ep: eventproc.Eventproc, name: str, notes: JournalFile, fate: int) -> None:
@@ -91,3 +96,7 @@ class LifecycleJournal:
                     self.deleting.add(name)
                 case unknown:
                     raise ValueError(unknown)
+
+
+if __name__ == "__main__":
+    asyncio.run(run_lifecycles(Path(sys.argv[1]), *sys.argv[2:]))

@@ -5,7 +5,7 @@
 ORDER is "segment", "key" or "none". KIND is "once" (exactly once) or "least" (at least once). Calls for events that
 count GATE and more ("-": none) say "gated" and wait for a line on the input. It notes in BASE/journal/NAME.handled
 each event whose call is about to return, emits two events for each, and says "seen N" now and then, and "idle" when
-nothing is left. It ends with its input, draining. DEATH POINT COUNT: see worker.py.
+nothing is left. It ends with its input, draining. DEATH POINT COUNT: see protocol.py.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from eventproc.testing import check
 from eventproc.testing.checkers import settle_requests
 from tests.system.lifecycles import SCOPE, LifecycleJournal
 from tests.system.protocol import check_rows
-from tests.system.support import WorkerProcesses, read_all, wait_dead
+from tests.system.support import WorkerProcesses, read_all
 
 # How many of the point each of the successive lives survives: in the first workflow, later, much later.
 LIVES = {
@@ -48,8 +48,7 @@ def test_the_next_process_finishes_what_a_death_at_a_point_of_a_write_left(
     lives = LIVES[point]
     for number, count in enumerate(lives):
         name = f"life{number}"
-        with processes.start("live", name, "kill", point, count, ready="") as mortal:
-            wait_dead(mortal)
+        processes.live_until_killed(name, point, count)
         journal = LifecycleJournal(processes.journal / f"{name}.lives")
         processes.call(partial(check_lives, journal=journal))
         assert len(journal.acked) >= number, "its life was to be longer than those before"

@@ -15,7 +15,7 @@ from eventproc.testing import check
 from eventproc.testing.checkers import settle_requests
 from tests.system.lifecycles import SCOPE, LifecycleJournal
 from tests.system.protocol import check_rows
-from tests.system.support import WorkerProcesses, read_all, wait_dead
+from tests.system.support import WorkerProcesses, read_all
 
 GROUPS = 24
 SETTLED_EACH = 8
@@ -75,8 +75,7 @@ def test_every_prefix_of_the_log_is_a_past_that_holds_together(
     processes: WorkerProcesses, tmp_path: Path
 ) -> None:
     processes.found(durability="os")
-    with processes.start("live", "ada", "kill", faults.WRITE_COMMITTED, GROUPS, ready="") as mortal:
-        wait_dead(mortal)
+    processes.live_until_killed("ada", faults.WRITE_COMMITTED, GROUPS)
     wal = (processes.directory / "eventproc.db-wal").read_bytes()
     pasts: list[dict[str, int]] = []
     for number, end in enumerate(frame_ends(wal)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -12,14 +11,12 @@ import attrs
 import pytest
 
 import eventproc
-from eventproc.cli.input.csv_reader import CsvReader
-from eventproc.cli.input.lines import InputLines, open_input
 from eventproc.groups.operations import reader_offline
 from eventproc.store import faults
 from eventproc.store.groups import progress_by_segment
 from eventproc.store.model.progress import Progress
 from eventproc.testing import check
-from tests.support.child_process import REPOSITORY, ChildProcess
+from tests.support.child_process import ChildProcess
 from tests.system.processing import GROUP, SEEN_EACH, SOURCE, TARGET
 from tests.system.support import WorkerProcesses, read_all, wait_dead
 
@@ -40,9 +37,6 @@ KILLS_QUICK = 4
 
 SEGMENTS = 4
 
-FLIGHTS = REPOSITORY / "data" / "flights.csv.xz"
-FLIGHTS_EACH = 20_000
-"""Flights that go through within `make test`; a hunt takes so many times as many, up to all of them."""
 
 DEATHS = (
     (faults.WRITE_BEGUN, 8),
@@ -201,14 +195,15 @@ def check_whole(by_life: list[list[Handled]], by: int | None, events: int) -> No
         reached |= {place: max(count, reached.get(place, -1)) for place, count in last.items()}
 
 
+@pytest.mark.parametrize("kind", ["once", "least"])
 @pytest.mark.parametrize(("order", "by"), [("segment", 0), ("key", 3), ("none", None)])
 def test_killed_processes_lose_nothing_and_repeat_only_what_was_not_durable(
-    processes: WorkerProcesses, order: str, by: int | None, size: Size
+    processes: WorkerProcesses, order: str, by: int | None, kind: str, size: Size
 ) -> None:
     choose, events = Random(17), min(EVENTS_EACH * size.factor, EVENTS_MAX)
     fill(processes, ((b"%d" % number, f"k{choose.randrange(KEYS)}") for number in range(events)))
     by_life = []
-    for name, before in lives(processes, order, "least", events, size.kills):
+    for name, before in lives(processes, order, kind, events, size.kills):
         seen = handled(processes, name)
         check_life(seen, before, by)
         by_life.append(seen)
@@ -233,25 +228,6 @@ def check_outputs(processes: WorkerProcesses, events: int, *, ordered: bool = Tr
         place = int(payload[:-1]), payload[-1:]
         assert place > last.get(key, (-1, b"")), f"{key}: {place} came after {last[key]}"
         last[key] = place
-
-
-def flights(count: int) -> Iterator[tuple[bytes, str]]:
-    """Yield the first flights, keyed by aircraft."""
-    with open_input(str(FLIGHTS)) as source:
-        table = CsvReader(InputLines(source))
-        aircraft = table.index("tailnum")
-        for number, row in enumerate(itertools.islice(table, count)):
-            yield b"%d" % number, row[aircraft]
-
-
-@pytest.mark.parametrize("order", ["key", "segment", "none"])
-def test_flights_through_killed_processes_come_out_exactly_once_in_order(
-    processes: WorkerProcesses, order: str, size: Size
-) -> None:
-    count = fill(processes, flights(FLIGHTS_EACH * size.factor))
-    for name, before in lives(processes, order, "once", count, size.kills):
-        check_life(handled(processes, name), before, {"key": 3, "segment": 0, "none": None}[order])
-    check_outputs(processes, count, ordered=order != "none")
 
 
 @pytest.mark.parametrize("kind", ["once", "least"])
@@ -281,15 +257,3 @@ async def expire_all(ep: eventproc.Eventproc) -> None:
     """Take from the readers of the group what they own."""
     for member in (await ep.processor(GROUP)).members:
         await ep.db.write(partial(reader_offline, group=GROUP, reader=member.reader))
-
-
-def test_work_goes_on_beside_a_process_that_is_killed(processes: WorkerProcesses) -> None:
-    fill(processes, ((b"%d" % number, f"k{number % KEYS}") for number in range(EVENTS_EACH)))
-    with start(processes, "survivor", "key", "least") as survivor:
-        heard(survivor, "seen")
-        for life in range(3):
-            with start(processes, f"life{life}", "key", "least") as worker:
-                heard(worker, "open")
-        heard(survivor, "idle")
-        assert survivor.finish() == 0
-    check_outputs(processes, EVENTS_EACH)

@@ -20,11 +20,8 @@ from eventproc.store.catalog import current_epoch, get_stream
 from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import (
-    InProgress,
-    InvalidArgument,
     NotFound,
     Rejected,
-    ScaleRefused,
     StreamSealed,
     TransactionAborted,
 )
@@ -33,7 +30,7 @@ from eventproc.store.model.transactions import PingResult, TxnState
 from eventproc.store.transactions import TXN_STEP_LIMITS, TxnRecord, find_txn, watch_txn
 from eventproc.streams import Stream
 from eventproc.testing import Deaths, VirtualClock
-from tests.support.lives import live_through_deaths
+from tests.support.lives import live_through_deaths, scale_at_random
 from tests.transactions.support import NAME, KeyedPayload, TxnStream, by_key, events_of, write
 
 CLIENTS = 4
@@ -139,7 +136,7 @@ class TransactionSimulation:
                     twin.decided = fate
             if twin.decided == "commit" and self.random.random() < 0.5:
                 for _ in range(self.random.randint(1, 4)):  # between the steps of the preparation
-                    await self._scale_now(stream)
+                    await scale_at_random(stream, self.random, into_max=3)
         except Rejected:  # its lease ended, or its stream was sealed
             assert twin.decided is None
             assert (await txn_stream.get(twin.id)).state in (TxnState.ABORTING, TxnState.ABORTED)
@@ -177,18 +174,7 @@ class TransactionSimulation:
     async def _scale(self, stream: Stream) -> None:
         for _ in range(self.random.randint(1, 8)):
             await self._pause(0.5)
-            await self._scale_now(stream)
-
-    async def _scale_now(self, stream: Stream) -> None:
-        try:
-            ids = [segment.id for segment in await stream.segments()]
-            if self.random.random() < 0.6 or len(ids) == 1:
-                await stream.split(self.random.choice(ids), self.random.randint(2, 3))
-            else:
-                first = self.random.randrange(len(ids) - 1)
-                await stream.merge(*ids[first : first + 2])
-        except (ScaleRefused, NotFound, InvalidArgument, InProgress, StreamSealed):
-            pass  # refused, and nothing happened
+            await scale_at_random(stream, self.random, into_max=3)
 
     async def _seal_early(self, stream: Stream) -> None:
         await self._pause(3)

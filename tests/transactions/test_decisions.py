@@ -18,11 +18,10 @@ from eventproc.store.model.errors import (
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.transactions import PingResult, TxnState
 from eventproc.store.segments import WriterSequence, seal_segments
-from eventproc.store.transactions import StagedTotals, decisions, find_txn, list_finished, list_open
+from eventproc.store.transactions import StagedTotals, decisions, list_open
 from tests.transactions.support import (
     HIGH,
     LOW,
-    NAME,
     ONE,
     ZERO,
     TxnStream,
@@ -49,13 +48,6 @@ async def test_a_transaction_begins_open_and_a_repetition_begins_no_other(txn_st
     assert found.execution_until_ms is not None
     assert found.execution_until_ms - found.lease_until_ms == 5_000 * 999
     assert found.instance == txn_stream.db.instance_id
-
-
-@pytest.mark.parametrize("lease_ms", [0, -1, 999, 600_001, 10**12])
-async def test_a_lease_outside_the_limits_begins_nothing(txn_stream: TxnStream, lease_ms: int) -> None:
-    with pytest.raises(InvalidArgument):
-        await txn_stream.begin(lease_ms=lease_ms)
-    assert await txn_stream.rows("SELECT * FROM txn") == []
 
 
 async def test_a_transaction_of_another_incarnation_is_refused(txn_stream: TxnStream) -> None:
@@ -197,18 +189,6 @@ async def test_a_lease_without_an_end_has_no_deadline_until_a_ping_gives_it_one(
     found = await txn_stream.get(txn_id)
     assert found.lease_until_ms is not None
     assert found.execution_until_ms is not None
-
-
-async def test_lists_tell_the_unfinished_from_the_finished(txn_stream: TxnStream) -> None:
-    ids = [await txn_stream.begin() for _ in range(3)]
-    await txn_stream.stage(ids[0], part(ZERO, [(b"x", LOW)]))
-    await txn_stream.commit(ids[1])
-    found = await txn_stream.db.read(lambda tx: list_open(tx, txn_stream.stream.stream_id))
-    assert [each.id for each in found] == sorted(ids)
-    assert {each.id: each.events for each in found} == {ids[0]: 1, ids[1]: 0, ids[2]: 0}
-    assert await txn_stream.db.read(lambda tx: list_finished(tx, txn_stream.stream.stream_id)) == []
-    assert await txn_stream.db.read(lambda tx: find_txn(tx, txn_stream.stream.stream_id, "unknown")) is None
-    assert found[0].stream == NAME
 
 
 # Decisions that commit in their own step.

@@ -11,17 +11,15 @@ from eventproc.store.catalog import COMMIT_STREAM
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.inspection.unfinished_events import unfinished_events
-from eventproc.store.model.errors import SegmentSealed, StreamSealed
+from eventproc.store.model.errors import SegmentSealed
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.segments import SegmentEvents, append, seal_segments
 from eventproc.store.transactions import (
     TxnRecord,
     TxnStart,
-    abort_directly,
     commit_directly,
     decide_commit,
-    find_txn,
     has_decided,
     list_finished,
 )
@@ -144,16 +142,6 @@ async def test_a_repeated_direct_commit_changes_nothing(txn_stream: TxnStream) -
     assert (await payloads(txn_stream))[ZERO] == [b"once", b"twice"]
 
 
-async def test_an_open_transaction_without_staged_events_is_committed_directly(txn_stream: TxnStream) -> None:
-    begun = await txn_stream.begin()
-    done = record_of(
-        await txn_stream.db.write(direct(txn_stream, events(ONE, b"x"), txn_id=begun, seen=True))
-    )
-    assert (done.state, done.version, done.events) == (TxnState.COMMITTED, 2, 1)
-    assert await txn_stream.get(begun) == done
-    assert await payloads(txn_stream) == {ZERO: [], ONE: [b"x"]}
-
-
 async def test_staged_or_decided_transactions_are_left_to_the_host(txn_stream: TxnStream) -> None:
     staged, aborted = await txn_stream.begin(), await txn_stream.begin()
     await txn_stream.stage(staged, events(ZERO, b"staged"))
@@ -171,27 +159,3 @@ async def test_a_sealed_segment_refuses_a_direct_commit_completely(txn_stream: T
         await txn_stream.db.write(direct(txn_stream, events(ZERO, b"x"), events(ONE, b"y")))
     assert await payloads(txn_stream) == {ZERO: [], ONE: []}
     assert await txn_stream.rows("SELECT * FROM txn") == []
-
-
-async def test_a_direct_abort_leaves_one_finished_row(txn_stream: TxnStream) -> None:
-    start = TxnStart(NAME, txn_stream.stream.stream_id, new_id(txn_stream.db.clock), 0, "i", None)
-    abort = partial(abort_directly, start=start, reason="a test")
-    done = record_of(await txn_stream.db.write(abort))
-    assert (done.state, done.reason, done.position) == (TxnState.ABORTED, "a test", None)
-    assert await txn_stream.db.write(abort) is None
-    found = await txn_stream.db.read(partial(find_txn, stream_id=start.stream_id, txn_id=start.id))
-    assert found == done
-
-
-async def test_an_empty_direct_commit_is_refused_by_a_sealed_stream(
-    txn_stream: TxnStream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done = record_of(await txn_stream.db.write(direct(txn_stream)))
-    assert (done.state, done.appended) == (TxnState.COMMITTED, ())
-
-    def sealed(*_: object, **__: object) -> None:
-        raise StreamSealed(stream=NAME)
-
-    monkeypatch.setattr("eventproc.store.transactions.direct_commit.get_writable_stream", sealed)
-    with pytest.raises(StreamSealed):
-        await txn_stream.db.write(direct(txn_stream))

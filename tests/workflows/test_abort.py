@@ -18,7 +18,7 @@ from eventproc.store.model.transactions import TxnState
 from eventproc.store.requests import RequestStatus
 from eventproc.store.transactions import count_preparation, list_open
 from eventproc.workflows import scale_stream, seal_stream
-from eventproc.workflows.requests import DeleteScope, DeleteStream, ScaleStream, SealStream, TruncateStream
+from eventproc.workflows.requests import DeleteScope, DeleteStream, ScaleStream, SealStream
 from tests.transactions.support import (
     HIGH,
     LOW,
@@ -114,15 +114,6 @@ async def test_decided_transaction_is_committed_while_its_stream_is_sealed(
     await life.check()
 
 
-async def test_a_seal_with_nothing_decided_is_one_step(life: Life, txn_stream: TxnStream) -> None:
-    open_ones = [await txn_stream.begin() for _ in range(3)]
-    request = SealStream(NAME, txn_stream.stream.stream_id)
-    assert await life.db.write(partial(seal_stream.apply, request=request, request_id="r"))
-    assert [(await txn_stream.get(each)).state for each in open_ones] == [TxnState.ABORTING] * 3
-    assert await txn_stream.rows("SELECT sum(count) FROM extent WHERE stream_id = 3") == [(1,)]
-    await life.check()
-
-
 @pytest.mark.acceptance(
     "B14",
     differs="what goes with a stream here are its transactions and their bytes; there are no marks, tags or buckets",
@@ -156,22 +147,6 @@ async def test_a_scope_is_deleted_with_its_transactions(life: Life, txn_stream: 
     await serve(life, txn_stream, [decided, open_one])
     await life.run()
     assert await txn_stream.rows("SELECT * FROM blob WHERE stream_id = 4") == []
-    await life.check()
-
-
-async def test_truncation_keeps_staged_events(life: Life, txn_stream: TxnStream) -> None:
-    first, second = await txn_stream.begin(), await txn_stream.begin()
-    for txn_id in (first, second):
-        await write(txn_stream, txn_id, [(b"x" * 3000, LOW), (b"y" * 3000, HIGH)])
-    await txn_stream.commit(first)
-    await serve(life, txn_stream, [first])
-    stream = await life.ep.stream(NAME)
-    await life.done(TruncateStream(NAME, 4, dict((await stream.tail()).offsets)))
-    await life.check()
-    await txn_stream.commit(second)
-    await serve(life, txn_stream, [second])
-    found = await stream.describe()
-    assert (found.events, found.size_bytes) == (2, 6016)
     await life.check()
 
 

@@ -6,14 +6,13 @@ from functools import partial
 
 import pytest
 
-from eventproc.store.model.ids import SegmentId, segment_id
+from eventproc.store.model.ids import segment_id
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.transactions import TxnState
 from eventproc.store.transactions import TXN_STEP_LIMITS
 from eventproc.workflows import scale_stream
 from eventproc.workflows.commit_transactions import plan_step, take_step
 from eventproc.workflows.requests import ScaleStream
-from tests.segments.support import SampleEvent, part
 from tests.transactions.support import (
     HIGH,
     LOW,
@@ -65,15 +64,6 @@ async def test_a_commit_moves_rows_and_no_bytes(life: Life, txn_stream: TxnStrea
     ]
     assert by_key(await events_of(txn_stream)) == {LOW: [b"x" * 3000], HIGH: [b"y" * 3000, b"small"]}
     assert await txn_stream.rows("SELECT * FROM staged") == []
-    await life.check()
-
-
-async def test_an_empty_transaction_is_committed_and_leaves_nothing(
-    life: Life, txn_stream: TxnStream
-) -> None:
-    (done,) = await commit(life, txn_stream, await txn_stream.begin())
-    assert (done.state, done.appended, done.version) == (TxnState.COMMITTED, (), 2)
-    assert await events_of(txn_stream) == {ZERO: [], ONE: []}
     await life.check()
 
 
@@ -238,56 +228,4 @@ async def test_key_order_holds_when_packing_dies_and_a_segment_is_scaled(
     assert by_key(await events_of(txn_stream)) == {
         key: [payload for payload, own in events if own == key] for key in KEYS
     }
-    await life.check()
-
-
-async def test_events_keep_their_headers_times_and_keys_through_a_split(
-    life: Life, txn_stream: TxnStream
-) -> None:
-    events = [
-        SampleEvent(b"", "", event_time=5, headers={"a": "b"}),
-        SampleEvent(b"\0" * 3000, "🚀key", headers={"ü": ""}),
-        SampleEvent(b"x", None, event_time=-1),
-        SampleEvent(b"y", "N14228"),
-    ]
-    txn_id = await txn_stream.begin()
-    await txn_stream.stage(txn_id, part(ZERO, events))
-    await split(life, ZERO, 0.25)
-    await split(life, ONE, 0.75)
-    await commit(life, txn_stream, txn_id)
-    found = [
-        SampleEvent(event.payload, event.key, event.event_time, dict(event.headers) or None)
-        for own in (await events_of(txn_stream)).values()
-        for event in own
-    ]
-    assert sorted(found, key=lambda event: event.payload) == sorted(events, key=lambda event: event.payload)
-    await life.check()
-
-
-async def test_both_parts_of_one_staging_are_split(life: Life, txn_stream: TxnStream) -> None:
-    keys = [f"key {number}" for number in range(40)]
-    txn_id = await txn_stream.begin()
-    await write(txn_stream, txn_id, [(key.encode() * 20, key) for key in keys])
-    await split(life, ZERO, 0.25)
-    await split(life, ONE, 0.75)
-    (done,) = await commit(life, txn_stream, txn_id)
-    assert [each.segment for each in done.appended] == [
-        *(segment_id(number, 1) for number in (2, 3)),
-        *(segment_id(number, 2) for number in (4, 5)),
-    ]
-    assert by_key(await events_of(txn_stream)) == {key: [key.encode() * 20] for key in keys}
-    await life.check()
-
-
-async def test_segments_of_a_round_are_those_of_the_moment(life: Life, txn_stream: TxnStream) -> None:
-    ids = [await txn_stream.begin() for _ in range(3)]
-    for txn_id in ids:
-        await write(txn_stream, txn_id, [(b"x", LOW)])
-        await txn_stream.commit(txn_id)
-    request = ScaleStream(NAME, 4, (SegmentId(0),), (KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)))
-    await life.db.write(
-        partial(scale_stream.apply, request=request, request_id="r")
-    )  # before the host can commit
-    done = await serve(life, txn_stream, ids)
-    assert {each.segment for txn in done for each in txn.appended} == {segment_id(2, 1)}
     await life.check()

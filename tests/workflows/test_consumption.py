@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import anyio
@@ -28,22 +27,10 @@ from eventproc.workflows.policies.look import RETENTION_MS
 from eventproc.workflows.policies.retention import retained_head
 from eventproc.workflows.request_runner import submit
 from eventproc.workflows.requests import TruncateStream
+from tests.support.memory import clock as clock  # fixtures
 
 EVENT = FRAME_BYTES + 1
 MINUTE_MS = 60_000
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-async def ep(clock: VirtualClock) -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory(clock=clock) as ep:
-        await ep.create_scope("s")
-        yield ep
-        await check(ep.db)
 
 
 async def write(stream: Stream, clock: VirtualClock, count: int) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from eventproc.store.model.errors import (
     AlreadyExists,
-    IllegalTransition,
     InvalidArgument,
     NotFound,
     StreamReplaced,
@@ -14,7 +13,6 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.states import StreamState
-from eventproc.store.requests import RequestStatus
 from eventproc.workflows.requests import CreateStream, DeleteScope, DeleteStream, SealStream, UpdateStream
 from tests.workflows.support import Life, die_everywhere
 
@@ -80,25 +78,6 @@ async def test_stream_can_be_deleted_at_every_stage_of_its_creation(when: str) -
     assert stages == ({never, pending, created} if when == "before" else {pending, created})
 
 
-async def test_new_stream_has_all_its_segments(life: Life) -> None:
-    await life.done(CreateStream("s/t", THREE))
-    info = await (await life.ep.stream("s/t")).describe()
-    assert [(segment.low, segment.high) for segment in info.segments] == [
-        (0, 1 / 3),
-        (1 / 3, 2 / 3),
-        (2 / 3, 1),
-    ]
-    assert [segment.id for segment in info.segments] == [0, 1, 2]
-    assert (info.epoch, info.events, dict(info.tail.offsets)) == (0, 0, {0: 0, 1: 0, 2: 0})
-
-
-@pytest.mark.parametrize("name", ["t", "s/", "/t", "s/a b", "s/..", "s/t/u", "s/_t", "s/" + "x" * 251, ""])
-async def test_bad_name_is_refused_at_submit(life: Life, name: str) -> None:
-    with pytest.raises(InvalidArgument):
-        await life.ep.requests.submit(CreateStream(name, TWO))
-    assert await life.ep.requests.list() == []
-
-
 @pytest.mark.parametrize("name", ["_system/mine", "_system/request"])
 async def test_requests_for_system_streams_are_refused(life: Life, name: str) -> None:
     for request in (
@@ -116,18 +95,6 @@ async def test_requests_for_system_streams_are_refused(life: Life, name: str) ->
 async def test_a_missing_scope_is_named(life: Life) -> None:
     with pytest.raises(NotFound, match="scope 'nowhere'"):
         await life.ep.requests.submit(CreateStream("nowhere/t", TWO))
-
-
-async def test_request_is_checked_again_when_it_runs(life: Life) -> None:
-    """A create, and the recursive delete of its scope, both pending: whichever runs first, the end is consistent."""
-    create = await life.ep.requests.submit(CreateStream("s/t", TWO))
-    delete = await life.ep.requests.submit(DeleteScope("s"))
-    await life.run()
-    created, deleted = await life.ep.requests.get(create.id), await life.ep.requests.get(delete.id)
-    assert deleted.status is RequestStatus.DONE
-    assert created.error is None or isinstance(created.error, (NotFound, IllegalTransition))
-    assert await life.ep.scopes() == []
-    await life.check()
 
 
 @pytest.mark.acceptance(

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ids import SegmentId, segment_id
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.states import StreamState
@@ -34,6 +34,9 @@ REQUESTS: Final[Mapping[str, AnyRequest]] = MappingProxyType(
         "update": UpdateStream("s/a", 4, FOUR),
         "scale": ScaleStream(
             "s/a", 4, (SegmentId(0), SegmentId(1)), (KeyRange(0.0, 0.3), KeyRange(0.3, 1.0))
+        ),
+        "truncate": TruncateStream(
+            "s/b", 5, {SegmentId(1): 3017, segment_id(2, 1): 9024, segment_id(3, 1): 0}
         ),
         "seal": SealStream("s/a", 4),
         "delete": DeleteStream("s/c", 6),
@@ -101,31 +104,6 @@ async def test_a_workflow_ends_the_same_after_a_death_at_any_commit(kind: str, w
 
     commits = await die_everywhere(when, _asking(REQUESTS[kind]), prepare=_prepare, verify=verify)
     assert commits >= (8 if kind == "delete_scope" else 3)
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_truncation_ends_the_same_after_a_death_at_any_commit(when: str) -> None:
-    async def main(life: Life) -> None:
-        stream = await life.ep.stream("s/b")
-        tail = await stream.tail()
-        await life.perform(TruncateStream("s/b", 5, dict(tail.offsets)), request_id=ids[id(life.db)])
-        assert (await stream.head()) == tail
-
-    ids: dict[int, str] = {}
-
-    async def prepare(life: Life) -> None:
-        await _prepare(life)
-        ids[id(life.db)] = life.new_id()
-
-    async with open_life() as life:
-        await prepare(life)
-        await main(life)
-        expected = await life.db.read(summary)
-
-    async def verify(life: Life) -> None:
-        assert await life.db.read(summary) == expected
-
-    assert await die_everywhere(when, main, prepare=prepare, verify=verify) >= 5
 
 
 @pytest.mark.acceptance(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -11,18 +10,13 @@ import pytest
 
 import eventproc
 from eventproc.cluster.host import CONTROLLER
-from eventproc.store.catalog import StoredHistory, get_stream
-from eventproc.store.catalog.cuts import head_cut
-from eventproc.store.database import Tx
-from eventproc.store.model.cuts import StreamCut, segments_between
+from eventproc.store.catalog import StoredHistory
+from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import NotFound, Truncated
-from eventproc.store.model.frontier import Frontier
-from eventproc.store.model.history import successors
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.metadata_errors import HistoryCompacted
 from eventproc.store.ownership import find_owner
-from eventproc.store.segments import segment_states
 from eventproc.streams.stream import Stream
 from eventproc.testing import check
 from eventproc.workflows.sweeps import reap
@@ -164,64 +158,3 @@ async def test_a_truncation_along_an_epoch_looks_at_few_others(
     await stream.truncate(await stream.tail())
     assert asked <= {0, 29, 30}
     assert (await stream.describe()).events == 0
-
-
-@pytest.mark.hunt(seeds=10)
-async def test_truncation_passes_exactly_the_events_before_its_cut(
-    seed: int, ep: eventproc.Eventproc
-) -> None:
-    rng = random.Random(seed)
-    stream = await ep.create_stream("s/a", scaling=eventproc.ScalingPolicy.fixed(2))
-    for round_ in range(6):
-        await write(stream, *(b"%d-%d" % (round_, number) for number in range(rng.randrange(8))))
-        for _ in range(rng.randrange(3)):
-            await scale(stream, rng)
-        cut = await ep.db.read(partial(some_cut, stream=stream, rng=rng))
-        passed, left = await ep.db.read(partial(what_lies_before, stream=stream, cut=cut))
-        await truncate(ep, stream, cut)
-        assert await ep.db.read(partial(unread, stream=stream)) == {
-            each: tail - max(cut.offsets.get(each, head), 0)
-            for each, (head, tail) in left.items()
-            if each not in passed and tail > max(cut.offsets.get(each, head), 0)
-        }
-        await check(ep.db)
-
-
-async def scale(stream: Stream, rng: random.Random) -> None:
-    segments = await stream.segments()
-    at = rng.randrange(len(segments))
-    if at and len(segments) > 2 and rng.random() < 0.5:
-        await stream.merge(segments[at - 1].id, segments[at].id)
-    else:
-        await stream.split(segments[at].id)
-
-
-def some_cut(tx: Tx, stream: Stream, rng: random.Random) -> StreamCut:
-    """Return where a reader can stand: some segments read to their ends, of the others a part or all."""
-    record = get_stream(tx, stream.name).value
-    history = StoredHistory(tx, record)
-    frontier = Frontier.from_cut(head_cut(tx, record), history)
-    states = dict(segment_states(tx, stream.stream_id))
-    for _ in range(rng.randrange(12)):
-        segment = rng.choice(sorted(frontier.held))
-        if states[segment].sealed:
-            frontier.complete(segment, successors(history, segment))
-    for segment in frontier.held:
-        frontier.held[segment] = rng.choice([frontier.held[segment], states[segment].tail])
-    return StreamCut(stream.name, stream.stream_id, frontier.offsets())
-
-
-def what_lies_before(
-    tx: Tx, stream: Stream, cut: StreamCut
-) -> tuple[set[SegmentId], dict[SegmentId, tuple[int, int]]]:
-    """Return the segments behind the cut, and [head, tail) of each that the stream has."""
-    record = get_stream(tx, stream.name).value
-    between = segments_between(StoredHistory(tx, record), head_cut(tx, record), cut)
-    ends = {segment: (state.head, state.tail) for segment, state in segment_states(tx, stream.stream_id)}
-    return set(between) - cut.offsets.keys(), ends
-
-
-def unread(tx: Tx, stream: Stream) -> dict[SegmentId, int]:
-    """Return how many bytes can be read of each segment that has any."""
-    sizes = {segment: state.tail - state.head for segment, state in segment_states(tx, stream.stream_id)}
-    return {segment: size for segment, size in sizes.items() if size}

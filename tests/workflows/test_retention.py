@@ -19,18 +19,14 @@ from eventproc.store.database import Tx
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.requests import RequestOrigin, RequestStatus, finish_request, submit_request
 from eventproc.streams import Stream
-from eventproc.testing import VirtualClock, check, run_seeded
+from eventproc.testing import VirtualClock, run_seeded
 from eventproc.workflows.policies import PolicyLook, look_at_stream
 from eventproc.workflows.policies.look import RETENTION_MS
 from eventproc.workflows.requests import TruncateStream
+from tests.streams.support import payloads
 from tests.support.memory import ep as ep  # a fixture
 
 HOUR_MS = 3_600_000
-
-
-async def payloads_of(stream: Stream) -> list[bytes]:
-    async with stream.reader() as reader:
-        return [event.payload async for event in reader.until(await stream.tail())]
 
 
 async def wanted(ep: Eventproc, name: str = "s/t") -> list[TruncateStream]:
@@ -86,7 +82,7 @@ def test_the_policy_keeps_what_the_twin_keeps(
                     written.append(Written(clock.wall_ms(), FRAME_BYTES + size))
             for request in await wanted(ep):
                 await stream.truncate(eventproc.StreamCut("s/t", stream.stream_id, request.offsets))
-            kept = await payloads_of(stream)
+            kept = await payloads(stream)
             assert len(kept) == kept_by_twin(written, policy, clock.wall_ms())
 
     run_seeded(run, seed=0)
@@ -105,7 +101,7 @@ def test_the_truncations_of_a_policy_leave_one_outcome_beside_those_of_persons()
                 clock.step_wall(2)
                 await _write(stream, b"z")
                 await anyio.sleep(RETENTION_MS / 1000)
-            assert await payloads_of(stream) == [b"z"]
+            assert await payloads(stream) == [b"z"]
             found = [each for each in await ep.requests.list() if each.kind == "truncate"]
             assert [each.origin for each in found] == [RequestOrigin.POLICY, RequestOrigin.PERSON]
             assert all(each.status is RequestStatus.DONE for each in found)
@@ -148,24 +144,6 @@ async def _write(stream: Stream, *payloads: bytes) -> None:
             await writer.write(payload)
 
 
-def test_the_host_truncates_by_age_within_a_minute() -> None:
-    async def run() -> None:
-        async with eventproc.open_memory(clock=VirtualClock()) as ep:
-            await ep.create_scope("s")
-            stream = await ep.create_stream("s/t", retention=RetentionPolicy(age_ms=HOUR_MS))
-            await _write(stream, b"old")
-            await anyio.sleep(HOUR_MS / 1000)
-            assert await payloads_of(stream) == [b"old"]
-            await _write(stream, b"young")
-            await anyio.sleep(2 * RETENTION_MS / 1000)
-            assert await payloads_of(stream) == [b"young"]
-            await anyio.sleep(HOUR_MS / 1000)
-            assert await payloads_of(stream) == []
-            await check(ep.db)
-
-    run_seeded(run, seed=0)
-
-
 def test_a_topic_keeps_its_policy_over_partitions_that_were_added() -> None:
     async def run() -> None:
         async with eventproc.open_memory(clock=VirtualClock()) as ep:
@@ -175,30 +153,12 @@ def test_a_topic_keeps_its_policy_over_partitions_that_were_added() -> None:
             await topic.add_partitions(2)
             await anyio.sleep((HOUR_MS + 2 * RETENTION_MS) / 1000)
             await _write(topic, b"young")
-            assert await payloads_of(topic) == [b"young"]
+            assert await payloads(topic) == [b"young"]
             assert len(await topic.partitions()) == 4
             await topic.alter(retention=RetentionPolicy())
             assert len(await topic.partitions()) == 4
             await anyio.sleep(2 * HOUR_MS / 1000)
-            assert await payloads_of(topic) == [b"young"]
-
-    run_seeded(run, seed=0)
-
-
-def test_by_size_the_newest_events_stay() -> None:
-    async def run() -> None:
-        clock = VirtualClock()
-        async with eventproc.open_memory(clock=clock, host=True) as ep:
-            await ep.create_scope("s")
-            size = 2 * (FRAME_BYTES + 1)
-            stream = await ep.create_stream("s/t", retention=RetentionPolicy(size_bytes=size))
-            for payload in (b"a", b"b", b"c", b"d"):
-                await _write(stream, payload)
-                clock.advance(1)
-            [request] = await wanted(ep)
-            await stream.truncate(eventproc.StreamCut("s/t", stream.stream_id, request.offsets))
-            assert await payloads_of(stream) == [b"c", b"d"]
-            assert await wanted(ep) == []
+            assert await payloads(topic) == [b"young"]
 
     run_seeded(run, seed=0)
 
@@ -218,7 +178,7 @@ def test_a_limit_of_size_holds_although_the_clock_went_back(back_ms: int) -> Non
             clock.step_wall(-back_ms)
             [request] = await wanted(ep)
             await stream.truncate(eventproc.StreamCut("s/t", stream.stream_id, request.offsets))
-            assert await payloads_of(stream) == [b"c", b"d"]
+            assert await payloads(stream) == [b"c", b"d"]
 
     run_seeded(run, seed=0)
 
@@ -264,10 +224,10 @@ def test_a_stream_whose_policies_fail_does_not_hold_up_the_others(
             for stream in streams:
                 await _write(stream, b"old")
             await anyio.sleep(HOUR_MS / 1000 + 2 * RETENTION_MS / 1000)
-            assert [await payloads_of(each) for each in streams] == [[], [b"old"], []]
+            assert [await payloads(each) for each in streams] == [[], [b"old"], []]
             monkeypatch.undo()  # it passed
             await anyio.sleep(2 * FAILED_MS / 1000)
-            assert await payloads_of(streams[1]) == []
+            assert await payloads(streams[1]) == []
 
     monkeypatch.setattr(policies, "look_at_stream", look)
     run_seeded(run, seed=0)
@@ -281,12 +241,6 @@ async def test_a_policy_leaves_the_segments_as_they_were_scaled(ep: Eventproc) -
     found = await stream.describe()
     assert len(found.segments) == 3
     assert found.config.retention == RetentionPolicy(age_ms=HOUR_MS)
-
-
-async def test_an_update_of_the_segments_leaves_the_policy(ep: Eventproc) -> None:
-    stream = await ep.create_stream("s/t", retention=RetentionPolicy(size_bytes=10))
-    await stream.update(scaling=eventproc.ScalingPolicy.fixed(2))
-    assert (await stream.describe()).config.retention == RetentionPolicy(size_bytes=10)
 
 
 async def test_sealed_streams_and_streams_without_a_policy_stay(ep: Eventproc) -> None:

@@ -156,19 +156,6 @@ async def test_beginning_that_dies_leaves_nothing_behind(when: str) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_beginning_that_is_repeated_after_a_death_happens_once(when: str) -> None:
-    async with open_life() as life:
-        await _make_room(life)
-        await _begin(life)
-        expected = await life.db.read(summary)
-
-    async def verify(life: Life) -> None:
-        assert await life.db.read(summary) == expected
-
-    await die_everywhere(when, _begin, prepare=_make_room, verify=verify)
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("what", WORKFLOWS)
 async def test_a_transactions_workflow_ends_the_same_after_a_death_at_any_commit(
     what: str, when: str
