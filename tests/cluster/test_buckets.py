@@ -19,15 +19,10 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.model.buckets import BUCKET_COUNT, bucket_of
 from eventproc.store.model.errors import OwnerFenced
 from eventproc.store.model.policies import StreamConfig
-from eventproc.testing import SimulatedInstance, SimulatedWorld, VirtualRuntime
-from eventproc.testing.virtual_runtime import BACKENDS
+from eventproc.testing import SimulatedInstance, SimulatedWorld
 from eventproc.workflows.policies.look import RETENTION_MS
 from eventproc.workflows.requests import CreateStream
-
-
-@pytest.fixture(params=BACKENDS)
-def runtime(request: pytest.FixtureRequest) -> VirtualRuntime:
-    return VirtualRuntime(seed=7, backend=request.param)
+from tests.support.simulated_world import in_simulated_world
 
 
 async def shares(world: SimulatedWorld) -> dict[str, int]:
@@ -42,77 +37,65 @@ def owned(instance: SimulatedInstance) -> set[int]:
 
 
 @pytest.mark.acceptance("F5")
-def test_instances_share_the_buckets_and_a_death_gives_its_share_to_the_others(
-    runtime: VirtualRuntime,
+@in_simulated_world
+async def test_instances_share_the_buckets_and_a_death_gives_its_share_to_the_others(
+    world: SimulatedWorld,
 ) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            first = await world.start()
-            await anyio.sleep(0.1)
-            assert await shares(world) == {"i1": BUCKET_COUNT}
-            second, third = await world.start(), await world.start()
-            await anyio.sleep((JOIN_MS - 500) / 1000)
-            assert await shares(world) == {"i1": BUCKET_COUNT}, "a short command moves nothing"
-            await anyio.sleep(1)
-            assert sorted((await shares(world)).values()) == [5, 5, 6]
-            kept = owned(first), owned(third)
-            assert owned(first) | owned(second) | owned(third) == set(range(BUCKET_COUNT))
-            second.kill()
-            await anyio.sleep((2 * POLL_MS + 50) / 1000)
-            assert await shares(world) == {"i1": 8, "i3": 8}
-            assert kept[0] <= owned(first)
-            assert kept[1] <= owned(third)
-
-    runtime.run(main)
+    first = await world.start()
+    await anyio.sleep(0.1)
+    assert await shares(world) == {"i1": BUCKET_COUNT}
+    second, third = await world.start(), await world.start()
+    await anyio.sleep((JOIN_MS - 500) / 1000)
+    assert await shares(world) == {"i1": BUCKET_COUNT}, "a short command moves nothing"
+    await anyio.sleep(1)
+    assert sorted((await shares(world)).values()) == [5, 5, 6]
+    kept = owned(first), owned(third)
+    assert owned(first) | owned(second) | owned(third) == set(range(BUCKET_COUNT))
+    second.kill()
+    await anyio.sleep((2 * POLL_MS + 50) / 1000)
+    assert await shares(world) == {"i1": 8, "i3": 8}
+    assert kept[0] <= owned(first)
+    assert kept[1] <= owned(third)
 
 
-def test_instances_that_may_not_host_take_no_buckets(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await world.start()
-            await world.start(host=False)
-            await anyio.sleep(2 * JOIN_MS / 1000)
-            assert await shares(world) == {"i1": BUCKET_COUNT}
-
-    runtime.run(main)
+@in_simulated_world
+async def test_instances_that_may_not_host_take_no_buckets(world: SimulatedWorld) -> None:
+    await world.start()
+    await world.start(host=False)
+    await anyio.sleep(2 * JOIN_MS / 1000)
+    assert await shares(world) == {"i1": BUCKET_COUNT}
 
 
 @pytest.mark.parametrize("point", ["bucket.share.begun", "bucket.share.commit", "bucket.share.committed"])
-def test_a_death_while_buckets_are_shared_leaves_each_with_one_owner(
-    runtime: VirtualRuntime, point: str
+@in_simulated_world
+async def test_a_death_while_buckets_are_shared_leaves_each_with_one_owner(
+    world: SimulatedWorld, point: str
 ) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            first = await world.start()
-            second = await world.start(faults=[(point, "die")])
-            await second.ended()
-            await anyio.sleep(1)
-            assert owned(first) == set(range(BUCKET_COUNT))
-            assert await shares(world) == {"i1": BUCKET_COUNT}
-
-    runtime.run(main)
+    first = await world.start()
+    second = await world.start(faults=[(point, "die")])
+    await second.ended()
+    await anyio.sleep(1)
+    assert owned(first) == set(range(BUCKET_COUNT))
+    assert await shares(world) == {"i1": BUCKET_COUNT}
 
 
-def test_a_suspended_owner_is_fenced_once_another_instance_joined(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            first = await world.start()
-            await anyio.sleep(0.1)
-            before = dict(first.ep.db.shared[OWNED_BUCKETS].owned)
-            first.suspend()
-            second = await world.start()
-            await anyio.sleep(2 * JOIN_MS / 1000)
-            moved = owned(second)
-            assert len(moved) == BUCKET_COUNT // 2
-            first.resume()
-            for bucket, owner in before.items():
-                if bucket in moved:
-                    with pytest.raises(OwnerFenced):
-                        await first.ep.db.write(owner.check)
-                else:
-                    await first.ep.db.write(owner.check)
-
-    runtime.run(main)
+@in_simulated_world
+async def test_a_suspended_owner_is_fenced_once_another_instance_joined(world: SimulatedWorld) -> None:
+    first = await world.start()
+    await anyio.sleep(0.1)
+    before = dict(first.ep.db.shared[OWNED_BUCKETS].owned)
+    first.suspend()
+    second = await world.start()
+    await anyio.sleep(2 * JOIN_MS / 1000)
+    moved = owned(second)
+    assert len(moved) == BUCKET_COUNT // 2
+    first.resume()
+    for bucket, owner in before.items():
+        if bucket in moved:
+            with pytest.raises(OwnerFenced):
+                await first.ep.db.write(owner.check)
+        else:
+            await first.ep.db.write(owner.check)
 
 
 async def test_sharing_again_among_the_same_workers_changes_nothing() -> None:
@@ -131,52 +114,46 @@ def test_streams_spread_over_all_buckets() -> None:
     assert max(found.values()) < 2 * min(found.values())
 
 
-def test_retention_goes_on_within_a_period_of_its_owners_death(runtime: VirtualRuntime) -> None:
+@in_simulated_world
+async def test_retention_goes_on_within_a_period_of_its_owners_death(world: SimulatedWorld) -> None:
     """Each of several streams is truncated by one instance, and by another one after its death."""
     names = [f"s/t{number}" for number in range(6)]
 
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            first, second = await world.start(), await world.start()
-            await world.ep.create_scope("s")
-            retention = RetentionPolicy(age_ms=30_000)
-            streams = [await world.ep.create_stream(name, retention=retention) for name in names]
-            await anyio.sleep(2 * JOIN_MS / 1000)
-            assert owned(first)
-            assert owned(second)
-            second.kill()
-            for name in names:
-                await world.write(name, b"old")
-            await anyio.sleep(120)
-            for stream in streams:
-                assert (await stream.describe()).events == 0
-
-    runtime.run(main)
+    first, second = await world.start(), await world.start()
+    await world.ep.create_scope("s")
+    retention = RetentionPolicy(age_ms=30_000)
+    streams = [await world.ep.create_stream(name, retention=retention) for name in names]
+    await anyio.sleep(2 * JOIN_MS / 1000)
+    assert owned(first)
+    assert owned(second)
+    second.kill()
+    for name in names:
+        await world.write(name, b"old")
+    await anyio.sleep(120)
+    for stream in streams:
+        assert (await stream.describe()).events == 0
 
 
-def test_a_process_that_was_stopped_while_it_walked_over_the_streams_soon_notices_new_policies(
-    runtime: VirtualRuntime, monkeypatch: pytest.MonkeyPatch
+@in_simulated_world
+async def test_a_process_that_was_stopped_while_it_walked_over_the_streams_soon_notices_new_policies(
+    world: SimulatedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            only = await world.start()
-            await world.ep.create_scope("s")
-            stream = await world.ep.create_stream("s/t")
-            await anyio.sleep(2 * WALK_MS_MIN / 1000)
+    only = await world.start()
+    await world.ep.create_scope("s")
+    stream = await world.ep.create_stream("s/t")
+    await anyio.sleep(2 * WALK_MS_MIN / 1000)
 
-            def stopping(tx: Tx, *, after: str, limit: int) -> tuple[list[str], str | None]:
-                only.suspend()
-                return streams_with_policies(tx, after=after, limit=limit)
+    def stopping(tx: Tx, *, after: str, limit: int) -> tuple[list[str], str | None]:
+        only.suspend()
+        return streams_with_policies(tx, after=after, limit=limit)
 
-            with monkeypatch.context() as patch:
-                patch.setattr(policies, "streams_with_policies", stopping)
-                await world.ep.requests.submit(CreateStream("s/u", StreamConfig()))
-                await anyio.sleep(10)
-            assert only.suspended, "while it walked"
-            only.resume()
-            await stream.update(retention=RetentionPolicy(age_ms=1))
-            await world.write("s/t", b"old")
-            await anyio.sleep((RETENTION_MS + 2 * WALK_MS_MIN) / 1000)
-            assert (await stream.describe()).events == 0
-
-    runtime.run(main)
+    with monkeypatch.context() as patch:
+        patch.setattr(policies, "streams_with_policies", stopping)
+        await world.ep.requests.submit(CreateStream("s/u", StreamConfig()))
+        await anyio.sleep(10)
+    assert only.suspended, "while it walked"
+    only.resume()
+    await stream.update(retention=RetentionPolicy(age_ms=1))
+    await world.write("s/t", b"old")
+    await anyio.sleep((RETENTION_MS + 2 * WALK_MS_MIN) / 1000)
+    assert (await stream.describe()).events == 0

@@ -17,17 +17,12 @@ from eventproc.store.database import Tx
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.requests import OUTCOME_MEMORY_MS
 from eventproc.store.task_queue import TaskStatus, cancel_task, submit_task
-from eventproc.testing import SimulatedInstance, SimulatedWorld, VirtualRuntime
-from eventproc.testing.virtual_runtime import BACKENDS
+from eventproc.testing import SimulatedInstance, SimulatedWorld
 from eventproc.workflows.policies.look import RETENTION_MS
 from eventproc.workflows.requests import CreateStream
+from tests.support.simulated_world import in_simulated_world
 
 NAMES = ("s/damaged", "s/healthy")
-
-
-@pytest.fixture(params=BACKENDS)
-def runtime(request: pytest.FixtureRequest) -> VirtualRuntime:
-    return VirtualRuntime(seed=11, backend=request.param)
 
 
 async def damage(world: SimulatedWorld, statement: str, *values: str) -> None:
@@ -55,55 +50,48 @@ def verify_log(caplog: pytest.LogCaptureFixture, *names: str) -> None:
     assert not any("the host failed" in each for each in messages), messages
 
 
-def test_policies_of_other_streams_are_kept(
-    runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture
+@in_simulated_world
+async def test_policies_of_other_streams_are_kept(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await world.ep.create_scope("s")
-            first = await world.start()
-            streams = [
-                await world.ep.create_stream(name, retention=RetentionPolicy(age_ms=1)) for name in NAMES
-            ]
-            for name in NAMES:
-                await world.write(name, b"old")
-            first.kill()
-            await damage_record(world, "stream", NAMES[0])
-            await world.start()
-            await anyio.sleep(2 * RETENTION_MS / 1000)
-            assert (await streams[1].describe()).events == 0
-            await host_works(world)
-
-    runtime.run(main)
+    await world.ep.create_scope("s")
+    first = await world.start()
+    streams = [await world.ep.create_stream(name, retention=RetentionPolicy(age_ms=1)) for name in NAMES]
+    for name in NAMES:
+        await world.write(name, b"old")
+    first.kill()
+    await damage_record(world, "stream", NAMES[0])
+    await world.start()
+    await anyio.sleep(2 * RETENTION_MS / 1000)
+    assert (await streams[1].describe()).events == 0
+    await host_works(world)
     verify_log(caplog, NAMES[0], "policies")
 
 
-def test_expired_transactions_of_other_streams_are_aborted(
-    runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture
+@in_simulated_world
+async def test_expired_transactions_of_other_streams_are_aborted(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await world.ep.create_scope("s")
-            await world.start()
-            ids = []
-            for name in NAMES:
-                stream = await world.ep.create_stream(name)
-                txn = await stream.begin(lease_ms=1_000)
-                await txn.write(b"staged")
-                await txn.flush()
-                ids.append(txn.id)
-            await damage(world, "UPDATE txn SET appended = '{' WHERE id = ?", ids[0])
-            await anyio.sleep(10)
-            healthy = await world.ep.stream(NAMES[1])
-            assert [each.id for each in await healthy.transactions()] == []
-            await host_works(world)
-
-    runtime.run(main)
+    await world.ep.create_scope("s")
+    await world.start()
+    ids = []
+    for name in NAMES:
+        stream = await world.ep.create_stream(name)
+        txn = await stream.begin(lease_ms=1_000)
+        await txn.write(b"staged")
+        await txn.flush()
+        ids.append(txn.id)
+    await damage(world, "UPDATE txn SET appended = '{' WHERE id = ?", ids[0])
+    await anyio.sleep(10)
+    healthy = await world.ep.stream(NAMES[1])
+    assert [each.id for each in await healthy.transactions()] == []
+    await host_works(world)
     verify_log(caplog, NAMES[0])
 
 
-def test_dead_members_of_other_groups_are_expired(
-    runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture
+@in_simulated_world
+async def test_dead_members_of_other_groups_are_expired(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def read_for_ever(instance: SimulatedInstance, name: str) -> None:
         group = await instance.ep.reader_group(name)
@@ -111,28 +99,25 @@ def test_dead_members_of_other_groups_are_expired(
             async for _ in reader:
                 pass
 
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await world.ep.create_scope("s")
-            await world.start()
-            await world.ep.create_stream("s/t")
-            user = await world.start(host=False)
-            for name in NAMES:
-                await world.ep.create_reader_group(name, ["s/t"])
-                user.start_soon(read_for_ever, user, name)
-            await anyio.sleep(1)
-            await damage_record(world, "group", NAMES[0])
-            user.kill()
-            await anyio.sleep(3 * LOOK_MS / 1000)
-            assert (await (await world.ep.reader_group(NAMES[1])).describe()).members == ()
-            await host_works(world)
-
-    runtime.run(main)
+    await world.ep.create_scope("s")
+    await world.start()
+    await world.ep.create_stream("s/t")
+    user = await world.start(host=False)
+    for name in NAMES:
+        await world.ep.create_reader_group(name, ["s/t"])
+        user.start_soon(read_for_ever, user, name)
+    await anyio.sleep(1)
+    await damage_record(world, "group", NAMES[0])
+    user.kill()
+    await anyio.sleep(3 * LOOK_MS / 1000)
+    assert (await (await world.ep.reader_group(NAMES[1])).describe()).members == ()
+    await host_works(world)
     verify_log(caplog, NAMES[0], "dead instances")
 
 
-def test_locks_of_dead_consumers_of_other_share_groups_end(
-    runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture
+@in_simulated_world
+async def test_locks_of_dead_consumers_of_other_share_groups_end(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def hold_for_ever(instance: SimulatedInstance, name: str) -> None:
         group = await instance.ep.share_group(name)
@@ -140,161 +125,139 @@ def test_locks_of_dead_consumers_of_other_share_groups_end(
             await consumer.poll(1, timeout_ms=1_000)
             await anyio.sleep_forever()
 
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await world.ep.create_scope("s")
-            await world.start()
-            await world.ep.create_stream("s/t")
-            await world.write("s/t", b"a")
-            user = await world.start(host=False)
-            for name in NAMES:
-                await world.ep.create_share_group(name, ["s/t"])
-                user.start_soon(hold_for_ever, user, name)
-            await anyio.sleep(3)
-            healthy = await world.ep.share_group(NAMES[1])
-            assert (await healthy.describe()).in_flight == 1
-            await damage_record(world, "group", NAMES[0])
-            user.kill()
-            await anyio.sleep(3 * LOOK_MS / 1000)
-            assert (await healthy.describe()).in_flight == 0
-            await host_works(world)
-
-    runtime.run(main)
+    await world.ep.create_scope("s")
+    await world.start()
+    await world.ep.create_stream("s/t")
+    await world.write("s/t", b"a")
+    user = await world.start(host=False)
+    for name in NAMES:
+        await world.ep.create_share_group(name, ["s/t"])
+        user.start_soon(hold_for_ever, user, name)
+    await anyio.sleep(3)
+    healthy = await world.ep.share_group(NAMES[1])
+    assert (await healthy.describe()).in_flight == 1
+    await damage_record(world, "group", NAMES[0])
+    user.kill()
+    await anyio.sleep(3 * LOOK_MS / 1000)
+    assert (await healthy.describe()).in_flight == 0
+    await host_works(world)
     verify_log(caplog, NAMES[0], "dead instances")
 
 
-def test_streams_of_other_groups_lose_what_was_consumed(
-    runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture
+@in_simulated_world
+async def test_streams_of_other_groups_lose_what_was_consumed(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await world.ep.create_scope("s")
-            first = await world.start()
-            streams = [
-                await world.ep.create_stream(name, retention=RetentionPolicy(consumed=True))
-                for name in ("s/read", "s/shared", "s/other")
-            ]
-            for each in streams:
-                await world.write(each.name, b"old")
-                await world.ep.create_reader_group(f"{each.name}-healthy", [each.name], start="tail")
-            await world.ep.create_reader_group("s/reads", ["s/read"])
-            await world.ep.create_share_group("s/shares", ["s/shared"])
-            first.kill()
-            for name in ("s/reads", "s/shares"):
-                await damage_record(world, "group", name)
-            await world.start()
-            await anyio.sleep(2 * RETENTION_MS / 1000)
-            assert [(await each.describe()).events for each in streams] == [1, 1, 0]
-            await host_works(world)
-
-    runtime.run(main)
+    await world.ep.create_scope("s")
+    first = await world.start()
+    streams = [
+        await world.ep.create_stream(name, retention=RetentionPolicy(consumed=True))
+        for name in ("s/read", "s/shared", "s/other")
+    ]
+    for each in streams:
+        await world.write(each.name, b"old")
+        await world.ep.create_reader_group(f"{each.name}-healthy", [each.name], start="tail")
+    await world.ep.create_reader_group("s/reads", ["s/read"])
+    await world.ep.create_share_group("s/shares", ["s/shared"])
+    first.kill()
+    for name in ("s/reads", "s/shares"):
+        await damage_record(world, "group", name)
+    await world.start()
+    await anyio.sleep(2 * RETENTION_MS / 1000)
+    assert [(await each.describe()).events for each in streams] == [1, 1, 0]
+    await host_works(world)
     for stream, group in (("s/read", "s/reads"), ("s/shared", "s/shares")):
         verify_log(caplog, stream, "policies")
         assert f"group {group}" in caplog.text
 
 
-def test_other_groups_are_listed(runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await world.ep.create_scope("s")
-            await world.start()
-            await world.ep.create_stream("s/t")
-            await world.ep.create_reader_group("s/damaged", ["s/t"])
-            await world.ep.create_reader_group("s/reads", ["s/t"])
-            await world.ep.create_share_group("s/shares", ["s/t"])
-            await damage_record(world, "group", "s/damaged")
-            assert [each.name for each in await world.ep.reader_groups("s")] == ["s/reads"]
-            assert [each.name for each in await world.ep.share_groups("s", limit=1)] == ["s/shares"]
-
-    runtime.run(main)
+@in_simulated_world
+async def test_other_groups_are_listed(world: SimulatedWorld, caplog: pytest.LogCaptureFixture) -> None:
+    await world.ep.create_scope("s")
+    await world.start()
+    await world.ep.create_stream("s/t")
+    await world.ep.create_reader_group("s/damaged", ["s/t"])
+    await world.ep.create_reader_group("s/reads", ["s/t"])
+    await world.ep.create_share_group("s/shares", ["s/t"])
+    await damage_record(world, "group", "s/damaged")
+    assert [each.name for each in await world.ep.reader_groups("s")] == ["s/reads"]
+    assert [each.name for each in await world.ep.share_groups("s", limit=1)] == ["s/shares"]
     verify_log(caplog, "group s/damaged", "doctor")
 
 
-def test_other_tasks_of_the_bucket_run(runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture) -> None:
+@in_simulated_world
+async def test_other_tasks_of_the_bucket_run(world: SimulatedWorld, caplog: pytest.LogCaptureFixture) -> None:
     async def finish(ctx: TaskContext) -> Mapping[str, str | int]:
         return {}
 
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            ids = [new_id(world.ep.db.clock) for _ in range(2)]
+    ids = [new_id(world.ep.db.clock) for _ in range(2)]
 
-            def submit(tx: Tx) -> None:
-                for each, resource in zip(ids, ("x", "x"), strict=True):
-                    submit_task(tx, task_id=each, kind="count", resource=resource, arguments={"n": each})
+    def submit(tx: Tx) -> None:
+        for each, resource in zip(ids, ("x", "x"), strict=True):
+            submit_task(tx, task_id=each, kind="count", resource=resource, arguments={"n": each})
 
-            await world.ep.db.write(submit)
-            await damage(
-                world, "UPDATE record SET body = x'00' WHERE kind = 'task' AND key GLOB ?", f"*{ids[0]}"
-            )
-            instance = await world.start()
-            instance.start_soon(lambda: run_tasks(instance.ep.db, {"count": finish}))
-            await anyio.sleep(10)
-            assert (await world.ep.tasks.get(ids[1])).status is TaskStatus.DONE
-
-    runtime.run(main)
+    await world.ep.db.write(submit)
+    await damage(world, "UPDATE record SET body = x'00' WHERE kind = 'task' AND key GLOB ?", f"*{ids[0]}")
+    instance = await world.start()
+    instance.start_soon(lambda: run_tasks(instance.ep.db, {"count": finish}))
+    await anyio.sleep(10)
+    assert (await world.ep.tasks.get(ids[1])).status is TaskStatus.DONE
     verify_log(caplog, "task")
 
 
-def test_old_outcomes_are_forgotten_beside_a_damaged_task(
-    runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture
+@in_simulated_world
+async def test_old_outcomes_are_forgotten_beside_a_damaged_task(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await world.ep.create_scope("s")
-            await world.start()
-            task_id = new_id(world.ep.db.clock)
+    await world.ep.create_scope("s")
+    await world.start()
+    task_id = new_id(world.ep.db.clock)
 
-            def end_a_task(tx: Tx) -> None:
-                submit_task(tx, task_id=task_id, kind="count", resource="x", arguments={})
-                cancel_task(tx, task_id)
+    def end_a_task(tx: Tx) -> None:
+        submit_task(tx, task_id=task_id, kind="count", resource="x", arguments={})
+        cancel_task(tx, task_id)
 
-            await world.ep.db.write(end_a_task)
-            await world.ep.create_stream("s/t")
-            await damage_record(world, "task", f"ended/{task_id}")
-            assert await world.ep.requests.list()
-            world.clock.step_wall(2 * OUTCOME_MEMORY_MS)
-            await anyio.sleep(2 * SWEEP_MS / 1000)
-            assert await world.ep.requests.list() == []
-            await host_works(world)
-
-    runtime.run(main)
+    await world.ep.db.write(end_a_task)
+    await world.ep.create_stream("s/t")
+    await damage_record(world, "task", f"ended/{task_id}")
+    assert await world.ep.requests.list()
+    world.clock.step_wall(2 * OUTCOME_MEMORY_MS)
+    await anyio.sleep(2 * SWEEP_MS / 1000)
+    assert await world.ep.requests.list() == []
+    await host_works(world)
     verify_log(caplog, "task")
 
 
-def test_other_requests_run(runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await world.ep.create_scope("s")
-            posted = [await world.ep.requests.submit(CreateStream(name, StreamConfig())) for name in NAMES]
-            await damage(world, "UPDATE request SET body = x'00' WHERE id = ?", posted[0].id)
-            await world.start()
-            await world.ep.requests.wait(posted[1].id, timeout_ms=10_000)
-            await host_works(world)
-
-    runtime.run(main)
+@in_simulated_world
+async def test_other_requests_run(world: SimulatedWorld, caplog: pytest.LogCaptureFixture) -> None:
+    await world.ep.create_scope("s")
+    posted = [await world.ep.requests.submit(CreateStream(name, StreamConfig())) for name in NAMES]
+    await damage(world, "UPDATE request SET body = x'00' WHERE id = ?", posted[0].id)
+    await world.start()
+    await world.ep.requests.wait(posted[1].id, timeout_ms=10_000)
+    await host_works(world)
     verify_log(caplog, "request")
 
 
-def test_commits_of_other_streams_go_on(runtime: VirtualRuntime, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await world.ep.create_scope("s")
-            host = await world.start()
-            txns = []
-            for name in NAMES:
-                stream = await world.ep.create_stream(name)
-                txn = await stream.begin()
-                await txn.write(b"staged")
-                await txn.flush()
-                txns.append(txn)
-            host.kill()
-            for txn in txns:
-                await txn.commit(wait=False)
-            await damage(world, "UPDATE txn SET appended = '{' WHERE id = ?", txns[0].id)
-            await world.start()
-            await anyio.sleep(10)
-            assert (await (await world.ep.stream(NAMES[1])).describe()).events == 1
-            await host_works(world)
-
-    runtime.run(main)
+@in_simulated_world
+async def test_commits_of_other_streams_go_on(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.ep.create_scope("s")
+    host = await world.start()
+    txns = []
+    for name in NAMES:
+        stream = await world.ep.create_stream(name)
+        txn = await stream.begin()
+        await txn.write(b"staged")
+        await txn.flush()
+        txns.append(txn)
+    host.kill()
+    for txn in txns:
+        await txn.commit(wait=False)
+    await damage(world, "UPDATE txn SET appended = '{' WHERE id = ?", txns[0].id)
+    await world.start()
+    await anyio.sleep(10)
+    assert (await (await world.ep.stream(NAMES[1])).describe()).events == 1
+    await host_works(world)
     verify_log(caplog, NAMES[0])

@@ -9,15 +9,10 @@ import eventproc
 from eventproc.cluster.failover import LOOK_MS
 from eventproc.cluster.membership import LOOK_MS as CHANGES_MS
 from eventproc.describe import InstanceAdded, InstanceRemoved
-from eventproc.testing import SimulatedInstance, SimulatedWorld, VirtualRuntime, check
-from eventproc.testing.virtual_runtime import BACKENDS
+from eventproc.testing import SimulatedInstance, SimulatedWorld, check
+from tests.support.simulated_world import in_simulated_world
 
 STREAM, GROUP, SHARE = "s/t", "s/g", "s/q"
-
-
-@pytest.fixture(params=BACKENDS)
-def runtime(request: pytest.FixtureRequest) -> VirtualRuntime:
-    return VirtualRuntime(seed=3, backend=request.param)
 
 
 async def with_groups(world: SimulatedWorld) -> None:
@@ -51,118 +46,105 @@ async def locked(world: SimulatedWorld) -> int:
 
 
 @pytest.mark.parametrize("host_dies", [False, True])
-def test_a_group_whose_members_all_died_is_empty_soon(runtime: VirtualRuntime, host_dies: bool) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            host = await world.start()
-            await with_groups(world)
-            user = host if host_dies else await world.start(host=False)
-            user.start_soon(read_for_ever, user)
-            user.start_soon(hold_for_ever, user)
-            await anyio.sleep(2)
-            assert (await members(world), await locked(world)) == (1, 1)
-            user.kill()
-            if host_dies:
-                await world.start()
-            await anyio.sleep(2 * LOOK_MS / 1000)
-            assert (await members(world), await locked(world)) == (0, 0)
-            await check(world.ep.db)
-
-    runtime.run(main)
+@in_simulated_world
+async def test_a_group_whose_members_all_died_is_empty_soon(world: SimulatedWorld, host_dies: bool) -> None:
+    host = await world.start()
+    await with_groups(world)
+    user = host if host_dies else await world.start(host=False)
+    user.start_soon(read_for_ever, user)
+    user.start_soon(hold_for_ever, user)
+    await anyio.sleep(2)
+    assert (await members(world), await locked(world)) == (1, 1)
+    user.kill()
+    if host_dies:
+        await world.start()
+    await anyio.sleep(2 * LOOK_MS / 1000)
+    assert (await members(world), await locked(world)) == (0, 0)
+    await check(world.ep.db)
 
 
-def test_an_instance_that_lived_shorter_than_a_look_leaves_nothing(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await world.start()
-            await with_groups(world)
-            await anyio.sleep(0.3)
-            user = await world.start(host=False)
-            user.start_soon(read_for_ever, user)
-            user.start_soon(hold_for_ever, user)
-            await anyio.sleep(0.1)
-            assert (await members(world), await locked(world)) == (1, 1)
-            user.kill()
-            await anyio.sleep(2 * LOOK_MS / 1000)
-            assert (await members(world), await locked(world)) == (0, 0)
-
-    runtime.run(main)
+@in_simulated_world
+async def test_an_instance_that_lived_shorter_than_a_look_leaves_nothing(world: SimulatedWorld) -> None:
+    await world.start()
+    await with_groups(world)
+    await anyio.sleep(0.3)
+    user = await world.start(host=False)
+    user.start_soon(read_for_ever, user)
+    user.start_soon(hold_for_ever, user)
+    await anyio.sleep(0.1)
+    assert (await members(world), await locked(world)) == (1, 1)
+    user.kill()
+    await anyio.sleep(2 * LOOK_MS / 1000)
+    assert (await members(world), await locked(world)) == (0, 0)
 
 
 @pytest.mark.parametrize("point", ["host.failover.begun", "host.failover.commit", "host.failover.committed"])
-def test_the_next_host_finishes_a_sweep_that_a_death_interrupted(runtime: VirtualRuntime, point: str) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            host = await world.start(faults=[(point, "die")])
-            await with_groups(world)
-            user = await world.start(host=False)
-            user.start_soon(read_for_ever, user)
-            user.start_soon(hold_for_ever, user)
-            await anyio.sleep(2)
-            user.kill()
-            await host.ended()
-            assert host.killed
-            await world.start()
-            await anyio.sleep(2 * LOOK_MS / 1000)
-            assert (await members(world), await locked(world)) == (0, 0)
-            await check(world.ep.db)
+@in_simulated_world
+async def test_the_next_host_finishes_a_sweep_that_a_death_interrupted(
+    world: SimulatedWorld, point: str
+) -> None:
+    host = await world.start(faults=[(point, "die")])
+    await with_groups(world)
+    user = await world.start(host=False)
+    user.start_soon(read_for_ever, user)
+    user.start_soon(hold_for_ever, user)
+    await anyio.sleep(2)
+    user.kill()
+    await host.ended()
+    assert host.killed
+    await world.start()
+    await anyio.sleep(2 * LOOK_MS / 1000)
+    assert (await members(world), await locked(world)) == (0, 0)
+    await check(world.ep.db)
 
-    runtime.run(main)
 
-
-def test_a_static_member_that_stays_away_is_expired_with_nobody_left(runtime: VirtualRuntime) -> None:
+@in_simulated_world
+async def test_a_static_member_that_stays_away_is_expired_with_nobody_left(world: SimulatedWorld) -> None:
     async def read(instance: SimulatedInstance) -> None:
         group = await instance.ep.consumer_group(GROUP)
         async with group.consumer("r", static_ms=30_000) as consumer:
             await consumer.poll(timeout_ms=1_000)
             await anyio.sleep_forever()
 
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await world.start()
-            await world.ep.create_scope("s")
-            await world.ep.create_topic("s/t", partitions=2)
-            await world.ep.create_consumer_group(GROUP, ["s/t"])
-            user = await world.start(host=False)
-            user.start_soon(read, user)
-            await anyio.sleep(2)
-            user.kill()
-            await anyio.sleep(10)
-            assert await members(world) == 1, "it may come back"
-            await anyio.sleep(30)
-            assert await members(world) == 0
-
-    runtime.run(main)
+    await world.start()
+    await world.ep.create_scope("s")
+    await world.ep.create_topic("s/t", partitions=2)
+    await world.ep.create_consumer_group(GROUP, ["s/t"])
+    user = await world.start(host=False)
+    user.start_soon(read, user)
+    await anyio.sleep(2)
+    user.kill()
+    await anyio.sleep(10)
+    assert await members(world) == 1, "it may come back"
+    await anyio.sleep(30)
+    assert await members(world) == 0
 
 
-def test_changes_name_each_instance_that_comes_or_goes(runtime: VirtualRuntime) -> None:
+@in_simulated_world
+async def test_changes_name_each_instance_that_comes_or_goes(world: SimulatedWorld) -> None:
     seen: list[InstanceAdded | InstanceRemoved] = []
 
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            first = await world.start()
+    first = await world.start()
 
-            async def watch() -> None:
-                changes = world.ep.cluster.changes()
-                while True:
-                    seen.append(await anext(changes))
+    async def watch() -> None:
+        changes = world.ep.cluster.changes()
+        while True:
+            seen.append(await anext(changes))
 
-            world.instances[0].start_soon(watch)
-            await anyio.sleep(2 * CHANGES_MS / 1000)
-            second = await world.start(host=False)
-            await anyio.sleep(2 * CHANGES_MS / 1000)
-            second.kill()
-            await anyio.sleep(2 * CHANGES_MS / 1000)
-            ids = [each.ep.db.instance_id for each in (first, second)]
-            added, removed = InstanceAdded, InstanceRemoved
-            assert seen == [
-                added(world.ep.db.instance_id, None),
-                added(ids[0], None),
-                added(ids[1], None),
-                removed(ids[1], None),
-            ]
-
-    runtime.run(main)
+    world.instances[0].start_soon(watch)
+    await anyio.sleep(2 * CHANGES_MS / 1000)
+    second = await world.start(host=False)
+    await anyio.sleep(2 * CHANGES_MS / 1000)
+    second.kill()
+    await anyio.sleep(2 * CHANGES_MS / 1000)
+    ids = [each.ep.db.instance_id for each in (first, second)]
+    added, removed = InstanceAdded, InstanceRemoved
+    assert seen == [
+        added(world.ep.db.instance_id, None),
+        added(ids[0], None),
+        added(ids[1], None),
+        removed(ids[1], None),
+    ]
 
 
 async def test_the_cluster_names_its_host() -> None:

@@ -17,16 +17,11 @@ from eventproc.store.database.instances import Heartbeat
 from eventproc.store.database.memory_database import MemoryStore
 from eventproc.store.model.buckets import BUCKET_COUNT
 from eventproc.store.model.errors import OwnerFenced
-from eventproc.testing import SimulatedInstance, SimulatedWorld, VirtualRuntime
-from eventproc.testing.virtual_runtime import BACKENDS
+from eventproc.testing import SimulatedInstance, SimulatedWorld
+from tests.support.simulated_world import in_simulated_world
 
 TAKEN_S = (SILENT_MS + 2 * BEAT_MS + 2 * POLL_MS) / 1000
 """Virtual time within which what a suspended instance owns belongs to others."""
-
-
-@pytest.fixture(params=BACKENDS)
-def runtime(request: pytest.FixtureRequest) -> VirtualRuntime:
-    return VirtualRuntime(seed=5, backend=request.param)
 
 
 async def shares(world: SimulatedWorld) -> Mapping[str, int]:
@@ -72,39 +67,36 @@ def test_nobody_is_silent_after_a_pause_of_the_instance_that_looks() -> None:
     assert looked(deadlines, lambda now_ms: now_ms, 900_000 + SILENT_MS, 950_000) == []
 
 
-def test_a_suspended_worker_loses_its_buckets_after_a_deadline_and_is_fenced(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            _, second = await two_workers(world)
-            before = dict(second.ep.db.shared[OWNED_BUCKETS].owned)
-            second.suspend()
-            await anyio.sleep((SILENT_MS - BEAT_MS) / 1000)
-            assert (await shares(world))["i2"] == len(before), "it may be slow"
-            await anyio.sleep(TAKEN_S - (SILENT_MS - BEAT_MS) / 1000)
-            assert await shares(world) == {"i1": BUCKET_COUNT}
-            second.resume()
-            for owner in before.values():
-                with pytest.raises(OwnerFenced):
-                    await second.ep.db.write(owner.check)
-            await anyio.sleep(TAKEN_S)
-            assert await shares(world) == {"i1": BUCKET_COUNT // 2, "i2": BUCKET_COUNT // 2}, "it joins again"
-
-    runtime.run(main)
-
-
-def test_workers_that_work_keep_their_buckets(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await two_workers(world)
-            before = await world.ep.db.read(bucket_owners)
-            await anyio.sleep(10 * TAKEN_S)
-            assert await world.ep.db.read(bucket_owners) == before
-
-    runtime.run(main)
+@in_simulated_world
+async def test_a_suspended_worker_loses_its_buckets_after_a_deadline_and_is_fenced(
+    world: SimulatedWorld,
+) -> None:
+    _, second = await two_workers(world)
+    before = dict(second.ep.db.shared[OWNED_BUCKETS].owned)
+    second.suspend()
+    await anyio.sleep((SILENT_MS - BEAT_MS) / 1000)
+    assert (await shares(world))["i2"] == len(before), "it may be slow"
+    await anyio.sleep(TAKEN_S - (SILENT_MS - BEAT_MS) / 1000)
+    assert await shares(world) == {"i1": BUCKET_COUNT}
+    second.resume()
+    for owner in before.values():
+        with pytest.raises(OwnerFenced):
+            await second.ep.db.write(owner.check)
+    await anyio.sleep(TAKEN_S)
+    assert await shares(world) == {"i1": BUCKET_COUNT // 2, "i2": BUCKET_COUNT // 2}, "it joins again"
 
 
-def test_a_suspended_host_is_replaced_after_a_deadline_though_nothing_is_pending(
-    runtime: VirtualRuntime,
+@in_simulated_world
+async def test_workers_that_work_keep_their_buckets(world: SimulatedWorld) -> None:
+    await two_workers(world)
+    before = await world.ep.db.read(bucket_owners)
+    await anyio.sleep(10 * TAKEN_S)
+    assert await world.ep.db.read(bucket_owners) == before
+
+
+@in_simulated_world
+async def test_a_suspended_host_is_replaced_after_a_deadline_though_nothing_is_pending(
+    world: SimulatedWorld,
 ) -> None:
     async def read_for_ever(instance: SimulatedInstance) -> None:
         group = await instance.ep.reader_group("s/g")
@@ -112,33 +104,30 @@ def test_a_suspended_host_is_replaced_after_a_deadline_though_nothing_is_pending
             async for _ in reader:
                 pass
 
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            first, second = await two_workers(world)
-            await world.ep.create_scope("s")
-            await world.ep.create_stream("s/t")
-            group = await world.ep.create_reader_group("s/g", ["s/t"])
-            reading = await world.start(host=False)
-            reading.start_soon(read_for_ever, reading)
-            await anyio.sleep(1)
-            first.suspend()
-            reading.kill()
-            await anyio.sleep(TAKEN_S + 2 * LOOK_MS / 1000)
-            found = await world.ep.cluster.describe()
-            assert found.host == second.ep.db.instance_id
-            assert (await group.describe()).members == (), "a sweep of the new host"
-            first.resume()
-            await anyio.sleep(TAKEN_S)
-            after = await world.ep.cluster.describe()
-            assert (after.host, after.host_epoch) == (found.host, found.host_epoch)
-            assert await shares(world) == {"i1": BUCKET_COUNT // 2, "i2": BUCKET_COUNT // 2}
-            await world.ep.create_stream("s/u")
-
-    runtime.run(main)
+    first, second = await two_workers(world)
+    await world.ep.create_scope("s")
+    await world.ep.create_stream("s/t")
+    group = await world.ep.create_reader_group("s/g", ["s/t"])
+    reading = await world.start(host=False)
+    reading.start_soon(read_for_ever, reading)
+    await anyio.sleep(1)
+    first.suspend()
+    reading.kill()
+    await anyio.sleep(TAKEN_S + 2 * LOOK_MS / 1000)
+    found = await world.ep.cluster.describe()
+    assert found.host == second.ep.db.instance_id
+    assert (await group.describe()).members == (), "a sweep of the new host"
+    first.resume()
+    await anyio.sleep(TAKEN_S)
+    after = await world.ep.cluster.describe()
+    assert (after.host, after.host_epoch) == (found.host, found.host_epoch)
+    assert await shares(world) == {"i1": BUCKET_COUNT // 2, "i2": BUCKET_COUNT // 2}
+    await world.ep.create_stream("s/u")
 
 
-def test_instances_that_do_nothing_commit_nothing_and_one_alone_gives_no_signs(
-    runtime: VirtualRuntime, monkeypatch: pytest.MonkeyPatch
+@in_simulated_world
+async def test_instances_that_do_nothing_commit_nothing_and_one_alone_gives_no_signs(
+    world: SimulatedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beats: list[str] = []
     write_beat = MemoryStore.write_beat
@@ -148,20 +137,16 @@ def test_instances_that_do_nothing_commit_nothing_and_one_alone_gives_no_signs(
             beats.append(instance_id)
         write_beat(store, name, instance_id, beat)
 
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            monkeypatch.setattr(MemoryStore, "write_beat", counting)
-            first = await world.start()
-            await anyio.sleep(60)
-            assert len(beats) <= 2, "when it begins to own something"
-            second = await world.start()
-            await anyio.sleep(60)
-            commits = await world.ep.db.read(change_count)
-            beats.clear()
-            await anyio.sleep(60)
-            assert await world.ep.db.read(change_count) == commits
-            expected = 60_000 // BEAT_MS
-            for each in (first, second):
-                assert expected / 2 < beats.count(each.ep.db.instance_id) <= expected + 1
-
-    runtime.run(main)
+    monkeypatch.setattr(MemoryStore, "write_beat", counting)
+    first = await world.start()
+    await anyio.sleep(60)
+    assert len(beats) <= 2, "when it begins to own something"
+    second = await world.start()
+    await anyio.sleep(60)
+    commits = await world.ep.db.read(change_count)
+    beats.clear()
+    await anyio.sleep(60)
+    assert await world.ep.db.read(change_count) == commits
+    expected = 60_000 // BEAT_MS
+    for each in (first, second):
+        assert expected / 2 < beats.count(each.ep.db.instance_id) <= expected + 1

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import anyio
-import pytest
 
 from eventproc.cluster.buckets import JOIN_MS, OWNED_BUCKETS
 from eventproc.cluster.supervisor_runs import bucket_name
 from eventproc.describe import SupervisorState
 from eventproc.ingestion import DataSchema, IoConfig, SupervisorSpec
 from eventproc.store.ingestion.supervisors import next_runs, write_memory
-from eventproc.testing import SimulatedInstance, SimulatedWorld, VirtualRuntime
-from eventproc.testing.virtual_runtime import BACKENDS
+from eventproc.testing import SimulatedInstance, SimulatedWorld
+from tests.support.simulated_world import in_simulated_world
 
 IDS = [f"clicks-{number}" for number in range(8)]
-
-
-@pytest.fixture(params=BACKENDS)
-def runtime(request: pytest.FixtureRequest) -> VirtualRuntime:
-    return VirtualRuntime(seed=11, backend=request.param)
 
 
 def run_by(instance: SimulatedInstance) -> list[str]:
@@ -27,49 +21,43 @@ def run_by(instance: SimulatedInstance) -> list[str]:
     return [each for each in IDS if owner_of(bucket_name(each)) is not None]
 
 
-def test_a_supervisor_whose_memory_is_unreadable_stops_no_other_one(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await world.start()
-            await world.ep.create_scope("s")
-            await world.ep.create_stream("s/t")
-            io = IoConfig(streams=("s/t",), start_delay_ms=0, period_ms=1_000)
-            for each in IDS[:3]:
-                schema = DataSchema(datasource="clicks")
-                await world.ep.submit_supervisor(SupervisorSpec(id=each, io=io, schema=schema))
-            await anyio.sleep(1)
-            await world.ep.db.write(lambda tx: write_memory(tx, IDS[0], "no JSON", 0))
-            before = await world.ep.db.read(next_runs)
-            await anyio.sleep(3)
-            after = await world.ep.db.read(next_runs)
-            assert all(after[each] > before[each] for each in IDS[1:3])
-            assert after[IDS[0]] == 0
-
-    runtime.run(main)
+@in_simulated_world
+async def test_a_supervisor_whose_memory_is_unreadable_stops_no_other_one(world: SimulatedWorld) -> None:
+    await world.start()
+    await world.ep.create_scope("s")
+    await world.ep.create_stream("s/t")
+    io = IoConfig(streams=("s/t",), start_delay_ms=0, period_ms=1_000)
+    for each in IDS[:3]:
+        schema = DataSchema(datasource="clicks")
+        await world.ep.submit_supervisor(SupervisorSpec(id=each, io=io, schema=schema))
+    await anyio.sleep(1)
+    await world.ep.db.write(lambda tx: write_memory(tx, IDS[0], "no JSON", 0))
+    before = await world.ep.db.read(next_runs)
+    await anyio.sleep(3)
+    after = await world.ep.db.read(next_runs)
+    assert all(after[each] > before[each] for each in IDS[1:3])
+    assert after[IDS[0]] == 0
 
 
-def test_a_death_moves_the_supervisors_of_an_instance_to_the_others(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            first, second = await world.start(), await world.start()
-            await world.ep.create_scope("s")
-            await world.ep.create_stream("s/t")
-            io = IoConfig(streams=("s/t",), start_delay_ms=0, period_ms=1_000)
-            for each in IDS:
-                schema = DataSchema(datasource="clicks")
-                await world.ep.submit_supervisor(SupervisorSpec(id=each, io=io, schema=schema))
-            await anyio.sleep((JOIN_MS + 500) / 1000)
-            moved, kept = run_by(second), run_by(first)
-            assert sorted(moved + kept) == IDS
-            assert moved, "both run some"
-            second.kill()
-            await anyio.sleep(1)
-            assert run_by(first) == IDS
-            before = await world.ep.db.read(next_runs)
-            await anyio.sleep(2)
-            after = await world.ep.db.read(next_runs)
-            assert all(after[each] > before[each] for each in IDS), "each runs once a second"
-            states = {each.id: each.state for each in await world.ep.supervisors()}
-            assert states == dict.fromkeys(IDS, SupervisorState.RUNNING)
-
-    runtime.run(main)
+@in_simulated_world
+async def test_a_death_moves_the_supervisors_of_an_instance_to_the_others(world: SimulatedWorld) -> None:
+    first, second = await world.start(), await world.start()
+    await world.ep.create_scope("s")
+    await world.ep.create_stream("s/t")
+    io = IoConfig(streams=("s/t",), start_delay_ms=0, period_ms=1_000)
+    for each in IDS:
+        schema = DataSchema(datasource="clicks")
+        await world.ep.submit_supervisor(SupervisorSpec(id=each, io=io, schema=schema))
+    await anyio.sleep((JOIN_MS + 500) / 1000)
+    moved, kept = run_by(second), run_by(first)
+    assert sorted(moved + kept) == IDS
+    assert moved, "both run some"
+    second.kill()
+    await anyio.sleep(1)
+    assert run_by(first) == IDS
+    before = await world.ep.db.read(next_runs)
+    await anyio.sleep(2)
+    after = await world.ep.db.read(next_runs)
+    assert all(after[each] > before[each] for each in IDS), "each runs once a second"
+    states = {each.id: each.state for each in await world.ep.supervisors()}
+    assert states == dict.fromkeys(IDS, SupervisorState.RUNNING)

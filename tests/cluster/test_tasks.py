@@ -33,20 +33,15 @@ from eventproc.store.task_queue import (
     submit_task,
 )
 from eventproc.streams.request_calls import run_request
-from eventproc.testing import Fault, SimulatedInstance, SimulatedWorld, VirtualClock, VirtualRuntime, check
-from eventproc.testing.virtual_runtime import BACKENDS
+from eventproc.testing import Fault, SimulatedInstance, SimulatedWorld, VirtualClock, check
 from eventproc.workflows.requests import AnyRequest, SealStream
 from tests.cluster.counters import CountedSteps
+from tests.support.simulated_world import in_simulated_world
 
 COUNTER = RecordKind(name="counter of the tests", value=CountedSteps)
 STEPS = 5
 WAITING = 101
 """Tasks that wait for one resource."""
-
-
-@pytest.fixture(params=BACKENDS)
-def runtime(request: pytest.FixtureRequest) -> VirtualRuntime:
-    return VirtualRuntime(seed=11, backend=request.param)
 
 
 class Jobs:
@@ -111,20 +106,17 @@ async def counted(world: SimulatedWorld, task: TaskInfo) -> int:
     return 0 if found is None else found.value.number
 
 
-def test_a_task_runs_to_its_end_with_its_progress(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        jobs = Jobs()
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await with_jobs(world, jobs)
-            task = await submit(world)
-            await anyio.sleep(2.5)
-            half = await world.ep.tasks.get(task.id)
-            assert (half.status, half.done, half.total) == (TaskStatus.RUNNING, 2, STEPS)
-            ended = await world.ep.tasks.wait(task.id)
-            assert (ended.status, ended.result, ended.done) == (TaskStatus.DONE, {"steps": STEPS}, STEPS)
-            assert [each.id for each in await world.ep.tasks.list()] == [task.id]
-
-    runtime.run(main)
+@in_simulated_world
+async def test_a_task_runs_to_its_end_with_its_progress(world: SimulatedWorld) -> None:
+    jobs = Jobs()
+    await with_jobs(world, jobs)
+    task = await submit(world)
+    await anyio.sleep(2.5)
+    half = await world.ep.tasks.get(task.id)
+    assert (half.status, half.done, half.total) == (TaskStatus.RUNNING, 2, STEPS)
+    ended = await world.ep.tasks.wait(task.id)
+    assert (ended.status, ended.result, ended.done) == (TaskStatus.DONE, {"steps": STEPS}, STEPS)
+    assert [each.id for each in await world.ep.tasks.list()] == [task.id]
 
 
 @pytest.mark.parametrize(
@@ -135,81 +127,67 @@ def test_a_task_runs_to_its_end_with_its_progress(runtime: VirtualRuntime) -> No
         for moment in ("begun", "commit", "committed")
     ],
 )
-def test_a_task_is_brought_to_its_end_by_another_instance(runtime: VirtualRuntime, point: str) -> None:
+@in_simulated_world
+async def test_a_task_is_brought_to_its_end_by_another_instance(world: SimulatedWorld, point: str) -> None:
     """The only worker dies at the point; the next one finishes what is left, and repeats no durable step."""
 
-    async def main() -> None:
-        jobs = Jobs()
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            first = await with_jobs(world, jobs, faults=[(point, "die")])
-            task = await submit(world)
-            await first.ended()
-            assert first.killed
-            await with_jobs(world, jobs)
-            ended = await world.ep.tasks.wait(task.id)
-            assert (ended.status, ended.done, await counted(world, task)) == (TaskStatus.DONE, STEPS, STEPS)
-            assert ended.attempt <= 2
-            await check(world.ep.db)
-
-    runtime.run(main)
+    jobs = Jobs()
+    first = await with_jobs(world, jobs, faults=[(point, "die")])
+    task = await submit(world)
+    await first.ended()
+    assert first.killed
+    await with_jobs(world, jobs)
+    ended = await world.ep.tasks.wait(task.id)
+    assert (ended.status, ended.done, await counted(world, task)) == (TaskStatus.DONE, STEPS, STEPS)
+    assert ended.attempt <= 2
+    await check(world.ep.db)
 
 
-def test_a_running_task_stays_where_it_is_when_an_instance_joins(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        jobs = Jobs()
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await with_jobs(world, jobs)
-            tasks = [await submit(world, f"stream s/{number}") for number in range(4)]
-            await anyio.sleep(0.5)
-            for _ in range(3):
-                await with_jobs(world, jobs)
-            for each in tasks:
-                assert (await world.ep.tasks.wait(each.id)).attempt == 1
-            assert sorted(jobs.runs) == ["i1:1"] * 4
-
-    runtime.run(main)
+@in_simulated_world
+async def test_a_running_task_stays_where_it_is_when_an_instance_joins(world: SimulatedWorld) -> None:
+    jobs = Jobs()
+    await with_jobs(world, jobs)
+    tasks = [await submit(world, f"stream s/{number}") for number in range(4)]
+    await anyio.sleep(0.5)
+    for _ in range(3):
+        await with_jobs(world, jobs)
+    for each in tasks:
+        assert (await world.ep.tasks.wait(each.id)).attempt == 1
+    assert sorted(jobs.runs) == ["i1:1"] * 4
 
 
-def test_survivors_take_over_the_tasks_of_a_dead_instance_and_nobody_else_does(
-    runtime: VirtualRuntime,
+@in_simulated_world
+async def test_survivors_take_over_the_tasks_of_a_dead_instance_and_nobody_else_does(
+    world: SimulatedWorld,
 ) -> None:
-    async def main() -> None:
-        jobs = Jobs()
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            instances = [await with_jobs(world, jobs) for _ in range(3)]
-            await anyio.sleep(2 * JOIN_MS / 1000)
-            tasks = [await submit(world, f"stream s/{number}") for number in range(8)]
-            await anyio.sleep(1.5)
-            dead = instances[1]
-            left = {
-                each.id for each in await world.ep.tasks.list() if each.instance == dead.ep.db.instance_id
-            }
-            assert left
-            dead.kill()
-            for each in tasks:
-                ended = await world.ep.tasks.wait(each.id)
-                assert (ended.status, ended.attempt) == (TaskStatus.DONE, 2 if each.id in left else 1)
-                assert await counted(world, each) == STEPS
-
-    runtime.run(main)
+    jobs = Jobs()
+    instances = [await with_jobs(world, jobs) for _ in range(3)]
+    await anyio.sleep(2 * JOIN_MS / 1000)
+    tasks = [await submit(world, f"stream s/{number}") for number in range(8)]
+    await anyio.sleep(1.5)
+    dead = instances[1]
+    left = {each.id for each in await world.ep.tasks.list() if each.instance == dead.ep.db.instance_id}
+    assert left
+    dead.kill()
+    for each in tasks:
+        ended = await world.ep.tasks.wait(each.id)
+        assert (ended.status, ended.attempt) == (TaskStatus.DONE, 2 if each.id in left else 1)
+        assert await counted(world, each) == STEPS
 
 
-def test_tasks_of_one_resource_run_in_the_order_of_submission(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        jobs = Jobs()
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await with_jobs(world, jobs)
-            tasks: list[TaskInfo] = []
-            for number in range(3):
-                tasks.append(await submit(world, number=number))
-                await anyio.sleep(0.002)  # ids order by the millisecond
-            assert (await submit(world, number=1)).id == tasks[1].id, "an equal task is joined"
-            ended = [await world.ep.tasks.wait(each.id) for each in tasks]
-            times = [each.finished_ms or 0 for each in ended]
-            assert times == sorted(times)
-            assert times[2] - times[0] >= 2 * STEPS * 1_000
-
-    runtime.run(main)
+@in_simulated_world
+async def test_tasks_of_one_resource_run_in_the_order_of_submission(world: SimulatedWorld) -> None:
+    jobs = Jobs()
+    await with_jobs(world, jobs)
+    tasks: list[TaskInfo] = []
+    for number in range(3):
+        tasks.append(await submit(world, number=number))
+        await anyio.sleep(0.002)  # ids order by the millisecond
+    assert (await submit(world, number=1)).id == tasks[1].id, "an equal task is joined"
+    ended = [await world.ep.tasks.wait(each.id) for each in tasks]
+    times = [each.finished_ms or 0 for each in ended]
+    assert times == sorted(times)
+    assert times[2] - times[0] >= 2 * STEPS * 1_000
 
 
 async def test_the_next_tasks_are_found_without_reading_all_that_wait(
@@ -234,168 +212,144 @@ async def test_the_next_tasks_are_found_without_reading_all_that_wait(
         assert len(found) < 20
 
 
-def test_a_cancelled_task_ends_and_what_it_stored_stays(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        jobs = Jobs()
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await with_jobs(world, jobs)
-            running = await submit(world)
-            await anyio.sleep(2.5)
-            waiting = await submit(world, number=1)
-            assert (await world.ep.tasks.cancel(waiting.id)).status is TaskStatus.CANCELLED
-            await world.ep.tasks.cancel(running.id)
-            ended = await world.ep.tasks.wait(running.id)
-            assert (ended.status, ended.done, await counted(world, running)) == (TaskStatus.CANCELLED, 2, 2)
-            assert await counted(world, waiting) == 0
-            assert (await world.ep.tasks.cancel(running.id)).status is TaskStatus.CANCELLED
-
-    runtime.run(main)
+@in_simulated_world
+async def test_a_cancelled_task_ends_and_what_it_stored_stays(world: SimulatedWorld) -> None:
+    jobs = Jobs()
+    await with_jobs(world, jobs)
+    running = await submit(world)
+    await anyio.sleep(2.5)
+    waiting = await submit(world, number=1)
+    assert (await world.ep.tasks.cancel(waiting.id)).status is TaskStatus.CANCELLED
+    await world.ep.tasks.cancel(running.id)
+    ended = await world.ep.tasks.wait(running.id)
+    assert (ended.status, ended.done, await counted(world, running)) == (TaskStatus.CANCELLED, 2, 2)
+    assert await counted(world, waiting) == 0
+    assert (await world.ep.tasks.cancel(running.id)).status is TaskStatus.CANCELLED
 
 
-def test_an_earlier_attempt_cannot_write_any_more(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            task = await submit(world)
-            jobs = Jobs()
-            first = await with_jobs(world, jobs)
-            await anyio.sleep(1.5)
-            first.kill()
-            await with_jobs(world, jobs)
-            await anyio.sleep(0.5)
-            with pytest.raises(OwnerFenced):
-                await TaskContext(world.ep.db, attempt_of(task, 1)).write(lambda _: None)
-            await world.ep.tasks.wait(task.id)
-            with pytest.raises(OwnerFenced):
-                await TaskContext(world.ep.db, attempt_of(task, 2)).write(lambda _: None)
-
-    runtime.run(main)
+@in_simulated_world
+async def test_an_earlier_attempt_cannot_write_any_more(world: SimulatedWorld) -> None:
+    task = await submit(world)
+    jobs = Jobs()
+    first = await with_jobs(world, jobs)
+    await anyio.sleep(1.5)
+    first.kill()
+    await with_jobs(world, jobs)
+    await anyio.sleep(0.5)
+    with pytest.raises(OwnerFenced):
+        await TaskContext(world.ep.db, attempt_of(task, 1)).write(lambda _: None)
+    await world.ep.tasks.wait(task.id)
+    with pytest.raises(OwnerFenced):
+        await TaskContext(world.ep.db, attempt_of(task, 2)).write(lambda _: None)
 
 
 def attempt_of(task: TaskInfo, attempt: int) -> TaskInfo:
     return attrs.evolve(task, attempt=attempt, status=TaskStatus.RUNNING)
 
 
-def test_a_task_is_taken_over_although_its_bucket_moved_before_the_death(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            jobs: Mapping[str, Job] = {"wait": wait_for_ever}
+@in_simulated_world
+async def test_a_task_is_taken_over_although_its_bucket_moved_before_the_death(world: SimulatedWorld) -> None:
+    jobs: Mapping[str, Job] = {"wait": wait_for_ever}
 
-            async def start() -> SimulatedInstance:
-                instance = await world.start()
-                instance.start_soon(run_tasks, instance.ep.db, jobs)
-                return instance
+    async def start() -> SimulatedInstance:
+        instance = await world.start()
+        instance.start_soon(run_tasks, instance.ep.db, jobs)
+        return instance
 
-            first = await start()
-            await anyio.sleep(1)
-            tasks = [await submit(world, f"r{number}", "wait") for number in range(TASKS_MAX)]
-            await anyio.sleep(1)
-            others = [await start() for _ in range(5)]
-            await anyio.sleep(3 * JOIN_MS / 1000)
-            moved = [
-                each
-                for each in tasks
-                if any(bucket_of(each.resource) in i.ep.db.shared[OWNED_BUCKETS].owned for i in others)
-            ]
-            assert moved
-            first.kill()
-            await anyio.sleep(5)
-            live = world.ep.db.peers.live()
-            for each in moved:
-                found = await world.ep.tasks.get(each.id)
-                assert (found.status, found.attempt) == (TaskStatus.RUNNING, 2)
-                assert found.instance in live
-
-    runtime.run(main)
+    first = await start()
+    await anyio.sleep(1)
+    tasks = [await submit(world, f"r{number}", "wait") for number in range(TASKS_MAX)]
+    await anyio.sleep(1)
+    others = [await start() for _ in range(5)]
+    await anyio.sleep(3 * JOIN_MS / 1000)
+    moved = [
+        each
+        for each in tasks
+        if any(bucket_of(each.resource) in i.ep.db.shared[OWNED_BUCKETS].owned for i in others)
+    ]
+    assert moved
+    first.kill()
+    await anyio.sleep(5)
+    live = world.ep.db.peers.live()
+    for each in moved:
+        found = await world.ep.tasks.get(each.id)
+        assert (found.status, found.attempt) == (TaskStatus.RUNNING, 2)
+        assert found.instance in live
 
 
-def test_a_task_that_was_started_runs_although_the_next_one_cannot_be_started(
-    runtime: VirtualRuntime,
+@in_simulated_world
+async def test_a_task_that_was_started_runs_although_the_next_one_cannot_be_started(
+    world: SimulatedWorld,
 ) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            jobs = Jobs()
-            tasks = [await submit(world, f"r{number}") for number in range(2)]
-            await with_jobs(world, jobs, faults=[Fault("task.start.commit", "busy", nth=2)])
-            for each in tasks:
-                assert (await world.ep.tasks.wait(each.id)).attempt == 1
-
-    runtime.run(main)
+    jobs = Jobs()
+    tasks = [await submit(world, f"r{number}") for number in range(2)]
+    await with_jobs(world, jobs, faults=[Fault("task.start.commit", "busy", nth=2)])
+    for each in tasks:
+        assert (await world.ep.tasks.wait(each.id)).attempt == 1
 
 
-def test_a_task_whose_outcome_could_not_be_stored_runs_again_in_its_instance(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            results: list[Any] = [{"steps": object()}, {"steps": 2}]
+@in_simulated_world
+async def test_a_task_whose_outcome_could_not_be_stored_runs_again_in_its_instance(
+    world: SimulatedWorld,
+) -> None:
+    results: list[Any] = [{"steps": object()}, {"steps": 2}]
 
-            async def job(_: TaskContext) -> Mapping[str, str | int]:
-                found: Mapping[str, str | int] = results.pop(0)
-                return found
+    async def job(_: TaskContext) -> Mapping[str, str | int]:
+        found: Mapping[str, str | int] = results.pop(0)
+        return found
 
-            instance = await world.start()
-            jobs: Mapping[str, Job] = {"count": job}
-            instance.start_soon(run_tasks, instance.ep.db, jobs)
-            with anyio.fail_after(600):
-                done = await world.ep.tasks.wait((await submit(world)).id)
-            assert (done.status, done.attempt, done.result) == (TaskStatus.DONE, 2, {"steps": 2})
-
-    runtime.run(main)
+    instance = await world.start()
+    jobs: Mapping[str, Job] = {"count": job}
+    instance.start_soon(run_tasks, instance.ep.db, jobs)
+    with anyio.fail_after(600):
+        done = await world.ep.tasks.wait((await submit(world)).id)
+    assert (done.status, done.attempt, done.result) == (TaskStatus.DONE, 2, {"steps": 2})
 
 
-def test_an_ending_task_makes_room_for_one_that_waits(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            jobs = Jobs()
-            instance = await world.start()
-            long: Mapping[str, Job] = {"wait": wait_for_ever}
-            instance.start_soon(run_tasks, instance.ep.db, {**long, **jobs.of(instance)})
-            for number in range(TASKS_MAX - 1):
-                await submit(world, f"long {number}", "wait")
-            await anyio.sleep(1)
-            for each in [await submit(world, f"short {number}") for number in range(3)]:
-                assert (await world.ep.tasks.wait(each.id)).status is TaskStatus.DONE
-
-    runtime.run(main)
+@in_simulated_world
+async def test_an_ending_task_makes_room_for_one_that_waits(world: SimulatedWorld) -> None:
+    jobs = Jobs()
+    instance = await world.start()
+    long: Mapping[str, Job] = {"wait": wait_for_ever}
+    instance.start_soon(run_tasks, instance.ep.db, {**long, **jobs.of(instance)})
+    for number in range(TASKS_MAX - 1):
+        await submit(world, f"long {number}", "wait")
+    await anyio.sleep(1)
+    for each in [await submit(world, f"short {number}") for number in range(3)]:
+        assert (await world.ep.tasks.wait(each.id)).status is TaskStatus.DONE
 
 
 @pytest.mark.parametrize("same_bucket", [True, False])
-def test_a_task_starts_however_many_of_another_resource_wait(
-    runtime: VirtualRuntime, same_bucket: bool
+@in_simulated_world
+async def test_a_task_starts_however_many_of_another_resource_wait(
+    world: SimulatedWorld, same_bucket: bool
 ) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            jobs = Jobs()
-            names = [f"r{number}" for number in range(100)]
-            other = next(
-                each for each in names[1:] if (bucket_of(each) == bucket_of(names[0])) is same_bucket
-            )
-            instance = await world.start()
-            long: Mapping[str, Job] = {"wait": wait_for_ever}
-            instance.start_soon(run_tasks, instance.ep.db, {**long, **jobs.of(instance)})
-            for number in range(WAITING):
-                await submit(world, names[0], "wait", number=number)
-            await anyio.sleep(1)
-            task = await submit(world, other)
-            assert (await world.ep.tasks.wait(task.id)).status is TaskStatus.DONE
-
-    runtime.run(main)
+    jobs = Jobs()
+    names = [f"r{number}" for number in range(100)]
+    other = next(each for each in names[1:] if (bucket_of(each) == bucket_of(names[0])) is same_bucket)
+    instance = await world.start()
+    long: Mapping[str, Job] = {"wait": wait_for_ever}
+    instance.start_soon(run_tasks, instance.ep.db, {**long, **jobs.of(instance)})
+    for number in range(WAITING):
+        await submit(world, names[0], "wait", number=number)
+    await anyio.sleep(1)
+    task = await submit(world, other)
+    assert (await world.ep.tasks.wait(task.id)).status is TaskStatus.DONE
 
 
-def test_a_task_is_not_joined_while_it_is_being_cancelled(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            jobs = Jobs()
-            await with_jobs(world, jobs)
-            first = await submit(world)
-            await anyio.sleep(1.5)
-            make = partial(
-                submit_task, task_id=new_id(world.clock), kind="count", resource="stream s/t", arguments={}
-            )
-            await world.ep.tasks.cancel(first.id)
-            second = await world.ep.db.write(make)
-            assert second.id != first.id
-            assert (await world.ep.tasks.wait(second.id)).status is TaskStatus.DONE
-
-    runtime.run(main)
+@in_simulated_world
+async def test_a_task_is_not_joined_while_it_is_being_cancelled(world: SimulatedWorld) -> None:
+    jobs = Jobs()
+    await with_jobs(world, jobs)
+    first = await submit(world)
+    await anyio.sleep(1.5)
+    make = partial(
+        submit_task, task_id=new_id(world.clock), kind="count", resource="stream s/t", arguments={}
+    )
+    await world.ep.tasks.cancel(first.id)
+    second = await world.ep.db.write(make)
+    assert second.id != first.id
+    assert (await world.ep.tasks.wait(second.id)).status is TaskStatus.DONE
 
 
 async def test_a_given_id_names_one_task_and_runs_once() -> None:
@@ -410,37 +364,31 @@ async def test_a_given_id_names_one_task_and_runs_once() -> None:
             await ep.tasks.submit(eventproc.DeleteScopeTask("t"), task_id=mine)
 
 
-def test_a_task_survives_any_number_of_orderly_stops(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            task = await submit(world, kind="wait")
-            jobs: Mapping[str, Job] = {"wait": wait_for_ever}
-            for _ in range(ATTEMPTS_MAX + 1):
-                instance = await world.start()
-                instance.start_soon(run_tasks, instance.ep.db, jobs)
-                await anyio.sleep(1)
-                assert (await world.ep.tasks.get(task.id)).status is TaskStatus.RUNNING
-                await instance.stop()
-                assert (await world.ep.tasks.get(task.id)).status is TaskStatus.WAITING
-            assert (await world.ep.tasks.get(task.id)).stops == ATTEMPTS_MAX + 1
-
-    runtime.run(main)
+@in_simulated_world
+async def test_a_task_survives_any_number_of_orderly_stops(world: SimulatedWorld) -> None:
+    task = await submit(world, kind="wait")
+    jobs: Mapping[str, Job] = {"wait": wait_for_ever}
+    for _ in range(ATTEMPTS_MAX + 1):
+        instance = await world.start()
+        instance.start_soon(run_tasks, instance.ep.db, jobs)
+        await anyio.sleep(1)
+        assert (await world.ep.tasks.get(task.id)).status is TaskStatus.RUNNING
+        await instance.stop()
+        assert (await world.ep.tasks.get(task.id)).status is TaskStatus.WAITING
+    assert (await world.ep.tasks.get(task.id)).stops == ATTEMPTS_MAX + 1
 
 
-def test_a_job_that_fills_the_disk_fails(runtime: VirtualRuntime) -> None:
+@in_simulated_world
+async def test_a_job_that_fills_the_disk_fails(world: SimulatedWorld) -> None:
     async def fill(ctx: TaskContext) -> Mapping[str, str | int]:
         raise DiskFull(path="/backups")
 
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            instance = await world.start()
-            jobs: Mapping[str, Job] = {"fill": fill}
-            instance.start_soon(run_tasks, instance.ep.db, jobs)
-            ended = await world.ep.tasks.wait((await submit(world, kind="fill")).id)
-            assert ended.status is TaskStatus.FAILED
-            assert str(ended.error).startswith("DiskFull: /backups")
-
-    runtime.run(main)
+    instance = await world.start()
+    jobs: Mapping[str, Job] = {"fill": fill}
+    instance.start_soon(run_tasks, instance.ep.db, jobs)
+    ended = await world.ep.tasks.wait((await submit(world, kind="fill")).id)
+    assert ended.status is TaskStatus.FAILED
+    assert str(ended.error).startswith("DiskFull: /backups")
 
 
 def test_a_backup_in_the_background_needs_an_absolute_path() -> None:
@@ -448,36 +396,32 @@ def test_a_backup_in_the_background_needs_an_absolute_path() -> None:
         eventproc.BackupTask("relative/dest")
 
 
-def test_a_check_is_taken_over_after_a_death_and_can_be_cancelled(
-    runtime: VirtualRuntime, monkeypatch: pytest.MonkeyPatch
+@in_simulated_world
+async def test_a_check_is_taken_over_after_a_death_and_can_be_cancelled(
+    world: SimulatedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs = True
 
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            tables = await expected_tables()
+    tables = await expected_tables()
 
-            async def expect() -> TableColumns:
-                if hangs:
-                    await anyio.sleep_forever()
-                return tables
+    async def expect() -> TableColumns:
+        if hangs:
+            await anyio.sleep_forever()
+        return tables
 
-            monkeypatch.setattr("eventproc.cluster.integrity_checks.expected_tables", expect)
-            first = await world.start()
-            cancelled = await world.ep.tasks.submit(eventproc.VerifyTask())
-            await anyio.sleep(1)
-            await world.ep.tasks.cancel(cancelled.id)
-            assert (await world.ep.tasks.wait(cancelled.id)).status is TaskStatus.CANCELLED
-            task = await world.ep.tasks.submit(eventproc.VerifyTask())
-            await anyio.sleep(1)
-            nonlocal hangs
-            hangs = False
-            first.kill()
-            await world.start()
-            ended = await world.ep.tasks.wait(task.id)
-            assert (ended.status, ended.attempt, ended.done) == (TaskStatus.DONE, 2, ended.total)
-
-    runtime.run(main)
+    monkeypatch.setattr("eventproc.cluster.integrity_checks.expected_tables", expect)
+    first = await world.start()
+    cancelled = await world.ep.tasks.submit(eventproc.VerifyTask())
+    await anyio.sleep(1)
+    await world.ep.tasks.cancel(cancelled.id)
+    assert (await world.ep.tasks.wait(cancelled.id)).status is TaskStatus.CANCELLED
+    task = await world.ep.tasks.submit(eventproc.VerifyTask())
+    await anyio.sleep(1)
+    hangs = False
+    first.kill()
+    await world.start()
+    ended = await world.ep.tasks.wait(task.id)
+    assert (ended.status, ended.attempt, ended.done) == (TaskStatus.DONE, 2, ended.total)
 
 
 async def test_a_scope_is_deleted_although_a_stream_is_replaced_meanwhile(
@@ -504,54 +448,45 @@ async def test_a_scope_is_deleted_although_a_stream_is_replaced_meanwhile(
         assert await ep.scopes() == []
 
 
-def test_a_failing_task_says_why_and_lets_the_next_one_run(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        jobs = Jobs()
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await with_jobs(world, jobs)
-            jobs.fails = True
-            failed = await world.ep.tasks.wait((await submit(world)).id)
-            assert (failed.status, failed.error) == (TaskStatus.FAILED, "ValueError: no luck")
-            jobs.fails = False
-            assert (await world.ep.tasks.wait((await submit(world)).id)).status is TaskStatus.DONE
-
-    runtime.run(main)
+@in_simulated_world
+async def test_a_failing_task_says_why_and_lets_the_next_one_run(world: SimulatedWorld) -> None:
+    jobs = Jobs()
+    await with_jobs(world, jobs)
+    jobs.fails = True
+    failed = await world.ep.tasks.wait((await submit(world)).id)
+    assert (failed.status, failed.error) == (TaskStatus.FAILED, "ValueError: no luck")
+    jobs.fails = False
+    assert (await world.ep.tasks.wait((await submit(world)).id)).status is TaskStatus.DONE
 
 
-def test_a_task_that_kills_its_instances_fails_in_the_end(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        jobs = Jobs()
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            task = await submit(world)
-            for _ in range(ATTEMPTS_MAX):
-                instance = await with_jobs(world, jobs, faults=[("task.run.begun", "die")])
-                await instance.ended()
-            await with_jobs(world, jobs)
-            ended = await world.ep.tasks.wait(task.id)
-            assert (ended.status, ended.attempt) == (TaskStatus.FAILED, ATTEMPTS_MAX)
-            assert ended.error == "5 instances ended while they ran it; submit it again to try again"
-
-    runtime.run(main)
+@in_simulated_world
+async def test_a_task_that_kills_its_instances_fails_in_the_end(world: SimulatedWorld) -> None:
+    jobs = Jobs()
+    task = await submit(world)
+    for _ in range(ATTEMPTS_MAX):
+        instance = await with_jobs(world, jobs, faults=[("task.run.begun", "die")])
+        await instance.ended()
+    await with_jobs(world, jobs)
+    ended = await world.ep.tasks.wait(task.id)
+    assert (ended.status, ended.attempt) == (TaskStatus.FAILED, ATTEMPTS_MAX)
+    assert ended.error == "5 instances ended while they ran it; submit it again to try again"
 
 
 @pytest.mark.acceptance("B14", differs="a stream has no row of its bucket, so none can be left behind")
 @pytest.mark.acceptance("B20", differs="the scope's streams are deleted by a task, with progress")
-def test_a_large_scope_is_deleted_by_a_task_whose_instance_dies(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            first = await world.start(faults=[("task.run.committed", "die")])
-            await world.ep.create_scope("s")
-            for number in range(6):
-                await world.ep.create_stream(f"s/t{number}")
-            task = await world.ep.tasks.submit(eventproc.DeleteScopeTask("s"))
-            await first.ended()
-            await world.start()
-            ended = await world.ep.tasks.wait(task.id)
-            assert (ended.status, ended.result, ended.attempt) == (TaskStatus.DONE, {"streams": 6}, 2)
-            assert await world.ep.scopes() == []
-            await check(world.ep.db)
-
-    runtime.run(main)
+@in_simulated_world
+async def test_a_large_scope_is_deleted_by_a_task_whose_instance_dies(world: SimulatedWorld) -> None:
+    first = await world.start(faults=[("task.run.committed", "die")])
+    await world.ep.create_scope("s")
+    for number in range(6):
+        await world.ep.create_stream(f"s/t{number}")
+    task = await world.ep.tasks.submit(eventproc.DeleteScopeTask("s"))
+    await first.ended()
+    await world.start()
+    ended = await world.ep.tasks.wait(task.id)
+    assert (ended.status, ended.result, ended.attempt) == (TaskStatus.DONE, {"streams": 6}, 2)
+    assert await world.ep.scopes() == []
+    await check(world.ep.db)
 
 
 async def test_a_missing_scope_fails_the_task() -> None:

@@ -12,13 +12,9 @@ from eventproc.store.faults import Died
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.testing import Fault, SimulatedWorld, VirtualRuntime, check
 from eventproc.testing.virtual_runtime import Backend
+from tests.support.simulated_world import in_simulated_world
 
 BACKENDS: tuple[Backend, ...] = ("asyncio", "trio")
-
-
-@pytest.fixture(params=BACKENDS)
-def runtime(request: pytest.FixtureRequest) -> VirtualRuntime:
-    return VirtualRuntime(seed=7, backend=request.param)
 
 
 class Handled:
@@ -33,162 +29,135 @@ class Handled:
             self.payloads.append(event.payload)
 
 
-def test_another_instance_takes_over_when_the_host_dies(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            first, second = await world.start(), await world.start()
-            await world.ep.create_scope("s")
-            await world.ep.create_stream("s/t")
-            assert await world.host() is first
-            first.kill()
-            await (await world.ep.stream("s/t")).split("0.0", 2)
-            assert await world.host() is second
-            assert (world.deaths, await world.takeovers()) == (1, 1)
-            await check(world.ep.db)
-
-    runtime.run(main)
+@in_simulated_world
+async def test_another_instance_takes_over_when_the_host_dies(world: SimulatedWorld) -> None:
+    first, second = await world.start(), await world.start()
+    await world.ep.create_scope("s")
+    await world.ep.create_stream("s/t")
+    assert await world.host() is first
+    first.kill()
+    await (await world.ep.stream("s/t")).split("0.0", 2)
+    assert await world.host() is second
+    assert (world.deaths, await world.takeovers()) == (1, 1)
+    await check(world.ep.db)
 
 
-def test_a_suspended_host_is_replaced_and_fenced_when_it_continues(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            first, second = await world.start(), await world.start()
-            await world.ep.create_scope("s")
-            stream = await world.ep.create_stream("s/t")
-            first.suspend()
-            began_ms = world.clock.monotonic_ms()
-            await stream.split("0.0", 2)
-            assert world.clock.monotonic_ms() - began_ms > 5_000
-            assert await world.host() is second
-            first.resume()
-            await anyio.sleep(60)
-            assert await world.host() is second
-            assert first.alive
-            await check(world.ep.db)
-
-    runtime.run(main)
+@in_simulated_world
+async def test_a_suspended_host_is_replaced_and_fenced_when_it_continues(world: SimulatedWorld) -> None:
+    first, second = await world.start(), await world.start()
+    await world.ep.create_scope("s")
+    stream = await world.ep.create_stream("s/t")
+    first.suspend()
+    began_ms = world.clock.monotonic_ms()
+    await stream.split("0.0", 2)
+    assert world.clock.monotonic_ms() - began_ms > 5_000
+    assert await world.host() is second
+    first.resume()
+    await anyio.sleep(60)
+    assert await world.host() is second
+    assert first.alive
+    await check(world.ep.db)
 
 
-def test_the_events_of_a_dead_instance_go_to_another(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        one, two = Handled(), Handled()
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            first = await world.start(one.app, faults=[("processor.progress.commit", "die")])
-            await world.write("s/t", b"1", key="ana")
-            await first.ended()
-            assert first.killed
-            await world.start(two.app)
-            await world.settled()
-            assert one.payloads == two.payloads == [b"1"]
-
-    runtime.run(main)
+@in_simulated_world
+async def test_the_events_of_a_dead_instance_go_to_another(world: SimulatedWorld) -> None:
+    one, two = Handled(), Handled()
+    first = await world.start(one.app, faults=[("processor.progress.commit", "die")])
+    await world.write("s/t", b"1", key="ana")
+    await first.ended()
+    assert first.killed
+    await world.start(two.app)
+    await world.settled()
+    assert one.payloads == two.payloads == [b"1"]
 
 
-def test_a_suspended_instance_does_nothing_and_continues_later(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        handled = Handled()
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            await world.start()
-            worker = await world.start(handled.app)
-            worker.suspend()
-            await world.write("s/t", b"1", key="ana")
-            await anyio.sleep(300)
-            assert await world.lag() == 1
-            worker.resume()
-            await world.settled()
-            assert handled.payloads == [b"1"]
-
-    runtime.run(main)
+@in_simulated_world
+async def test_a_suspended_instance_does_nothing_and_continues_later(world: SimulatedWorld) -> None:
+    handled = Handled()
+    await world.start()
+    worker = await world.start(handled.app)
+    worker.suspend()
+    await world.write("s/t", b"1", key="ana")
+    await anyio.sleep(300)
+    assert await world.lag() == 1
+    worker.resume()
+    await world.settled()
+    assert handled.payloads == [b"1"]
 
 
-def test_a_dead_instance_reaches_nothing_and_its_tasks_end(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            instance = await world.start()
-            await world.ep.create_scope("s")
-            ticks = []
+@in_simulated_world
+async def test_a_dead_instance_reaches_nothing_and_its_tasks_end(world: SimulatedWorld) -> None:
+    instance = await world.start()
+    await world.ep.create_scope("s")
+    ticks = []
 
-            async def tick() -> None:
-                while True:
-                    ticks.append(await instance.ep.scopes())
-                    await anyio.sleep(1)
+    async def tick() -> None:
+        while True:
+            ticks.append(await instance.ep.scopes())
+            await anyio.sleep(1)
 
-            instance.start_soon(tick)
-            await anyio.sleep(2.5)
-            instance.kill()
-            await instance.ended()
-            count = len(ticks)
-            await anyio.sleep(10)
-            assert count == len(ticks) == 3
-            with pytest.raises(Died):
-                await instance.ep.create_scope("t")
-            assert [each.name for each in await world.ep.scopes()] == ["s"]
-
-    runtime.run(main)
+    instance.start_soon(tick)
+    await anyio.sleep(2.5)
+    instance.kill()
+    await instance.ended()
+    count = len(ticks)
+    await anyio.sleep(10)
+    assert count == len(ticks) == 3
+    with pytest.raises(Died):
+        await instance.ep.create_scope("t")
+    assert [each.name for each in await world.ep.scopes()] == ["s"]
 
 
-def test_a_result_that_became_durable_before_the_death_is_not_delivered(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            instance = await world.start(faults=[Fault("scope.create.committed")])
+@in_simulated_world
+async def test_a_result_that_became_durable_before_the_death_is_not_delivered(world: SimulatedWorld) -> None:
+    instance = await world.start(faults=[Fault("scope.create.committed")])
 
-            async def create() -> None:
-                await instance.ep.create_scope("s")
-                raise AssertionError("a dead process learned the result")
+    async def create() -> None:
+        await instance.ep.create_scope("s")
+        raise AssertionError("a dead process learned the result")
 
-            instance.start_soon(create)
-            await instance.ended()
-            assert [each.name for each in await world.ep.scopes()] == ["s"]
-
-    runtime.run(main)
+    instance.start_soon(create)
+    await instance.ended()
+    assert [each.name for each in await world.ep.scopes()] == ["s"]
 
 
-def test_each_instance_has_its_own_wall_clock(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            first, second = await world.start(), await world.start()
-            first.clock.step_wall(-5_000)
-            assert second.clock.wall_ms() - first.clock.wall_ms() == 5_000
-            assert second.clock.monotonic_ms() == first.clock.monotonic_ms()
-            world.clock.step_wall(1_000)
-            assert second.clock.wall_ms() == world.clock.wall_ms()
-
-    runtime.run(main)
+@in_simulated_world
+async def test_each_instance_has_its_own_wall_clock(world: SimulatedWorld) -> None:
+    first, second = await world.start(), await world.start()
+    first.clock.step_wall(-5_000)
+    assert second.clock.wall_ms() - first.clock.wall_ms() == 5_000
+    assert second.clock.monotonic_ms() == first.clock.monotonic_ms()
+    world.clock.step_wall(1_000)
+    assert second.clock.wall_ms() == world.clock.wall_ms()
 
 
-def test_a_reader_of_a_dead_instance_is_replaced(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld(seed=runtime.seed) as world:
-            first, second = await world.start(), await world.start()
-            await world.write("s/t", b"1", key="ana")
-            await world.ep.create_reader_group("s/g", ["s/t"])
-            taken: list[tuple[str, bytes]] = []
+@in_simulated_world
+async def test_a_reader_of_a_dead_instance_is_replaced(world: SimulatedWorld) -> None:
+    first, second = await world.start(), await world.start()
+    await world.write("s/t", b"1", key="ana")
+    await world.ep.create_reader_group("s/g", ["s/t"])
+    taken: list[tuple[str, bytes]] = []
 
-            async def read(name: str, ep: eventproc.Eventproc) -> None:
-                group = await ep.reader_group("s/g")
-                async with group.reader("r") as reader, aclosing(aiter(reader)) as events:
-                    async for event in events:
-                        taken.append((name, event.payload))
-                        await anyio.sleep(60)  # it is not finished before the reader asks for the next
+    async def read(name: str, ep: eventproc.Eventproc) -> None:
+        group = await ep.reader_group("s/g")
+        async with group.reader("r") as reader, aclosing(aiter(reader)) as events:
+            async for event in events:
+                taken.append((name, event.payload))
+                await anyio.sleep(60)  # it is not finished before the reader asks for the next
 
-            first.start_soon(read, "first", first.ep)
-            await anyio.sleep(0.01)
-            first.kill()
-            second.start_soon(read, "second", second.ep)
-            await anyio.sleep(10)
-            assert taken == [("first", b"1"), ("second", b"1")]
-
-    runtime.run(main)
+    first.start_soon(read, "first", first.ep)
+    await anyio.sleep(0.01)
+    first.kill()
+    second.start_soon(read, "second", second.ep)
+    await anyio.sleep(10)
+    assert taken == [("first", b"1"), ("second", b"1")]
 
 
-def test_names_of_instances_are_unique(runtime: VirtualRuntime) -> None:
-    async def main() -> None:
-        async with SimulatedWorld() as world:
-            await world.start(name="a")
-            with pytest.raises(InvalidArgument):
-                await world.start(name="a")
-
-    runtime.run(main)
+@in_simulated_world
+async def test_names_of_instances_are_unique(world: SimulatedWorld) -> None:
+    await world.start(name="a")
+    with pytest.raises(InvalidArgument):
+        await world.start(name="a")
 
 
 async def _race(world: SimulatedWorld) -> str:
