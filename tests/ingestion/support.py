@@ -10,10 +10,12 @@ from typing import Any
 
 import attrs
 
+from eventproc import ScalingPolicy
 from eventproc.ingestion import SupervisorSpec
 from eventproc.ingestion.loop import handle_next, read_situation
 from eventproc.ingestion.memory import Memory
 from eventproc.ingestion.ranges import ends_of
+from eventproc.ingestion.supervisor import Supervisor
 from eventproc.ingestion.working_state import Situation
 from eventproc.runtime import Eventproc
 from eventproc.store.ingestion import (
@@ -92,6 +94,39 @@ class Bench:
                 return
             await handle_next(self.db, self.owner, supervisor, self.is_alive)
         raise AssertionError("the supervisor does not come to rest")
+
+    async def run_after(self, wait_ms: int) -> None:
+        """Let time pass, and run."""
+        self.clock.advance(wait_ms)
+        await self.run()
+
+    async def start_supervisor(self, segments: int = 1, **changes: Any) -> Supervisor:
+        """Create s/t, submit a spec that reads it, and run."""
+        await self.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(segments))
+        await self.submit(**changes)
+        await self.run()
+        return await self.ep.supervisor(ID)
+
+    async def start_tasks(self, segments: int = 1, **changes: Any) -> ScriptedWorker:
+        """Start a supervisor; return a worker that has claimed its tasks."""
+        await self.start_supervisor(segments, **changes)
+        worker = await self.worker()
+        await worker.claim()
+        return worker
+
+    async def published_once(self, segments: int, **changes: Any) -> tuple[Supervisor, ScriptedWorker]:
+        """Return a supervisor that has published ten events per segment, and whose next groups read."""
+        worker = await self.start_tasks(segments, start_delay_ms=0, **changes)
+        supervisor = await self.ep.supervisor(ID)
+        await self.write(10 * segments)
+        for task in worker.tasks:
+            await task.step()
+        await supervisor.handoff()
+        await self.run()
+        await worker.complete_pending()
+        await self.run()
+        await worker.claim()
+        return supervisor, worker
 
     async def run_at_due(self) -> None:
         """Move the clock to the next run that is due, and run."""

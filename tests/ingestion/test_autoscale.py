@@ -5,7 +5,6 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from eventproc import ScalingPolicy
 from eventproc.ingestion import AutoscalerConfig, LagAggregate
 from eventproc.ingestion.autoscale import TaskLoad, aggregate_lag, cost_based, lag_based
 from eventproc.ingestion.memory import LagSample
@@ -77,16 +76,11 @@ SCALER = {
 
 @pytest.mark.acceptance("S28")
 async def test_lag_makes_more_groups_without_stopping_all_tasks(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(4))
-    await bench.submit(autoscaler=SCALER)
-    await bench.run()
-    worker = await bench.worker()
-    await worker.claim()
+    await bench.start_tasks(4, autoscaler=SCALER)
     await bench.write(100)
     while (memory := await bench.memory()).task_count is None:
         assert len(memory.samples) < 4
-        bench.clock.advance(10_000)
-        await bench.run()
+        await bench.run_after(10_000)
     assert memory.task_count == 3
     assert memory.samples == ()
     assert "of the lags are 20 or more" in (memory.last_scale_reason or "")
@@ -99,8 +93,7 @@ async def test_lag_makes_more_groups_without_stopping_all_tasks(bench: Bench) ->
     await supervisor.suspend()
     await bench.run()
     before = (await bench.memory()).samples
-    bench.clock.advance(60_000)
-    await bench.run()
+    await bench.run_after(60_000)
     assert (await bench.memory()).samples == before
     await supervisor.resume()
     await bench.run()
@@ -111,16 +104,11 @@ async def test_lag_makes_more_groups_without_stopping_all_tasks(bench: Bench) ->
     "S29", differs="the number is remembered with the supervisor, not in a version of its spec"
 )
 async def test_a_change_waits_for_publishing_groups_and_for_its_delay(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(4))
-    await bench.submit(autoscaler=SCALER)
-    await bench.run()
-    worker = await bench.worker()
-    await worker.claim()
+    worker = await bench.start_tasks(4, autoscaler=SCALER)
     await bench.write(100)
     for task in worker.tasks:
         await task.step()
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
 
     async def scale(count: int) -> None:
         kind, body = encode_notice(ScaleNotice(count, "a test"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import eventproc
-from eventproc import RetentionPolicy, ScalingPolicy
+from eventproc import RetentionPolicy
 from eventproc.describe import SupervisorState
 from eventproc.errors import BackfillRefused, InvalidArgument, InvalidSpec, NotFound, TaskFenced
 from eventproc.ingestion.supervisor import Supervisor
@@ -25,20 +25,8 @@ BACKFILL = "clicks-backfill-1"
 async def behind(
     bench: Bench, segments: int = 2, **io: object
 ) -> tuple[Supervisor, ScriptedWorker, dict[PartitionKey, int]]:
-    """Return a supervisor that has published 20 events and read 20 of the 40 behind them, and where these begin."""
-    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(segments))
-    supervisor = await bench.ep.submit_supervisor(spec_of(start_delay_ms=0, **io))
-    await bench.run()
-    worker = await bench.worker()
-    await worker.claim()
-    await bench.write(20)
-    for task in worker.tasks:
-        await task.step()
-    await supervisor.handoff()
-    await bench.run()
-    await worker.complete_pending()
-    await bench.run()
-    await worker.claim()
+    """Return a supervisor that has published once and read 20 of the 40 events behind that, and where these begin."""
+    supervisor, worker = await bench.published_once(segments, **io)
     starts = await bench.tails()
     await bench.write(20)
     for task in worker.tasks:

@@ -142,8 +142,7 @@ async def test_a_group_of_ranges_hands_over_when_its_time_is_over(bench: Bench) 
     (key,) = starts
     middle = starts[key] + (ends[key] - starts[key]) // 20 * 5
     await task.step({key: middle})
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     assert [each.ends for each in await bench.pending()] == [{key: middle}]
     assert (await bench.active())[0].starts == {key: middle}
     await drain(bench, worker)

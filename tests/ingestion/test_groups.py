@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from eventproc import ScalingPolicy
 from eventproc.store.model.ingestion import TaskState
 from tests.ingestion.support import HOUR_MS, Bench
 
 
 @pytest.mark.acceptance("S3")
 async def test_each_group_has_its_partitions_and_its_replicas(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(6))
-    await bench.submit(task_count=3, replicas=2)
-    await bench.run()
+    await bench.start_supervisor(6, task_count=3, replicas=2)
     groups, partitions = await bench.active(), await bench.partitions()
     assert sorted(groups) == [0, 1, 2]
     for number, key in enumerate(partitions):
@@ -26,17 +23,13 @@ async def test_each_group_has_its_partitions_and_its_replicas(bench: Bench) -> N
 
 @pytest.mark.acceptance("S4")
 async def test_there_are_at_most_as_many_groups_as_partitions(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
-    await bench.submit(task_count=5)
-    await bench.run()
+    await bench.start_supervisor(2, task_count=5)
     assert sorted(await bench.active()) == [0, 1]
 
 
 @pytest.mark.acceptance("S12")
 async def test_a_group_whose_time_is_over_hands_over_without_a_gap(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
-    await bench.submit(replicas=2)
-    await bench.run()
+    await bench.start_supervisor(2, replicas=2)
     one, two = await bench.worker("w1"), await bench.worker("w2")
     (fast,), (slow,) = await one.claim(), await two.claim()
     await bench.write(10)
@@ -44,8 +37,7 @@ async def test_a_group_whose_time_is_over_hands_over_without_a_gap(bench: Bench)
     await bench.write(10)
     await fast.step()
     tails = await bench.tails()
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     (pending,) = await bench.pending()
     assert pending.ends == tails
     assert (await bench.active())[0].starts == tails

@@ -16,11 +16,7 @@ from tests.ingestion.support import HOUR_MS, Bench, ScriptedWorker
 
 async def started(bench: Bench, segments: int, **io: Any) -> ScriptedWorker:
     """Return a worker whose tasks have read ten events per segment."""
-    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(segments))
-    await bench.submit(**io)
-    await bench.run()
-    worker = await bench.worker()
-    await worker.claim()
+    worker = await bench.start_tasks(segments, **io)
     await bench.write(10 * segments)
     for task in worker.tasks:
         await task.step()
@@ -29,17 +25,14 @@ async def started(bench: Bench, segments: int, **io: Any) -> ScriptedWorker:
 
 @pytest.mark.acceptance("S13")
 async def test_no_more_groups_end_than_the_spec_allows(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(4))
-    await bench.submit(task_count=4, stop_task_count=1)
-    await bench.run()
+    await bench.start_supervisor(4, task_count=4, stop_task_count=1)
     worker = await bench.worker()
     await bench.write(100)
     for _ in range(4):
         (task,) = await worker.claim(1)
         await task.step()
         bench.clock.advance(1_000)
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     assert [each.gid for each in await bench.pending()] == [0]
     await bench.run()
     assert [each.gid for each in await bench.pending()] == [0]
@@ -58,15 +51,13 @@ async def test_a_group_that_must_end_takes_no_place_of_one_whose_time_is_over(be
     failed, oldest = sorted(await worker.claim(), key=lambda each: each.order.group.gid)
     await oldest.step()
     await failed.finish("failed")  # its replacement begins later, so the other group is the oldest one
-    bench.clock.advance(1_000)
-    await bench.run()
+    await bench.run_after(1_000)
     (other,) = await worker.claim()
     await other.step()
     ((stream_id, _),) = oldest.order.starts
     await (await bench.ep.stream(oldest.order.streams[stream_id])).seal()
     await oldest.step()  # it reports that it has read everything
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     assert {each.base for each in await bench.pending()} == {oldest.order.group.base, other.order.group.base}
 
 
@@ -113,8 +104,7 @@ async def test_a_group_that_completes_too_late_is_read_again_while_those_behind_
     await bench.write(20)
     await behind.step()
     tasks = await bench.live(late.base)
-    bench.clock.advance(600_000)
-    await bench.run()
+    await bench.run_after(600_000)
     assert await bench.active() == active
     (again,) = await bench.pending()
     assert (again.base, again.starts, again.ends) == (late.base, late.starts, late.ends)
@@ -139,8 +129,7 @@ async def test_a_group_that_completes_too_late_is_read_again_while_those_behind_
 @pytest.mark.acceptance("S18", differs="the group gets new tasks, and the groups behind it go on")
 async def test_a_pending_group_without_tasks_gets_others_without_waiting_for_its_time(bench: Bench) -> None:
     worker = await started(bench, 1)
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     (task,) = worker.tasks
     behind, (failed,) = await bench.active(), await bench.pending()
     await task.finish("cannot write")
@@ -169,8 +158,7 @@ async def test_the_time_of_a_group_begins_when_what_lies_before_it_is_published(
     assert await worker.tasks[1].publish() is PublishOutcome.RETRY
     await worker.tasks[0].complete()
     await bench.run()
-    bench.clock.advance(400_000)
-    await bench.run()
+    await bench.run_after(400_000)
     assert [each.base for each in await bench.pending()] == [second.base]
     assert [each.id for each in await bench.live(second.base)] == [worker.tasks[1].id]
     assert (await bench.memory()).health.errors == ()
@@ -183,9 +171,7 @@ async def test_the_time_of_a_group_begins_when_what_lies_before_it_is_published(
 async def test_a_group_begins_at_what_was_published_past_a_group_that_read_nothing_of_it(
     bench: Bench,
 ) -> None:
-    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
-    await bench.submit()
-    await bench.run()
+    await bench.start_supervisor(2)
     worker = await bench.worker()
     await bench.write(20)
     first, second = sorted(tails := await bench.tails())
@@ -212,8 +198,7 @@ async def test_a_group_begins_at_what_was_published_past_a_group_that_read_nothi
 
 async def test_a_group_that_fails_again_and_again_is_shown_and_read_by_a_new_group(bench: Bench) -> None:
     worker = await started(bench, 1)
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     (failed,) = await bench.pending()
     behind = (await bench.active())[0]
     for attempt in range(1 + RETRIES_MAX):
@@ -237,9 +222,7 @@ async def test_a_group_that_fails_again_and_again_is_shown_and_read_by_a_new_gro
 
 
 async def test_a_group_whose_tasks_find_no_worker_takes_the_place_of_those_behind_it(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit(tuning={"task_timeout_ms": 60_000})
-    await bench.run()
+    await bench.start_supervisor(tuning={"task_timeout_ms": 60_000})
     workers = [await bench.worker(name, slots=1) for name in ("w1", "w2")]
     await bench.write(10)
     (first,) = await workers[0].claim(1)
@@ -275,8 +258,7 @@ async def test_a_group_whose_tasks_find_no_worker_takes_the_place_of_those_behin
 
 async def test_a_group_that_published_before_its_task_died_is_complete(bench: Bench) -> None:
     worker = await started(bench, 1)
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     (task,) = worker.tasks
     behind = (await bench.active())[0]
     assert await task.publish() is PublishOutcome.PUBLISHED
@@ -307,8 +289,7 @@ async def test_a_full_sequence_is_published_while_reading_goes_on(bench: Bench) 
     await bench.run()
     (replaced,) = await worker.claim()
     assert (replaced.n, replaced.order.starts) == (1, ends)
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     await second.complete()
     await bench.run()
     assert len(await bench.published()) == 2
@@ -346,8 +327,7 @@ async def test_a_split_stops_no_task(bench: Bench) -> None:
     assert covered == set(await bench.partitions())
     for task in worker.tasks:
         await task.step()
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     for task in list(worker.tasks):
         await task.complete()
     await bench.run()

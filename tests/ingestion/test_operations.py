@@ -8,7 +8,6 @@ import anyio
 import attrs
 import pytest
 
-from eventproc import ScalingPolicy
 from eventproc.cluster import keep_supervisors
 from eventproc.describe import SpecEffect, SupervisorState
 from eventproc.errors import (
@@ -20,38 +19,19 @@ from eventproc.errors import (
     TaskFenced,
 )
 from eventproc.ingestion import loop
-from eventproc.ingestion.supervisor import Supervisor
 from eventproc.store.faults import Step
 from eventproc.store.ingestion import post_notice, waiting_notices, watch_ingestion
 from eventproc.store.ingestion.supervisors import due_supervisors
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.ingestion import TaskState
-from tests.ingestion.support import HOUR_MS, Bench, ScriptedWorker, spec_of
-
-
-async def published(bench: Bench, segments: int, **io: object) -> tuple[Supervisor, ScriptedWorker]:
-    """Return a supervisor that has published ten events per segment, and whose next groups read."""
-    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(segments))
-    supervisor = await bench.ep.submit_supervisor(spec_of(start_delay_ms=0, **io))
-    await bench.run()
-    worker = await bench.worker()
-    await worker.claim()
-    await bench.write(10 * segments)
-    for task in worker.tasks:
-        await task.step()
-    await supervisor.handoff()
-    await bench.run()
-    await worker.complete_pending()
-    await bench.run()
-    await worker.claim()
-    return supervisor, worker
+from tests.ingestion.support import HOUR_MS, Bench, spec_of
 
 
 @pytest.mark.acceptance(
     "S23", differs="groups that publish are dropped too, so that nothing is published twice"
 )
 async def test_a_reset_without_a_position_begins_as_a_first_run(bench: Bench) -> None:
-    supervisor, worker = await published(bench, 2, task_count=2)
+    supervisor, worker = await bench.published_once(2, task_count=2)
     before = await bench.active()
     await supervisor.reset()
     await bench.run()
@@ -64,7 +44,7 @@ async def test_a_reset_without_a_position_begins_as_a_first_run(bench: Bench) ->
 
 @pytest.mark.acceptance("S23")
 async def test_a_reset_to_a_cut_moves_only_its_segments(bench: Bench) -> None:
-    supervisor, _ = await published(bench, 2, task_count=2)
+    supervisor, _ = await bench.published_once(2, task_count=2)
     before, offsets = await bench.active(), await bench.offsets()
     (left, right) = await bench.partitions()
     stream_id = left[0]
@@ -89,7 +69,7 @@ async def test_a_reset_to_a_cut_moves_only_its_segments(bench: Bench) -> None:
 
 @pytest.mark.acceptance("S25", differs="suspending twice does nothing")
 async def test_suspend_publishes_and_resume_goes_on_at_the_offsets(bench: Bench) -> None:
-    supervisor, worker = await published(bench, 1)
+    supervisor, worker = await bench.published_once(1)
     await bench.write(10)
     for task in worker.tasks:
         await task.step()
@@ -113,7 +93,7 @@ async def test_suspend_publishes_and_resume_goes_on_at_the_offsets(bench: Bench)
 
 @pytest.mark.acceptance("S25")
 async def test_terminate_publishes_and_keeps_history_offsets_and_files(bench: Bench) -> None:
-    supervisor, worker = await published(bench, 1)
+    supervisor, worker = await bench.published_once(1)
     await bench.write(10)
     for task in worker.tasks:
         await task.step()
@@ -142,7 +122,7 @@ async def test_terminate_publishes_and_keeps_history_offsets_and_files(bench: Be
 
 @pytest.mark.acceptance("S26", differs="a run is never dropped: an equal notice that waits is not added")
 async def test_equal_notices_wait_once_and_a_failing_one_stops_nothing(bench: Bench) -> None:
-    supervisor, worker = await published(bench, 1)
+    supervisor, worker = await bench.published_once(1)
     for _ in range(100):
         await bench.db.write(lambda tx: post_notice(tx, "clicks"))
     assert len(await bench.db.read(lambda tx: waiting_notices(tx, "clicks"))) == 1
@@ -152,14 +132,13 @@ async def test_equal_notices_wait_once_and_a_failing_one_stops_nothing(bench: Be
     await loop.handle_next(bench.db, bench.owner, "clicks", bench.is_alive)
     assert await bench.db.read(lambda tx: waiting_notices(tx, "clicks")) == []
     assert "Error" in (await supervisor.status()).errors[-1].message
-    bench.clock.advance(1_000)
-    await bench.run()
+    await bench.run_after(1_000)
     assert {each.state for each in await bench.live()} == {TaskState.RUNNING}
     assert len(worker.tasks) == 1
 
 
 async def test_a_run_is_due_after_the_period_and_when_a_groups_time_is_over(bench: Bench) -> None:
-    await published(bench, 1, task_duration_ms=40_000, period_ms=30_000)
+    await bench.published_once(1, task_duration_ms=40_000, period_ms=30_000)
     began = bench.clock.wall_ms()
     await bench.run_at_due()
     assert 0 < bench.clock.wall_ms() - began < 40_000
@@ -170,7 +149,7 @@ async def test_a_run_is_due_after_the_period_and_when_a_groups_time_is_over(benc
 
 @pytest.mark.acceptance("S32")
 async def test_the_status_says_how_far_everything_is(bench: Bench) -> None:
-    supervisor, worker = await published(bench, 1, task_duration_ms=600_000)
+    supervisor, worker = await bench.published_once(1, task_duration_ms=600_000)
     await bench.write(7)
     (task,) = worker.tasks
     task.stats = attrs.evolve(task.stats, processed=10, unparseable=1, samples=("{",))
@@ -203,7 +182,7 @@ async def test_the_status_says_how_far_everything_is(bench: Bench) -> None:
 
 @pytest.mark.acceptance("S37")
 async def test_the_effect_of_a_spec_is_known_before_it_is_submitted(bench: Bench) -> None:
-    supervisor, worker = await published(bench, 1)
+    supervisor, worker = await bench.published_once(1)
     await bench.write(10)
     for task in worker.tasks:
         await task.step()
@@ -254,9 +233,7 @@ async def test_a_supervisor_that_begins_again_reads_new_segments_from_their_head
 
 
 async def test_a_supervisor_that_begins_again_uses_no_name_twice(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    supervisor = await bench.ep.submit_supervisor(spec_of(start_delay_ms=0))
-    await bench.run()
+    supervisor = await bench.start_supervisor(start_delay_ms=0)
     worker = await bench.worker()
     (old,) = await worker.claim()
     (base,) = [each.base for each in await bench.groups()]
@@ -274,9 +251,7 @@ async def test_a_supervisor_that_begins_again_uses_no_name_twice(bench: Bench) -
 async def test_a_change_just_before_a_run_applies_its_decision_is_not_lost(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await bench.ep.create_stream("s/t")
-    supervisor = await bench.ep.submit_supervisor(spec_of(start_delay_ms=0))
-    await bench.run()
+    supervisor = await bench.start_supervisor(start_delay_ms=0)
     await bench.db.write(lambda tx: post_notice(tx, "clicks"))
     write = bench.db.write
 
@@ -293,9 +268,7 @@ async def test_a_change_just_before_a_run_applies_its_decision_is_not_lost(
 
 
 async def test_notices_that_wait_together_are_handled_without_a_pause(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    supervisor = await bench.ep.submit_supervisor(spec_of(start_delay_ms=0, period_ms=30_000))
-    await bench.run()
+    supervisor = await bench.start_supervisor(start_delay_ms=0, period_ms=30_000)
     await bench.db.write(lambda tx: post_notice(tx, "clicks"))
     await supervisor.reset()
     began_ms = bench.clock.wall_ms()
@@ -311,9 +284,7 @@ async def test_notices_that_wait_together_are_handled_without_a_pause(bench: Ben
 async def test_a_due_run_that_fails_removes_no_notice_that_comes_meanwhile(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit()
-    await bench.run()
+    await bench.start_supervisor()
     bench.clock.advance(HOUR_MS)  # a run is due, without a notice
     write = bench.db.write
 
@@ -336,9 +307,7 @@ async def test_a_due_run_that_fails_removes_no_notice_that_comes_meanwhile(
 
 
 async def test_notices_of_a_supervisor_that_has_ended_go(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit()
-    await bench.run()
+    await bench.start_supervisor()
     await (await bench.ep.supervisor("clicks")).terminate()
     await bench.run()
     assert await bench.ep.supervisors() == []

@@ -16,9 +16,7 @@ from tests.ingestion.support import Bench, spec_of
 
 
 async def test_lag_is_remembered_from_the_first_run_on(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    supervisor = await bench.ep.submit_supervisor(spec_of(start_delay_ms=0, period_ms=LAG_STEP_MS // 3))
-    await bench.run()
+    supervisor = await bench.start_supervisor(start_delay_ms=0, period_ms=LAG_STEP_MS // 3)
     for _ in range(6):
         await bench.write(5)
         await bench.run_at_due()
@@ -42,9 +40,7 @@ def test_history_of_the_lag_covers_everything_in_few_samples() -> None:
 @pytest.mark.subprocess  # matplotlib asks `fc-list` for the fonts when it has no list of them yet
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 async def test_plot_draws_the_lag_and_the_files(bench: Bench, tmp_path: Path, suffix: str) -> None:
-    await bench.ep.create_stream("s/t")
-    supervisor = await bench.ep.submit_supervisor(spec_of(start_delay_ms=0))
-    await bench.run()
+    supervisor = await bench.start_supervisor(start_delay_ms=0)
     year_1_ms, year_9999_ms = -62_135_596_800_000, 253_402_300_800_000
     intervals = [(0, 10), (0, 10), (year_1_ms, year_9999_ms)]
     files = [

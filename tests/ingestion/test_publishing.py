@@ -23,11 +23,8 @@ from tests.ingestion.support import HOUR_MS, Bench, ScriptedTask, spec_of
 
 @pytest.mark.acceptance("S21")
 async def test_a_publication_compares_its_start_with_the_committed_offsets(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
-    await bench.submit(task_count=2)
-    await bench.run()
-    worker = await bench.worker()
-    left, _ = await worker.claim()
+    worker = await bench.start_tasks(2, task_count=2)
+    left, _ = worker.tasks
     await bench.write(20)
     await left.step()
     first_ends = await left.close()
@@ -51,11 +48,8 @@ async def test_a_publication_compares_its_start_with_the_committed_offsets(bench
 
 @pytest.mark.acceptance("S21")
 async def test_a_publication_behind_the_committed_offset_publishes_nothing(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit()
-    await bench.run()
-    worker = await bench.worker()
-    (task,) = await worker.claim()
+    worker = await bench.start_tasks()
+    (task,) = worker.tasks
     await bench.write(20)
     await task.step()
     ends = await task.close()
@@ -67,9 +61,7 @@ async def test_a_publication_behind_the_committed_offset_publishes_nothing(bench
 
 @pytest.mark.acceptance("S22")
 async def test_of_replicas_that_publish_simultaneously_one_wins(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
-    await bench.submit(replicas=3)
-    await bench.run()
+    await bench.start_supervisor(2, replicas=3)
     await bench.write(20)
     tasks = [(await (await bench.worker(name)).claim(1))[0] for name in ("w1", "w2", "w3")]
     for task in tasks:
@@ -90,11 +82,8 @@ async def test_of_replicas_that_publish_simultaneously_one_wins(bench: Bench) ->
 
 @pytest.mark.acceptance("S22")
 async def test_a_publication_whose_files_cannot_be_inserted_moves_no_offset(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit()
-    await bench.run()
-    worker = await bench.worker()
-    (task,) = await worker.claim()
+    worker = await bench.start_tasks()
+    (task,) = worker.tasks
     await bench.write(20)
     await task.step()
     ends = await task.close()
@@ -263,8 +252,7 @@ async def _drain(bench: Bench) -> None:
         bench.dead.add(name)
     worker = await bench.worker("last")
     for _ in range(200):
-        bench.clock.advance(60_000)
-        await bench.run()
+        await bench.run_after(60_000)
         await worker.claim()
         for task in list(worker.tasks):
             alone = [task]

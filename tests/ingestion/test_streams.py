@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from eventproc import RetentionPolicy, ScalingPolicy, StreamCut
+from eventproc import RetentionPolicy, StreamCut
 from eventproc.describe import SupervisorState
 from eventproc.ingestion.changes import terminate
 from eventproc.store.catalog import get_stream
@@ -63,8 +63,7 @@ async def test_groups_are_managed_while_a_stream_is_lost(bench: Bench) -> None:
     stream = await bench.ep.stream("s/u")
     await stream.seal()
     await stream.delete()
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     assert {each.gid for each in await bench.pending()} == {0}
     await bench.run()
     await bench.run()
@@ -99,17 +98,14 @@ async def test_committed_offsets_come_first_and_later_partitions_begin_at_their_
     "S8", differs="the window is the group's; tasks count what they throw away in their reports"
 )
 async def test_groups_have_windows_of_message_times(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit(late_message_rejection_ms=600_000, early_message_rejection_ms=60_000)
-    await bench.run()
+    await bench.start_supervisor(late_message_rejection_ms=600_000, early_message_rejection_ms=60_000)
     group = (await bench.active())[0]
     assert group.min_ms == group.created_ms - 600_000
     assert group.max_ms == group.created_ms + HOUR_MS + 60_000
     worker = await bench.worker()
     (task,) = await worker.claim()
     await task.finish("failed")
-    bench.clock.advance(10_000)
-    await bench.run()
+    await bench.run_after(10_000)
     (replaced,) = await worker.claim()
     assert replaced.order.group == group
     await bench.submit(late_message_rejection_start_ms=5)
@@ -170,9 +166,7 @@ async def test_a_topic_that_grows_is_read_without_its_reserve(bench: Bench) -> N
 
 @pytest.mark.acceptance("S31")
 async def test_an_idle_supervisor_creates_no_tasks_until_something_is_written(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit(idle_after_ms=60_000)
-    await bench.run()
+    await bench.start_supervisor(idle_after_ms=60_000)
     assert await state_of(bench) is SupervisorState.IDLE  # nothing to read in its first run
     assert await bench.groups() == []
     await bench.write(5)
@@ -183,11 +177,9 @@ async def test_an_idle_supervisor_creates_no_tasks_until_something_is_written(be
     await task.step()
     await task.plan({})
     for _ in range(4):
-        bench.clock.advance(30_000)
-        await bench.run()
+        await bench.run_after(30_000)
     assert await state_of(bench) is SupervisorState.IDLE
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     await task.complete()
     await bench.run()
     assert await bench.groups() == []
@@ -195,17 +187,12 @@ async def test_an_idle_supervisor_creates_no_tasks_until_something_is_written(be
     await bench.run()
     assert len(await bench.live()) == 1
     await bench.submit(idle_after_ms=1, suspended=True)
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     assert await state_of(bench) is SupervisorState.SUSPENDED
 
 
 async def test_changing_the_number_of_groups_moves_the_fewest_partitions(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(4))
-    await bench.submit(task_count=2)
-    await bench.run()
-    worker = await bench.worker()
-    await worker.claim()
+    worker = await bench.start_tasks(4, task_count=2)
     await bench.write(20)
     for task in worker.tasks:
         await task.step()
@@ -218,8 +205,7 @@ async def test_changing_the_number_of_groups_moves_the_fewest_partitions(bench: 
     await worker.complete_pending()
     for task in worker.tasks:
         await task.step()
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     await worker.complete_pending()
     await bench.run()
     assert {key: each.offset for key, each in (await bench.offsets()).items()} == await bench.tails()
@@ -292,8 +278,7 @@ async def test_a_range_that_a_dead_worker_has_read_is_read_again_after_a_truncat
     ((stream_id, segment),) = tails
     assert (await bench.db.read(lambda tx: held_from(tx, stream_id)))[segment] == 0
     await again.step()
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     await again.complete()
     await bench.run()
     assert {key: each.offset for key, each in (await bench.offsets()).items()} == tails
@@ -325,8 +310,7 @@ async def test_a_closed_range_of_a_deleted_stream_is_given_up_after_a_failure(be
     assert (await bench.active())[0].starts == dict.fromkeys(tails, 0)
     fresh, _ = await worker.claim()
     await fresh.step(tails)
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     assert await fresh.publish() is PublishOutcome.PUBLISHED
     offsets = await bench.offsets()
     assert {key: offsets[key].offset for key in tails} == tails
@@ -355,8 +339,7 @@ async def test_unpublished_events_are_those_of_all_partitions_with_their_message
     (task,) = await worker.claim()
     await bench.write(10)
     await task.step()
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     await bench.write(10)
     await topic.add_partitions(1)
     await bench.write(30)

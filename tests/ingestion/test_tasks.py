@@ -16,9 +16,7 @@ from tests.ingestion.support import HOUR_MS, Bench
 
 @pytest.mark.acceptance("S9")
 async def test_a_failed_task_is_replaced_with_the_same_range(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit(replicas=2)
-    await bench.run()
+    await bench.start_supervisor(replicas=2)
     group = (await bench.active())[0]
     worker = await bench.worker()
     first, second = await worker.claim()
@@ -43,11 +41,8 @@ async def test_a_failed_task_is_replaced_with_the_same_range(bench: Bench) -> No
 )
 @pytest.mark.acceptance("S36", differs="no task is ever paused, so there is none to resume")
 async def test_running_tasks_survive_their_supervisor(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit(replicas=2)
-    await bench.run()
-    worker = await bench.worker()
-    first, _ = await worker.claim()
+    worker = await bench.start_tasks(replicas=2)
+    first, _ = worker.tasks
     await bench.write(5)
     await first.step()
     await bench.begin()  # another host
@@ -64,15 +59,11 @@ async def test_running_tasks_survive_their_supervisor(bench: Bench) -> None:
 
 @pytest.mark.acceptance("S11")
 async def test_publishing_tasks_survive_their_supervisor(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit()
-    await bench.run()
-    worker = await bench.worker()
-    (task,) = await worker.claim()
+    worker = await bench.start_tasks()
+    (task,) = worker.tasks
     await bench.write(5)
     await task.step()
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     await bench.begin()
     await bench.run()
     (pending,) = await bench.pending()
@@ -87,16 +78,12 @@ async def test_publishing_tasks_survive_their_supervisor(bench: Bench) -> None:
     "S15", differs="nothing is paused: an unresponsive task is one that gives no sign for too long"
 )
 async def test_a_task_without_a_sign_is_fenced_and_replaced(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit(replicas=2, tuning={"task_timeout_ms": 60_000})
-    await bench.run()
-    worker = await bench.worker()
-    hung, good = await worker.claim()
+    worker = await bench.start_tasks(replicas=2, tuning={"task_timeout_ms": 60_000})
+    hung, good = worker.tasks
     await bench.write(5)
     bench.clock.advance(50_000)
     await good.step()
-    bench.clock.advance(20_000)
-    await bench.run()
+    await bench.run_after(20_000)
     with pytest.raises(TaskFenced, match="stopped"):
         await hung.step()
     await good.step()
@@ -111,11 +98,8 @@ async def test_a_task_without_a_sign_is_fenced_and_replaced(bench: Bench) -> Non
 
 
 async def test_a_task_whose_job_makes_no_progress_is_shown_fenced_and_replaced(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit(replicas=2, tuning={"job_timeout_ms": 600_000})
-    await bench.run()
-    worker = await bench.worker()
-    hung, good = await worker.claim()
+    worker = await bench.start_tasks(replicas=2, tuning={"job_timeout_ms": 600_000})
+    hung, good = worker.tasks
     since_ms = bench.clock.wall_ms()
 
     async def keep_both() -> None:
@@ -129,8 +113,7 @@ async def test_a_task_whose_job_makes_no_progress_is_shown_fenced_and_replaced(b
     await keep_both()
     status = describe_supervisor(await bench.situation())
     assert [each.stats.progress_ms for each in status.active if each.id == hung.id] == [since_ms]
-    bench.clock.advance(1_000)
-    await bench.run()
+    await bench.run_after(1_000)
     with pytest.raises(TaskFenced, match="stopped"):
         await hung.keep(progress_ms=since_ms)
     await good.keep(progress_ms=since_ms)
@@ -141,16 +124,12 @@ async def test_a_task_whose_job_makes_no_progress_is_shown_fenced_and_replaced(b
 
 @pytest.mark.acceptance("S16")
 async def test_the_first_success_ends_the_other_replicas(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit(replicas=2)
-    await bench.run()
-    worker = await bench.worker()
-    first, second = await worker.claim()
+    worker = await bench.start_tasks(replicas=2)
+    first, second = worker.tasks
     await bench.write(5)
     await first.step()
     await second.step()
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     await first.complete()
     assert await second.publish() is PublishOutcome.ALREADY
     await bench.run()
@@ -161,9 +140,7 @@ async def test_the_first_success_ends_the_other_replicas(bench: Bench) -> None:
 
 
 async def test_the_tasks_of_a_dead_worker_are_replaced(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit()
-    await bench.run()
+    await bench.start_supervisor()
     dead = await bench.worker("dead")
     (task,) = await dead.claim()
     await bench.write(5)
@@ -173,8 +150,7 @@ async def test_the_tasks_of_a_dead_worker_are_replaced(bench: Bench) -> None:
     worker = await bench.worker("alive")
     (replaced,) = await worker.claim()
     await replaced.step()
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     await replaced.complete()
     with pytest.raises(TaskFenced):
         await task.publish()
@@ -184,9 +160,7 @@ async def test_the_tasks_of_a_dead_worker_are_replaced(bench: Bench) -> None:
 
 
 async def test_replicas_go_to_different_workers_while_there_are_some(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit(replicas=2)
-    await bench.run()
+    await bench.start_supervisor(replicas=2)
     one, two = await bench.worker("one"), await bench.worker("two")
     assert len(await one.claim()) == 1
     assert await one.claim() == []
@@ -196,14 +170,10 @@ async def test_replicas_go_to_different_workers_while_there_are_some(bench: Benc
 
 
 async def test_a_group_without_events_ends_without_a_publication(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit()
-    await bench.run()
-    worker = await bench.worker()
-    (task,) = await worker.claim()
+    worker = await bench.start_tasks()
+    (task,) = worker.tasks
     await task.step()
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     assert await bench.pending() == []
     assert await bench.published() == []
     assert len(await bench.active()) == 1
@@ -213,9 +183,7 @@ async def test_a_group_without_events_ends_without_a_publication(bench: Bench) -
     "S18", differs="a group that published everything before its tasks failed is complete"
 )
 async def test_three_failed_tasks_are_unhealthy_and_three_good_ones_healthy(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit()
-    await bench.run()
+    await bench.start_supervisor()
     worker = await bench.worker()
     for _ in range(3):
         bench.clock.advance(60_000)
@@ -231,8 +199,7 @@ async def test_three_failed_tasks_are_unhealthy_and_three_good_ones_healthy(benc
         (task,) = await worker.claim()
         await bench.write(2)
         await task.step()
-        bench.clock.advance(HOUR_MS)
-        await bench.run()
+        await bench.run_after(HOUR_MS)
         await task.complete()
         await bench.run()
     assert (await bench.memory()).health.state is SupervisorState.RUNNING
@@ -242,9 +209,7 @@ async def test_three_failed_tasks_are_unhealthy_and_three_good_ones_healthy(benc
 async def test_the_pause_after_failures_counts_from_the_last_one_whatever_changes_meanwhile(
     bench: Bench,
 ) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit()
-    await bench.run()
+    await bench.start_supervisor()
     worker = await bench.worker()
     for _ in range(4):
         bench.clock.advance(60_000)
@@ -260,11 +225,8 @@ async def test_the_pause_after_failures_counts_from_the_last_one_whatever_change
 
 
 async def test_a_task_that_has_more_to_publish_cannot_succeed(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit()
-    await bench.run()
-    worker = await bench.worker()
-    (task,) = await worker.claim()
+    worker = await bench.start_tasks()
+    (task,) = worker.tasks
     with pytest.raises(InvalidArgument, match="has not published"):
         await task.finish()
     task.n = 7
@@ -273,15 +235,12 @@ async def test_a_task_that_has_more_to_publish_cannot_succeed(bench: Bench) -> N
 
 
 async def test_a_waiting_task_of_a_group_that_has_published_everything_is_stopped(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit(replicas=2)
-    await bench.run()
+    await bench.start_supervisor(replicas=2)
     worker = await bench.worker()
     (task,) = await worker.claim(1)
     await bench.write(5)
     await task.step()
-    bench.clock.advance(HOUR_MS)
-    await bench.run()
+    await bench.run_after(HOUR_MS)
     assert await task.publish() is PublishOutcome.PUBLISHED
     (late,) = [each for each in await bench.live(task.order.task.base) if each.state is TaskState.WAITING]
     assert {each.order.task.base for each in await worker.claim()}.isdisjoint({late.base})
@@ -332,9 +291,7 @@ async def test_dead_workers_are_forgotten_and_living_ones_stay(bench: Bench) -> 
 
 
 async def test_a_worker_takes_a_second_replica_only_if_no_other_worker_can(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit(replicas=3)
-    await bench.run()
+    await bench.start_supervisor(replicas=3)
     first, second = await bench.worker("w1", slots=2), await bench.worker("w2", slots=1)
     assert len(await first.claim(2)) == 1
     assert len(await first.claim(1)) == 0, "the other worker runs no replica, and has a free slot"
@@ -343,9 +300,7 @@ async def test_a_worker_takes_a_second_replica_only_if_no_other_worker_can(bench
 
 
 async def test_a_worker_takes_all_replicas_if_the_other_one_is_dead(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
-    await bench.submit(replicas=2)
-    await bench.run()
+    await bench.start_supervisor(replicas=2)
     first, _ = await bench.worker("w1"), await bench.worker("w2")
     bench.dead.add("w2")
     assert len(await first.claim()) == 2
