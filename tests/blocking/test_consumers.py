@@ -7,15 +7,21 @@ import threading
 import pytest
 
 from eventproc import Event, TopicPartition, errors
-from eventproc.blocking import BlockingConsumer, BlockingEventproc
+from eventproc.blocking import BlockingConsumer, BlockingEventproc, BlockingStream
 
 
-def test_a_consumer_polls_commits_and_seeks(ep: BlockingEventproc) -> None:
+def ten_numbers(ep: BlockingEventproc) -> BlockingStream[int]:
+    """Return s/topic, which has the numbers from 0 to 9."""
     ep.create_scope("s")
     stream = ep.create_stream("s/topic", payload=int)
     with stream.writer() as writer:
         for number in range(10):
             writer.post(number)
+    return stream
+
+
+def test_a_consumer_polls_commits_and_seeks(ep: BlockingEventproc) -> None:
+    ten_numbers(ep)
     group = ep.create_consumer_group("consumers", ["s/topic"])
     heard: list[tuple[TopicPartition, ...]] = []
     with group.consumer("c", payload=int, auto_commit=False, on_assigned=heard.append) as consumer:
@@ -36,25 +42,18 @@ def test_a_consumer_polls_commits_and_seeks(ep: BlockingEventproc) -> None:
 
 
 def test_a_callback_in_a_thread_may_commit(ep: BlockingEventproc) -> None:
-    ep.create_scope("s")
-    stream = ep.create_stream("s/topic", payload=int)
-    with stream.writer() as writer:
-        writer.post(1)
+    ten_numbers(ep)
     group = ep.create_consumer_group("consumers", ["s/topic"])
     consumer: BlockingConsumer[int] = group.consumer(
         "c", payload=int, auto_commit=False, on_revoked=lambda partitions: consumer.commit()
     )
     with consumer:
-        consumer.poll()
+        consumer.poll(1)
     assert group.offsets()[0].committed == 1
 
 
 def test_a_plain_function_handles_the_events_in_other_threads(ep: BlockingEventproc) -> None:
-    ep.create_scope("s")
-    stream = ep.create_stream("s/topic", payload=int)
-    with stream.writer() as writer:
-        for number in range(10):
-            writer.post(number)
+    stream = ten_numbers(ep)
     stream.seal()
     seen: list[int] = []
 

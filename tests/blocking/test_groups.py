@@ -17,7 +17,7 @@ import pytest
 import eventproc
 from eventproc.blocking import BlockingEventproc, BlockingReaderGroup, BlockingStream
 from eventproc.groups.session import SAVE_EVENTS
-from eventproc.store.model.errors import AlreadyExists, Closed, InvalidArgument, NotFound
+from eventproc.store.model.errors import Closed, InvalidArgument
 from eventproc.store.model.group_errors import GroupStreamReplaced, ReaderOnline
 from tests.support.child_process import run
 
@@ -36,17 +36,6 @@ def write(stream: BlockingStream, count: int, *, first: int = 0, key: str | None
 
 def numbers(events: Iterator[eventproc.Event], count: int | None = None) -> list[int]:
     return [int(event.payload) for event in islice(events, count)]
-
-
-def test_a_group_is_made_found_listed_and_deleted(ep: BlockingEventproc, group: BlockingReaderGroup) -> None:
-    assert group.name == GROUP
-    assert repr(group) == "BlockingReaderGroup('shop/billing')"
-    assert ep.reader_group(GROUP).info() == group.info()
-    assert [each.name for each in ep.reader_groups("shop")] == [GROUP]
-    group.delete()
-    assert ep.reader_groups() == []
-    with pytest.raises(NotFound):
-        ep.reader_group(GROUP)
 
 
 def test_events_are_read_up_to_a_cut_and_finished_by_leaving(
@@ -219,9 +208,7 @@ def test_payloads_may_have_a_type(ep: BlockingEventproc, stream: BlockingStream)
     assert group.describe().events == 0
 
 
-def test_invalid_arguments_are_refused(
-    ep: BlockingEventproc, stream: BlockingStream, group: BlockingReaderGroup
-) -> None:
+def test_invalid_arguments_are_refused(stream: BlockingStream, group: BlockingReaderGroup) -> None:
     write(stream, 1)
     closed = group.reader("r1")
     closed.close()
@@ -236,10 +223,6 @@ def test_invalid_arguments_are_refused(
         stream.delete()
         with pytest.raises(GroupStreamReplaced):
             numbers(iter(reader))
-    with pytest.raises(NotFound):
-        ep.create_reader_group("other", ["shop/none"])
-    with pytest.raises(AlreadyExists):
-        ep.create_reader_group("billing", ["shop/none"])
 
 
 @pytest.mark.subprocess

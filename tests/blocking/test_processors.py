@@ -15,7 +15,6 @@ from eventproc.blocking import BlockingEventproc
 from eventproc.groups import READERS, ensure_group
 from eventproc.processors import NotAProcessorGroup
 from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound
-from eventproc.store.model.group_errors import NotAReaderGroup
 from tests.support.child_process import PATIENCE_S, ChildProcess
 
 pytestmark = pytest.mark.usefixtures("stream")
@@ -216,15 +215,6 @@ def test_a_group_of_readers_is_no_processor(ep: BlockingEventproc, tmp_path: Pat
     assert ep.processors() == []
     with pytest.raises(NotAProcessorGroup, match="readers"):
         ep.pause_processor("shop/readers")
-
-
-def test_a_group_of_a_processor_is_no_readers(ep: BlockingEventproc) -> None:
-    app = eventproc.App()
-    app.add(lambda _event: None, "shop/orders", group="mailer", name="mail")
-    with ep.run(app):
-        pass
-    with pytest.raises(NotAReaderGroup, match="shop/mailer"), ep.reader_group("shop/mailer").reader("a"):
-        pass
 
 
 def begin(child: ChildProcess) -> None:

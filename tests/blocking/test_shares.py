@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from eventproc.blocking import BlockingEventproc, BlockingStream
-from eventproc.errors import LockLost, NotFound
+from eventproc.errors import LockLost
 
 
 def write(stream: BlockingStream, count: int) -> None:
@@ -15,23 +15,10 @@ def write(stream: BlockingStream, count: int) -> None:
         writer.write_many((b"%d" % number, str(number)) for number in range(count))
 
 
-def test_a_share_group_is_made_found_listed_and_deleted_without_await(
-    ep: BlockingEventproc, stream: BlockingStream
-) -> None:
-    group = ep.create_share_group("work", ["shop/orders"], lock_ms=1_000)
-    assert repr(group) == "BlockingShareGroup('shop/work')"
-    assert ep.share_group("shop/work").info() == group.info()
-    assert [each.name for each in ep.share_groups("shop")] == ["shop/work"]
-    group.reset("tail")
-    assert group.describe().events == 0
-    group.delete()
-    with pytest.raises(NotFound):
-        ep.share_group("shop/work")
-
-
 def test_threads_settle_what_one_thread_polls(ep: BlockingEventproc, stream: BlockingStream) -> None:
     write(stream, 20)
     group = ep.create_share_group("work", ["shop/orders"])
+    assert repr(group) == "BlockingShareGroup('shop/work')"
     with group.consumer("a", payload=str) as consumer, ThreadPoolExecutor(4) as pool:
         events = consumer.poll(100)
         assert consumer.held_events == 20

@@ -24,14 +24,12 @@ from eventproc.store.model.errors import (
     Closed,
     ForkedError,
     IllegalTransition,
-    InvalidArgument,
     NotFound,
     StoreMissing,
     StreamSealed,
     WriterFailed,
 )
 from eventproc.streams import NewEvent
-from eventproc.workflows.requests import SealStream
 
 
 def test_a_stream_is_created_used_and_deleted_without_await(
@@ -141,24 +139,6 @@ def test_payloads_may_have_a_type(stream: BlockingStream) -> None:
         assert [event.payload for event in reader.until(stream.tail())] == [Order(1, "é")]
 
 
-def test_a_bad_event_is_refused_where_it_is_posted_and_the_others_are_written(stream: BlockingStream) -> None:
-    with stream.writer() as writer:
-        writer.post(b"before")
-        post: Callable[..., None] = writer.post
-        with pytest.raises(InvalidArgument):
-            post("text")
-        with pytest.raises(InvalidArgument):
-            post(bytes(9 * 2**20))
-        with pytest.raises(InvalidArgument):
-            post(b"", key="k" * 5000)
-        with pytest.raises(InvalidArgument):
-            post(b"", event_time=2**63)
-        with pytest.raises(InvalidArgument):
-            post(b"", headers={"a": 1})
-        writer.post(b"after")
-    assert stream.describe().events == 2
-
-
 def test_a_sealed_stream_refuses_the_writer_at_flush_and_at_the_end_of_the_block(
     stream: BlockingStream,
 ) -> None:
@@ -197,13 +177,6 @@ def test_an_error_of_the_block_is_raised_unchanged(why: BaseException, tmp_path:
     with eventproc.open_blocking(tmp_path / "data") as ep:
         # What was posted before an ordinary error is written; an interrupt drops what was not handed over.
         assert ep.stream("s/t").describe().events == isinstance(why, Exception)
-
-
-def test_requests_are_posted_found_and_waited_for(ep: BlockingEventproc, stream: BlockingStream) -> None:
-    posted = ep.requests.submit(SealStream(stream.name, stream.stream_id))
-    assert ep.requests.wait(posted.id).id == posted.id
-    assert ep.requests.get(posted.id).error is None
-    assert [request.id for request in ep.requests.list(limit=1)] == [posted.id]
 
 
 def _threads() -> list[threading.Thread]:
