@@ -111,23 +111,6 @@ async def test_a_poison_event_may_stop_the_processor_and_the_next_run_handles_it
     assert seen == [0, 1, 2]
 
 
-async def test_a_payload_that_is_not_of_the_handlers_type_becomes_a_letter_at_once() -> None:
-    @attrs.frozen
-    class Order:
-        item: str
-
-    async def handle(event: Event[Order]) -> None:
-        raise AssertionError("there is none to handle")
-
-    async with system() as ep:
-        await write(ep, "a")
-        app = App()
-        app.add(handle, STREAM, group=GROUP, payload=Order)
-        await finish(ep, app)
-        ((_, kind, attempts),) = await letters(ep)
-        assert (str(kind).rpartition(".")[2], attempts) == ("PayloadUndecodable", 1)
-
-
 class Counter:
     """Counts its events; fails on the third of each life, and remembers what became of all of them."""
 

@@ -13,9 +13,9 @@ from eventproc.processors.errors import CallEnded
 from eventproc.processors.options import ProcessingOrder
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.segments import Event
-from eventproc.testing import run_seeded
 from tests.processors.support import GROUP, OUT, STREAM, finished, lag, letters, payloads, system, write
 from tests.processors.worker import WorkerHarness
+from tests.support.virtual_time import in_virtual_time
 
 
 @pytest.mark.parametrize("order", list(ProcessingOrder))
@@ -163,22 +163,20 @@ async def test_an_error_whose_text_fails_is_a_failure_like_others() -> None:
         assert await letters(ep) == [(0, f"{__name__}.{Silent.__qualname__}", 2)]
 
 
-def test_what_holds_progress_up_is_told_with_its_own_error() -> None:
+@in_virtual_time
+async def test_what_holds_progress_up_is_told_with_its_own_error() -> None:
     async def handle(event: Event) -> None:
         if event.key == "b":
             raise ValueError("of another key")
         raise OSError("its own")
 
-    async def main() -> None:
-        harness = WorkerHarness(handle, retry=RetryPolicy(attempts=9, wait_ms=10_000))
-        async with harness.running():
-            await harness.put("a")
-            await anyio.sleep(1)
-            await harness.put("b")
-            await anyio.sleep(1)
-            blocker = find_blocker(harness.pool, wall_ms=0)
-            assert harness.failures == [(0, 1, "OSError"), (1, 1, "ValueError")]
-        assert blocker is not None
-        assert (blocker.key, blocker.attempt, blocker.error) == ("a", 2, "OSError: its own")
-
-    run_seeded(main, seed=1)
+    harness = WorkerHarness(handle, retry=RetryPolicy(attempts=9, wait_ms=10_000))
+    async with harness.running():
+        await harness.put("a")
+        await anyio.sleep(1)
+        await harness.put("b")
+        await anyio.sleep(1)
+        blocker = find_blocker(harness.pool, wall_ms=0)
+        assert harness.failures == [(0, 1, "OSError"), (1, 1, "ValueError")]
+    assert blocker is not None
+    assert (blocker.key, blocker.attempt, blocker.error) == ("a", 2, "OSError: its own")

@@ -14,13 +14,15 @@ from eventproc.processors.engine.fetch import FETCHED_BYTES_MAX
 from eventproc.store.model.errors import VersionConflict
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import READ_BYTES_MAX, Event
-from eventproc.testing import VirtualClock, run_seeded
+from eventproc.testing import VirtualClock
 from tests.processors.support import GROUP, OUT, STREAM, events, write
+from tests.support.virtual_time import in_virtual_time
 
 SIZE = 256 * 2**10
 
 
-def test_while_the_disk_takes_nothing_the_calls_wait_and_then_all_is_there_once(
+@in_virtual_time
+async def test_while_the_disk_takes_nothing_the_calls_wait_and_then_all_is_there_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     full = False
@@ -40,36 +42,27 @@ def test_while_the_disk_takes_nothing_the_calls_wait_and_then_all_is_there_once(
         context.emit(OUT, event.payload + bytes(SIZE))
         await anyio.sleep(0.001)
 
-    async def main() -> None:
-        nonlocal full
-        count, most = 1_000, BEHIND_BYTES_MAX // SIZE
-        async with eventproc.open_memory(clock=VirtualClock()) as ep:
-            await ep.create_scope("s")
-            for name in (STREAM, OUT):
-                await ep.create_stream(name)
-            await write(ep, (f"k{n}" for n in range(count)))
-            app = App()
-            app.add(handle, STREAM, group=GROUP, concurrency=10)
-            full = True
-            async with ep.run(app) as running:
-                await anyio.sleep(60)
-                assert most <= calls <= 3 * most, (
-                    "those of the first commit, those behind it, those under way"
-                )
-                full = False
-                await running.wait_idle()
-            assert calls == count
-            there = [int(event.payload.rstrip(b"\0")) for event in await events(ep)]
-            assert sorted(there) == list(range(count))
-
-    run_seeded(main, seed=1)
+    count, most = 1_000, BEHIND_BYTES_MAX // SIZE
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        for name in (STREAM, OUT):
+            await ep.create_stream(name)
+        await write(ep, (f"k{n}" for n in range(count)))
+        app = App()
+        app.add(handle, STREAM, group=GROUP, concurrency=10)
+        full = True
+        async with ep.run(app) as running:
+            await anyio.sleep(60)
+            assert most <= calls <= 3 * most, "those of the first commit, those behind it, those under way"
+            full = False
+            await running.wait_idle()
+        assert calls == count
+        there = [int(event.payload.rstrip(b"\0")) for event in await events(ep)]
+        assert sorted(there) == list(range(count))
 
 
-def test_the_release_of_a_segment_does_not_wait_permanently_for_a_stuck_call() -> None:
-    run_seeded(_give_back, seed=1)
-
-
-async def _give_back() -> None:
+@in_virtual_time
+async def test_the_release_of_a_segment_does_not_wait_permanently_for_a_stuck_call() -> None:
     seen: list[tuple[str, int]] = []
 
     def app_of(name: str) -> App:
@@ -97,11 +90,8 @@ async def _give_back() -> None:
                 assert len(seen) == status.finished > 0
 
 
-def test_blocked_keys_of_some_segments_leave_room_for_the_others() -> None:
-    run_seeded(_block_streams, seed=1)
-
-
-async def _block_streams() -> None:
+@in_virtual_time
+async def test_blocked_keys_of_some_segments_leave_room_for_the_others() -> None:
     seen: list[str] = []
     names = ["s/a", "s/b", "s/c", "s/d"]
     size = 256 * 2**10
@@ -127,11 +117,8 @@ async def _block_streams() -> None:
         assert status.waiting * size <= FETCHED_BYTES_MAX + len(names) * READ_BYTES_MAX
 
 
-def test_new_events_are_read_when_all_running_calls_wait_for_a_retry() -> None:
-    run_seeded(_fail_and_wait, seed=1)
-
-
-async def _fail_and_wait() -> None:
+@in_virtual_time
+async def test_new_events_are_read_when_all_running_calls_wait_for_a_retry() -> None:
     seen = anyio.Event()
     size = 256 * 2**10
 
@@ -166,11 +153,8 @@ async def _fail_and_wait() -> None:
                 await seen.wait()
 
 
-def test_a_retry_of_what_another_position_left_behind_holds_up_no_round() -> None:
-    run_seeded(_leave_a_retry, seed=1)
-
-
-async def _leave_a_retry() -> None:
+@in_virtual_time
+async def test_a_retry_of_what_another_position_left_behind_holds_up_no_round() -> None:
     seen = anyio.Event()
 
     async def handle(event: Event) -> None:

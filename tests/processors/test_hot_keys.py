@@ -14,8 +14,9 @@ from eventproc.processors import App, Running, run_app
 from eventproc.processors.engine.workers import PUT_EVENTS
 from eventproc.processors.options import ProcessorLimits
 from eventproc.store.segments import Event
-from eventproc.testing import VirtualClock, run_seeded
+from eventproc.testing import VirtualClock
 from tests.processors.support import GROUP, write
+from tests.support.virtual_time import in_virtual_time
 
 HOT = "s/hot"
 HOT_EVENTS = 15_000
@@ -54,31 +55,25 @@ async def stuck(
 
 
 @pytest.mark.parametrize("order", ["key", "segment"])
-def test_a_stuck_key_with_many_events_does_not_hold_up_other_segments(order: str) -> None:
-    async def main() -> None:
-        streams = {HOT: ["stuck"] * HOT_EVENTS, "s/a": ["a"] * 3_000, "s/b": ["b"] * 3_000}
-        async with stuck(streams, order=order, concurrency=4) as (_, handled):
-            assert handled == {"a": 3_000, "b": 3_000}
-
-    run_seeded(main, seed=1)
+@in_virtual_time
+async def test_a_stuck_key_with_many_events_does_not_hold_up_other_segments(order: str) -> None:
+    streams = {HOT: ["stuck"] * HOT_EVENTS, "s/a": ["a"] * 3_000, "s/b": ["b"] * 3_000}
+    async with stuck(streams, order=order, concurrency=4) as (_, handled):
+        assert handled == {"a": 3_000, "b": 3_000}
 
 
-def test_a_stuck_key_with_many_events_does_not_hold_up_the_keys_behind_them() -> None:
-    async def main() -> None:
-        async with stuck({HOT: [*["stuck"] * HOT_EVENTS, *["a", "b"] * 100]}) as (_, handled):
-            assert handled == {"a": 100, "b": 100}
-
-    run_seeded(main, seed=1)
+@in_virtual_time
+async def test_a_stuck_key_with_many_events_does_not_hold_up_the_keys_behind_them() -> None:
+    async with stuck({HOT: [*["stuck"] * HOT_EVENTS, *["a", "b"] * 100]}) as (_, handled):
+        assert handled == {"a": 100, "b": 100}
 
 
-def test_many_stuck_segments_hold_a_bounded_number_of_events() -> None:
+@in_virtual_time
+async def test_many_stuck_segments_hold_a_bounded_number_of_events() -> None:
     most = 4_000
 
-    async def main() -> None:
-        streams = {f"s/hot{n}": ["stuck"] * HOT_EVENTS for n in range(3)} | {"s/a": ["a"] * 3_000}
-        async with stuck(streams, ProcessorLimits(waiting_events_max=most)) as (running, handled):
-            assert handled == {"a": 3_000}
-            (status,) = await running.status()
-            assert status.waiting <= most + 2 * PUT_EVENTS * len(streams)
-
-    run_seeded(main, seed=1)
+    streams = {f"s/hot{n}": ["stuck"] * HOT_EVENTS for n in range(3)} | {"s/a": ["a"] * 3_000}
+    async with stuck(streams, ProcessorLimits(waiting_events_max=most)) as (running, handled):
+        assert handled == {"a": 3_000}
+        (status,) = await running.status()
+        assert status.waiting <= most + 2 * PUT_EVENTS * len(streams)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from functools import partial
 from itertools import pairwise
 
 import anyio
@@ -17,20 +15,11 @@ from eventproc.processors.options import ProcessingOrder
 from eventproc.processors.retry import retry_transient
 from eventproc.store.model.errors import DiskFull, InvalidArgument
 from eventproc.store.segments import Event
-from eventproc.testing import VirtualClock, run_seeded
-from tests.processors.worker import AT_ONCE, WorkerHarness, settled, until
+from eventproc.testing import VirtualClock
+from tests.processors.worker import WorkerHarness, settled
+from tests.support.virtual_time import in_virtual_time
 
 SECONDS = RetryPolicy(attempts=5, wait_ms=1_000, wait_ms_max=4_000, jitter_ms=0)
-
-
-def in_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Let an async test run on trio alone, where an hour takes a moment."""
-
-    def run() -> None:
-        run_seeded(test, seed=0)
-
-    run.__name__ = test.__name__
-    return run
 
 
 @given(st.integers(1, 12), st.integers(0, 500), st.integers(0, 5_000), st.integers(0, 300))
@@ -122,39 +111,12 @@ async def test_a_retry_of_an_event_without_order_lets_those_it_was_taken_with_go
     assert order == [1, 2, 3, 4, 5, 6, 7, 0]
 
 
-@in_virtual_time
-async def test_an_error_that_no_repetition_mends_spends_all_attempts_at_once() -> None:
-    async def handle(event: Event) -> None:
-        raise KeyError("never")
-
-    harness = WorkerHarness(handle, retry=RetryPolicy(permanent=(LookupError,)))
-    await harness.process(["a", "b"])
-    assert sorted(harness.gone) == [(0, 1, "KeyError"), (1, 1, "KeyError")]
-    assert harness.failures == []
-
-
-@in_virtual_time
-async def test_a_payload_that_is_not_of_the_handlers_type_is_not_tried_again() -> None:
-    seen: list[int] = []
-
-    async def handle(event: Event[int]) -> None:
-        seen.append(event.payload)
-
-    harness = WorkerHarness(handle, payload=list[int], retry=SECONDS)
-    await harness.process(["a"])  # its payload is 0, which is no list
-    assert harness.gone == [(0, 1, "PayloadUndecodable")]
-    assert seen == []
-
-
 @pytest.mark.parametrize("order", list(ProcessingOrder))
 @pytest.mark.parametrize("batch", [None, 2])
-def test_a_call_that_overruns_is_cancelled_and_counts_as_failed(
+@in_virtual_time
+async def test_a_call_that_overruns_is_cancelled_and_counts_as_failed(
     order: ProcessingOrder, batch: int | None
 ) -> None:
-    run_seeded(partial(_overrun, order, batch), seed=0)
-
-
-async def _overrun(order: ProcessingOrder, batch: int | None) -> None:
     ends: list[float] = []
 
     async def handle(subject: Event | list[Event]) -> None:
@@ -225,15 +187,3 @@ async def test_a_lane_that_waits_for_its_retry_is_dropped_when_its_segment_is_lo
         await harness.pool.clear(harness.owned)
         await harness.pool.drain()
     assert (harness.gone, harness.done, len(harness.failures)) == ([], [], 1)
-
-
-async def test_a_failed_event_is_tried_again_at_once_where_there_is_no_pause() -> None:
-    async def handle(event: Event, context: Context) -> None:
-        if context.attempt < 3:
-            raise ValueError("not yet")
-
-    harness = WorkerHarness(handle, retry=AT_ONCE)
-    async with harness.running():
-        await harness.put(["a", None])
-        await until(lambda: len(harness.done) == 2)
-    assert len(harness.failures) == 4

@@ -20,20 +20,11 @@ def test_apps_that_come_and_go_in_order_handle_each_event_once(seed: int, order:
 
 
 @pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("deaths", [0, 5])
 @pytest.mark.hunt(seeds=4)
-def test_no_event_is_lost_or_overtaken(seed: int, order: OrderName | None) -> None:
-    run_seeded(
-        ProcessorSimulation(seed, ProcessorPlan(order=order, batch=(None, None, 4)[seed % 3])).run, seed=seed
-    )
-
-
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.hunt(seeds=4)
-def test_no_event_is_lost_or_overtaken_through_deaths(seed: int, order: OrderName | None) -> None:
-    run_seeded(
-        ProcessorSimulation(seed, ProcessorPlan(order=order, batch=(None, None, 4)[seed % 3], deaths=5)).run,
-        seed=seed,
-    )
+def test_no_event_is_lost_or_overtaken(seed: int, order: OrderName | None, deaths: int) -> None:
+    plan = ProcessorPlan(order=order, batch=(None, None, 4)[seed % 3], deaths=deaths)
+    run_seeded(ProcessorSimulation(seed, plan).run, seed=seed)
 
 
 @pytest.mark.parametrize("order", ORDERS)

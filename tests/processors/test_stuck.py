@@ -15,7 +15,7 @@ from eventproc.processors.run import BLOCKED_MS
 from eventproc.runtime import Eventproc
 from eventproc.store.model.limits import FINISHED_RANGES_MAX, FRAME_BYTES
 from eventproc.store.segments import READ_BYTES_MAX, Event
-from eventproc.testing import VirtualClock, run_seeded
+from eventproc.testing import VirtualClock
 from tests.processors.support import (
     GROUP,
     STREAM,
@@ -28,6 +28,7 @@ from tests.processors.support import (
     write,
 )
 from tests.processors.worker import until
+from tests.support.virtual_time import in_virtual_time
 
 NO_GRACE = 0
 
@@ -68,13 +69,8 @@ async def test_progress_stops_at_a_stuck_event_and_then_jumps() -> None:
 
 
 @pytest.mark.parametrize("stuck_in", ["call", "retry"])
-def test_a_blocked_key_is_reported_and_others_continue_until_ranges_are_full(
-    stuck_in: str,
-) -> None:
-    run_seeded(_block, stuck_in, seed=1)
-
-
-async def _block(stuck_in: str) -> None:
+@in_virtual_time
+async def test_a_blocked_key_is_reported_and_others_continue_until_ranges_are_full(stuck_in: str) -> None:
     handled: list[int] = []
     begun = 0
 

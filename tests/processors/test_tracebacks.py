@@ -17,8 +17,8 @@ from eventproc.processors.dead_letters.operations import DeadLetter, DeadLetters
 from eventproc.processors.tracebacks import TRACEBACK_BYTES_MAX, user_traceback
 from eventproc.runtime import Eventproc
 from eventproc.store.segments import Event
-from eventproc.testing import run_seeded
 from tests.processors.support import GROUP, STREAM, finish, system, write
+from tests.support.virtual_time import in_virtual_time
 
 TWICE = RetryPolicy(attempts=2, wait_ms=0, wait_ms_max=0, jitter_ms=0)
 POSITION = "s/t segment 0.0 event 0 (key 'ana')"
@@ -206,19 +206,17 @@ async def finish_nothing(ep: Eventproc, app: App) -> None:
         raise AssertionError("it must not start")
 
 
-def test_a_timeout_shows_where_the_handler_waited() -> None:
+@in_virtual_time
+async def test_a_timeout_shows_where_the_handler_waited() -> None:
     async def wait_for_ever(event: Event) -> None:
         await anyio.sleep_forever()
 
-    async def main() -> None:
-        async with system() as ep:
-            await write(ep, ["ana"])
-            await finish(ep, app_with(wait_for_ever, timeout_ms=1000))
-            letter = await letter_of(ep)
-        assert str(letter.error_type).endswith("HandlerTimeout")
-        assert "wait_for_ever" in frames(letter.traceback or "")
-
-    run_seeded(main, seed=1)
+    async with system() as ep:
+        await write(ep, ["ana"])
+        await finish(ep, app_with(wait_for_ever, timeout_ms=1000))
+        letter = await letter_of(ep)
+    assert str(letter.error_type).endswith("HandlerTimeout")
+    assert "wait_for_ever" in frames(letter.traceback or "")
 
 
 def test_a_call_that_is_stuck_on_a_thread_shows_where_it_is(caplog: pytest.LogCaptureFixture) -> None:
@@ -268,7 +266,7 @@ async def test_a_payload_that_cannot_be_decoded_shows_the_frames_of_the_users_co
         await finish(ep, app_with(accept_order, payload=Order, codec=codec))
         letter = await letter_of(ep)
     assert frames(letter.traceback or "") == shown
-    assert letter.error_type == "eventproc.processors.errors.PayloadUndecodable"
+    assert (letter.error_type, letter.attempts) == ("eventproc.processors.errors.PayloadUndecodable", 1)
     assert "KeyError: 'missing'" in str(letter.traceback) or codec is None
 
 

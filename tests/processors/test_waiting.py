@@ -17,8 +17,9 @@ from eventproc.processors.options import Options
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.segments import Event
-from eventproc.testing import VirtualClock, run_seeded
+from eventproc.testing import VirtualClock
 from tests.processors.support import GROUP, STREAM, write
+from tests.support.virtual_time import in_virtual_time
 
 MINUTE_S = 60
 LOOKS_MAX = 2 * MINUTE_S
@@ -57,34 +58,30 @@ async def stuck_app(gate: anyio.Event) -> AsyncIterator[tuple[Eventproc, Running
             yield ep, started
 
 
-def test_while_nothing_changes_hardly_anybody_looks(looks: list[str]) -> None:
-    async def main() -> None:
-        async with stuck_app(anyio.Event()) as (_, started):
-            before = len(looks)
-            with pytest.raises(TimeoutError):
-                await started.wait_idle(timeout_ms=MINUTE_S * 1000)
-            assert len(looks) - before <= LOOKS_MAX
-
-    run_seeded(main, seed=1)
+@in_virtual_time
+async def test_while_nothing_changes_hardly_anybody_looks(looks: list[str]) -> None:
+    async with stuck_app(anyio.Event()) as (_, started):
+        before = len(looks)
+        with pytest.raises(TimeoutError):
+            await started.wait_idle(timeout_ms=MINUTE_S * 1000)
+        assert len(looks) - before <= LOOKS_MAX
 
 
-def test_the_last_commit_is_seen_at_once(looks: list[str]) -> None:
-    async def main() -> None:
-        gate = anyio.Event()
-        async with stuck_app(gate) as (ep, started), anyio.create_task_group() as tasks:
-            clock = ep.db.clock
+@in_virtual_time
+async def test_the_last_commit_is_seen_at_once(looks: list[str]) -> None:
+    gate = anyio.Event()
+    async with stuck_app(gate) as (ep, started), anyio.create_task_group() as tasks:
+        clock = ep.db.clock
 
-            async def wait() -> None:
-                await started.wait_idle()
-                (status,) = await started.status()
-                assert status.last_commit_ms is not None
-                assert clock.wall_ms() - status.last_commit_ms <= running_app.IDLE_LOOK_MS
+        async def wait() -> None:
+            await started.wait_idle()
+            (status,) = await started.status()
+            assert status.last_commit_ms is not None
+            assert clock.wall_ms() - status.last_commit_ms <= running_app.IDLE_LOOK_MS
 
-            tasks.start_soon(wait)
-            await anyio.sleep(10.5)
-            gate.set()
-
-    run_seeded(main, seed=1)
+        tasks.start_soon(wait)
+        await anyio.sleep(10.5)
+        gate.set()
 
 
 @pytest.fixture
@@ -104,76 +101,68 @@ def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("exactly_once", [False, True])
 @pytest.mark.parametrize("batch", [None, 10])
 @pytest.mark.parametrize("keys", ["a", "abc" * 400], ids=["one event", "1200 events"])
-def test_it_returns_a_few_ms_after_the_last_event_was_handled(
+@in_virtual_time
+async def test_it_returns_a_few_ms_after_the_last_event_was_handled(
     keys: str, batch: int | None, exactly_once: bool
 ) -> None:
     async def handle(_: object) -> None:
         await anyio.lowlevel.checkpoint()
 
-    async def main() -> None:
-        app = App()
-        app.add(handle, STREAM, group=GROUP, batch=batch, exactly_once=exactly_once)
-        async with eventproc.open_memory(clock=VirtualClock()) as ep:
-            await ep.create_scope("s")
-            await ep.create_stream(STREAM)
-            async with ep.run(app) as running:
-                for _ in range(3):
-                    await anyio.sleep(10)
-                    await write(ep, keys)
-                    began = anyio.current_time()
-                    await running.wait_idle()
-                    assert anyio.current_time() - began <= 0.005
-
-    run_seeded(main, seed=1)
+    app = App()
+    app.add(handle, STREAM, group=GROUP, batch=batch, exactly_once=exactly_once)
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        await ep.create_stream(STREAM)
+        async with ep.run(app) as running:
+            for _ in range(3):
+                await anyio.sleep(10)
+                await write(ep, keys)
+                began = anyio.current_time()
+                await running.wait_idle()
+                assert anyio.current_time() - began <= 0.005
 
 
-def test_progress_is_not_committed_more_often_while_nobody_waits(commits: list[int]) -> None:
+@in_virtual_time
+async def test_progress_is_not_committed_more_often_while_nobody_waits(commits: list[int]) -> None:
     async def handle(_: Event) -> None:
         await anyio.lowlevel.checkpoint()
 
-    async def main() -> None:
-        app = App()
-        app.add(handle, STREAM, group=GROUP)
-        async with eventproc.open_memory(clock=VirtualClock()) as ep:
-            await ep.create_scope("s")
-            await ep.create_stream(STREAM)
-            async with ep.run(app) as running:
-                await running.wait_idle()
-                for _ in range(50):  # 5 s, an event each 100 ms
-                    await write(ep, "a")
-                    await anyio.sleep(0.1)
-                assert len(commits) <= 5
-                await running.wait_idle()
-        assert commits[-1] == 50
-        assert len(commits) <= 6
-
-    run_seeded(main, seed=1)
+    app = App()
+    app.add(handle, STREAM, group=GROUP)
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        await ep.create_stream(STREAM)
+        async with ep.run(app) as running:
+            await running.wait_idle()
+            for _ in range(50):  # 5 s, an event each 100 ms
+                await write(ep, "a")
+                await anyio.sleep(0.1)
+            assert len(commits) <= 5
+            await running.wait_idle()
+    assert commits[-1] == 50
+    assert len(commits) <= 6
 
 
-def test_leaving_an_app_that_was_stopped_before_it_began_takes_no_time() -> None:
+@in_virtual_time
+async def test_leaving_an_app_that_was_stopped_before_it_began_takes_no_time() -> None:
     async def handle(_: Event) -> None: ...
 
-    async def main() -> None:
-        app = App()
-        app.add(handle, STREAM, group=GROUP)
-        async with eventproc.open_memory(clock=VirtualClock()) as ep:
-            await ep.create_scope("s")
-            await ep.create_stream(STREAM)
-            began = anyio.current_time()
-            async with ep.run(app) as running:
-                await running.stop()
-            assert anyio.current_time() - began <= 0.005
-
-    run_seeded(main, seed=1)
+    app = App()
+    app.add(handle, STREAM, group=GROUP)
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        await ep.create_stream(STREAM)
+        began = anyio.current_time()
+        async with ep.run(app) as running:
+            await running.stop()
+        assert anyio.current_time() - began <= 0.005
 
 
-def test_after_a_stop_it_waits_for_its_time_and_no_longer(looks: list[str]) -> None:
-    async def main() -> None:
-        async with stuck_app(anyio.Event()) as (_, started):
-            await started.stop(grace_ms=0)
-            started._tasks.cancel()
-            await started.wait()
-            with pytest.raises(TimeoutError):
-                await started.wait_idle(timeout_ms=MINUTE_S * 1000)
-
-    run_seeded(main, seed=1)
+@in_virtual_time
+async def test_after_a_stop_it_waits_for_its_time_and_no_longer(looks: list[str]) -> None:
+    async with stuck_app(anyio.Event()) as (_, started):
+        await started.stop(grace_ms=0)
+        started._tasks.cancel()
+        await started.wait()
+        with pytest.raises(TimeoutError):
+            await started.wait_idle(timeout_ms=MINUTE_S * 1000)

@@ -5,12 +5,15 @@ A module or a folder whose tests all run in virtual time imports the fixture by 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Awaitable, Callable
+
 import pytest
 import trio.testing
 
 from eventproc.runtime import Eventproc
 from eventproc.store.clock import SystemClock
-from eventproc.testing import VirtualClock
+from eventproc.testing import VirtualClock, run_seeded
 
 
 def virtual_time() -> tuple[str, dict[str, object]]:
@@ -21,6 +24,16 @@ def virtual_time() -> tuple[str, dict[str, object]]:
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, object]]:
     return virtual_time()
+
+
+def in_virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Let an async test run on trio alone, where an hour takes a moment, and in the same order each time."""
+
+    @functools.wraps(test)
+    def run(**arguments: object) -> None:
+        run_seeded(functools.partial(test, **arguments), seed=1)
+
+    return run
 
 
 def clock_of(ep: Eventproc) -> VirtualClock:
