@@ -186,6 +186,22 @@ def claim(room: WorkerRoom, count: int = 4) -> list[TaskOrder]:
     return room.directory.write(lambda tx: claim_tasks(tx, room.instance, count, lambda _: True))
 
 
+def publish_clicks(
+    room: WorkerRoom,
+    stream: BlockingStream,
+    numbers: Sequence[int],
+    spec: SupervisorSpec | None = None,
+    *,
+    base: str = "clicks-0",
+) -> list[TaskRun]:
+    """Append clicks; let a group of their own read and publish them."""
+    spec = spec or spec_of()
+    starts = positions(stream, tail=True)
+    write_clicks(stream, numbers)
+    create_group(room.directory, spec, starts, positions(stream, tail=True), base=base)
+    return run_tasks(room, spec)
+
+
 def run_tasks(room: WorkerRoom, spec: SupervisorSpec) -> list[TaskRun]:
     """Run the waiting tasks to their ends."""
     runs = [TaskRun(order, spec, room) for order in claim(room)]

@@ -56,6 +56,7 @@ from tests.spark.ingestion_support import (
     expected,
     merged,
     positions,
+    publish_clicks,
     rows_of,
     run_tasks,
     spec_of,
@@ -145,25 +146,18 @@ def test_overwritten_interval_replaces_what_was_published_before_and_keeps_what_
     spark: SparkSession, ep: BlockingEventproc, path: Path
 ) -> None:
     stream = ep.create_stream(STREAM)
-    starts = positions(stream, tail=False)
-    write_clicks(stream, range(4000))
-    middle = positions(stream, tail=True)
-    spec = spec_of()
     with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
-        create_group(room.directory, spec, starts, middle, base="first")
-        run_tasks(room, spec)
+        publish_clicks(room, stream, range(4000), base="first")
         version = attached.table_version("clicks")
         doubled = attached.table("clicks", end=HOUR_MS, version=version).withColumn(
             "clicks", F.col("clicks") * 2
         )
-        write_clicks(stream, range(10))
         done = attached.overwrite_table("clicks", doubled, start=0, end=HOUR_MS, version=version)
         assert (done.intervals, done.files_before, done.files_after) == (1, 1, 1)
         first = [(at, page, clicks * 2, ms) for at, page, clicks, ms in expected(range(3600))]
         assert rows_of(attached.table("clicks")) == sorted([*first, *expected(range(3600, 4000))])
 
-        create_group(room.directory, spec, middle, positions(stream, tail=True), base="second")
-        run_tasks(room, spec)
+        publish_clicks(room, stream, range(10), base="second")
         wanted = merged([*first, *expected(range(3600, 4000)), *expected(range(10))])
         assert merged(rows_of(attached.table("clicks"))) == wanted
         assert attached.compact_table("clicks").files_before == 2
@@ -190,13 +184,8 @@ def test_overwritten_interval_replaces_what_was_published_before_and_keeps_what_
 def test_shell_queries_compacts_and_overwrites_a_table(
     spark: SparkSession, ep: BlockingEventproc, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stream = ep.create_stream(STREAM)
-    starts = positions(stream, tail=False)
-    write_clicks(stream, range(100))
-    spec = spec_of()
     with worker_room(spark, path) as room:
-        create_group(room.directory, spec, starts, positions(stream, tail=True))
-        run_tasks(room, spec)
+        publish_clicks(room, ep.create_stream(STREAM), range(100))
     sql = "SELECT sum(clicks) AS clicks FROM clicks"
     assert run_command(["-C", str(path), "table", "query", sql, "--realtime", "-o", "jsonl"]) == 0
     assert run_command(["-C", str(path), "table", "compact", "clicks", "-o", "jsonl"]) == 0
@@ -329,11 +318,6 @@ def test_files_stay_if_the_outcome_of_their_publication_is_unknown(
     spark: SparkSession, ep: BlockingEventproc, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = ep.create_stream(STREAM)
-    starts = positions(stream, tail=False)
-    write_clicks(stream, range(100))
-    middle = positions(stream, tail=True)
-    write_clicks(stream, range(100, 200))
-    spec = spec_of()
     write = PlannerDirectory.write
 
     def fail_after_commit(self: PlannerDirectory, fn: Callable[[Tx], T]) -> T:
@@ -343,14 +327,12 @@ def test_files_stay_if_the_outcome_of_their_publication_is_unknown(
         return done
 
     with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
-        create_group(room.directory, spec, starts, middle, base="first")
         with monkeypatch.context() as patched:
             patched.setattr(PlannerDirectory, "write", fail_after_commit)
             patched.setattr(threading, "excepthook", lambda _: None)
-            run_tasks(room, spec)
+            publish_clicks(room, stream, range(100), base="first")
         assert rows_of(attached.table("clicks")) == expected(range(100))
-        create_group(room.directory, spec, middle, positions(stream, tail=True), base="second")
-        run_tasks(room, spec)
+        publish_clicks(room, stream, range(100, 200), base="second")
         with monkeypatch.context() as patched:
             patched.setattr(PlannerDirectory, "write", fail_after_commit)
             with pytest.raises(KeyboardInterrupt):

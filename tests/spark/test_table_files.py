@@ -20,15 +20,11 @@ from eventproc.store.ingestion.published import used_files
 from tests.spark.ingestion_support import (
     HOUR_MS,
     STREAM,
-    create_group,
     expected,
     merged,
-    positions,
+    publish_clicks,
     rows_of,
-    run_tasks,
-    spec_of,
     worker_room,
-    write_clicks,
 )
 
 
@@ -63,17 +59,10 @@ def test_the_default_file_system_of_spark_does_not_redirect_the_files_of_a_table
     spark: SparkSession, elsewhere: Path, ep: BlockingEventproc, path: Path
 ) -> None:
     stream = ep.create_stream(STREAM)
-    starts = positions(stream, tail=False)
-    write_clicks(stream, range(100))
-    middle = positions(stream, tail=True)
-    write_clicks(stream, range(100, 200))
-    spec = spec_of()
     with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
-        create_group(room.directory, spec, starts, middle, base="first")
-        run_tasks(room, spec)
+        publish_clicks(room, stream, range(100), base="first")
         assert rows_of(attached.table("clicks")) == expected(range(100))
-        create_group(room.directory, spec, middle, positions(stream, tail=True), base="second")
-        run_tasks(room, spec)
+        publish_clicks(room, stream, range(100, 200), base="second")
         assert attached.compact_table("clicks").files_before == 2
         version = attached.table_version("clicks")
         kept = attached.table("clicks", version=version).where("page <> 'p0'")
@@ -90,11 +79,6 @@ def test_the_default_file_system_of_spark_does_not_redirect_the_files_of_a_table
 def test_a_slice_that_was_lost_fails_its_task_and_publishes_nothing(
     spark: SparkSession, ep: BlockingEventproc, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = ep.create_stream(STREAM)
-    starts = positions(stream, tail=False)
-    write_clicks(stream, range(100))
-    spec = spec_of()
-
     def lose(folder: Path) -> int:
         rows = rows_in(folder)
         for each in folder.glob("*.parquet"):
@@ -102,9 +86,8 @@ def test_a_slice_that_was_lost_fails_its_task_and_publishes_nothing(
         return rows
 
     with worker_room(spark, path) as room:
-        create_group(room.directory, spec, starts, positions(stream, tail=True))
         monkeypatch.setattr("eventproc.spark.ingestion.task.rows_of", lose)
-        (run,) = run_tasks(room, spec)
+        (run,) = publish_clicks(room, ep.create_stream(STREAM), range(100))
         task = room.directory.read(partial(find_task, task_id=run.id))
         assert task is not None
         assert (task.state, "slice-0" in (task.error or "")) == ("failed", True), task.error
@@ -114,15 +97,10 @@ def test_a_slice_that_was_lost_fails_its_task_and_publishes_nothing(
 def test_a_lost_file_of_a_table_is_named_even_if_the_session_ignores_missing_files(
     spark: SparkSession, ep: BlockingEventproc, path: Path
 ) -> None:
-    stream = ep.create_stream(STREAM)
-    starts = positions(stream, tail=False)
-    write_clicks(stream, range(4000))
-    spec = spec_of()
     session = spark.newSession()
     session.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     with worker_room(spark, path) as room, attach(session, path, host=False) as attached:
-        create_group(room.directory, spec, starts, positions(stream, tail=True))
-        run_tasks(room, spec)
+        publish_clicks(room, ep.create_stream(STREAM), range(4000))
         planned = attached.table("clicks")
         lost = room.directory.read(partial(used_files, name="clicks"))[0].path
         (room.tables.home / lost).unlink()
@@ -135,13 +113,8 @@ def test_a_lost_file_of_a_table_is_named_even_if_the_session_ignores_missing_fil
 def test_of_two_callers_that_overwrite_what_they_read_the_later_one_is_refused(
     spark: SparkSession, ep: BlockingEventproc, path: Path
 ) -> None:
-    stream = ep.create_stream(STREAM)
-    starts = positions(stream, tail=False)
-    write_clicks(stream, range(100))
-    spec = spec_of()
     with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
-        create_group(room.directory, spec, starts, positions(stream, tail=True))
-        run_tasks(room, spec)
+        publish_clicks(room, ep.create_stream(STREAM), range(100))
         version = attached.table_version("clicks")
         first = attached.table("clicks", version=version).where("page <> 'p0'")
         second = attached.table("clicks", version=version).where("page <> 'p1'")

@@ -23,10 +23,10 @@ from tests.spark.ingestion_support import (
     STREAM,
     create_group,
     positions,
+    publish_clicks,
     run_tasks,
     spec_of,
     worker_room,
-    write_clicks,
 )
 
 SHARE = Metric(name="share", type=MetricType.DOUBLE_MAX, field="share")
@@ -83,12 +83,8 @@ def test_compaction_keeps_columns_that_only_some_files_have(
 def published(spark: SparkSession, ep: BlockingEventproc, path: Path) -> Iterator[AttachedEventproc]:
     """A table with some rows."""
     schema = attrs.evolve(CLICKS, metrics=(*CLICKS.metrics, SHARE))
-    stream = ep.create_stream(STREAM)
-    starts = positions(stream, tail=False)
-    write_clicks(stream, range(100))
     with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
-        create_group(room.directory, spec_of(schema), starts, positions(stream, tail=True))
-        run_tasks(room, spec_of(schema))
+        publish_clicks(room, ep.create_stream(STREAM), range(100), spec_of(schema))
         yield attached
 
 
@@ -129,18 +125,12 @@ def test_a_file_whose_column_has_an_older_type_is_named_and_nothing_changes(
     spark: SparkSession, ep: BlockingEventproc, path: Path
 ) -> None:
     stream = ep.create_stream(STREAM)
-    starts = positions(stream, tail=False)
-    write_clicks(stream, range(100))
-    middle = positions(stream, tail=True)
-    write_clicks(stream, range(100, 200))
     with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
-        create_group(room.directory, spec_of(), starts, middle, base="first")
-        run_tasks(room, spec_of())
+        publish_clicks(room, stream, range(100), base="first")
         number = spec_of(
             attrs.evolve(CLICKS, dimensions=(Dimension(name="page", type=DimensionType.LONG),))
         )  # as a spec could be submitted before changes of columns were refused
-        create_group(room.directory, number, middle, positions(stream, tail=True), base="second")
-        run_tasks(room, number)
+        publish_clicks(room, stream, range(100, 200), number, base="second")
         before = room.directory.read(lambda tx: used_files(tx, "clicks"))
         loading = spark.read.format("eventproc.table").option("table", "clicks")
         for act in (
