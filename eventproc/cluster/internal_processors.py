@@ -141,17 +141,17 @@ class HostMembership(Membership):
         """Drop the segments; the next host acquires all of them."""
         self._owned = MappingProxyType({key: each for key, each in self._owned.items() if key not in keys})
 
-    def move(self, tx: Tx, moved: Mapping[SegmentKey, Progress]) -> None:
+    def move(self, tx: Tx, moved: Mapping[SegmentOwnership, Progress]) -> None:
         """Make progress durable with the rest of `tx`. Raises OwnerFenced."""
         self._owner.check(tx)
-        for (stream_id, segment), progress in moved.items():
+        for assigned, progress in moved.items():
             prefix = (0, progress.number, progress.offset)
             for low, high, end in (prefix, *progress.finished):
-                finish_events(tx, EventRef(self.group, stream_id, segment, low, end), high - low)
+                finish_events(tx, EventRef(self.group, *assigned.key, low, end), high - low)
 
-    def complete(self, tx: Tx, key: SegmentKey) -> None:
+    def complete(self, tx: Tx, assigned: SegmentOwnership) -> None:
         """Never called: internal streams are never sealed."""
-        raise AssertionError(f"segment {key} of {self.group} is never sealed")
+        raise AssertionError(f"segment {assigned.segment} of {self.group} is never sealed")
 
     def publish(self, tx: Tx, status: str) -> None:
         """Do nothing: the status of an internal processor is not shown to users."""

@@ -122,11 +122,14 @@ class Membership(Protocol):
         """Release segments that are drained and durable. Segments that were lost are dropped."""
 
     @abstractmethod
-    def move(self, tx: Tx, moved: Mapping[SegmentKey, Progress]) -> None:
-        """Make progress durable with the rest of `tx`. One UPDATE for each segment. Raises SegmentFenced."""
+    def move(self, tx: Tx, moved: Mapping[SegmentOwnership, Progress]) -> None:
+        """Make progress durable with the rest of `tx`. One UPDATE for each segment.
+
+        Raises SegmentFenced unless this reader owns each segment in the very owner epoch.
+        """
 
     @abstractmethod
-    def complete(self, tx: Tx, key: SegmentKey) -> None:
+    def complete(self, tx: Tx, assigned: SegmentOwnership) -> None:
         """Finish a sealed segment that `move` has moved to its end. Raises SegmentFenced.
 
         Opens those of its successors that waited for nothing else. Raises NotFound if the history no longer knows
@@ -412,22 +415,18 @@ class GroupMember(Membership):
         if wanted:
             await self._db.write(lambda tx: self._release(tx, wanted), step=Step.GROUP_RELEASE)
 
-    def move(self, tx: Tx, moved: Mapping[SegmentKey, Progress]) -> None:
+    def move(self, tx: Tx, moved: Mapping[SegmentOwnership, Progress]) -> None:
         """See `Membership.move`."""
-        for key, progress in moved.items():
-            move_progress(tx, self._holding(key), progress)
+        for assigned, progress in moved.items():
+            move_progress(tx, self.claim(assigned), progress)
         tx.wake(progress_topic(self.group))
 
-    def complete(self, tx: Tx, key: SegmentKey) -> None:
+    def complete(self, tx: Tx, assigned: SegmentOwnership) -> None:
         """See `Membership.complete`."""
-        holding = self._holding(key)
-        state = change(tx, self.group)
-        assignment = state.open.get(key)
-        if assignment is None or (assignment.owner, assignment.owner_epoch) != (
-            self.reader,
-            holding.owner_epoch,
-        ):
-            raise segment_fenced(holding)
+        key, state = assigned.key, change(tx, self.group)
+        now = state.open.get(key)
+        if now is None or (now.owner, now.owner_epoch) != (self.reader, assigned.owner_epoch):
+            raise segment_fenced(self.claim(assigned))
         completed = completion(tx, self.group, state, key, self.reader)
         state = change(tx, self.group, *self._passing(tx, state), completed)
         tx.after(lambda: self._give_up([key], state))
@@ -642,14 +641,9 @@ class GroupMember(Membership):
         self._owned = MappingProxyType({key: each for key, each in self._owned.items() if key not in gone})
         self._surplus -= gone
 
-    def _holding(self, key: SegmentKey) -> SegmentClaim:
-        stream_id, segment = key
-        owned = self._owned.get(key)
-        epoch = -1 if owned is None else owned.owner_epoch
-        holding = SegmentClaim(self.group, self.reader, stream_id, segment, epoch)
-        if owned is None:
-            raise segment_fenced(holding)
-        return holding
+    def claim(self, assigned: SegmentOwnership) -> SegmentClaim:
+        """Return the claim to own a segment in the owner epoch in which it was acquired."""
+        return SegmentClaim(self.group, self.reader, *assigned.key, assigned.owner_epoch)
 
 
 @asynccontextmanager

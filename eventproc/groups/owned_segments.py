@@ -158,13 +158,13 @@ class OwnedSegments:
             if (owned := self._segments.get((stream_id, segment))) is not None:
                 owned.end = owned.offset
 
-    def unsaved(self) -> dict[SegmentKey, Progress]:
+    def unsaved(self) -> dict[OwnedSegment, Progress]:
         """Return the finished progress that is not durable yet, or that was committed for the first time."""
-        return {each.key: each.savable for each in self if each.must_save or each.savable != each.durable}
+        return {each: each.savable for each in self if each.must_save or each.savable != each.durable}
 
-    def unsaved_of_hold(self) -> dict[SegmentKey, Progress]:
+    def unsaved_of_hold(self) -> dict[OwnedSegment, Progress]:
         """Return the finished progress that is not durable yet, with what a transaction holds."""
-        return {each.key: each.finished for each in self if each.finished != each.durable}
+        return {each: each.finished for each in self if each.finished != each.durable}
 
     def done(self) -> list[OwnedSegment]:
         """Return the segments whose events are all finished."""

@@ -44,7 +44,7 @@ from eventproc.store.model.errors import (
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import SegmentId, parse_segment
 from eventproc.store.model.progress import Progress
-from eventproc.store.progress import SegmentClaim, segment_fenced
+from eventproc.store.progress import segment_fenced
 from eventproc.streams.fetch import Limit, StreamFetcher, limits_of, watch_stream
 
 
@@ -373,14 +373,15 @@ class ReaderSession:
                     self._lose_fenced(fenced)
                     self._note_lost(before)
                     continue
-                self.note_saved(moved)
+                for owned, progress in moved.items():
+                    owned.durable, owned.is_saved, owned.must_save = progress, True, False
                 if done:
                     self._lose([owned.key for owned in done])
 
-    def _write(self, tx: Tx, moved: Mapping[SegmentKey, Progress], done: Iterable[OwnedSegment]) -> None:
-        self._member.move(tx, moved)
+    def _write(self, tx: Tx, moved: Mapping[OwnedSegment, Progress], done: Iterable[OwnedSegment]) -> None:
+        self._member.move(tx, {owned.assigned: progress for owned, progress in moved.items()})
         for owned in done:
-            self._member.complete(tx, owned.key)
+            self._member.complete(tx, owned.assigned)
 
     async def _drop_deleted(self) -> bool:
         """Let the group read its other streams, if its options say so; return whether they do."""
@@ -395,12 +396,6 @@ class ReaderSession:
         self.waiting.clear()
         self.in_flight.clear()
         self.segments.give_back()
-
-    def note_saved(self, moved: Mapping[SegmentKey, Progress]) -> None:
-        """Note that this progress became durable."""
-        for key, progress in moved.items():
-            if (owned := self.segments.find(key)) is not None:
-                owned.durable, owned.is_saved, owned.must_save = progress, True, False
 
     def _lose_fenced(self, why: SegmentFenced) -> None:
         """Forget a segment that was taken from this reader."""
@@ -485,13 +480,6 @@ class ReaderSession:
         self.stale = True
         self._changes.notify(topic_of(self._member.group))
 
-    def _fenced(self, lost: SegmentOwnership) -> SegmentFenced:
-        return segment_fenced(
-            SegmentClaim(
-                self._member.group, self._member.reader, lost.stream_id, lost.segment, lost.owner_epoch
-            )
-        )
-
 
 class SessionHold:
     """The progress of a session, held by a joint transaction. Implements `ProgressHold`.
@@ -516,19 +504,18 @@ class SessionHold:
                 raise Closed(what=f"reader {session._member.reader} of {session._member.group}")
             session.finish()
             if session._lost is not None:
-                raise session._fenced(session._lost)
+                raise segment_fenced(session._member.claim(session._lost))
             yield partial(self._move, session.segments.unsaved_of_hold())
 
-    def _move(self, moved: Mapping[SegmentKey, Progress], tx: Tx) -> None:
-        self._session._member.move(tx, moved)
+    def _move(self, moved: Mapping[OwnedSegment, Progress], tx: Tx) -> None:
+        self._session._member.move(tx, {owned.assigned: progress for owned, progress in moved.items()})
         tx.after(partial(self._note_moved, moved))
 
-    def _note_moved(self, moved: Mapping[SegmentKey, Progress]) -> None:
+    def _note_moved(self, moved: Mapping[OwnedSegment, Progress]) -> None:
         """Remember what is durable; as an effect of the transaction, so that a cancelled caller does not lose it."""
         self._moved = True
-        for key, progress in moved.items():
-            if (owned := self._session.segments.find(key)) is not None:
-                owned.durable = owned.held = progress
+        for owned, progress in moved.items():
+            owned.durable = owned.held = progress
 
     async def end(self) -> None:
         """See `ProgressHold.end`."""

@@ -130,13 +130,13 @@ async def test_progress_of_an_internal_processor_is_fenced_by_the_hosts_epoch(db
     owner = await become_host(db)
     member = member_of(db, owner)
     await member.refresh()
-    keys = [(COMMIT_STREAM.stream_id, segment) for segment in SYSTEM_EPOCH.ids]
-    moved = dict(zip(keys, [Progress(3, 50), Progress(0, 0, ((2, 4, 80),))], strict=True))
+    owned = list(member.owned.values())
+    moved = dict(zip(owned, [Progress(3, 50), Progress(0, 0, ((2, 4, 80),))], strict=True))
     await db.write(lambda tx: member.move(tx, moved))
     assert await progress_of(db, COMMIT_STREAM) == list(moved.values())
     successor = member_of(db, await become_host(db))
     with pytest.raises(OwnerFenced):
-        await db.write(lambda tx: member.move(tx, dict.fromkeys(keys, Progress(9, 150))))
+        await db.write(lambda tx: member.move(tx, dict.fromkeys(owned, Progress(9, 150))))
     assert await progress_of(db, COMMIT_STREAM) == list(moved.values())
     await successor.refresh()
     assert [each.progress for each in successor.owned.values()] == list(moved.values())

@@ -187,9 +187,9 @@ class MembershipSimulation:
             state = segment_state(tx, *key)
             if state is None:
                 return  # its stream was deleted
-            member.move(tx, {key: end_of(tx, key)})
+            member.move(tx, {member.owned[key]: end_of(tx, key)})
             if state.sealed:
-                member.complete(tx, key)
+                member.complete(tx, member.owned[key])
 
         try:
             await self.ep.db.write(publish)
@@ -261,7 +261,7 @@ class MembershipSimulation:
         if key not in rows:
             return False
         try:
-            await self.ep.db.write(lambda tx: member.move(tx, {key: rows[key]}))
+            await self.ep.db.write(lambda tx: member.move(tx, {member.owned[key]: rows[key]}))
         except SegmentFenced:
             return False
         return True

@@ -70,8 +70,8 @@ async def finish(db: Database, member: Membership, key: SegmentKey) -> None:
     """Process a sealed segment to its end."""
 
     def publish(tx: Tx) -> None:
-        member.move(tx, {key: end_of(tx, key)})
-        member.complete(tx, key)
+        member.move(tx, {member.owned[key]: end_of(tx, key)})
+        member.complete(tx, member.owned[key])
 
     await db.write(publish)
 

@@ -127,7 +127,7 @@ async def test_what_nobody_subscribes_to_waits_for_a_reader_that_does(virtual: V
     async with join_as(ep, "a") as a:
         await settle([a])
         key = next(key for key, each in a.owned.items() if each.stream == "s/y")
-        await ep.db.write(lambda tx: a.move(tx, {key: Progress(3, 30)}))
+        await ep.db.write(lambda tx: a.move(tx, {a.owned[key]: Progress(3, 30)}))
         await a.subscribe(["s/x"])
         await settle([a])
         assert streams_of(a) == {"s/x"}
@@ -262,8 +262,8 @@ async def test_a_deleted_stream_leaves_the_group_and_the_others_go_on(virtual: V
     async with join_as(ep, "a") as a:
         await settle([a])
         kept = {key: each for key, each in a.owned.items() if each.stream == "s/y"}
-        for key in a.owned.keys() - kept.keys():
-            await ep.db.write(partial(a.move, moved={key: Progress(5, 50)}))
+        for each in set(a.owned.values()) - set(kept.values()):
+            await ep.db.write(partial(a.move, moved={each: Progress(5, 50)}))
         await delete(streams["x"])
         await a.wait_change()
         await settle([a])
@@ -304,7 +304,7 @@ async def test_an_owner_that_does_not_release_in_time_is_fenced(virtual: Virtual
             await settle([b])
             assert len(b.owned) == 2
             with pytest.raises(SegmentFenced):
-                await ep.db.write(lambda tx: a.move(tx, {late: Progress(1, 9)}))
+                await ep.db.write(lambda tx: a.move(tx, {a.owned[late]: Progress(1, 9)}))
             await settle([a, b])
             assert shares([a, b]) == [1, 1]
 

@@ -96,7 +96,7 @@ async def test_progress_goes_with_the_segment_to_its_next_owner(ep: Eventproc) -
     async with join(ep.db, GROUP_NAME, "a") as a:
         await a.refresh()
         progress = Progress(3, 30, ((5, 6, 60),))
-        await ep.db.write(lambda tx: a.move(tx, {key: progress}))
+        await ep.db.write(lambda tx: a.move(tx, {a.owned[key]: progress}))
     async with join(ep.db, GROUP_NAME, "b") as b:
         await b.refresh()
         assert b.owned[key].progress == progress
@@ -168,7 +168,7 @@ async def test_a_segment_that_is_not_read_to_its_end_cannot_be_completed(ep: Eve
     async with join(ep.db, GROUP_NAME, "a") as a:
         await a.refresh()
         with pytest.raises(AssertionError, match="goes on to"):
-            await ep.db.write(lambda tx: a.complete(tx, key_of(stream, 0)))
+            await ep.db.write(lambda tx: a.complete(tx, a.owned[key_of(stream, 0)]))
 
 
 async def test_an_expired_reader_can_neither_move_nor_complete_and_joins_again(ep: Eventproc) -> None:
@@ -176,19 +176,22 @@ async def test_an_expired_reader_can_neither_move_nor_complete_and_joins_again(e
     key = key_of(stream, 0)
     async with join(ep.db, GROUP_NAME, "a") as a:
         await a.refresh()
-        epoch = a.owned[key].owner_epoch
-        await ep.db.write(lambda tx: a.move(tx, {key: Progress(1, 10)}))
+        before = a.owned[key]
+        await ep.db.write(lambda tx: a.move(tx, {before: Progress(1, 10)}))
         await ep.db.write(partial(reader_offline, group=GROUP_NAME, reader="a"))
         with pytest.raises(SegmentFenced) as fenced:
-            await ep.db.write(lambda tx: a.move(tx, {key: Progress(2, 20)}))
-        assert (fenced.value.reader, fenced.value.segment, fenced.value.owner_epoch) == ("a", "0.0", epoch)
+            await ep.db.write(lambda tx: a.move(tx, {before: Progress(2, 20)}))
+        assert (fenced.value.reader, fenced.value.segment) == ("a", "0.0")
+        assert fenced.value.owner_epoch == before.owner_epoch
         with pytest.raises(SegmentFenced):
-            await ep.db.write(lambda tx: a.complete(tx, key))
+            await ep.db.write(lambda tx: a.complete(tx, before))
         await a.refresh()
         assert not a.owned
         await a.refresh()
-        assert a.owned[key].owner_epoch > epoch
+        assert a.owned[key].owner_epoch > before.owner_epoch
         assert a.owned[key].progress == Progress(1, 10)
+        with pytest.raises(SegmentFenced):  # what it did in the older epoch does not count
+            await ep.db.write(lambda tx: a.move(tx, {before: Progress(2, 20)}))
 
 
 async def test_a_claim_of_an_earlier_owner_epoch_moves_nothing(ep: Eventproc) -> None:
@@ -201,7 +204,7 @@ async def test_a_claim_of_an_earlier_owner_epoch_moves_nothing(ep: Eventproc) ->
             await new.refresh()
             assert new.owned[key].owner_epoch > old.owned[key].owner_epoch
             with pytest.raises(SegmentFenced):
-                await ep.db.write(lambda tx: old.move(tx, {key: Progress(1, 10)}))
+                await ep.db.write(lambda tx: old.move(tx, {old.owned[key]: Progress(1, 10)}))
             assert dict(await ep.db.read(partial(progress_of, group=GROUP_NAME, keys=[key]))) == {
                 key: Progress()
             }
@@ -312,7 +315,7 @@ async def test_lag_counts_what_is_not_finished_also_in_segments_not_reached(ep: 
             await writer.write(b"%d" % number, key=str(number))
     async with join(ep.db, GROUP_NAME, "a") as a:
         await a.refresh()
-        await ep.db.write(lambda tx: a.move(tx, {key_of(stream, 0): Progress(2, 18, ((4, 7, 63),))}))
+        await ep.db.write(lambda tx: a.move(tx, {a.owned[key_of(stream, 0)]: Progress(2, 18, ((4, 7, 63),))}))
         await ep.db.write(lambda tx: a.publish(tx, '{"in_flight": 3}'))
         found = await ep.db.read(partial(describe_group, name=GROUP_NAME))
         assert found.events == 10 - 2 - 3 + 5
@@ -332,7 +335,7 @@ async def test_a_deleted_group_is_gone_for_its_members_and_repeats_no_epoch(ep: 
         before = a.owned[key].owner_epoch
         await ep.db.write(partial(delete_group, name=GROUP_NAME))
         with pytest.raises(SegmentFenced):
-            await ep.db.write(lambda tx: a.move(tx, {key: Progress(1, 9)}))
+            await ep.db.write(lambda tx: a.move(tx, {a.owned[key]: Progress(1, 9)}))
         with pytest.raises(NotFound):
             await a.refresh()
     await ep.db.write(partial(ensure_group, name=GROUP_NAME, streams=["s/t"]))
@@ -369,7 +372,7 @@ async def test_a_member_that_ended_without_a_word_is_taken_over_from(ep: Eventpr
                 await dead.join()
                 await settle([a, dead])
                 (key,) = dead.owned
-                await db.write(lambda tx: dead.move(tx, {key: Progress(1, 9)}))
+                await db.write(lambda tx: dead.move(tx, {dead.owned[key]: Progress(1, 9)}))
                 db.shared[LOCAL_MEMBERSHIPS].discard(GROUP_NAME, "dead", dead.epoch)
         await a.wait_change()
         await a.refresh()
@@ -378,7 +381,7 @@ async def test_a_member_that_ended_without_a_word_is_taken_over_from(ep: Eventpr
         assert a.owned[key].progress == Progress(1, 9)
         assert stream.stream_id == key[0]
         with pytest.raises(SegmentFenced):
-            await ep.db.write(lambda tx: dead.move(tx, {key: Progress(2, 18)}))
+            await ep.db.write(lambda tx: dead.move(tx, {dead.owned[key]: Progress(2, 18)}))
 
 
 async def test_a_death_during_a_refused_join_under_the_same_id_is_noticed(ep: Eventproc) -> None:
@@ -415,7 +418,7 @@ async def test_the_others_expire_a_member_without_a_sign_of_life_for_a_lease(
                 await a.refresh()
         assert (await state_now(ep.db)).members.keys() == {"a"}
         with pytest.raises(SegmentFenced):
-            await ep.db.write(lambda tx: hung.move(tx, {key: Progress(1, 9)}))
+            await ep.db.write(lambda tx: hung.move(tx, {hung.owned[key]: Progress(1, 9)}))
         await hung.refresh()
         await settle([a, hung])
         assert shares([a, hung]) == [1, 1]

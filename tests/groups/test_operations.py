@@ -299,7 +299,7 @@ async def test_a_group_follows_a_name_and_stays_where_it_is_in_its_other_streams
     async with join(ep.db, GROUP_NAME, "a") as member:
         await member.refresh()
         await finish(ep.db, member, done)
-        await ep.db.write(lambda tx: member.move(tx, {half: beyond}))
+        await ep.db.write(lambda tx: member.move(tx, {member.owned[half]: beyond}))
     before = await state_now(ep.db)
     await more.seal()
     await more.delete()
@@ -321,7 +321,7 @@ async def test_finished_events_are_not_counted_as_lost_by_a_truncation(ep: Event
     key = (stream.stream_id, segment)
     async with join(ep.db, "s/g", "a") as member:
         await settle([member])
-        await ep.db.write(lambda tx: member.move(tx, {key: Progress(2, 18)}))
+        await ep.db.write(lambda tx: member.move(tx, {member.owned[key]: Progress(2, 18)}))
         await stream.truncate(StreamCut("s/t", stream.stream_id, {segment: 36}))
         (where,) = (await state_now(ep.db)).streams
         assert await ep.db.write(partial(skip, name="s/g", stream=where, policy="earliest")) == 2

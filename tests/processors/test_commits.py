@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import anyio
-import pytest
 
 from eventproc.groups import Membership, SegmentKey, SegmentOwnership
 from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.processors.dead_letters.operations import FailedEvent
 from eventproc.processors.emit import Emission
-from eventproc.processors.engine.commit import Outbox, ProgressCommit
+from eventproc.processors.engine.commit import Outbox
 from eventproc.processors.engine.engine import Engine
 from eventproc.processors.handler import make_handler
 from eventproc.processors.options import Options, ProcessingOrder
 from eventproc.store.database import Tx
-from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FINISHED_RANGES_MAX
 from eventproc.store.model.progress import Progress
@@ -32,7 +30,7 @@ class Scripted(Membership):
 
     def __init__(self) -> None:
         self.group, self.reader = "s/g", "r"
-        self.moved: dict[SegmentKey, Progress] = {}
+        self.moved: dict[SegmentOwnership, Progress] = {}
         self.released: list[SegmentKey] = []
         self.gate = anyio.Event()
         self._mine: dict[SegmentKey, SegmentOwnership] = {}
@@ -76,10 +74,10 @@ class Scripted(Membership):
             del self._mine[key]
             self._surplus.discard(key)
 
-    def move(self, tx: Tx, moved: Mapping[SegmentKey, Progress]) -> None:
+    def move(self, tx: Tx, moved: Mapping[SegmentOwnership, Progress]) -> None:
         self.moved.update(moved)
 
-    def complete(self, tx: Tx, key: SegmentKey) -> None:
+    def complete(self, tx: Tx, assigned: SegmentOwnership) -> None:
         raise AssertionError("no segment ends")
 
     def publish(self, tx: Tx, status: str) -> None:
@@ -124,23 +122,6 @@ def test_what_events_leave_waits_until_they_are_part_of_durable_progress() -> No
     assert len(now.letters) + len(later.letters) == len(outbox.letters)
 
 
-@pytest.mark.parametrize("epoch", [None, 1, 2])
-async def test_progress_moves_only_under_the_owner_epoch_of_its_own_cell(epoch: int | None) -> None:
-    """The membership may have lost the segment, and got it again, while the commit waited for its turn."""
-    owned = segment_at()  # of owner epoch 1
-    membership = Scripted()
-    if epoch is not None:
-        membership.give(SegmentOwnership("s/t", *owned.key, epoch, Progress()))
-    commit = ProgressCommit({owned: Progress(1, 9)}, [], Outbox(), 1)
-    async with system() as ep:
-        if epoch == 1:
-            await ep.db.write(lambda tx: commit.publish(tx, membership, OPTIONS))
-        else:
-            with pytest.raises(SegmentFenced):
-                await ep.db.write(lambda tx: commit.publish(tx, membership, OPTIONS))
-    assert membership.moved == ({owned.key: Progress(1, 9)} if epoch == 1 else {})
-
-
 async def test_a_segment_is_not_begun_again_while_it_is_released() -> None:
     seen: list[int] = []
 
@@ -159,7 +140,8 @@ async def test_a_segment_is_not_begun_again_while_it_is_released() -> None:
             await until(lambda: len(seen) == 3)
             membership.ask_back(key)
             await until(lambda: bool(membership.released))
-            assert membership.moved[key].number == 3, "what was drained is durable before it is released"
+            (moved,) = membership.moved.values()
+            assert moved.number == 3, "what was drained is durable before it is released"
             for _ in range(3):
                 membership.stir()
                 await settled()

@@ -294,9 +294,9 @@ async def test_failed_takeover_changes_nothing_and_the_next_one_succeeds(exactly
         await write(ep, "a" * 10)
         async with join(ep.db, GROUP, "dead") as dead:
             await dead.refresh()
-            ((key, owned),) = dead.owned.items()
+            (owned,) = dead.owned.values()
             durable = owned.progress.finish(0, 4, 4 * (FRAME_BYTES + 1))
-            await ep.db.write(lambda tx: dead.move(tx, {key: durable}))
+            await ep.db.write(lambda tx: dead.move(tx, {owned: durable}))
             assert await state() == (["dead"], [durable])
 
             with pytest.raises(DiskFull):

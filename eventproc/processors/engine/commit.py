@@ -34,7 +34,6 @@ from eventproc.store.model.errors import NotFound
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.progress import Progress
-from eventproc.store.progress import SegmentClaim, segment_fenced
 from eventproc.store.segments import Event
 
 LOG = logging.getLogger("eventproc.processors")
@@ -146,28 +145,16 @@ class ProgressCommit:
 
         Raises SegmentFenced, CommitHookFailed, SuccessorsUnknown, and as `append_emissions`.
         """
-        self._verify_owned(membership)
-        moved: dict[SegmentKey, Progress] = {owned.key: progress for owned, progress in self.moved.items()}
-        membership.move(tx, moved)
+        membership.move(tx, {owned.assigned: progress for owned, progress in self.moved.items()})
         append_emissions(tx, [each for _, _, emitted in self.outbox.emitted for each in emitted])
         append_letters(tx, options.group, options.dead_letters, [letter for _, letter in self.outbox.letters])
         if options.on_commit is not None and self.outbox.handled:
             self._call_hook(tx, options)
         for owned in self.completed:
             try:
-                membership.complete(tx, owned.key)
+                membership.complete(tx, owned.assigned)
             except NotFound as why:
                 raise SuccessorsUnknown(owned) from why
-
-    def _verify_owned(self, membership: Membership) -> None:
-        """Raise SegmentFenced if the membership knows a segment under a newer owner epoch, or not at all.
-
-        `move` goes by the segment's key: it would move the newer ownership back to the progress of the older one.
-        """
-        for owned in (*self.moved, *self.completed):
-            epoch, now = owned.assigned.owner_epoch, membership.owned.get(owned.key)
-            if now is None or now.owner_epoch != epoch:
-                raise segment_fenced(SegmentClaim(membership.group, membership.reader, *owned.key, epoch))
 
     def _call_hook(self, tx: Tx, options: Options) -> None:
         assert options.on_commit is not None, "checked by the caller"
@@ -194,14 +181,12 @@ class Committer:
         counters: Counters,
         measure: Telemetry,
         *,
-        refresh: Callable[[], Awaitable[None]],
-        lose: Callable[[OwnedSegment], None],
+        follow: Callable[[], Awaitable[None]],
         ended: Callable[[], None],
     ) -> None:
         """Create the committer.
 
-        refresh: reads the ownership again.
-        lose: called with each segment that turned out to belong to another reader.
+        follow: reads the ownership again, and drops the segments that were lost.
         ended: called after each commit, also after a failed one.
         """
         self.outbox = Outbox()
@@ -214,8 +199,7 @@ class Committer:
         self._segments = segments
         self._counters = counters
         self._measure = measure
-        self._refresh = refresh
-        self._lose = lose
+        self._follow = follow
         self._ended = ended
         self._durable: ProgressCommit | None = None  # the last one that became durable
         self._lock = anyio.Lock()
@@ -268,7 +252,7 @@ class Committer:
                 try:
                     await self._publish(commit)
                 except SegmentFenced:
-                    await self._drop_lost()
+                    await self._follow()
                 except CommitHookFailed as why:
                     hook_failures += 1
                     await self._pause_hook(hook_failures, why)
@@ -319,15 +303,6 @@ class Committer:
             self._began = None
             self._ended()
 
-    async def _drop_lost(self) -> None:
-        """Read the ownership again, and drop the segments that were lost."""
-        await self._refresh()
-        ownership = self._membership.owned
-        for owned in list(self._segments.values()):
-            now = ownership.get(owned.key)
-            if now is None or now.owner_epoch != owned.assigned.owner_epoch:
-                self._lose(owned)
-
     async def _skip(self, owned: OwnedSegment) -> None:
         """Move the group to the head or the tail of the segment's stream; everything before was truncated.
 
@@ -349,7 +324,7 @@ class Committer:
         )
         self.truncated += lost
         LOG.warning("%r: %d events behind it were truncated before they were handled", owned, lost)
-        await self._drop_lost()
+        await self._follow()
 
     async def _pause_hook(self, failures: int, why: CommitHookFailed) -> None:
         retry, name = self._options.retry, self._options.name

@@ -92,8 +92,7 @@ class Engine:
             self.segments,
             self.counters,
             self.measure,
-            refresh=self._refresh,
-            lose=self._lose,
+            follow=self._follow,
             ended=self._commit_ended,
         )
         self._releasing: set[OwnedSegment] = set()
@@ -137,7 +136,7 @@ class Engine:
                 with self._scope, self._fetcher:
                     async with self._tasks:
                         self._tasks.start_soon(self._calls.run)
-                        self._tasks.start_soon(self._follow)
+                        self._tasks.start_soon(self._follow_changes)
                         self._tasks.start_soon(self._read)
                         self._tasks.start_soon(self._restart_on_demand)
                         if not self.options.exactly_once:
@@ -357,15 +356,16 @@ class Engine:
 
     # Ownership.
 
-    async def _refresh(self) -> None:
+    async def _follow(self) -> None:
+        """Read the ownership, begin newly owned segments, and drop lost ones."""
         async with self._membership_lock:
             what = f"reading the ownership of processor {self.options.name}"
             await retry_transient(self.membership.refresh, what, self._db.clock, LOG)
-
-    async def _follow(self) -> None:
-        while True:
-            await self._refresh()
             self._adopt()
+
+    async def _follow_changes(self) -> None:
+        while True:
+            await self._follow()
             if self.membership.paused and not self.options.exactly_once:
                 self.pool.hold("paused")
             else:
