@@ -47,7 +47,7 @@ async def _through_readers(task: Task, pairs_count: int) -> Sample:
         await ep.create_scope("benchmark")
         scaling = eventproc.ScalingPolicy.fixed(SEGMENTS_COUNT)
         stream = await ep.create_stream("benchmark/stream", scaling=scaling)
-        group = await ep.create_reader_group("benchmark/group", ["benchmark/stream"])
+        group = await ep.create_group("benchmark/group", ["benchmark/stream"])
 
         async def read(name: str, joined: anyio.Event, handle: Handle) -> None:
             async with group.reader(name) as reader, aclosing(reader.batches()) as batches:
@@ -63,7 +63,7 @@ async def _through_consumers(task: Task, pairs_count: int) -> Sample:
     async with eventproc.open(task.directory, durability=task.durability) as ep:
         await ep.create_scope("benchmark")
         topic = await ep.create_topic("benchmark/topic", partitions=SEGMENTS_COUNT)
-        group = await ep.create_consumer_group("benchmark/group", ["benchmark/topic"])
+        group = await ep.create_group("benchmark/group", ["benchmark/topic"])
 
         async def read(name: str, joined: anyio.Event, handle: Handle) -> None:
             async with group.consumer(name) as consumer:

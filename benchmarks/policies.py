@@ -63,7 +63,7 @@ async def retention_run(task: Task) -> Sample:
             for number in range(EVENTS_COUNT // 10):
                 await writer.write_many([(payload, str(number * 10 + each)) for each in range(10)])
         for number in range(4):
-            await ep.create_reader_group(f"benchmark/group-{number}", ["benchmark/stream"], start="tail")
+            await ep.create_group(f"benchmark/group-{number}", ["benchmark/stream"], start="tail")
         await stream.update(retention=retention)
 
         def decide(tx: Tx) -> object:

@@ -34,7 +34,7 @@ async def reader_group(task: Task) -> Sample:
     """Read batches as a member of a group, and commit after each."""
     async with eventproc.open(task.directory, durability=task.durability) as ep:
         stream = await _fill(ep, task.count)
-        group = await ep.create_reader_group("work", ["benchmark/stream"])
+        group = await ep.create_group("work", ["benchmark/stream"])
         async with (
             group.reader("a") as reader,
             aclosing(reader.batches(until=await stream.tail())) as batches,

@@ -147,7 +147,7 @@ async def _joint(task: Task, *, readers: int) -> Sample:
         ):  # more than are consumed: no reader waits before the clock stops
             numbers = range(task.count + task.count // 2 + WARM_COUNT)
             await writer.write_many((payload, names[number % KEYS_COUNT]) for number in numbers)
-        group = await ep.create_reader_group("group", [source.name])
+        group = await ep.create_group("group", [source.name])
         left = task.count + WARM_COUNT
         watch = Stopwatch()
 

@@ -36,7 +36,6 @@ from eventproc.groups import (
     GroupResetEnd,
     GroupStart,
     MemberDescription,
-    ReaderGroup,
     ResetPreview,
     SegmentLag,
     TruncatedPolicy,
@@ -54,6 +53,7 @@ from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import check_scope_name
+from eventproc.topics import Group
 
 COLUMNS: Final = ("name", "kind", "streams", "readers", "lag_events", "lag_bytes", "lag_ms", "progress_at_ms")
 READER_COLUMNS: Final = ("reader", "pid", "alive", "joined_at_ms", "segments")
@@ -117,7 +117,7 @@ def describe(settings: Settings, name: str, output: str) -> None:
     """
 
     async def look(ep: Eventproc) -> Row:
-        group = await ep.reader_group(name)
+        group = await ep.group(name)
         described = await group.describe()
         cuts = {} if described.replaced else await group.cuts()
         return _described(described, await group.info(), cuts, ep.db.peers)
@@ -158,7 +158,7 @@ def lag(settings: Settings, name: str, output: str) -> None:
     """
 
     async def look(ep: Eventproc) -> GroupDescription:
-        return await (await ep.reader_group(name)).describe()
+        return await (await ep.group(name)).describe()
 
     def show(found: GroupDescription) -> None:
         segments = _segments(found)
@@ -183,7 +183,7 @@ def checkpoints(settings: Settings, name: str, output: str) -> None:
     """
 
     async def look(ep: Eventproc) -> list[GroupCheckpoint]:
-        return await (await ep.reader_group(name)).checkpoints()
+        return await (await ep.group(name)).checkpoints()
 
     rows: list[Row] = [checkpoint_row(each) for each in session.run(settings, look)]
     if output == "table":
@@ -391,7 +391,7 @@ def reset(
         raise click.UsageError("the new position is missing: use either --to POSITION or --checkpoint NAME")
 
     async def act(ep: Eventproc) -> tuple[str, list[Row]]:
-        found = await ep.reader_group(name)
+        found = await ep.group(name)
         info = await found.info()
         names = streams or tuple(each.name for each in info.streams)
         start: GroupStart = "head"
@@ -419,7 +419,7 @@ def reset(
         note(settings, f"this skips {skipped} unread events; a reset to the cut before returns to them")
 
 
-async def _positions(found: ReaderGroup) -> list[Row]:
+async def _positions(found: Group) -> list[Row]:
     """Return the position in each stream: those that the group does not read after a reset are shown, too."""
     described = await found.describe()
     cuts = {} if described.replaced else await found.cuts()
@@ -463,7 +463,7 @@ def checkpoint(settings: Settings, name: str, checkpoint: str | None, timeout: f
     """
 
     async def act(ep: Eventproc) -> GroupCheckpoint:
-        found = await ep.reader_group(name)
+        found = await ep.group(name)
         return await found.checkpoint(checkpoint, timeout_ms=round(timeout * 1000))
 
     show_checkpoint(checkpoint_row(session.run(settings, act)), output)
@@ -486,7 +486,7 @@ def offline(settings: Settings, name: str, reader: str, output: str) -> None:
 
     async def act(ep: Eventproc) -> None:
         check_reader(reader)
-        group = await ep.reader_group(name)
+        group = await ep.group(name)
         if reader not in [each.reader for each in (await group.describe()).members]:
             raise NotFound(kind=f"reader of {name}", name=reader)
         await group.reader_offline(reader)
@@ -510,10 +510,10 @@ def delete(settings: Settings, name: str, yes: bool, dry_run: bool, output: str)
     """
 
     async def act(ep: Eventproc) -> None:
-        await (await ep.reader_group(name)).delete()
+        await (await ep.group(name)).delete()
 
     async def look(ep: Eventproc) -> Row:
-        group = await ep.reader_group(name)
+        group = await ep.group(name)
         found = await group.describe()
         checkpoints = [] if found.replaced else await group.checkpoints()
         return {

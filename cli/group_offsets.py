@@ -22,10 +22,11 @@ from eventproc.cli.output.tables import Row, show_one, show_rows
 from eventproc.cli.watch import show_found
 from eventproc.groups import READERS, get_group
 from eventproc.groups.names import group_name
+from eventproc.groups.operations import OffsetStart
 from eventproc.runtime import Eventproc
 from eventproc.store.model.group_errors import NotAReaderGroup
 from eventproc.streams.position_texts import parse_time
-from eventproc.topics import ConsumerGroupDescription, TopicPartition
+from eventproc.topics import PartitionOffsets, TopicPartition
 
 MEMBER_COLUMNS: Final = ("consumer", "pid", "alive", "joined_at_ms", "partitions")
 OFFSET_COLUMNS: Final = (
@@ -72,7 +73,7 @@ def members(settings: Settings, name: str, output: str) -> None:
     """
 
     async def look(ep: Eventproc) -> Row:
-        found = await (await ep.consumer_group(name)).describe()
+        found = await (await ep.group(name)).describe()
         owned = found.assignment
         rows: list[Row] = [
             {
@@ -82,15 +83,15 @@ def members(settings: Settings, name: str, output: str) -> None:
                 "joined_at_ms": each.joined_ms,
                 "partitions": [str(TopicPartition(*where)) for where in owned[each.reader]],
             }
-            for each in found.consumers
+            for each in found.members
         ]
-        return {"name": found.name, "state": found.state, "members": rows}
+        return {"name": found.name, "phase": found.phase, "members": rows}
 
     def show(row: Row) -> None:
         members = row["members"]
         assert isinstance(members, list)
         if output == "table":
-            note(settings, f"{row['name']} is {row['state']}")
+            note(settings, f"{row['name']} is {row['phase']}")
             show_rows(members, MEMBER_COLUMNS, output)
         else:
             show_one(row, output)
@@ -112,15 +113,15 @@ def offsets(settings: Settings, name: str, output: str) -> None:
         eventproc group offsets shop/billing
     """
 
-    async def look(ep: Eventproc) -> ConsumerGroupDescription:
-        return await (await ep.consumer_group(name)).describe()
+    async def look(ep: Eventproc) -> tuple[PartitionOffsets, ...]:
+        return await (await ep.group(name)).offsets()
 
-    def show(found: ConsumerGroupDescription) -> None:
-        rows: list[Row] = [attrs.asdict(each, recurse=False) for each in found.partitions]
+    def show(found: tuple[PartitionOffsets, ...]) -> None:
+        rows: list[Row] = [attrs.asdict(each, recurse=False) for each in found]
         if output == "table":
             show_rows(rows, OFFSET_COLUMNS, output)
         else:
-            show_one({"name": found.name, "state": found.state, "partitions": rows}, output)
+            show_one({"name": name, "partitions": rows}, output)
 
     show_found(settings, look, show)
 
@@ -137,16 +138,16 @@ def move_offsets(settings: Settings, name: str, move: OffsetMove, *, dry_run: bo
         record = await ep.db.read(partial(get_group, name=full))
         if record.kind != READERS:
             raise NotAReaderGroup(group=full, streams=tuple(each.name for each in record.streams))
-        group = await ep.consumer_group(full)
-        reset = partial(group.reset, partitions=chosen, dry_run=dry_run)
-        if move.positions in (("head",), ("tail",)):
-            moved = await reset("earliest" if move.positions == ("head",) else "latest")
-        elif move.positions:
-            moved = await reset(time_ms=parse_time(move.positions[0]))
-        elif move.duration_s is not None:
-            moved = await reset(duration_ms=round(move.duration_s * 1000))
-        else:
-            moved = await reset(offset=move.offset, shift=move.shift)
+        group = await ep.group(full)
+        duration_ms = None if move.duration_s is None else round(move.duration_s * 1000)
+        moved = await group.reset_offsets(
+            _start(move.positions[0]) if move.positions else None,
+            duration_ms=duration_ms,
+            offset=move.offset,
+            shift=move.shift,
+            partitions=chosen,
+            dry_run=dry_run,
+        )
         rows = [attrs.asdict(each, recurse=False) for each in moved]
         return full, [{**row, "topic": row.pop("stream")} for row in rows]
 
@@ -159,6 +160,10 @@ def move_offsets(settings: Settings, name: str, move: OffsetMove, *, dry_run: bo
     if any(row["clamped"] for row in rows):
         note(settings, "some offsets lay outside their partition, and were moved to its nearest end")
     note(settings, f"nothing was changed; without --dry-run, {full} is reset" if dry_run else f"reset {full}")
+
+
+def _start(text: str) -> OffsetStart:
+    return "head" if text == "head" else "tail" if text == "tail" else parse_time(text)
 
 
 def _partition(text: str) -> tuple[str, int]:

@@ -96,7 +96,7 @@ def update(
         )
 
     async def act(ep: Eventproc) -> GroupOptions:
-        return await (await ep.reader_group(name)).update(
+        return await (await ep.group(name)).update(
             lease_ms=_ms(lease),
             checkpoint_ms=_ms(checkpoint),
             rebalance_ms=_ms(rebalance),

@@ -24,9 +24,10 @@ from eventproc.cli import session
 from eventproc.cli.options import Command, Settings, output_option, pass_settings
 from eventproc.cli.output.events import EventPrinter
 from eventproc.cli.output.terminal import progress
-from eventproc.groups import GroupReader, ReaderGroup
+from eventproc.groups import GroupReader
 from eventproc.runtime import Eventproc
 from eventproc.streams.position_texts import parse_position, parse_segments
+from eventproc.topics import Group
 
 ENDLESS: Final = 2**63 - 1
 
@@ -167,7 +168,7 @@ class GroupReadOptions:
 
 async def read_group(ep: Eventproc, *, settings: Settings, wanted: GroupReadOptions) -> None:
     """Print the events of the segments that the group assigns to this reader."""
-    group = await ep.reader_group(wanted.group)
+    group = await ep.group(wanted.group)
     names = [each.name for each in (await group.info()).streams]
     printer = EventPrinter(wanted.output, name_streams=len(names) > 1)
     bar = Settings()
@@ -188,7 +189,7 @@ async def read_group(ep: Eventproc, *, settings: Settings, wanted: GroupReadOpti
             printer.close()
 
 
-def _reader(group: ReaderGroup, wanted: GroupReadOptions) -> GroupReader:
+def _reader(group: Group, wanted: GroupReadOptions) -> GroupReader:
     return group.reader(f"shell-{os.getpid()}" if wanted.reader is None else wanted.reader)
 
 

@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from eventproc.groups import (
         GroupReader as GroupReader,
     )
-    from eventproc.groups import (
-        ReaderGroup as ReaderGroup,
-    )
     from eventproc.ingestion.supervisor import Supervisor as Supervisor
     from eventproc.processors import (
         App as App,
@@ -239,7 +236,7 @@ if TYPE_CHECKING:
         Consumer as Consumer,
     )
     from eventproc.topics import (
-        ConsumerGroup as ConsumerGroup,
+        Group as Group,
     )
     from eventproc.topics import (
         Partitioner as Partitioner,
@@ -289,7 +286,6 @@ _WHERE = {
     "Codec": "eventproc.streams",
     "CompactTask": "eventproc.cluster",
     "Consumer": "eventproc.topics",
-    "ConsumerGroup": "eventproc.topics",
     "Context": "eventproc.processors",
     "Corrupt": "eventproc.store.model.errors",
     "CreateStream": "eventproc.workflows.requests",
@@ -309,6 +305,7 @@ _WHERE = {
     "Failure": "eventproc.processors",
     "Fenced": "eventproc.store.model.errors",
     "Grant": "eventproc.store.access.permissions",
+    "Group": "eventproc.topics",
     "GroupCheckpoint": "eventproc.groups",
     "GroupOptions": "eventproc.store.groups",
     "GroupReader": "eventproc.groups",
@@ -327,7 +324,6 @@ _WHERE = {
     "ProcessorFailed": "eventproc.processors",
     "ProgressHold": "eventproc.streams",
     "ProgressSource": "eventproc.streams",
-    "ReaderGroup": "eventproc.groups",
     "Rejected": "eventproc.store.model.errors",
     "ReplicatedType": "eventproc.store.replicated",
     "RequestOptions": "eventproc.streams.request_calls",

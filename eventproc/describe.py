@@ -128,7 +128,6 @@ from eventproc.streams.offload import (
     OffloadResult,
 )
 from eventproc.topics import (
-    ConsumerGroupDescription,
     PartitionDescription,
     PartitionOffsets,
     TopicDescription,
@@ -147,7 +146,6 @@ __all__ = [
     "ClusterInstance",
     "ClusterServer",
     "CompactResult",
-    "ConsumerGroupDescription",
     "CutOrder",
     "DeadLetter",
     "Epoch",

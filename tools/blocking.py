@@ -20,7 +20,7 @@ import typing_extensions
 from eventproc import DeadLetters
 from eventproc.blocking.twins import name_of_twin
 from eventproc.cluster import Cluster
-from eventproc.groups import GroupReader, ReaderGroup
+from eventproc.groups import GroupReader
 from eventproc.ingestion.supervisor import Supervisor
 from eventproc.processors import Running
 from eventproc.runtime import Eventproc
@@ -31,7 +31,7 @@ from eventproc.shares import ShareConsumer, ShareGroup
 from eventproc.store.openable import Openable
 from eventproc.store.replicated import StateSynchronizer
 from eventproc.streams import EventWriter, JointTransaction, Stream, StreamReader, Transaction
-from eventproc.topics import Consumer, ConsumerGroup, Topic
+from eventproc.topics import Consumer, Group, Topic
 
 ROOT = Path(__file__).resolve().parents[1]
 PATH = ROOT / "eventproc" / "blocking" / "__init__.pyi"
@@ -48,9 +48,8 @@ KINDS: Final[tuple[type, ...]] = (
     StreamReader,
     Transaction,
     JointTransaction,
-    ReaderGroup,
+    Group,
     GroupReader,
-    ConsumerGroup,
     Consumer,
     ShareGroup,
     ShareConsumer,
@@ -67,9 +66,8 @@ ATTRIBUTES: Final = {
     "EventWriter": {"events_written": "int"},
     "Transaction": {"id": "str", "stream": "str"},
     "JointTransaction": {"id": "str"},
-    "ReaderGroup": {"name": "str"},
+    "Group": {"name": "str"},
     "GroupReader": {"reader": "str"},
-    "ConsumerGroup": {"name": "str"},
     "ShareGroup": {"name": "str"},
     "ShareConsumer": {"consumer": "str"},
     "Supervisor": {"id": "str"},

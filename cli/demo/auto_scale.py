@@ -105,7 +105,7 @@ class AutoScaleRun:
             await stream.seal()
             await running.wait_idle()
             tasks.cancel_scope.cancel()
-        await (await self._system.reader_group(group)).delete()
+        await (await self._system.group(group)).delete()
         await stream.delete()
         facts = {
             "epochs": epochs,

@@ -121,14 +121,14 @@ class _DemoRun:
             await self._stream.seal()
             await running.wait_idle()
             tasks.cancel_scope.cancel()
-        await (await self._system.reader_group(self._group)).delete()
+        await (await self._system.group(self._group)).delete()
         await self._stream.delete()
         cpu_seconds = {**self._produced.cpu_seconds, **self._cpu.seconds()}
         return DemoReport(self._produced, self._ledger, {"epochs": self._epochs}, cpu_seconds)
 
     async def _processed(self) -> StreamCut:
         """Return the cut up to which all rows are processed."""
-        group = await self._system.reader_group(self._group)
+        group = await self._system.group(self._group)
         return (await group.cuts())[self._stream.name]
 
     async def _show_progress(self) -> None:

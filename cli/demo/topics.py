@@ -68,7 +68,7 @@ def consume(task: ConsumerTask) -> None:
 async def _consume(task: ConsumerTask) -> None:
     async with open_directory(task.directory, durability=task.durability) as system:
         output = await system.stream(task.output)
-        group = await system.consumer_group(task.group)
+        group = await system.group(task.group)
         async with group.consumer(task.name, auto_commit=False) as consumer:
             while events := await consumer.poll(BATCH_ROWS):
                 async with system.transaction(consumer=consumer) as txn:
@@ -102,7 +102,7 @@ class TopicsRun:
         """Write, consume and count all rows."""
         topic = await self._system.create_topic(self._topic_name, partitions=PARTITIONS)
         output = await self._system.create_stream(self._output_name, scaling=ScalingPolicy.fixed(2))
-        group = await self._system.create_consumer_group(self._group_name, [topic.name])
+        group = await self._system.create_group(self._group_name, [topic.name])
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._count_copies, output)
             async with anyio.create_task_group() as consumers:

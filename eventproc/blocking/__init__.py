@@ -25,9 +25,8 @@ _WRITTEN = {
 _MADE = {
     "BlockingCluster": "eventproc.cluster",
     "BlockingConsumer": "eventproc.topics",
-    "BlockingConsumerGroup": "eventproc.topics",
     "BlockingDeadLetters": "eventproc.processors.dead_letters.operations",
-    "BlockingReaderGroup": "eventproc.groups",
+    "BlockingGroup": "eventproc.topics",
     "BlockingRequests": "eventproc.runtime.requests",
     "BlockingShareConsumer": "eventproc.shares",
     "BlockingShareGroup": "eventproc.shares",

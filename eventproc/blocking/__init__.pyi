@@ -13,18 +13,20 @@ from eventproc.cluster import AnyTask
 from eventproc.cluster.compaction import CompactResult
 from eventproc.cluster.membership import ClusterChange, ClusterDescription, ClusterInstance
 from eventproc.groups import (
+    GroupCheckpoint,
+    GroupDescription,
     GroupEnd,
     GroupInfo,
+    GroupResetEnd,
     GroupStart,
+    ResetPreview,
     RetainedPart,
     ShareGroupDescription,
     TruncatedPolicy,
 )
 from eventproc.groups.assignors import Assignor
 from eventproc.groups.changes import Same
-from eventproc.groups.describe import GroupDescription
-from eventproc.groups.operations import GroupCheckpoint, OffsetReset, OffsetTarget, ResetPreview
-from eventproc.groups.start_positions import GroupResetEnd
+from eventproc.groups.operations import OffsetReset, OffsetStart
 from eventproc.groups.state import SegmentOwnership
 from eventproc.ingestion import SupervisorSpec
 from eventproc.ingestion.changes import SpecEffect
@@ -43,7 +45,7 @@ from eventproc.store.catalog import StreamSize
 from eventproc.store.clock import Clock
 from eventproc.store.database import Durability, SqlParameters, SqlValue
 from eventproc.store.faults import Faults
-from eventproc.store.groups import GroupOptions
+from eventproc.store.groups import DeletedPolicy, GroupOptions
 from eventproc.store.model.cuts import CutOrder, StreamCut
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
@@ -74,7 +76,7 @@ from eventproc.streams.stream import RangeName, Start
 from eventproc.topics import TopicInfo
 from eventproc.topics.consumer import PartitionRef
 from eventproc.topics.description import PartitionDescription, TopicDescription
-from eventproc.topics.offsets import ConsumerGroupDescription, PartitionOffsets
+from eventproc.topics.offsets import PartitionOffsets
 from eventproc.topics.partition import TopicPartition
 from eventproc.topics.topic import Strategy
 from eventproc.workflows.requests import Operation
@@ -155,28 +157,6 @@ class BlockingEventproc(_Twin, Opened):
         consumer: BlockingGroupReader[Any] | BlockingConsumer[Any] | None = None,
         lease_ms: int | None = ...,
     ) -> BlockingJointTransaction: ...
-    def create_reader_group(
-        self,
-        name: str,
-        streams: Sequence[str],
-        *,
-        start: GroupStart = "head",
-        until: GroupEnd = None,
-        lease_ms: int | None = None,
-        checkpoint_ms: int | None = None,
-        on_truncated: TruncatedPolicy = "earliest",
-        assignor: str = ...,
-        retains: RetainedPart | None = "progress",
-    ) -> BlockingReaderGroup: ...
-    def reader_group(self, name: str) -> BlockingReaderGroup: ...
-    def reader_groups(
-        self,
-        scope: str | None = None,
-        *,
-        prefix: str = "",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[GroupInfo]: ...
     def synchronizer(
         self, name: str, kind: ReplicatedType[S, U], *, initial: S | None = None
     ) -> BlockingStateSynchronizer[S, U]: ...
@@ -191,18 +171,30 @@ class BlockingEventproc(_Twin, Opened):
     def delete_synchronizer(self, name: str) -> None: ...
     def dead_letters(self, group: str) -> BlockingDeadLetters: ...
     def run(self, app: App, *, grace_ms: int = ...) -> BlockingRunning: ...
-    def create_consumer_group(
+    def create_group(
         self,
         name: str,
-        topics: Sequence[str],
+        streams: Sequence[str],
         *,
-        assignor: str = ...,
         start: GroupStart = "head",
+        until: GroupEnd = None,
         lease_ms: int | None = None,
         rebalance_ms: int | None = None,
+        checkpoint_ms: int | None = None,
         on_truncated: TruncatedPolicy = "earliest",
-    ) -> BlockingConsumerGroup: ...
-    def consumer_group(self, name: str) -> BlockingConsumerGroup: ...
+        on_deleted: DeletedPolicy = "error",
+        assignor: str = ...,
+        retains: RetainedPart | None = "progress",
+    ) -> BlockingGroup: ...
+    def group(self, name: str) -> BlockingGroup: ...
+    def groups(
+        self,
+        scope: str | None = None,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[GroupInfo]: ...
     def backup(self, dest: str | PathLike[str]) -> BackupResult: ...
     def compact(self) -> CompactResult: ...
     def processors(
@@ -571,7 +563,7 @@ class BlockingJointTransaction(_Twin, Block):
     def ping(self) -> PingResult: ...
     def status(self) -> tuple[TransactionDescription, ...]: ...
 
-class BlockingReaderGroup(_Twin):
+class BlockingGroup(_Twin):
     name: str
     @overload
     def reader(self, reader: str) -> BlockingGroupReader[bytes]: ...
@@ -579,50 +571,6 @@ class BlockingReaderGroup(_Twin):
     def reader(
         self, reader: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
     ) -> BlockingGroupReader[P]: ...
-    def describe(self) -> GroupDescription: ...
-    def info(self) -> GroupInfo: ...
-    def cuts(self) -> dict[str, StreamCut]: ...
-    def checkpoint(self, name: str | None = None, *, timeout_ms: int = ...) -> GroupCheckpoint: ...
-    def checkpoints(self) -> list[GroupCheckpoint]: ...
-    def reset(
-        self,
-        start: GroupStart = "head",
-        *,
-        checkpoint: str | None = None,
-        streams: Sequence[str] | None = None,
-        until: GroupResetEnd = "same",
-        dry_run: bool = False,
-    ) -> list[ResetPreview]: ...
-    def release(self, cut: StreamCut) -> None: ...
-    def update(
-        self,
-        *,
-        lease_ms: int | Same | None = ...,
-        checkpoint_ms: int | Same | None = ...,
-        rebalance_ms: int | Same | None = ...,
-        on_truncated: TruncatedPolicy | None = None,
-        assignor: str | None = None,
-        retains: RetainedPart | Same | None = ...,
-    ) -> GroupOptions: ...
-    def set_assignor(self, assignor: str) -> None: ...
-    def reader_offline(
-        self, reader: str, position: Mapping[str, Mapping[SegmentId, int]] | None = None
-    ) -> None: ...
-    def delete(self) -> None: ...
-
-class BlockingGroupReader(_Twin, Opened, Generic[P]):
-    reader: str
-    @property
-    def owned(self) -> tuple[SegmentOwnership, ...]: ...
-    @property
-    def position(self) -> dict[str, dict[SegmentId, int]]: ...
-    def commit(self) -> None: ...
-    def __iter__(self) -> Iterator[Event[P]]: ...
-    def until(self, cut: StreamCut | Iterable[StreamCut]) -> Iterator[Event[P]]: ...
-    def batches(self, *, until: StreamCut | Iterable[StreamCut] | None = None) -> Iterator[Batch[P]]: ...
-
-class BlockingConsumerGroup(_Twin):
-    name: str
     @overload
     def consumer(
         self,
@@ -653,30 +601,58 @@ class BlockingConsumerGroup(_Twin):
         on_lost: Callable[[tuple[TopicPartition, ...]], object] | None = None,
         callback_ms: int = ...,
     ) -> BlockingConsumer[P]: ...
-    def describe(self) -> ConsumerGroupDescription: ...
+    def describe(self) -> GroupDescription: ...
+    def info(self) -> GroupInfo: ...
+    def cuts(self) -> dict[str, StreamCut]: ...
+    def offsets(self) -> tuple[PartitionOffsets, ...]: ...
+    def commit(self, offsets: Mapping[PartitionRef, int]) -> None: ...
+    def checkpoint(self, name: str | None = None, *, timeout_ms: int = ...) -> GroupCheckpoint: ...
+    def checkpoints(self) -> list[GroupCheckpoint]: ...
+    def reset(
+        self,
+        start: GroupStart = "head",
+        *,
+        checkpoint: str | None = None,
+        streams: Sequence[str] | None = None,
+        until: GroupResetEnd = "same",
+        dry_run: bool = False,
+    ) -> list[ResetPreview]: ...
+    def reset_offsets(
+        self,
+        start: OffsetStart | None = None,
+        *,
+        duration_ms: int | None = None,
+        offset: int | None = None,
+        shift: int | None = None,
+        partitions: Iterable[PartitionRef] | None = None,
+        dry_run: bool = False,
+    ) -> tuple[OffsetReset, ...]: ...
+    def release(self, cut: StreamCut) -> None: ...
     def update(
         self,
         *,
         lease_ms: int | Same | None = ...,
+        checkpoint_ms: int | Same | None = ...,
         rebalance_ms: int | Same | None = ...,
         on_truncated: TruncatedPolicy | None = None,
         assignor: str | None = None,
         retains: RetainedPart | Same | None = ...,
     ) -> GroupOptions: ...
-    def offsets(self) -> tuple[PartitionOffsets, ...]: ...
-    def commit(self, offsets: Mapping[PartitionRef, int]) -> None: ...
-    def reset(
-        self,
-        to: OffsetTarget | None = None,
-        *,
-        offset: int | None = None,
-        shift: int | None = None,
-        time_ms: int | None = None,
-        duration_ms: int | None = None,
-        partitions: Iterable[PartitionRef] | None = None,
-        dry_run: bool = False,
-    ) -> tuple[OffsetReset, ...]: ...
-    def delete(self) -> None: ...
+    def reader_offline(
+        self, reader: str, position: Mapping[str, Mapping[SegmentId, int]] | None = None
+    ) -> None: ...
+    def delete(self, *, if_empty: bool = False) -> None: ...
+
+class BlockingGroupReader(_Twin, Opened, Generic[P]):
+    reader: str
+    @property
+    def owned(self) -> tuple[SegmentOwnership, ...]: ...
+    @property
+    def position(self) -> dict[str, dict[SegmentId, int]]: ...
+    def commit(self) -> None: ...
+    def __iter__(self) -> Iterator[Event[P]]: ...
+    def until(self, cut: StreamCut | Iterable[StreamCut]) -> Iterator[Event[P]]: ...
+    def batches(self, *, until: StreamCut | Iterable[StreamCut] | None = None) -> Iterator[Batch[P]]: ...
 
 class BlockingConsumer(_Twin, Opened, Generic[P]):
     @property

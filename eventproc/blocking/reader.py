@@ -49,7 +49,7 @@ class BlockingReader(BlockingTwin, Opened):
 
 @twin_of(GroupReader)
 class BlockingGroupReader(BlockingTwin, Opened):
-    """Reads events of a group, by one thread at a time; made open by `BlockingReaderGroup.reader`.
+    """Reads events of a group, by one thread at a time; made open by `BlockingGroup.reader`.
 
     See `GroupReader`: asking for the next event finishes the previous one, and leaving its `with` by an exception does
     not finish the one in hand. Opening raises ReaderOnline, NotFound, NotAReaderGroup and GroupStreamReplaced.

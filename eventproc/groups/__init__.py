@@ -22,7 +22,6 @@ from eventproc.groups.describe import (
     describe_share_group,
     group_info,
 )
-from eventproc.groups.group import ReaderGroup
 from eventproc.groups.liveness import REBALANCE_MS
 from eventproc.groups.membership import MemberOptions, Membership, join
 from eventproc.groups.names import group_name, stream_names
@@ -72,7 +71,6 @@ __all__ = [
     "MemberDescription",
     "MemberOptions",
     "Membership",
-    "ReaderGroup",
     "ResetPreview",
     "RetainedPart",
     "SegmentKey",

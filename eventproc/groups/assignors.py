@@ -73,7 +73,7 @@ class AssignmentInput:
 
 @runtime_checkable
 class Assignor(Protocol):
-    """An assignor of your own, for `create_reader_group` by its name, and for the readers that have its code.
+    """An assignor of your own, for `create_group` by its name, and for the readers that have its code.
 
     name: stored with the group; not that of a built-in one.
     """

@@ -44,7 +44,6 @@ from eventproc.store.groups import (
     SegmentKey,
     ShareOptions,
     TruncatedPolicy,
-    check_assignor,
     get_group,
     last_generation,
     progress_of,
@@ -229,12 +228,6 @@ def update_options(tx: Tx, name: str, changes: OptionChanges) -> GroupOptions:
         # Readers have given signs of life as often as the lease before demanded it, if any.
         write_signs_of_life(tx, name)
     return after
-
-
-def set_assignor(tx: Tx, name: str, assignor: str) -> None:
-    """Let another assignor decide which reader owns which segment, from now on. Raises NotFound, InvalidArgument."""
-    if get_group(tx, name).options.assignor != check_assignor(assignor):
-        change(tx, name, AssignorChanged(assignor))
 
 
 def left(tx: Tx, group: str, state: GroupState, reader: str) -> ReaderLeft:

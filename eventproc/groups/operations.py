@@ -17,6 +17,7 @@ from eventproc.groups.start_positions import (
     GroupEnd,
     GroupResetEnd,
     GroupStart,
+    check_start,
     start_position_of,
     start_positions_of,
 )
@@ -208,8 +209,8 @@ def _ends_after_reset(tx: Tx, group: str, names: Sequence[str], until: GroupRese
     return ends
 
 
-OffsetTarget: TypeAlias = Literal["earliest", "latest"]
-"""An end of a partition to which a group is reset."""
+OffsetStart: TypeAlias = Literal["head", "tail"] | int
+"""Where a partition of a group is reset to: an end, or a time in wall ms."""
 
 
 @attrs.frozen(kw_only=True)
@@ -232,45 +233,42 @@ class OffsetReset:
 
 @attrs.frozen(kw_only=True)
 class OffsetResetRequest:
-    """Where each partition of a group is reset to: one of the fields, the others None.
+    """Where each partition of a group is reset to: one of the fields, the others None. Raises InvalidArgument.
 
-    to: an end. offset: an event number. shift: so many events further, or back if negative. time_ms: the first event
-    appended then or later, wall clock.
+    start: an end, or the first event appended at that wall time or later. duration_ms: the first event that is not
+    older. offset: an event number. shift: so many events further, or back if negative.
     """
 
-    to: OffsetTarget | None = None
+    start: OffsetStart | None = None
+    duration_ms: int | None = None
     offset: int | None = None
     shift: int | None = None
-    time_ms: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        given = [each for each in (self.to, self.offset, self.shift, self.time_ms) if each is not None]
+        given = [each for each in attrs.astuple(self) if each is not None]
         if len(given) != 1:
-            reason = "exactly one of to, offset, shift, time_ms and duration_ms says where to go"
+            reason = "exactly one of start, duration_ms, offset and shift says where to go"
             raise invalid_argument("reset", given, reason)
-        if self.to is not None and self.to not in ("earliest", "latest"):
-            raise invalid_argument("to", self.to, "it must be 'earliest' or 'latest'")
-        if self.offset is not None:
-            check_int("offset", self.offset, least=0)
-        for what, number in (("shift", self.shift), ("time", self.time_ms)):
+        if self.start is not None:
+            check_start(self.start, ())
+        for what, number, least in (("duration", self.duration_ms, 0), ("offset", self.offset, 0)):
             if number is not None:
-                check_int(what, number)
+                check_int(what, number, least=least)
+        if self.shift is not None:
+            check_int("shift", self.shift)
 
-    def start(self) -> GroupStart | None:
+    def start_at(self, tx: Tx) -> OffsetStart | None:
         """Return the start position of a complete stream; None for a position that only a partition has."""
-        if self.to is not None:
-            return "head" if self.to == "earliest" else "tail"
-        return self.time_ms
+        return self.start if self.duration_ms is None else tx.now_ms - self.duration_ms
 
     def number_in(self, tx: Tx, key: SegmentKey, before: Progress) -> tuple[int, bool]:
         """Return the event number to go to in a segment, and whether it was clamped into what is kept."""
-        state = segment_state(tx, *key)
+        state, start = segment_state(tx, *key), self.start_at(tx)
         low, high = (0, 0) if state is None else (state.head_number, state.tail_number)
-        if self.to is not None:
-            return (low if self.to == "earliest" else high), False
-        if self.time_ms is not None:
-            found = 0 if state is None else number_at(tx, *key, offset_at_time(tx, *key, self.time_ms))
-            return found, False
+        if start in ("head", "tail"):
+            return (low if start == "head" else high), False
+        if isinstance(start, int):
+            return (0 if state is None else number_at(tx, *key, offset_at_time(tx, *key, start))), False
         wanted = self.offset if self.offset is not None else before.number + (self.shift or 0)
         number = min(max(wanted, low), high)
         return number, number != wanted
@@ -298,7 +296,7 @@ def reset_offsets(
     before = {each.stream.name: each for each in _standings(tx, group)}
     moved_ms = progress_times(tx, group)
     wanted = None if partitions is None else set(partitions)
-    start = request.start()
+    start = request.start_at(tx)
     if start is None or wanted is not None:
         moved = [_moved_offsets(tx, each, request, wanted) for each in before.values()]
     elif before:
@@ -475,7 +473,7 @@ def preview_reset(
     streams: Sequence[str] | None = None,
     until: GroupResetEnd = "same",
 ) -> list[ResetPreview]:
-    """Return what `ReaderGroup.reset` would do now with the same arguments. Raises the errors that it would raise.
+    """Return what `Group.reset` would do now with the same arguments. Raises the errors that it would raise.
 
     Costs a few look-ups for each segment of the streams.
     """

@@ -171,9 +171,9 @@ class JoinedMember(Openable):
 
 
 class GroupReader(JoinedMember, Generic[P]):
-    """Reads events of a group, by one task at a time. Made by `ReaderGroup.reader`.
+    """Reads events of a group, by one task at a time. Made by `Group.reader`.
 
-    Open it with `async with`, or with `await` and `close`. Opening joins the group: see `ReaderGroup.reader` for the
+    Open it with `async with`, or with `await` and `close`. Opening joins the group: see `Group.reader` for the
     errors. Leaving the block, as `close`, gives all segments back. If another task closes it, an iteration that waits
     raises Closed.
     """

@@ -121,7 +121,7 @@ class HandlerAbandoned(ProcessorFailed):
 class NotAProcessorGroup(Rejected):
     """The group belongs to readers, not to a processor.
 
-    Use `ep.reader_group(name)`, or give the group of a processor.
+    Use `ep.group(name)`, or give the group of a processor.
     """
 
     group: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -20,22 +20,6 @@ from eventproc.cluster import (
     run_tasks,
 )
 from eventproc.cluster.extent_joiner import join_tiny_extents
-from eventproc.groups import (
-    EQUAL,
-    READERS,
-    GroupEnd,
-    GroupInfo,
-    GroupOptions,
-    GroupStart,
-    ReaderGroup,
-    RetainedPart,
-    TruncatedPolicy,
-    ensure_group,
-    get_group,
-    group_info,
-    group_name,
-    list_groups,
-)
 from eventproc.processors import (
     GRACE_MS,
     App,
@@ -43,7 +27,7 @@ from eventproc.processors import (
     run_app,
 )
 from eventproc.processors.dead_letters.operations import DeadLetters
-from eventproc.runtime.consumer_groups import ConsumerSystem
+from eventproc.runtime.groups import GroupSystem
 from eventproc.runtime.maintenance import MaintenanceSystem
 from eventproc.runtime.processors import ProcessorSystem
 from eventproc.runtime.requests import Requests
@@ -106,9 +90,7 @@ S = TypeVar("S")
 U = TypeVar("U")
 
 
-class Eventproc(
-    ConsumerSystem, MaintenanceSystem, ProcessorSystem, ShareSystem, SupervisorSystem, TopicSystem
-):
+class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, ShareSystem, SupervisorSystem, TopicSystem):
     """An open directory, or memory. Made by `open` and `open_memory`; usable until their block ends, or until `close`.
 
     Closing it closes the writers, readers and running apps that are still open, the newest first.
@@ -434,98 +416,6 @@ class Eventproc(
         if consumer is not None and not callable(getattr(consumer, "hold_progress", None)):
             raise invalid_argument("consumer", consumer, "it must be a GroupReader, or have hold_progress")
         return JointTransaction(self._db, lease_ms=lease_ms, consumer=consumer)
-
-    async def create_reader_group(
-        self,
-        name: str,
-        streams: Sequence[str],
-        *,
-        start: GroupStart = "head",
-        until: GroupEnd = None,
-        lease_ms: int | None = None,
-        checkpoint_ms: int | None = None,
-        on_truncated: TruncatedPolicy = "earliest",
-        assignor: str = EQUAL,
-        retains: RetainedPart | None = "progress",
-    ) -> ReaderGroup:
-        """Create a group of readers that share `streams`, and return its handle; returns the existing one if equal.
-
-        Args:
-            name: "scope/group", or "group" in the scope of the first stream.
-            streams: names of the streams, "scope/stream".
-            start: where a new group begins: "head" (default), "tail", cuts, or a time in ms. An existing group keeps
-                its position.
-            until: where a new group ends: cuts. None (default): it does not end.
-            lease_ms: longest silence of a reader before it counts as hung, in ms. None (default): only dead readers
-                are removed.
-            checkpoint_ms: interval of automatic checkpoints, in ms. None (default): no automatic checkpoints.
-            on_truncated: where to continue when unread events were truncated. Default: the earliest readable event.
-            assignor: who decides which reader owns which segment: "equal" (default), "range", "round_robin" or
-                "lag".
-            retains: what a stream with retention by consumption keeps for the group: what it has not finished
-                ("progress", default), what it has not released ("manual"), or nothing (None).
-
-        Raises:
-            NotFound: no such stream.
-            AlreadyExists: the group exists with other streams, or with options that are neither its present ones nor
-                those that it was created with.
-            GroupStreamReplaced: the group reads a deleted stream of one of these names.
-            InvalidArgument: a name or an option is not valid.
-            InvalidCut: a cut is not one of the stream.
-            Truncated: a cut lies before the head of the stream.
-        """
-        options = GroupOptions(
-            lease_ms=lease_ms,
-            checkpoint_ms=checkpoint_ms,
-            on_truncated=on_truncated,
-            assignor=assignor,
-            retains=retains,
-        )
-        full = group_name(name, streams)
-        make = partial(
-            ensure_group, name=full, streams=streams, start=start, until=until, kind=READERS, options=options
-        )
-        await self._db.write(make, step=Step.GROUP_CREATE)
-        return ReaderGroup(self._db, full)
-
-    async def reader_group(self, name: str) -> ReaderGroup:
-        """Return the handle of a reader group.
-
-        Args:
-            name: "scope/group".
-
-        Raises:
-            NotFound: no such group.
-            InvalidArgument: the name is not valid.
-        """
-        full = group_name(name)
-        await self._db.read(partial(get_group, name=full))
-        return ReaderGroup(self._db, full)
-
-    async def reader_groups(
-        self,
-        scope: str | None = None,
-        *,
-        prefix: str = "",
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> list[GroupInfo]:
-        """Return the groups, by scope and name, those of processors included.
-
-        Args:
-            scope: only those of this scope. None (default): of all scopes.
-            prefix: only those whose names in their scopes begin with it. Default: all.
-            after: name of the last group of the previous page, "scope/group". None (default): the first page.
-            limit: how many to return at most. None (default): all.
-
-        Raises:
-            NotFound: no such scope.
-            InvalidArgument: an argument has the wrong type, or the limit is not positive.
-        """
-        if scope is not None:
-            check_str("scope", scope)
-        page = ListPage.of(prefix, after, limit)
-        return list(map(group_info, await self._db.read(partial(list_groups, scope=scope, page=page))))
 
     async def synchronizer(
         self, name: str, kind: ReplicatedType[S, U], *, initial: S | None = None

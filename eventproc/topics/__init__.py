@@ -5,15 +5,14 @@ from __future__ import annotations
 from eventproc.streams.partitioners import Partitioner
 from eventproc.topics.consumer import Consumer
 from eventproc.topics.description import PartitionDescription, TopicDescription, TopicInfo
-from eventproc.topics.group import ConsumerGroup
-from eventproc.topics.offsets import ConsumerGroupDescription, PartitionOffsets
+from eventproc.topics.group import Group
+from eventproc.topics.offsets import PartitionOffsets
 from eventproc.topics.partition import TopicPartition
 from eventproc.topics.topic import Topic
 
 __all__ = [
     "Consumer",
-    "ConsumerGroup",
-    "ConsumerGroupDescription",
+    "Group",
     "PartitionDescription",
     "PartitionOffsets",
     "Partitioner",

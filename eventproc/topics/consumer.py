@@ -58,9 +58,9 @@ DataHandler: TypeAlias = Callable[[list[Event[P]]], Awaitable[object]]
 
 
 class Consumer(JoinedMember, Generic[P]):
-    """Consumes events of a group, by one task at a time. Made by `ConsumerGroup.consumer`.
+    """Consumes events of a group, by one task at a time. Made by `Group.consumer`.
 
-    Open it with `async with`, or with `await` and `close`. Opening joins the group: see `ConsumerGroup.consumer` for
+    Open it with `async with`, or with `await` and `close`. Opening joins the group: see `Group.consumer` for
     the errors. Leaving the block, as `close`, calls `on_revoked` and gives all partitions back. A cancellation does
     not call it.
     """

@@ -1,7 +1,4 @@
-"""The handle of a consumer group: its consumers, its offsets, and what an administrator does with them.
-
-A consumer group is a reader group, by the same record and the same engine; `Eventproc.reader_group` finds it too.
-"""
+"""The handle of a group of readers or consumers: everything that can be done with one, by name."""
 
 from __future__ import annotations
 
@@ -9,39 +6,71 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, overload
 
+import anyio
+
+from eventproc.groups import (
+    GroupCheckpoint,
+    GroupDescription,
+    GroupInfo,
+    GroupReader,
+    GroupResetEnd,
+    GroupStart,
+    MemberOptions,
+    ResetPreview,
+    describe_group,
+    group_info,
+)
 from eventproc.groups.assignors import Assignor
 from eventproc.groups.changes import SAME, OptionChanges, Same, update_options
-from eventproc.groups.describe import describe_group
-from eventproc.groups.membership import MemberOptions
+from eventproc.groups.cuts import group_cuts
+from eventproc.groups.liveness import POLL_MS, expire_silent, has_silent
 from eventproc.groups.operations import (
     OffsetReset,
     OffsetResetRequest,
-    OffsetTarget,
+    OffsetStart,
+    find_checkpoint,
+    list_checkpoints,
+    pending_readers,
+    preview_reset,
+    reader_offline,
+    reset_group,
     reset_offsets,
     set_offsets,
+    start_checkpoint,
     verify_empty,
 )
+from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
-from eventproc.store.groups import GroupOptions, RetainedPart, TruncatedPolicy, delete_group
-from eventproc.store.model.argument_checks import check_int
+from eventproc.store.groups import (
+    GroupOptions,
+    RetainedPart,
+    TruncatedPolicy,
+    delete_group,
+    get_group,
+    release,
+    watch_group,
+)
+from eventproc.store.model.argument_checks import check_int, check_str
+from eventproc.store.model.cuts import StreamCut, as_cut
+from eventproc.store.model.group_errors import CheckpointPending
+from eventproc.store.model.ids import SegmentId
 from eventproc.streams.codec import Codec, codec_for, decode_of
 from eventproc.topics.consumer import Consumer, PartitionRef, as_offsets, as_partitions
 from eventproc.topics.consumer_session import CALLBACK_MS, PartitionsCallback, RebalanceCallbacks
-from eventproc.topics.offsets import (
-    ConsumerGroupDescription,
-    PartitionOffsets,
-    describe_consumer_group,
-    partition_offsets,
-)
+from eventproc.topics.offsets import PartitionOffsets, partition_offsets
 
 P = TypeVar("P")
 
+CHECKPOINT_WAIT_MS = 30_000
+"""How long `checkpoint` waits by default. A reader answers when it asks for its next event."""
 
-class ConsumerGroup:
-    """Consumers, in any number of processes, that share topics: each partition is one consumer's at a time.
 
-    Made by `Eventproc.create_consumer_group` and `Eventproc.consumer_group`.
+class Group:
+    """Readers or consumers, in any number of processes, that share streams: each segment is one's at a time.
+
+    Made by `Eventproc.create_group` and `Eventproc.group`. Consumers read topics, and are readers that commit and seek
+    by event numbers.
     """
 
     def __init__(self, db: Database, name: str) -> None:
@@ -49,7 +78,32 @@ class ConsumerGroup:
         self.name = name
 
     def __repr__(self) -> str:
-        return f"ConsumerGroup({self.name!r})"
+        return f"Group({self.name!r})"
+
+    @overload
+    def reader(self, reader: str) -> GroupReader[bytes]: ...
+    @overload
+    def reader(
+        self, reader: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
+    ) -> GroupReader[P]: ...
+    def reader(
+        self, reader: str, *, payload: type[Any] | None = None, codec: Codec[Any] | None = None
+    ) -> GroupReader[Any]:
+        """Return a reader of the group, for `async with`, or for `await` and `close`.
+
+        Args:
+            reader: its id, unique among the readers that are online. The id of a dead reader may be used again.
+            payload: type of the payloads, as for `Stream.reader`. None (default): bytes.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
+
+        Raises:
+            InvalidArgument: no codec serves the type.
+            ReaderOnline: entering; a live process reads under that id.
+            NotFound: entering; no such group.
+            NotAReaderGroup: entering; the group belongs to a processor.
+            GroupStreamReplaced: entering; a stream of the group was deleted.
+        """
+        return GroupReader[Any](self._db, self.name, reader, decode=decode_of(codec_for(payload, codec)))
 
     @overload
     def consumer(
@@ -140,55 +194,38 @@ class ConsumerGroup:
             ),
         )
 
-    async def describe(self) -> ConsumerGroupDescription:
-        """Return the group's state, its consumers and what they own, and the offsets and lag of each partition.
+    async def describe(self) -> GroupDescription:
+        """Return the group's readers, its segments with their owners, and how much is not finished.
 
         Raises:
             NotFound: no such group.
 
         Cost:
-            A few look-ups for each partition.
+            A few look-ups for each segment of its streams.
         """
-        return await self._db.read(partial(describe_consumer_group, name=self.name))
+        return await self._db.read(partial(describe_group, name=self.name))
 
-    async def update(
-        self,
-        *,
-        lease_ms: int | Same | None = SAME,
-        rebalance_ms: int | Same | None = SAME,
-        on_truncated: TruncatedPolicy | None = None,
-        assignor: str | None = None,
-        retains: RetainedPart | Same | None = SAME,
-    ) -> GroupOptions:
-        """Change options of the group, and return all of them. Consumers stay online, and follow at their next poll.
-
-        A lease that is new or other than before counts from now.
-
-        Args:
-            lease_ms: how long a consumer may go without a poll, in ms; None: as long as its process lives.
-                "same" (default): as now.
-            rebalance_ms: how long a consumer may take to release a partition that another one shall own, in ms; None:
-                until its next poll. "same" (default): as now.
-            on_truncated: "earliest", "latest" or "error": what to do when unread events were truncated. None (default):
-                as now.
-            assignor: "equal", "range", "round_robin", "lag", or the name of an own one. None (default): as now.
-            retains: what a stream with retention by consumption keeps for the group: "progress", "manual", or None for
-                nothing. "same" (default): as now.
+    async def info(self) -> GroupInfo:
+        """Return the group's streams, options and generation.
 
         Raises:
             NotFound: no such group.
-            NotAReaderGroup: the group belongs to a processor.
-            InvalidArgument: an option is not valid.
         """
-        changes = OptionChanges(
-            lease_ms=lease_ms,
-            rebalance_ms=rebalance_ms,
-            on_truncated=on_truncated,
-            assignor=assignor,
-            retains=retains,
-        )
-        step = partial(update_options, name=self.name, changes=changes)
-        return await self._db.write(step, step=Step.GROUP_CHANGE)
+        return group_info(await self._db.read(partial(get_group, name=self.name)))
+
+    async def cuts(self) -> dict[str, StreamCut]:
+        """Return the durable position of the group in each of its streams.
+
+        The streams may be truncated there: no reader of the group will ever need earlier events.
+
+        Returns:
+            {name of the stream: cut}.
+
+        Raises:
+            NotFound: no such group.
+            StreamReplaced: a stream of the group was deleted.
+        """
+        return await self._db.read(partial(group_cuts, name=self.name))
 
     async def offsets(self) -> tuple[PartitionOffsets, ...]:
         """Return the offsets of each partition, sorted.
@@ -215,25 +252,127 @@ class ConsumerGroup:
         chosen = {(where.topic, where.partition): offset for where, offset in as_offsets(offsets).items()}
         await self._db.write(lambda tx: set_offsets(tx, self._db, self.name, chosen))
 
+    async def checkpoint(
+        self, name: str | None = None, *, timeout_ms: int = CHECKPOINT_WAIT_MS
+    ) -> GroupCheckpoint:
+        """Ask every reader for its position, and return the positions once all readers have answered.
+
+        A reader answers between two events. A reader that leaves, dies, or exceeds the group's lease is not waited for.
+        Without readers the checkpoint is complete immediately.
+
+        Args:
+            name: of the checkpoint. If one of that name is under way or kept, it is that one. None (default): a new
+                name.
+            timeout_ms: how long to wait for the readers, in ms. Default: 30 s.
+
+        Returns:
+            The checkpoint, with a cut of each stream: to reset to, or to truncate at.
+
+        Raises:
+            CheckpointPending: the wait ended first; the checkpoint stays under way.
+            TooManyCheckpoints: 3 others are under way.
+            NotFound: no such group, or a reset dropped the checkpoint.
+            InvalidArgument: the name is not valid.
+
+        Cost:
+            One write; a read every 200 ms while waiting.
+        """
+        timeout_ms = check_int("timeout", timeout_ms, least=0, unit="ms")
+        chosen = f"checkpoint-{new_id(self._db.clock)}" if name is None else check_str("checkpoint", name)
+
+        def look(tx: Tx) -> tuple[GroupCheckpoint | None, tuple[str, ...], bool]:
+            found = find_checkpoint(tx, self.name, chosen)
+            return found, pending_readers(tx, self.name, chosen), has_silent(tx, self._db, self.name)
+
+        def start(tx: Tx) -> tuple[GroupCheckpoint | None, tuple[str, ...], bool]:
+            expire_silent(tx, self._db, self.name)
+            start_checkpoint(tx, self.name, chosen)
+            return look(tx)
+
+        with self._db.subscribe([watch_group(self.name)]) as changes:
+            found, pending, is_silent = await self._db.write(start, step=Step.GROUP_CHECKPOINT)
+            with anyio.move_on_after(timeout_ms / 1000):
+                while found is None:
+                    if is_silent:
+                        await self._db.write(
+                            partial(expire_silent, db=self._db, group=self.name), step=Step.GROUP_EXPIRE
+                        )
+                    else:
+                        await changes.wait(POLL_MS)
+                    found, pending, is_silent = await self._db.read(look)
+        if found is not None:
+            return found
+        raise CheckpointPending(group=self.name, checkpoint=chosen, waited_ms=timeout_ms, readers=pending)
+
+    async def checkpoints(self) -> list[GroupCheckpoint]:
+        """Return the complete checkpoints that are kept, oldest first, automatic ones included.
+
+        The newest 8 named ones are kept, and the newest automatic one.
+
+        Raises:
+            NotFound: no such group.
+            GroupStreamReplaced: a stream of the group was deleted.
+        """
+        return await self._db.read(partial(list_checkpoints, group=self.name))
+
     async def reset(
         self,
-        to: OffsetTarget | None = None,
+        start: GroupStart = "head",
         *,
+        checkpoint: str | None = None,
+        streams: Sequence[str] | None = None,
+        until: GroupResetEnd = "same",
+        dry_run: bool = False,
+    ) -> list[ResetPreview]:
+        """Move the group to another position. Readers that are online continue there.
+
+        Streams are found by name, so a stream that was deleted and created again is read from now on.
+
+        Args:
+            start: "head" (default), "tail", a time in wall ms, a cut, or {stream: cut}.
+            checkpoint: name of a complete checkpoint to go back to, instead of `start`.
+            streams: the streams to read from now on. None (default): the same as before.
+            until: where the group ends, as a cut or {stream: cut}. None: it does not end. "same" (default): as before.
+                With a different end all checkpoints of the group are dropped.
+            dry_run: only return what would change. Default: False.
+
+        Returns:
+            Each stream that the group reads afterwards, before and after the reset.
+
+        Raises:
+            NotFound: no such group, stream or checkpoint.
+            InvalidArgument: the checkpoint is not complete, or an argument has the wrong form.
+            InvalidCut: a cut is not one of its stream, or the end lies before the start.
+            Truncated: `start` lies before the head of a stream.
+        """
+
+        def act(tx: Tx) -> list[ResetPreview]:
+            previews = preview_reset(
+                tx, self.name, start, checkpoint=checkpoint, streams=streams, until=until
+            )
+            if not dry_run:
+                reset_group(tx, self.name, start, checkpoint=checkpoint, streams=streams, until=until)
+            return previews
+
+        return await (self._db.read(act) if dry_run else self._db.write(act, step=Step.GROUP_CHANGE))
+
+    async def reset_offsets(
+        self,
+        start: OffsetStart | None = None,
+        *,
+        duration_ms: int | None = None,
         offset: int | None = None,
         shift: int | None = None,
-        time_ms: int | None = None,
-        duration_ms: int | None = None,
         partitions: Iterable[PartitionRef] | None = None,
         dry_run: bool = False,
     ) -> tuple[OffsetReset, ...]:
-        """Move the offsets of a group without consumers online. Exactly one argument says where to.
+        """Move partitions of a group without consumers online, by event numbers. Exactly one argument says where to.
 
         Args:
-            to: "earliest" or "latest".
+            start: "head", "tail", or the first event appended at that wall time or later, in ms since 1970.
+            duration_ms: to the first event that is not older than that, in ms.
             offset: the event number to go to, in each partition.
             shift: so many events further, or back if negative.
-            time_ms: to the first event appended at that wall time or later, in ms since 1970.
-            duration_ms: to the first event that is not older than that, in ms.
             partitions: (topic, partition) of those to move. None (default): all.
             dry_run: only return what would change; allowed while consumers are online. Default: False.
 
@@ -246,29 +385,107 @@ class ConsumerGroup:
             GroupStreamReplaced: a topic of the group was deleted.
             InvalidArgument: not exactly one target, or a partition that the group does not read.
         """
-        if duration_ms is not None:
-            check_int("duration", duration_ms, least=0, unit="ms")
+        request = OffsetResetRequest(start=start, duration_ms=duration_ms, offset=offset, shift=shift)
+        chosen = None if partitions is None else as_partitions(partitions)
 
         def act(tx: Tx) -> list[OffsetReset]:
-            since_ms = time_ms if duration_ms is None else tx.now_ms - duration_ms
-            request = OffsetResetRequest(to=to, offset=offset, shift=shift, time_ms=since_ms)
             return reset_offsets(tx, self._db, self.name, request, partitions=chosen, dry_run=dry_run)
 
-        if duration_ms is not None and time_ms is not None:
-            OffsetResetRequest(to="latest", time_ms=time_ms)  # raises: two targets
-        chosen = None if partitions is None else as_partitions(partitions)
         return tuple(await (self._db.read(act) if dry_run else self._db.write(act)))
 
-    async def delete(self) -> None:
-        """Delete the group and its offsets. Its topics stay unchanged.
+    async def release(self, cut: StreamCut) -> None:
+        """Let a stream with retention by consumption lose the events before `cut`, as far as this group is concerned.
+
+        For a group created with `retains="manual"`: until the first call it keeps the stream from losing anything.
+
+        Args:
+            cut: of one of the group's streams, at or after the cut that was released last.
 
         Raises:
             NotFound: no such group.
-            GroupNotEmpty: consumers are online.
+            StreamReplaced: the stream of the cut was deleted.
+            InvalidArgument: the group does not release by itself, or does not read the stream.
+            InvalidCut: the cut is not one of the stream, or is before the last one.
+        """
+        as_cut(cut, "released cut")
+        await self._db.write(partial(release, group=self.name, cut=cut), step=Step.GROUP_CHANGE)
+
+    async def update(
+        self,
+        *,
+        lease_ms: int | Same | None = SAME,
+        checkpoint_ms: int | Same | None = SAME,
+        rebalance_ms: int | Same | None = SAME,
+        on_truncated: TruncatedPolicy | None = None,
+        assignor: str | None = None,
+        retains: RetainedPart | Same | None = SAME,
+    ) -> GroupOptions:
+        """Change options of the group, and return all of them. Readers stay online, and follow before their next event.
+
+        A lease that is new or other than before counts from now.
+
+        Args:
+            lease_ms: how long a reader may go without asking for an event, in ms; None: as long as its process lives.
+                "same" (default): as now.
+            checkpoint_ms: pause between automatic checkpoints, in ms; None: there are none. "same" (default): as now.
+            rebalance_ms: how long a reader may take to release a segment that another one shall own, in ms; None: as
+                long as it needs. "same" (default): as now.
+            on_truncated: "earliest", "latest" or "error": what to do when unread events were truncated. None (default):
+                as now.
+            assignor: "equal", "range", "round_robin", "lag", or the name of an own one. None (default): as now.
+            retains: what a stream with retention by consumption keeps for the group: "progress", "manual", or None for
+                nothing. "same" (default): as now.
+
+        Raises:
+            NotFound: no such group.
+            NotAReaderGroup: the group belongs to a processor.
+            InvalidArgument: an option is not valid.
+        """
+        changes = OptionChanges(
+            lease_ms=lease_ms,
+            checkpoint_ms=checkpoint_ms,
+            rebalance_ms=rebalance_ms,
+            on_truncated=on_truncated,
+            assignor=assignor,
+            retains=retains,
+        )
+        step = partial(update_options, name=self.name, changes=changes)
+        return await self._db.write(step, step=Step.GROUP_CHANGE)
+
+    async def reader_offline(
+        self, reader: str, position: Mapping[str, Mapping[SegmentId, int]] | None = None
+    ) -> None:
+        """Declare a reader dead. Its segments go to other readers; if it is alive, it is fenced and joins again.
+
+        Does nothing if the reader is not online.
+
+        Args:
+            reader: its id.
+            position: what it finished, {stream: {segment: offset}}, as `GroupReader.position` returns it. None
+                (default), and segments without an offset: its last durable progress.
+
+        Raises:
+            NotFound: no such group.
+            InvalidArgument: `position` names a stream or a segment that is not the reader's.
+            InvalidCut: an offset is not the boundary of an event.
+        """
+        step = partial(reader_offline, group=self.name, reader=reader, position=position)
+        await self._db.write(step, step=Step.GROUP_CHANGE)
+
+    async def delete(self, *, if_empty: bool = False) -> None:
+        """Delete the group and its progress. Its readers are fenced; its streams stay unchanged.
+
+        Args:
+            if_empty: only delete it while no reader or consumer is online. Default: False.
+
+        Raises:
+            NotFound: no such group.
+            GroupNotEmpty: `if_empty`, and readers are online.
         """
 
         def act(tx: Tx) -> None:
-            verify_empty(tx, self._db, self.name, event="deletion")
+            if if_empty:
+                verify_empty(tx, self._db, self.name, event="deletion")
             delete_group(tx, self.name)
 
-        await self._db.write(act)
+        await self._db.write(act, step=Step.GROUP_DELETE)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from eventproc.groups import GroupDescription, MemberDescription, SegmentLag, describe_group
+from eventproc.groups import GroupDescription, SegmentLag
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import number_of
 from eventproc.store.model.partitions import is_reserve
@@ -39,58 +39,6 @@ class PartitionOffsets:
     lag: int | None
     events: int
     lag_ms: int | None
-
-
-@attrs.frozen(kw_only=True)
-class ConsumerGroupDescription:
-    """A consumer group at one moment.
-
-    state: Empty, Assigning, Reconciling or Stable.
-    generation: grows with each change of members or owners.
-    replaced: names of topics that were deleted; the group must be reset.
-    lost_events: number of events that were truncated before the group read them.
-    """
-
-    __repr__ = short_repr_of_fields
-
-    name: str
-    state: str
-    topics: tuple[str, ...]
-    consumers: tuple[MemberDescription, ...]
-    partitions: tuple[PartitionOffsets, ...]
-    generation: int
-    replaced: tuple[str, ...]
-    lost_events: int
-
-    @property
-    def assignment(self) -> dict[str, tuple[tuple[str, int], ...]]:
-        """The partitions of each consumer: {id: ((topic, partition), ...)}."""
-        return {
-            member.reader: tuple(
-                (each.topic, each.partition) for each in self.partitions if each.consumer == member.reader
-            )
-            for member in self.consumers
-        }
-
-    @property
-    def events(self) -> int:
-        """Events that are not processed, in all partitions."""
-        return sum(each.events for each in self.partitions)
-
-
-def describe_consumer_group(tx: Tx, name: str) -> ConsumerGroupDescription:
-    """Return the description of the group. Raises NotFound. Costs as `describe_group`."""
-    found = describe_group(tx, name)
-    return ConsumerGroupDescription(
-        name=found.name,
-        state=found.phase.capitalize(),
-        topics=tuple(each.name for each in found.streams),
-        consumers=found.members,
-        partitions=partition_offsets(tx, found),
-        generation=found.generation,
-        replaced=found.replaced,
-        lost_events=found.lost_events,
-    )
 
 
 def partition_offsets(tx: Tx, found: GroupDescription) -> tuple[PartitionOffsets, ...]:

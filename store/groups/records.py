@@ -31,7 +31,7 @@ at a time in wall ms."""
 
 RetainedPart: TypeAlias = Literal["progress", "manual"]
 """What a group keeps a stream from losing by retention by consumption: what it has not finished ("progress"), or what
-it has not released with `ReaderGroup.release` ("manual")."""
+it has not released with `Group.release` ("manual")."""
 
 GroupKind: TypeAlias = Literal["readers", "processor", "share"]
 """Who uses a group: readers and consumers, a processor, or the consumers of a queue."""

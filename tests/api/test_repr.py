@@ -139,7 +139,7 @@ def test_the_repr_of_an_object_names_it_and_its_state() -> None:
         async with eventproc.open_memory() as ep:
             await ep.create_scope("shop")
             orders = await ep.create_stream("shop/orders")
-            group = await ep.create_reader_group("billing", ["shop/orders"])
+            group = await ep.create_group("billing", ["shop/orders"])
             writer, reader, member = orders.writer(), orders.reader(), group.reader("r1")
             assert repr(writer) == "EventWriter('shop/orders', not open)"
             async with writer, reader, member, ep.run(app) as running:
@@ -153,7 +153,7 @@ def test_the_repr_of_an_object_names_it_and_its_state() -> None:
                     "DeadLetters('shop/billing')",
                     "Opening(a system in memory)",
                     "Stream('shop/orders')",
-                    "ReaderGroup('shop/billing')",
+                    "Group('shop/billing')",
                 ]
                 assert [repr(each) for each in (writer, reader, member, running, app)] == [
                     "EventWriter('shop/orders', open)",

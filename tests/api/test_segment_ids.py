@@ -44,7 +44,7 @@ async def test_the_positions_of_readers_print_their_segments(ep: Eventproc, stre
             assert reader.offsets[event.segment] >= event.offset
     async with stream.reader("tail") as reader:
         assert sorted(map(str, reader.offsets)) == ["1.1", "2.1"]
-    group = await ep.create_reader_group("g", ["s/t"], start="tail")
+    group = await ep.create_group("g", ["s/t"], start="tail")
     async with group.reader("r") as reader_of_group:
         assert sorted(str(each.segment) for each in reader_of_group.owned) == ["1.1", "2.1"]
         assert sorted(map(str, reader_of_group.position["s/t"])) == ["1.1", "2.1"]

@@ -33,7 +33,7 @@ def read_in_a_block(ep: BlockingEventproc, begin: Begin) -> None:
 
 
 def read_in_a_group(ep: BlockingEventproc, begin: Begin) -> None:
-    with ep.create_reader_group("s/g", ["s/t"]).reader("a") as reader:
+    with ep.create_group("s/g", ["s/t"]).reader("a") as reader:
         for _ in reader:
             begin()
 
@@ -46,7 +46,7 @@ def consume_shared(ep: BlockingEventproc, begin: Begin) -> None:
 
 def poll_a_topic(ep: BlockingEventproc, begin: Begin) -> None:
     ep.create_topic("s/topic")
-    with ep.create_consumer_group("s/c", ["s/topic"]).consumer("a") as consumer:
+    with ep.create_group("s/c", ["s/topic"], on_deleted="drop").consumer("a") as consumer:
         begin()
         consumer.poll()
 
@@ -133,7 +133,7 @@ def test_closing_leaves_a_handler_that_never_returns_after_named_bounds(
         topic = ep.create_topic("s/topic")
         with topic.writer() as writer:
             writer.write(b"first", key="k")
-        consumer = ep.create_consumer_group("s/c", ["s/topic"]).consumer("a")
+        consumer = ep.create_group("s/c", ["s/topic"], on_deleted="drop").consumer("a")
 
         def run() -> None:
             with suppress(Closed):

@@ -22,7 +22,7 @@ def ten_numbers(ep: BlockingEventproc) -> BlockingStream[int]:
 
 def test_a_consumer_polls_commits_and_seeks(ep: BlockingEventproc) -> None:
     ten_numbers(ep)
-    group = ep.create_consumer_group("consumers", ["s/topic"])
+    group = ep.create_group("consumers", ["s/topic"], on_deleted="drop")
     heard: list[tuple[TopicPartition, ...]] = []
     with group.consumer("c", payload=int, auto_commit=False, on_assigned=heard.append) as consumer:
         assert [event.payload for event in consumer.poll(4)] == [0, 1, 2, 3]
@@ -35,15 +35,15 @@ def test_a_consumer_polls_commits_and_seeks(ep: BlockingEventproc) -> None:
         assert consumer.poll(timeout_ms=0) == []
         assert consumer.paused == heard[0]
         with pytest.raises(errors.GroupNotEmpty):
-            group.reset("earliest")
-    group.reset("latest")
-    (offsets,) = ep.consumer_group("s/consumers").offsets()
+            group.reset_offsets("head")
+    group.reset_offsets("tail")
+    (offsets,) = ep.group("s/consumers").offsets()
     assert (offsets.committed, offsets.lag) == (10, 0)
 
 
 def test_a_callback_in_a_thread_may_commit(ep: BlockingEventproc) -> None:
     ten_numbers(ep)
-    group = ep.create_consumer_group("consumers", ["s/topic"])
+    group = ep.create_group("consumers", ["s/topic"], on_deleted="drop")
     consumer: BlockingConsumer[int] = group.consumer(
         "c", payload=int, auto_commit=False, on_revoked=lambda partitions: consumer.commit()
     )
@@ -61,7 +61,7 @@ def test_a_plain_function_handles_the_events_in_other_threads(ep: BlockingEventp
         assert threading.current_thread() is not threading.main_thread()
         seen.extend(event.payload for event in events)
 
-    with ep.create_consumer_group("consumers", ["s/topic"]).consumer("c", payload=int) as consumer:
+    with ep.create_group("consumers", ["s/topic"], on_deleted="drop").consumer("c", payload=int) as consumer:
         consumer.run(handle, poll_max=3)
         assert list(consumer) == []
     assert seen == list(range(10))

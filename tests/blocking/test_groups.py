@@ -15,7 +15,7 @@ import attrs
 import pytest
 
 import eventproc
-from eventproc.blocking import BlockingEventproc, BlockingReaderGroup, BlockingStream
+from eventproc.blocking import BlockingEventproc, BlockingGroup, BlockingStream
 from eventproc.groups.session import SAVE_EVENTS
 from eventproc.store.model.errors import Closed, InvalidArgument
 from eventproc.store.model.group_errors import GroupStreamReplaced, ReaderOnline
@@ -25,8 +25,8 @@ GROUP = "shop/billing"
 
 
 @pytest.fixture
-def group(ep: BlockingEventproc, stream: BlockingStream) -> BlockingReaderGroup:
-    return ep.create_reader_group("billing", ["shop/orders"])
+def group(ep: BlockingEventproc, stream: BlockingStream) -> BlockingGroup:
+    return ep.create_group("billing", ["shop/orders"])
 
 
 def write(stream: BlockingStream, count: int, *, first: int = 0, key: str | None = "customer-42") -> None:
@@ -39,7 +39,7 @@ def numbers(events: Iterator[eventproc.Event], count: int | None = None) -> list
 
 
 def test_events_are_read_up_to_a_cut_and_finished_by_leaving(
-    stream: BlockingStream, group: BlockingReaderGroup
+    stream: BlockingStream, group: BlockingGroup
 ) -> None:
     write(stream, 2500)
     with group.reader("r1") as reader:
@@ -53,7 +53,7 @@ def test_events_are_read_up_to_a_cut_and_finished_by_leaving(
 
 
 def test_a_loop_may_be_left_and_the_next_one_goes_on_behind(
-    stream: BlockingStream, group: BlockingReaderGroup
+    stream: BlockingStream, group: BlockingGroup
 ) -> None:
     write(stream, 20)
     with group.reader("r1") as reader:
@@ -67,7 +67,7 @@ def test_a_loop_may_be_left_and_the_next_one_goes_on_behind(
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
 def test_leaving_by_an_exception_does_not_finish_the_event_in_hand(
-    stream: BlockingStream, group: BlockingReaderGroup, kind: type[BaseException]
+    stream: BlockingStream, group: BlockingGroup, kind: type[BaseException]
 ) -> None:
     write(stream, 6)
 
@@ -84,7 +84,7 @@ def test_leaving_by_an_exception_does_not_finish_the_event_in_hand(
 
 
 def test_an_interrupt_ends_a_reader_that_waits_and_the_directory_goes_on(
-    stream: BlockingStream, group: BlockingReaderGroup
+    stream: BlockingStream, group: BlockingGroup
 ) -> None:
     write(stream, 3)
     seen: list[int] = []
@@ -110,7 +110,7 @@ def test_an_interrupt_ends_a_reader_that_waits_and_the_directory_goes_on(
 
 
 def test_progress_is_durable_after_a_thousand_events_and_at_a_commit(
-    stream: BlockingStream, group: BlockingReaderGroup
+    stream: BlockingStream, group: BlockingGroup
 ) -> None:
     write(stream, 2 * SAVE_EVENTS + 100)
     with group.reader("r1") as reader:
@@ -125,7 +125,7 @@ def test_progress_is_durable_after_a_thousand_events_and_at_a_commit(
 
 
 def test_progress_is_durable_a_second_later_while_an_event_is_in_flight(
-    stream: BlockingStream, group: BlockingReaderGroup
+    stream: BlockingStream, group: BlockingGroup
 ) -> None:
     write(stream, 10)
     with group.reader("r1") as reader:
@@ -138,7 +138,7 @@ def test_progress_is_durable_a_second_later_while_an_event_is_in_flight(
 
 
 def test_a_segment_is_given_away_between_two_events_and_none_is_read_twice(
-    stream: BlockingStream, group: BlockingReaderGroup
+    stream: BlockingStream, group: BlockingGroup
 ) -> None:
     write(stream, 4000, key=None)
     end = stream.tail()
@@ -158,7 +158,7 @@ def test_a_segment_is_given_away_between_two_events_and_none_is_read_twice(
 
 
 def test_a_reader_declared_offline_goes_on_as_a_new_member(
-    stream: BlockingStream, group: BlockingReaderGroup
+    stream: BlockingStream, group: BlockingGroup
 ) -> None:
     write(stream, 100)
     with group.reader("r1") as reader:
@@ -172,7 +172,7 @@ def test_a_reader_declared_offline_goes_on_as_a_new_member(
 
 
 def test_a_group_is_reset_to_a_checkpoint_while_it_is_read(
-    stream: BlockingStream, group: BlockingReaderGroup
+    stream: BlockingStream, group: BlockingGroup
 ) -> None:
     write(stream, 10)
     with group.reader("r1") as reader:
@@ -189,7 +189,7 @@ def test_the_stream_of_each_event_is_known(ep: BlockingEventproc, stream: Blocki
     other = ep.create_stream("shop/more")
     write(stream, 2)
     write(other, 1, first=2)
-    with ep.create_reader_group("both", ["shop/orders", "shop/more"]).reader("r1") as reader:
+    with ep.create_group("both", ["shop/orders", "shop/more"]).reader("r1") as reader:
         found = {event.payload: event.stream for event in reader.until([stream.tail(), other.tail()])}
     assert found == {b"0": "shop/orders", b"1": "shop/orders", b"2": "shop/more"}
 
@@ -202,13 +202,13 @@ class Order:
 def test_payloads_may_have_a_type(ep: BlockingEventproc, stream: BlockingStream) -> None:
     with stream.writer(payload=Order) as writer:
         writer.write_many((Order(number), "k") for number in range(3))
-    group = ep.create_reader_group("typed", ["shop/orders"])
+    group = ep.create_group("typed", ["shop/orders"])
     with group.reader("r1", payload=Order) as reader:
         assert [event.payload for event in reader.until(stream.tail())] == [Order(0), Order(1), Order(2)]
     assert group.describe().events == 0
 
 
-def test_invalid_arguments_are_refused(stream: BlockingStream, group: BlockingReaderGroup) -> None:
+def test_invalid_arguments_are_refused(stream: BlockingStream, group: BlockingGroup) -> None:
     write(stream, 1)
     closed = group.reader("r1")
     closed.close()
@@ -236,7 +236,7 @@ def test_a_forked_child_leaves_its_parent_s_reader_alone(tmp_path: Path) -> None
             stream = ep.create_stream("shop/orders")
             with stream.writer() as writer:
                 writer.write_many((b"%d" % number, "k") for number in range(4))
-            group = ep.create_reader_group("billing", ["shop/orders"])
+            group = ep.create_group("billing", ["shop/orders"])
             with group.reader("r1") as reader:
                 events = iter(reader)
                 next(events)
@@ -252,7 +252,7 @@ def test_a_forked_child_leaves_its_parent_s_reader_alone(tmp_path: Path) -> None
 def test_the_awaited_and_the_blocking_form_share_a_group(tmp_path: Path) -> None:
     async def read() -> list[int]:
         async with eventproc.open(tmp_path / "data") as ep:
-            group = await ep.reader_group(GROUP)
+            group = await ep.group(GROUP)
             tail = await (await ep.stream("shop/orders")).tail()
             async with group.reader("r2") as reader:
                 return [int(event.payload) async for event in reader.until(tail)]
@@ -261,7 +261,7 @@ def test_the_awaited_and_the_blocking_form_share_a_group(tmp_path: Path) -> None
         ep.create_scope("shop")
         stream = ep.create_stream("shop/orders")
         write(stream, 10)
-        group = ep.create_reader_group("billing", ["shop/orders"])
+        group = ep.create_group("billing", ["shop/orders"])
         with group.reader("r1") as reader:
             assert numbers(iter(reader), 4) == [0, 1, 2, 3]
         with ThreadPoolExecutor() as threads:

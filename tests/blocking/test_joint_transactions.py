@@ -18,7 +18,7 @@ def test_a_thread_consumes_and_produces_exactly_once(tmp_path: Path) -> None:
         audit = ep.create_stream("s/audit")
         with source.writer() as writer:
             writer.write_many((b"%d" % number, "k") for number in range(5))
-        group = ep.create_reader_group("g", ["s/in"])
+        group = ep.create_group("g", ["s/in"])
 
         def consume(fail_at: int | None) -> None:
             with group.reader("r") as reader:

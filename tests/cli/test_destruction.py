@@ -69,7 +69,7 @@ async def events_of(ep: Eventproc, name: str) -> list[bytes]:
 
 async def stored(ep: Eventproc) -> dict[str, object]:
     """Return all that a destructive command could destroy, and what it would leave behind."""
-    streams, groups = await ep.streams(), await ep.reader_groups()
+    streams, groups = await ep.streams(), await ep.groups()
     return {
         "scopes": [each.name for each in await ep.scopes()],
         "streams": [(each.name, each.stream_id, each.state) for each in streams],
@@ -82,7 +82,7 @@ async def stored(ep: Eventproc) -> dict[str, object]:
             each.name: [(txn.id, txn.state) for txn in await (await ep.stream(each.name)).transactions()]
             for each in streams
         },
-        "positions": [(await (await ep.reader_group(each.name)).describe()).events for each in groups],
+        "positions": [(await (await ep.group(each.name)).describe()).events for each in groups],
         "letters": [each.id for each in await ep.dead_letters(MAILER).list()],
         "users": await ep.db.read(list_users),
     }
@@ -154,7 +154,7 @@ async def kept(ep: Eventproc) -> dict[str, Counter[object]]:
         "streams": Counter(streams),
         "events": Counter([payload for name in streams for payload in await events_of(ep, name)]),
         "transactions": Counter(txn.id for txn in transactions if txn.state != "aborted"),
-        "groups": Counter(each.name for each in await ep.reader_groups()),
+        "groups": Counter(each.name for each in await ep.groups()),
     }
 
 

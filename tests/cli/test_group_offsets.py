@@ -27,7 +27,7 @@ def test_offsets_show_no_lag_before_the_first_commit(billing: Cli) -> None:
 
 def test_members_show_the_state_and_who_owns_what(billing: Cli) -> None:
     found = billing("group", "members", GROUP, "-o", "json").json()
-    assert (found["state"], found["members"]) == ("Empty", [])
+    assert (found["phase"], found["members"]) == ("empty", [])
 
 
 @pytest.mark.subprocess

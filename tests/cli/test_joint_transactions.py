@@ -17,7 +17,7 @@ OWNER = """
 
     with eventproc.open_blocking(sys.argv[1], create=False) as ep:
         bills = ep.create_stream("shop/bills")
-        group = ep.create_reader_group("billing", ["shop/orders"])
+        group = ep.create_group("billing", ["shop/orders"])
         with group.reader("r") as reader:
             event = next(iter(reader))
             try:

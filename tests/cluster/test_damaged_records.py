@@ -94,7 +94,7 @@ async def test_dead_members_of_other_groups_are_expired(
     world: SimulatedWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def read_for_ever(instance: SimulatedInstance, name: str) -> None:
-        group = await instance.ep.reader_group(name)
+        group = await instance.ep.group(name)
         async with group.reader("r") as reader:
             async for _ in reader:
                 pass
@@ -104,13 +104,13 @@ async def test_dead_members_of_other_groups_are_expired(
     await world.ep.create_stream("s/t")
     user = await world.start(host=False)
     for name in NAMES:
-        await world.ep.create_reader_group(name, ["s/t"])
+        await world.ep.create_group(name, ["s/t"])
         user.start_soon(read_for_ever, user, name)
     await anyio.sleep(1)
     await damage_record(world, "group", NAMES[0])
     user.kill()
     await anyio.sleep(3 * LOOK_MS / 1000)
-    assert (await (await world.ep.reader_group(NAMES[1])).describe()).members == ()
+    assert (await (await world.ep.group(NAMES[1])).describe()).members == ()
     await host_works(world)
     verify_log(caplog, NAMES[0], "dead instances")
 
@@ -156,8 +156,8 @@ async def test_streams_of_other_groups_lose_what_was_consumed(
     ]
     for each in streams:
         await world.write(each.name, b"old")
-        await world.ep.create_reader_group(f"{each.name}-healthy", [each.name], start="tail")
-    await world.ep.create_reader_group("s/reads", ["s/read"])
+        await world.ep.create_group(f"{each.name}-healthy", [each.name], start="tail")
+    await world.ep.create_group("s/reads", ["s/read"])
     await world.ep.create_share_group("s/shares", ["s/shared"])
     first.kill()
     for name in ("s/reads", "s/shares"):
@@ -176,11 +176,11 @@ async def test_other_groups_are_listed(world: SimulatedWorld, caplog: pytest.Log
     await world.ep.create_scope("s")
     await world.start()
     await world.ep.create_stream("s/t")
-    await world.ep.create_reader_group("s/damaged", ["s/t"])
-    await world.ep.create_reader_group("s/reads", ["s/t"])
+    await world.ep.create_group("s/damaged", ["s/t"])
+    await world.ep.create_group("s/reads", ["s/t"])
     await world.ep.create_share_group("s/shares", ["s/t"])
     await damage_record(world, "group", "s/damaged")
-    assert [each.name for each in await world.ep.reader_groups("s")] == ["s/reads"]
+    assert [each.name for each in await world.ep.groups("s")] == ["s/reads"]
     assert [each.name for each in await world.ep.share_groups("s", limit=1)] == ["s/shares"]
     verify_log(caplog, "group s/damaged", "doctor")
 

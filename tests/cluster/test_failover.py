@@ -18,13 +18,13 @@ STREAM, GROUP, SHARE = "s/t", "s/g", "s/q"
 async def with_groups(world: SimulatedWorld) -> None:
     await world.ep.create_scope("s")
     await world.ep.create_stream(STREAM)
-    await world.ep.create_reader_group(GROUP, [STREAM])
+    await world.ep.create_group(GROUP, [STREAM])
     await world.ep.create_share_group(SHARE, [STREAM])
     await world.write(STREAM, b"a", key="ana")
 
 
 async def read_for_ever(instance: SimulatedInstance) -> None:
-    group = await instance.ep.reader_group(GROUP)
+    group = await instance.ep.group(GROUP)
     async with group.reader("r") as reader:
         async for _ in reader:
             pass
@@ -38,7 +38,7 @@ async def hold_for_ever(instance: SimulatedInstance) -> None:
 
 
 async def members(world: SimulatedWorld) -> int:
-    return len((await (await world.ep.reader_group(GROUP)).describe()).members)
+    return len((await (await world.ep.group(GROUP)).describe()).members)
 
 
 async def locked(world: SimulatedWorld) -> int:
@@ -101,7 +101,7 @@ async def test_the_next_host_finishes_a_sweep_that_a_death_interrupted(
 @in_simulated_world
 async def test_a_static_member_that_stays_away_is_expired_with_nobody_left(world: SimulatedWorld) -> None:
     async def read(instance: SimulatedInstance) -> None:
-        group = await instance.ep.consumer_group(GROUP)
+        group = await instance.ep.group(GROUP)
         async with group.consumer("r", static_ms=30_000) as consumer:
             await consumer.poll(timeout_ms=1_000)
             await anyio.sleep_forever()
@@ -109,7 +109,7 @@ async def test_a_static_member_that_stays_away_is_expired_with_nobody_left(world
     await world.start()
     await world.ep.create_scope("s")
     await world.ep.create_topic("s/t", partitions=2)
-    await world.ep.create_consumer_group(GROUP, ["s/t"])
+    await world.ep.create_group(GROUP, ["s/t"], on_deleted="drop")
     user = await world.start(host=False)
     user.start_soon(read, user)
     await anyio.sleep(2)

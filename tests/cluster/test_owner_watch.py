@@ -99,7 +99,7 @@ async def test_a_suspended_host_is_replaced_after_a_deadline_though_nothing_is_p
     world: SimulatedWorld,
 ) -> None:
     async def read_for_ever(instance: SimulatedInstance) -> None:
-        group = await instance.ep.reader_group("s/g")
+        group = await instance.ep.group("s/g")
         async with group.reader("r") as reader:
             async for _ in reader:
                 pass
@@ -107,7 +107,7 @@ async def test_a_suspended_host_is_replaced_after_a_deadline_though_nothing_is_p
     first, second = await two_workers(world)
     await world.ep.create_scope("s")
     await world.ep.create_stream("s/t")
-    group = await world.ep.create_reader_group("s/g", ["s/t"])
+    group = await world.ep.create_group("s/g", ["s/t"])
     reading = await world.start(host=False)
     reading.start_soon(read_for_ever, reading)
     await anyio.sleep(1)

@@ -10,7 +10,7 @@ from eventproc import ScalingPolicy, Stream
 from eventproc.groups import watch_group
 from eventproc.runtime import Eventproc
 from eventproc.store.segments import Event
-from eventproc.topics import Consumer, ConsumerGroup, TopicPartition
+from eventproc.topics import Consumer, Group, TopicPartition
 
 TOPIC = "s/t"
 
@@ -54,7 +54,7 @@ async def eventually(ep: Eventproc, condition: Callable[[], Awaitable[bool]]) ->
             await changes.wait(20)
 
 
-async def committed(group: ConsumerGroup) -> dict[tuple[str, int], int | None]:
+async def committed(group: Group) -> dict[tuple[str, int], int | None]:
     return {(each.topic, each.partition): each.committed for each in await group.offsets()}
 
 
@@ -76,7 +76,7 @@ class Heard:
     def _note(self, what: str, partitions: tuple[TopicPartition, ...]) -> None:
         self.calls.append((what, tuple(each.partition for each in partitions)))
 
-    def consumer(self, group: ConsumerGroup, name: str, *, auto_commit: bool = True) -> Consumer:
+    def consumer(self, group: Group, name: str, *, auto_commit: bool = True) -> Consumer:
         return group.consumer(
             name,
             auto_commit=auto_commit,

@@ -51,7 +51,7 @@ async def test_kills_of_consumers_lose_no_event_and_no_order(tmp_path: Path) -> 
     async with eventproc.open(tmp_path / "store") as ep:
         await ep.create_scope("s")
         topic = await ep.create_topic("s/t", partitions=6)
-        group = await ep.create_consumer_group("g", ["s/t"])
+        group = await ep.create_group("g", ["s/t"], on_deleted="drop")
         with ExitStack() as stack:
 
             def start(name: str) -> ChildProcess:
@@ -73,7 +73,7 @@ async def test_kills_of_consumers_lose_no_event_and_no_order(tmp_path: Path) -> 
             for name in "a", "c", "d":
                 assert workers[name].hear() == "ended"
         found = await group.describe()
-        assert (found.state, found.events) == ("Empty", 0)
+        assert (found.phase, found.events) == ("empty", 0)
         await check(ep.db)
     _check_deliveries(delivered(tmp_path))
 

@@ -19,7 +19,7 @@ async def test_a_poll_returns_typed_events_with_partition_and_offset(ep: Eventpr
     topic = await ep.create_stream(TOPIC, payload=int)
     async with topic.writer() as writer:
         await writer.write(7, key="ana", headers={"h": "1"}, event_time=5)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c", payload=int) as consumer:
         (event,) = await consumer.poll()
         assert (event.payload, event.key, event.headers, event.event_time) == (7, "ana", {"h": "1"}, 5)
@@ -30,7 +30,7 @@ async def test_a_poll_returns_typed_events_with_partition_and_offset(ep: Eventpr
 
 async def test_a_poll_returns_at_most_what_is_asked_for_and_keeps_the_order(ep: Eventproc) -> None:
     await make_topic(ep, 1, events=10)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c") as consumer:
         assert numbers_of(await consumer.poll(3)) == [0, 1, 2]
         assert numbers_of(await consumer.poll(4)) == [3, 4, 5, 6]
@@ -42,7 +42,7 @@ async def test_a_poll_returns_at_most_what_is_asked_for_and_keeps_the_order(ep: 
 async def test_iterating_yields_the_events_until_a_sealed_topic_is_processed(ep: Eventproc) -> None:
     topic = await make_topic(ep, 1, events=20)
     await topic.seal()
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c") as consumer:
         assert [int(event.payload) async for event in consumer] == list(range(20))
         assert await consumer.poll() == []
@@ -50,7 +50,7 @@ async def test_iterating_yields_the_events_until_a_sealed_topic_is_processed(ep:
 
 async def test_the_next_poll_commits_the_events_of_the_poll_before(ep: Eventproc) -> None:
     await make_topic(ep, 1, events=10)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
 
     async def handle() -> None:
         async with group.consumer("c") as consumer:
@@ -68,7 +68,7 @@ async def test_the_next_poll_commits_the_events_of_the_poll_before(ep: Eventproc
 @pytest.mark.acceptance("K38")
 async def test_with_manual_commits_only_commit_moves_the_offset(ep: Eventproc) -> None:
     await make_topic(ep, 1, events=10)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c", auto_commit=False) as consumer:
         await consumer.poll(3)
         await consumer.poll(3)
@@ -84,7 +84,7 @@ async def test_with_manual_commits_only_commit_moves_the_offset(ep: Eventproc) -
 
 async def test_chosen_offsets_are_committed_and_the_position_stays(ep: Eventproc) -> None:
     await make_topic(ep, 1, events=10)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c", auto_commit=False) as consumer:
         await consumer.poll(8)
         await consumer.commit({(TOPIC, 0): 5})
@@ -98,7 +98,7 @@ async def test_chosen_offsets_are_committed_and_the_position_stays(ep: Eventproc
 
 async def test_a_commit_of_a_partition_of_others_changes_nothing(ep: Eventproc) -> None:
     await make_topic(ep, 1, events=10)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c", auto_commit=False) as consumer:
         await consumer.poll(2)
         with pytest.raises(errors.SegmentFenced):
@@ -109,10 +109,10 @@ async def test_a_commit_of_a_partition_of_others_changes_nothing(ep: Eventproc) 
 @pytest.mark.acceptance("K8")
 async def test_a_commit_with_a_future_epoch_is_refused(ep: Eventproc) -> None:
     topic = await make_topic(ep, 1, events=10)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c", auto_commit=False) as consumer:
         await consumer.poll(2)
-        reader = await ep.reader_group("s/g")
+        reader = await ep.group("s/g")
         (segment,) = (await reader.describe()).segments
         progress = Progress(2, 26)
         for epoch in segment.owner_epoch + 1, segment.owner_epoch - 1:
@@ -124,7 +124,7 @@ async def test_a_commit_with_a_future_epoch_is_refused(ep: Eventproc) -> None:
 
 async def test_seeking_delivers_other_events_next(ep: Eventproc) -> None:
     await make_topic(ep, 1, events=10)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c") as consumer:
         await consumer.poll(5)
         await consumer.seek((TOPIC, 0), 2)
@@ -142,7 +142,7 @@ async def test_seeking_delivers_other_events_next(ep: Eventproc) -> None:
 
 async def test_seeking_outside_a_partition_is_refused(ep: Eventproc) -> None:
     await make_topic(ep, 1, events=10)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c") as consumer:
         with pytest.raises(errors.InvalidArgument, match=r"s/t\[0\] has offsets 0 to 10"):
             await consumer.seek((TOPIC, 0), 11)
@@ -153,7 +153,7 @@ async def test_seeking_outside_a_partition_is_refused(ep: Eventproc) -> None:
 @pytest.mark.acceptance("K40", differs="for some polls: pausing has no clock")
 async def test_a_paused_partition_stays_assigned_and_continues_where_it_was(ep: Eventproc) -> None:
     topic = await make_topic(ep, 2, events=20)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c") as consumer:
         await consumer.poll(1)
         before = consumer.position[TopicPartition(TOPIC, 0)]
@@ -176,7 +176,7 @@ async def test_a_payload_of_another_type_stops_at_its_event_until_a_seek(ep: Eve
     topic = await ep.create_stream(TOPIC)
     async with topic.writer() as writer:
         await writer.write_many((text, None) for text in (b"1", b"2", b"x", b"4"))
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c", payload=int) as consumer:
         assert [event.payload for event in await consumer.poll()] == [1, 2]
         for _ in range(2):
@@ -190,7 +190,7 @@ async def test_a_payload_of_another_type_stops_at_its_event_until_a_seek(ep: Eve
 @pytest.mark.acceptance("K33", differs="events get their numbers at the commit, so aborted ones leave no gap")
 async def test_events_of_an_aborted_transaction_are_never_delivered(ep: Eventproc) -> None:
     topic = await make_topic(ep, 1, events=2)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     txn = await topic.begin()
     await txn.write(b"9")
     await txn.abort()
@@ -203,7 +203,7 @@ async def test_events_of_an_aborted_transaction_are_never_delivered(ep: Eventpro
 async def test_a_handler_gets_the_events_of_each_partition_in_order(ep: Eventproc) -> None:
     topic = await make_topic(ep, 3, events=30)
     await topic.seal()
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     seen: dict[int, list[int]] = {}
     async with group.consumer("c") as consumer:
 
@@ -220,7 +220,7 @@ async def test_a_handler_gets_the_events_of_each_partition_in_order(ep: Eventpro
 @pytest.mark.acceptance("K13")
 async def test_the_events_of_a_failed_handler_come_again_and_others_are_committed(ep: Eventproc) -> None:
     await make_topic(ep, 3, events=30)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c") as consumer:
 
         async def handle(events: list[Event]) -> None:

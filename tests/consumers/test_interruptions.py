@@ -28,7 +28,7 @@ pytestmark = pytest.mark.parametrize("form", ["memory"])
 
 async def test_events_of_a_cancelled_run_come_again(ep: Eventproc) -> None:
     await make_topic(ep, 1, events=10)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
 
     async def hang(events: list[Event]) -> None:
         run.cancel()
@@ -46,7 +46,7 @@ async def test_a_failed_handler_is_raised_though_its_events_were_truncated(ep: E
     async with topic.producer() as producer:
         for number in range(10):
             await producer.write(b"%d" % number, key="k")
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
 
     async def fail(events: list[Event]) -> None:
         await topic.truncate(partition=0, before_number=5)
@@ -59,7 +59,7 @@ async def test_a_failed_handler_is_raised_though_its_events_were_truncated(ep: E
 
 async def test_a_failure_of_a_callback_between_polls_is_raised_once(ep: Eventproc) -> None:
     await make_topic(ep, 2, events=20)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     failures: list[Exception] = [errors.NotFound(kind="own", name="revoked"), ValueError("revoked")]
 
     async def fail(partitions: tuple[TopicPartition, ...]) -> None:
@@ -86,7 +86,7 @@ async def test_a_failure_of_a_callback_between_polls_is_raised_once(ep: Eventpro
 async def test_the_next_joint_transaction_after_a_failed_one_commits(ep: Eventproc) -> None:
     await make_topic(ep, 2, events=10)
     await ep.create_topic("s/bills", partitions=2)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
 
     async def attempt(*, fail: bool) -> None:
         async with ep.transaction(consumer=a) as txn:
@@ -110,7 +110,7 @@ async def test_a_seek_behind_a_truncation_continues_at_the_head(ep: Eventproc) -
     async with topic.producer() as producer:
         for number in range(10):
             await producer.write(b"%d" % number, key="k")
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("a", auto_commit=False) as a:
         await poll_all(a)
         await a.commit()
@@ -122,7 +122,7 @@ async def test_a_seek_behind_a_truncation_continues_at_the_head(ep: Eventproc) -
 
 async def test_a_commit_says_that_delivered_events_were_lost_to_others(ep: Eventproc) -> None:
     await make_topic(ep, 2, events=20)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     heard = Heard()
     async with heard.consumer(group, "a") as a:
         await a.poll(1)
@@ -135,7 +135,7 @@ async def test_a_commit_says_that_delivered_events_were_lost_to_others(ep: Event
 
 async def test_a_commit_without_offsets_follows_one_that_went_back(ep: Eventproc) -> None:
     await make_topic(ep, 1, events=10)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("a", auto_commit=False) as a:
         await poll_all(a)
         await a.commit()
@@ -147,7 +147,7 @@ async def test_a_commit_without_offsets_follows_one_that_went_back(ep: Eventproc
 
 async def test_a_consumer_that_committed_gives_partitions_away_between_polls(ep: Eventproc) -> None:
     await make_topic(ep, 2, events=20)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("a", auto_commit=False) as a:
         await poll_all(a)
         async with group.consumer("b") as b:
@@ -162,7 +162,7 @@ async def test_a_consumer_with_events_in_hand_does_not_spin_when_a_deadline_of_t
     ep: Eventproc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make_topic(ep, 2, events=20)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("a") as a:
         await a.poll(1)
         async with group.consumer("b", static_ms=1_000):
@@ -182,7 +182,7 @@ async def test_a_consumer_with_events_in_hand_does_not_spin_when_a_deadline_of_t
 
 async def test_leaving_for_good_gives_up_everything_though_a_callback_fails(ep: Eventproc) -> None:
     await make_topic(ep, 2, events=20)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
 
     async def fail(partitions: tuple[TopicPartition, ...]) -> None:
         raise ValueError("revoked")
@@ -190,13 +190,13 @@ async def test_leaving_for_good_gives_up_everything_though_a_callback_fails(ep: 
     a: Consumer = await group.consumer("a", static_ms=60_000, on_revoked=fail)
     with pytest.raises(ValueError, match="revoked"):
         await a.leave()
-    assert (await group.describe()).consumers == ()
+    assert (await group.describe()).members == ()
     await a.close()
 
 
 async def test_an_administrator_cannot_name_the_reserve(ep: Eventproc) -> None:
     await ep.create_topic(TOPIC, partitions=2)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     with pytest.raises(errors.InvalidArgument, match="does not read"):
         await group.commit({(TOPIC, 2**31 - 1): 0})
 
@@ -204,7 +204,7 @@ async def test_an_administrator_cannot_name_the_reserve(ep: Eventproc) -> None:
 async def test_an_administrator_resets_a_group_after_a_topic_was_deleted(ep: Eventproc) -> None:
     await make_topic(ep, 1, events=5)
     other = await make_topic(ep, 1, events=5, name="s/other")
-    group = await ep.create_consumer_group("g", [TOPIC, "s/other"])
+    group = await ep.create_group("g", [TOPIC, "s/other"], on_deleted="drop")
     await other.seal()
     await other.delete()
     await group.commit({(TOPIC, 0): 3})
@@ -216,7 +216,7 @@ async def test_iterating_delivers_nothing_of_a_partition_that_is_being_revoked(e
     async with topic.producer() as producer:
         for number in range(10):
             await producer.write(b"%d" % number, partition=1)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     begun, may_end = anyio.Event(), anyio.Event()
 
     async def revoked(partitions: tuple[TopicPartition, ...]) -> None:

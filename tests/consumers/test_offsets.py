@@ -10,15 +10,15 @@ import pytest
 from eventproc import errors
 from eventproc.runtime import Eventproc
 from eventproc.store.groups import progress_times
-from eventproc.topics import ConsumerGroup
+from eventproc.topics import Group
 from tests.consumers.support import TOPIC, committed, make_topic, poll_all, produce, settle
 from tests.support.virtual_time import clock_of
 
 
-async def consumed(ep: Eventproc, events: int = 10) -> ConsumerGroup:
+async def consumed(ep: Eventproc, events: int = 10) -> Group:
     """Return a group without consumers that has read one partition to the end."""
     await make_topic(ep, 1, events=events)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c") as consumer:
         await poll_all(consumer)
     return group
@@ -27,13 +27,13 @@ async def consumed(ep: Eventproc, events: int = 10) -> ConsumerGroup:
 @pytest.mark.acceptance("K32")
 async def test_lag_is_null_before_the_first_commit_exact_after_it_and_never_negative(ep: Eventproc) -> None:
     topic = await make_topic(ep, 1, events=10)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     (before,) = await group.offsets()
     assert (before.committed, before.lag, before.events, before.end) == (None, None, 10, 10)
     async with group.consumer("c", auto_commit=False) as consumer:
         await consumer.poll(4)
         await consumer.commit()
-        (now,) = (await group.describe()).partitions
+        (now,) = await group.offsets()
         assert (now.consumer, now.committed, now.lag) == ("c", 4, 6)
         assert now.lag_ms is not None
         async with await topic.begin() as txn:
@@ -48,12 +48,12 @@ async def test_lag_is_null_before_the_first_commit_exact_after_it_and_never_nega
 @pytest.mark.parametrize(
     ("target", "offset"),
     [
-        ({"to": "earliest"}, 0),
-        ({"to": "latest"}, 10),
+        ({"start": "head"}, 0),
+        ({"start": "tail"}, 10),
         ({"offset": 7}, 7),
         ({"shift": -3}, 7),
         ({"duration_ms": 3_600_000}, 0),
-        ({"time_ms": 2**45}, 10),
+        ({"start": 2**45}, 10),
         ({"offset": 99}, 10),
         ({"shift": -99}, 0),
     ],
@@ -62,11 +62,11 @@ async def test_a_reset_moves_to_each_kind_of_target(
     ep: Eventproc, target: dict[str, object], offset: int
 ) -> None:
     group = await consumed(ep)
-    (row,) = await group.reset(**target, dry_run=True)  # type: ignore[arg-type]
+    (row,) = await group.reset_offsets(**target, dry_run=True)  # type: ignore[arg-type]
     assert (row.partition, row.committed, row.offset) == (0, 10, offset)
     assert row.clamped == (99 in map(abs, (each for each in target.values() if isinstance(each, int))))
     assert await committed(group) == {(TOPIC, 0): 10}
-    assert await group.reset(**target) == (row,)  # type: ignore[arg-type]
+    assert await group.reset_offsets(**target) == (row,)  # type: ignore[arg-type]
     assert await committed(group) == {(TOPIC, 0): offset}
     async with group.consumer("c") as consumer:
         assert [event.number for event in await poll_all(consumer)] == list(range(offset, 10))
@@ -74,27 +74,27 @@ async def test_a_reset_moves_to_each_kind_of_target(
 
 async def test_a_reset_of_one_partition_leaves_the_others(ep: Eventproc) -> None:
     await make_topic(ep, 2, events=20)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c") as consumer:
         await poll_all(consumer)
     before = await committed(group)
-    await group.reset("earliest", partitions=[(TOPIC, 1)])
+    await group.reset_offsets("head", partitions=[(TOPIC, 1)])
     assert await committed(group) == {**before, (TOPIC, 1): 0}
     with pytest.raises(errors.InvalidArgument, match="partition 2"):
-        await group.reset("earliest", partitions=[(TOPIC, 2)])
+        await group.reset_offsets("head", partitions=[(TOPIC, 2)])
 
 
 async def test_a_reset_needs_exactly_one_target(ep: Eventproc) -> None:
     group = await consumed(ep)
     wrong: list[dict[str, Any]] = [
         {},
-        {"to": "latest", "offset": 1},
-        {"time_ms": 1, "duration_ms": 1},
-        {"to": "middle"},
+        {"start": "tail", "offset": 1},
+        {"start": 1, "duration_ms": 1},
+        {"start": "middle"},
     ]
     for target in wrong:
         with pytest.raises(errors.InvalidArgument):
-            await group.reset(**target)
+            await group.reset_offsets(**target)
 
 
 @pytest.mark.acceptance("K28")
@@ -102,11 +102,11 @@ async def test_a_reset_is_refused_while_consumers_are_online_but_its_dry_run_is_
     group = await consumed(ep)
     async with group.consumer("c"):
         with pytest.raises(errors.GroupNotEmpty, match="c is"):
-            await group.reset("earliest")
-        (row,) = await group.reset("earliest", dry_run=True)
+            await group.reset_offsets("head")
+        (row,) = await group.reset_offsets("head", dry_run=True)
         assert row.offset == 0
         assert await committed(group) == {(TOPIC, 0): 10}
-    await group.reset("earliest")
+    await group.reset_offsets("head")
     assert await committed(group) == {(TOPIC, 0): 0}
 
 
@@ -128,11 +128,11 @@ async def test_only_an_empty_group_can_be_deleted_and_its_offsets_go_with_it(ep:
     group = await consumed(ep)
     async with group.consumer("c"):
         with pytest.raises(errors.GroupNotEmpty):
-            await group.delete()
-    await group.delete()
+            await group.delete(if_empty=True)
+    await group.delete(if_empty=True)
     with pytest.raises(errors.NotFound):
         await group.offsets()
-    again = await ep.create_consumer_group("g", [TOPIC])
+    again = await ep.create_group("g", [TOPIC], on_deleted="drop")
     assert await committed(again) == {(TOPIC, 0): None}
 
 
@@ -143,7 +143,7 @@ async def test_a_new_topic_of_the_same_name_does_not_begin_at_the_old_offset(ep:
     await topic.seal()
     await topic.delete()
     topic = await make_topic(ep, 1, events=5)
-    await (await ep.reader_group("s/g")).reset("head")
+    await (await ep.group("s/g")).reset("head")
     async with group.consumer("c") as consumer:
         assert [event.number for event in await poll_all(consumer)] == list(range(5))
 
@@ -154,10 +154,10 @@ async def test_a_reset_by_time_finds_the_first_event_of_then(ep: Eventproc) -> N
     topic = await make_topic(ep, 1, events=5)
     clock.advance(60_000)
     await produce(topic, range(5, 9))
-    group = await ep.create_consumer_group("g", [TOPIC])
-    await group.reset(duration_ms=30_000)
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
+    await group.reset_offsets(duration_ms=30_000)
     assert await committed(group) == {(TOPIC, 0): 5}
-    await group.reset(duration_ms=90_000, partitions=[(TOPIC, 0)])
+    await group.reset_offsets(duration_ms=90_000, partitions=[(TOPIC, 0)])
     assert (await group.offsets())[0].events == 9
 
 
@@ -172,7 +172,7 @@ async def test_offsets_of_a_group_without_consumers_are_kept(ep: Eventproc) -> N
 
 async def test_a_commit_of_the_first_offset_is_a_commit(ep: Eventproc) -> None:
     await make_topic(ep, 3, events=9)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c", auto_commit=False) as consumer:
         await settle(ep, [consumer], [3])
         await consumer.seek_to_beginning()
@@ -188,38 +188,38 @@ async def test_a_commit_of_the_first_offset_is_a_commit(ep: Eventproc) -> None:
 
 async def test_a_reset_to_the_present_offset_commits_it(ep: Eventproc) -> None:
     await make_topic(ep, 2, events=4)
-    group = await ep.create_consumer_group("g", [TOPIC])
-    await group.reset("earliest", partitions=[(TOPIC, 0)], dry_run=True)
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
+    await group.reset_offsets("head", partitions=[(TOPIC, 0)], dry_run=True)
     assert await committed(group) == {(TOPIC, 0): None, (TOPIC, 1): None}
-    await group.reset("earliest", partitions=[(TOPIC, 0)])
+    await group.reset_offsets("head", partitions=[(TOPIC, 0)])
     assert await committed(group) == {(TOPIC, 0): 0, (TOPIC, 1): None}
     await group.commit({(TOPIC, 1): 0})
     assert await committed(group) == {(TOPIC, 0): 0, (TOPIC, 1): 0}
 
 
 @pytest.mark.parametrize("recreated", [False, True])
-@pytest.mark.parametrize("to", [{"to": "earliest"}, {"to": "latest"}, {"offset": 2}])
+@pytest.mark.parametrize("to", [{"start": "head"}, {"start": "tail"}, {"offset": 2}])
 async def test_a_dry_run_tells_what_the_reset_does_after_a_topic_was_deleted(
     ep: Eventproc, to: dict[str, Any], recreated: bool
 ) -> None:
     await make_topic(ep, 1, events=5)
     other = await make_topic(ep, 1, events=3, name="s/u")
-    group = await ep.create_consumer_group("g", [TOPIC, "s/u"])
+    group = await ep.create_group("g", [TOPIC, "s/u"], on_deleted="drop")
     async with group.consumer("c") as consumer:
         await poll_all(consumer)
     await other.seal()
     await other.delete()
     if recreated:
         await make_topic(ep, 2, events=4, name="s/u")
-    previewed = await group.reset(**to, dry_run=True)
+    previewed = await group.reset_offsets(**to, dry_run=True)
     assert [each.stream for each in previewed] == [TOPIC, *(["s/u", "s/u"] if recreated else [])]
-    assert await group.reset(**to) == previewed
+    assert await group.reset_offsets(**to) == previewed
 
 
 async def test_a_reset_of_a_group_whose_only_topic_was_deleted_changes_nothing(ep: Eventproc) -> None:
     topic = await make_topic(ep, 1, events=5)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     await topic.seal()
     await topic.delete()
     for dry_run in (True, False):
-        assert await group.reset("earliest", dry_run=dry_run) == ()
+        assert await group.reset_offsets("head", dry_run=dry_run) == ()

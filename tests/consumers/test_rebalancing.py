@@ -24,25 +24,25 @@ LEASE_MS = 1_000
 @pytest.mark.acceptance("K1")
 async def test_one_consumer_gets_all_partitions_and_the_group_is_stable(ep: Eventproc) -> None:
     await make_topic(ep, 6)
-    group = await ep.create_consumer_group("g", [TOPIC])
-    assert (await group.describe()).state == "Empty"
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
+    assert (await group.describe()).phase == "empty"
     async with group.consumer("a") as consumer:
         found = await group.describe()
-        assert (found.state, found.generation >= 1) == ("Stable", True)
+        assert (found.phase, found.generation >= 1) == ("stable", True)
         assert found.assignment == {"a": tuple((TOPIC, number) for number in range(6))}
         assert consumer.assignment == found.assignment["a"]
-    assert (await group.describe()).state == "Empty"
+    assert (await group.describe()).phase == "empty"
 
 
 @pytest.mark.acceptance("K2")
 async def test_a_second_consumer_gets_half_and_callbacks_hear_only_differences(ep: Eventproc) -> None:
     await make_topic(ep, 6)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     first, second = Heard(), Heard()
     async with first.consumer(group, "a") as a, second.consumer(group, "b") as b:
         await settle(ep, [a, b], [3, 3])
         assert set(a.assignment).isdisjoint(b.assignment)
-        assert (await group.describe()).state == "Stable"
+        assert (await group.describe()).phase == "stable"
         (whole, kept), (gone, given) = first.calls[0], first.calls[1]
         assert (whole, kept) == ("assigned", tuple(range(6)))
         assert (gone, len(given)) == ("revoked", 3)
@@ -56,7 +56,7 @@ async def test_a_second_consumer_gets_half_and_callbacks_hear_only_differences(e
 @pytest.mark.acceptance("K4")
 async def test_the_seventh_consumer_is_idle_and_takes_over_when_another_leaves(ep: Eventproc) -> None:
     await make_topic(ep, 2)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c") as idle:
         async with group.consumer("a") as a, group.consumer("b") as b:
             consumers = [a, b, idle]
@@ -64,14 +64,14 @@ async def test_the_seventh_consumer_is_idle_and_takes_over_when_another_leaves(e
                 while sorted(len(each.assignment) for each in consumers) != [0, 1, 1]:
                     for each in consumers:
                         await each.poll(1, timeout_ms=1)
-            assert (await group.describe()).state == "Stable"
+            assert (await group.describe()).phase == "stable"
         await settle(ep, [idle], [2])
 
 
 @pytest.mark.acceptance("K11")
 async def test_on_revoked_may_commit_and_the_new_owner_repeats_nothing(ep: Eventproc) -> None:
     await make_topic(ep, 2, events=40)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     seen: list[int] = []
 
     async def commit(partitions: tuple[TopicPartition, ...]) -> None:
@@ -92,7 +92,7 @@ async def test_on_revoked_may_commit_and_the_new_owner_repeats_nothing(ep: Event
 
 async def test_a_callback_that_polls_is_refused(ep: Eventproc) -> None:
     await make_topic(ep, 1)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
 
     async def poll(partitions: tuple[TopicPartition, ...]) -> None:
         await consumer.poll(timeout_ms=0)
@@ -104,7 +104,7 @@ async def test_a_callback_that_polls_is_refused(ep: Eventproc) -> None:
 
 async def test_a_callback_that_begins_a_transaction_is_refused_at_once(ep: Eventproc) -> None:
     await make_topic(ep, 1)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
 
     async def transact(partitions: tuple[TopicPartition, ...]) -> None:
         async with ep.transaction(consumer=consumer):
@@ -120,7 +120,7 @@ async def test_a_callback_that_ends_its_consumer_is_refused_at_once(
     ep: Eventproc, end: Callable[[Consumer], Awaitable[None]]
 ) -> None:
     await make_topic(ep, 1)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
 
     async def close(partitions: tuple[TopicPartition, ...]) -> None:
         await end(consumer)
@@ -129,14 +129,14 @@ async def test_a_callback_that_ends_its_consumer_is_refused_at_once(
     with pytest.raises(errors.IllegalTransition, match="callback"), anyio.fail_after(20):
         async with consumer:
             await consumer.poll(timeout_ms=0)
-    assert (await group.describe()).state == "Empty"
+    assert (await group.describe()).phase == "empty"
 
 
 async def test_a_commit_that_a_release_overtakes_is_refused(
     ep: Eventproc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make_topic(ep, 2, events=20)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     release = GroupMember.release
     releasing, overtaken = anyio.Event(), anyio.Event()
 
@@ -171,7 +171,7 @@ async def test_a_commit_that_a_release_overtakes_is_refused(
 
 async def test_an_error_of_a_callback_is_raised_by_the_poll_and_the_group_goes_on(ep: Eventproc) -> None:
     await make_topic(ep, 2, events=20)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     failures = [ValueError("revoked")]
 
     async def fail(partitions: tuple[TopicPartition, ...]) -> None:
@@ -192,7 +192,7 @@ async def test_a_revocation_callback_that_hangs_fences_its_consumer(
     ep: Eventproc, caplog: pytest.LogCaptureFixture
 ) -> None:
     await make_topic(ep, 2, events=20)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     heard = Heard()
 
     async def hang(partitions: tuple[TopicPartition, ...]) -> None:
@@ -207,7 +207,7 @@ async def test_a_revocation_callback_that_hangs_fences_its_consumer(
             await poll_all(a)
             async with group.consumer("b", auto_commit=False) as b:
                 await settle(ep, [a, b], [1, 1])
-                assert (await group.describe()).state == "Stable"
+                assert (await group.describe()).phase == "stable"
                 assert set((await committed(group)).values()) == {None}
                 assert heard.calls[1][0] == "lost"
     assert "did not return within 10 ms" in caplog.text
@@ -216,7 +216,7 @@ async def test_a_revocation_callback_that_hangs_fences_its_consumer(
 @pytest.mark.acceptance("K6")
 async def test_an_expired_consumer_cannot_commit_and_hears_what_it_lost(ep: Eventproc) -> None:
     await make_topic(ep, 2, events=20)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     heard = Heard()
     async with heard.consumer(group, "a", auto_commit=False) as a:
         await poll_all(a)
@@ -233,7 +233,7 @@ async def test_an_expired_consumer_cannot_commit_and_hears_what_it_lost(ep: Even
 @pytest.mark.acceptance("K7")
 async def test_a_consumer_commits_what_it_still_owns_after_others_changed(ep: Eventproc) -> None:
     await make_topic(ep, 4, events=40)
-    group = await ep.create_consumer_group("g", [TOPIC])
+    group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("a", auto_commit=False) as a, group.consumer("b") as b:
         await settle(ep, [a, b], [2, 2])
         await a.seek_to_beginning()
@@ -256,7 +256,7 @@ async def test_a_slow_handler_loses_its_partitions_and_the_log_names_it(
 ) -> None:
     clock = clock_of(ep)
     await make_topic(ep, 1, events=4)
-    group = await ep.create_consumer_group("g", [TOPIC], lease_ms=LEASE_MS)
+    group = await ep.create_group("g", [TOPIC], lease_ms=LEASE_MS, on_deleted="drop")
     heard = Heard()
     async with heard.consumer(group, "a", auto_commit=False) as a, group.consumer("b") as b:
         await settle(ep, [a, b], [1, 0])
@@ -279,7 +279,7 @@ async def test_a_slow_handler_loses_its_partitions_and_the_log_names_it(
 async def test_a_wall_clock_that_is_moved_expires_nobody(ep: Eventproc, step_ms: int) -> None:
     clock = clock_of(ep)
     await make_topic(ep, 2, events=20)
-    group = await ep.create_consumer_group("g", [TOPIC], lease_ms=60_000)
+    group = await ep.create_group("g", [TOPIC], lease_ms=60_000, on_deleted="drop")
     first, second = Heard(), Heard()
     async with first.consumer(group, "a") as a, second.consumer(group, "b") as b:
         await settle(ep, [a, b], [1, 1])

@@ -11,7 +11,7 @@ import eventproc
 from eventproc import Context, Event, NewEvent, Topic
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import InvalidArgument
-from eventproc.topics import ConsumerGroup
+from eventproc.topics import Group
 from tests.consumers.support import TOPIC, committed, numbers_of, poll_all
 from tests.support.virtual_time import clock_of
 
@@ -37,11 +37,11 @@ async def produce_timed(topic: Topic, ttls: list[int | None], first: int = 0) ->
         )
 
 
-async def group_of(ep: Eventproc) -> ConsumerGroup:
-    return await ep.create_consumer_group("s/g", [TOPIC], start="head")
+async def group_of(ep: Eventproc) -> Group:
+    return await ep.create_group("s/g", [TOPIC], start="head", on_deleted="drop")
 
 
-async def lag_of(group: ConsumerGroup) -> int:
+async def lag_of(group: Group) -> int:
     return sum(each.lag or 0 for each in await group.offsets())
 
 
@@ -109,7 +109,7 @@ async def test_a_group_reader_skips_expired_events_and_plain_readers_do_not(ep: 
     assert [int(event.payload) for event in found] == list(range(6))
     assert {tuple(event.headers) for event in found} == {()}
     for batches in (False, True):
-        group = await ep.create_reader_group(f"s/g{int(batches)}", [TOPIC])
+        group = await ep.create_group(f"s/g{int(batches)}", [TOPIC])
         seen: list[int] = []
         async with group.reader("a") as member:
             if batches:
@@ -167,7 +167,7 @@ async def test_a_processor_skips_expired_events_and_its_lag_ends(ep: Eventproc) 
     async with ep.run(app) as running:
         await running.wait_idle()
     assert seen == [1, 3, 5]
-    assert (await (await ep.reader_group("s/p")).describe()).events == 0
+    assert (await (await ep.group("s/p")).describe()).events == 0
 
 
 async def test_a_processor_passes_over_a_topic_that_expired_completely(ep: Eventproc) -> None:
@@ -181,7 +181,7 @@ async def test_a_processor_passes_over_a_topic_that_expired_completely(ep: Event
 
     async with ep.run(app) as running:
         await running.wait_idle()
-    assert (await (await ep.reader_group("s/p")).describe()).events == 0
+    assert (await (await ep.group("s/p")).describe()).events == 0
 
 
 async def test_a_share_group_skips_expired_events_and_finishes_them(ep: Eventproc) -> None:

@@ -26,7 +26,7 @@ async def main(base: Path, name: str) -> None:
         await consumer.commit()
 
     async with eventproc.open(base / "store", create=False) as ep:
-        group = await ep.consumer_group("s/g")
+        group = await ep.group("s/g")
         consumer = group.consumer(name, auto_commit=False, on_revoked=revoked)
         async with consumer:
             say("online")

@@ -17,10 +17,11 @@ import anyio
 import eventproc
 from eventproc.groups import GroupOptions, ensure_group, watch_group
 from eventproc.groups.assignors import AssignmentInput, Targets
-from eventproc.groups.changes import set_assignor
 from eventproc.groups.liveness import ASSIGN_MS, LOCAL_MEMBERSHIPS
 from eventproc.groups.membership import GroupMember, MemberOptions
 from eventproc.groups.operations import reset_group
+from eventproc.groups.stored_state import change
+from eventproc.groups.updates import AssignorChanged
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.groups import SegmentKey, progress_by_segment
@@ -219,7 +220,7 @@ class MembershipSimulation:
 
     async def _change_assignor(self) -> None:
         chosen = self.random.choice(ASSIGNORS)
-        await self.ep.db.write(partial(set_assignor, name=GROUP_NAME, assignor=chosen))
+        await self.ep.db.write(lambda tx: change(tx, GROUP_NAME, AssignorChanged(chosen)))
 
     async def _reset(self) -> None:
         state = await state_now(self.ep.db)

@@ -13,7 +13,7 @@ from random import Random
 import anyio
 
 import eventproc
-from eventproc import Event, ReaderGroup, Stream
+from eventproc import Event, Group, Stream
 from eventproc.groups import GROUP, GroupReader, folded_state, watch_group
 from eventproc.groups.liveness import LOCAL_MEMBERSHIPS
 from eventproc.runtime import Eventproc
@@ -66,7 +66,7 @@ class GroupSimulation:
         async with eventproc.open_memory(clock=clock) as ep:
             await ep.create_scope("s")
             stream = await ep.create_stream("s/t")
-            group = await ep.create_reader_group("g", ["s/t"])
+            group = await ep.create_group("g", ["s/t"])
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch, ep)
                 async with anyio.create_task_group() as readers:
@@ -100,7 +100,7 @@ class GroupSimulation:
                 await changes.wait()
                 await ep.db.read(_check_state)
 
-    async def _live(self, ep: Eventproc, group: ReaderGroup, number: int) -> None:
+    async def _live(self, ep: Eventproc, group: Group, number: int) -> None:
         """Be one reader after the other, until the stream has ended."""
         while True:
             await self._pause(self.random.random() * 2)
@@ -182,7 +182,7 @@ class GroupSimulation:
             except (ScaleRefused, NotFound, InvalidArgument, InProgress):
                 pass  # too narrow: refused, and nothing happened
 
-    async def _ask(self, group: ReaderGroup) -> None:
+    async def _ask(self, group: Group) -> None:
         """Ask for checkpoints, and declare readers offline that are not."""
         for _ in range(4):
             await self._pause(self.random.random() * 2)

@@ -12,7 +12,6 @@ from eventproc.groups import (
     GroupReader,
     GroupStart,
     Membership,
-    ReaderGroup,
     SegmentKey,
     ensure_group,
     watch_group,
@@ -26,6 +25,7 @@ from eventproc.store.model.ids import SegmentId, segment_id
 from eventproc.store.model.progress import Progress
 from eventproc.store.records import get
 from eventproc.store.segments import segment_state
+from eventproc.topics import Group
 
 GROUP_NAME = "s/g"
 
@@ -101,7 +101,7 @@ async def eventually(ep: Eventproc, condition: Callable[[], Awaitable[bool]]) ->
             await changes.wait(50)
 
 
-async def is_number(group: ReaderGroup, number: int) -> bool:
+async def is_number(group: Group, number: int) -> bool:
     return (await group.describe()).segments[0].number == number
 
 

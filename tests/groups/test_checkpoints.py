@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc import ReaderGroup
+from eventproc import Group
 from eventproc.groups import add_stream, join
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import InvalidArgument, NotFound
@@ -26,7 +26,7 @@ import anyio, eventproc
 
 async def main():
     async with eventproc.open(sys.argv[1]) as ep:
-        async with (await ep.reader_group("s/g")).reader("a") as reader:
+        async with (await ep.group("s/g")).reader("a") as reader:
             async for event in reader:
                 print("in hand", flush=True)
                 sys.stdin.readline()  # does nothing until it is killed
@@ -44,7 +44,7 @@ async def _die_during_a_checkpoint(directory: Path) -> None:
     async with eventproc.open(directory) as ep:
         await ep.create_scope("s")
         await written(ep, 3)
-        group = await ep.create_reader_group("g", ["s/t"])
+        group = await ep.create_group("g", ["s/t"])
         with ChildProcess.running(HANGING, directory) as child:
             await anyio.to_thread.run_sync(child.hear)
             with pytest.raises(CheckpointPending) as caught:
@@ -58,7 +58,7 @@ async def _die_during_a_checkpoint(directory: Path) -> None:
 
 async def test_a_checkpoint_says_nothing_of_streams_that_came_later(ep: Eventproc) -> None:
     await written(ep, 3)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     before = await group.checkpoint("before")
     await written(ep, 3, name="s/u")
     await ep.db.write(partial(add_stream, group="s/g", stream="s/u"))
@@ -78,7 +78,7 @@ async def test_a_checkpoint_says_nothing_of_streams_that_came_later(ep: Eventpro
 async def test_a_checkpoint_has_the_segments_that_wait_for_others(ep: Eventproc) -> None:
     stream = await ep.create_stream("s/t")
     left, right = await stream.split(0)
-    group = await ep.create_reader_group("g", ["s/t"], start="tail")
+    group = await ep.create_group("g", ["s/t"], start="tail")
     await stream.merge(left, right)
     async with join(ep.db, "s/g", "a") as member:
         await settle([member])
@@ -92,7 +92,7 @@ async def test_a_truncation_moves_the_checkpoint_under_way_with_its_group(
     ep: Eventproc,
 ) -> None:
     stream = await written(ep, 50, segments=2)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as a, group.reader("b") as b, aclosing(aiter(b)) as events:
         await anext(events)
         with pytest.raises(CheckpointPending):
@@ -108,7 +108,7 @@ async def test_a_truncation_moves_the_checkpoint_under_way_with_its_group(
         assert tail.offsets.keys() == {segment_id(0, 0), segment_id(1, 0)}
 
 
-async def _waits_for(group: ReaderGroup, reader: str) -> bool:
+async def _waits_for(group: Group, reader: str) -> bool:
     try:
         await group.checkpoint("one", timeout_ms=0)
     except CheckpointPending as why:
@@ -121,7 +121,7 @@ async def test_automatic_checkpoints_go_on_when_the_clock_is_set_back() -> None:
     async with eventproc.open_memory(clock=clock) as ep:
         await ep.create_scope("s")
         stream = await written(ep, 3)
-        group = await ep.create_reader_group("g", ["s/t"], checkpoint_ms=1_000)
+        group = await ep.create_group("g", ["s/t"], checkpoint_ms=1_000)
         async with group.reader("a") as reader:
             await read_until_tail(reader, stream)
             (first,) = await group.checkpoints()
@@ -135,6 +135,6 @@ async def test_automatic_checkpoints_go_on_when_the_clock_is_set_back() -> None:
 @pytest.mark.parametrize("name", ["", " ", "a\n", "a\0b", "\ud800", "x" * 256, "auto-7", 5])
 async def test_a_checkpoint_has_a_name_that_can_be_shown(ep: Eventproc, name: str) -> None:
     await written(ep, 1)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     with pytest.raises(InvalidArgument, match="checkpoint"):
         await group.checkpoint(name)

@@ -14,13 +14,12 @@ import eventproc
 from eventproc import ScalingPolicy, Stream
 from eventproc.groups import GROUP, GroupOptions, SegmentKey, ensure_group, watch_group
 from eventproc.groups.assignors import AssignmentInput, Targets
-from eventproc.groups.changes import set_assignor
 from eventproc.groups.liveness import ASSIGN_MS, LOCAL_MEMBERSHIPS
 from eventproc.groups.membership import GroupMember, MemberOptions, join_member
 from eventproc.groups.operations import reader_offline
 from eventproc.groups.state import GroupState
 from eventproc.groups.stored_state import change
-from eventproc.groups.updates import ReaderJoined, SegmentsAcquired
+from eventproc.groups.updates import AssignorChanged, ReaderJoined, SegmentsAcquired
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.group_errors import AssignorDiffers, ReaderOnline, SegmentFenced
@@ -414,7 +413,7 @@ async def test_the_assignor_of_a_group_can_be_changed_while_it_is_read(virtual: 
     async with join_as(ep, "a") as a, join_as(ep, "b") as b:
         await settle([a, b])
         assert shares([a, b]) == [3, 3]
-        await ep.db.write(lambda tx: set_assignor(tx, GROUP_NAME, "range"))
+        await ep.db.write(lambda tx: change(tx, GROUP_NAME, AssignorChanged("range")))
         await settle([a, b])
         assert shares([a, b]) == [4, 2]
         record = await ep.db.read(lambda tx: get(tx, GROUP, GROUP_NAME).value)

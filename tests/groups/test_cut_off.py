@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc import ReaderGroup
+from eventproc import Group
 from eventproc.runtime import Eventproc
 from eventproc.store.model.ids import segment_id
 from tests.groups.support import are_shared, eventually, written
@@ -19,7 +19,7 @@ async def test_a_reader_that_is_cancelled_while_it_follows_its_group_follows_it_
     ep: Eventproc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await written(ep, 60, segments=6)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as a, aclosing(aiter(a)) as events:
         await anext(events)
         async with group.reader("b") as b:
@@ -49,7 +49,7 @@ async def _cancel_after_each_turn() -> None:
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
         await ep.create_stream("s/t")
-        group = await ep.create_reader_group("g", ["s/t"])
+        group = await ep.create_group("g", ["s/t"])
         turns = 0
         while not await _join_for(group, turns):
             assert (await group.describe()).members == (), f"cancelled after {turns} turns of the loop"
@@ -57,7 +57,7 @@ async def _cancel_after_each_turn() -> None:
         assert turns > 3
 
 
-async def _join_for(group: ReaderGroup, turns: int) -> bool:
+async def _join_for(group: Group, turns: int) -> bool:
     """Join and leave, cancelled thrice after so many turns of the event loop; return whether it was done by then."""
 
     async def join() -> None:
@@ -84,7 +84,7 @@ async def _cancel_while_leaving() -> None:
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
         await written(ep, 20)
-        group = await ep.create_reader_group("g", ["s/t"])
+        group = await ep.create_group("g", ["s/t"])
         read: list[int] = []
 
         async def read_one() -> None:
@@ -106,7 +106,7 @@ async def _cancel_while_leaving() -> None:
 
 async def test_a_position_has_nothing_of_segments_that_were_lost(ep: Eventproc) -> None:
     await written(ep, 5)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         event = await anext(events)
         await anext(events)

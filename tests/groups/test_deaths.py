@@ -52,7 +52,7 @@ class Lives:
                 if not died:
                     break
                 self.died += 1
-            group = await ep.reader_group("s/g")
+            group = await ep.group("s/g")
             assert (await group.describe()).segments == ()
         assert len(self.seen) == EVENTS
 
@@ -66,11 +66,11 @@ class Lives:
                     await (stream.merge(*ids[:2]) if len(ids) > 2 else stream.split(ids[0]))
                 await writer.write(b"%d" % (number // 3), key=str(number % 3))
         await stream.seal()
-        await ep.create_reader_group("g", ["s/t"])
+        await ep.create_group("g", ["s/t"])
 
     async def _read(self, ep: Eventproc) -> None:
         """Read to the end, a checkpoint now and then."""
-        group = await ep.reader_group("s/g")
+        group = await ep.group("s/g")
         while True:
             try:
                 async with group.reader("a") as reader, aclosing(aiter(reader)) as events:

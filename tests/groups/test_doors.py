@@ -15,7 +15,7 @@ from tests.groups.support import written
 @pytest.mark.parametrize("reader", ["", " ", "a ", "a\n", "a\0b", "\ud800", "x" * 256, 5, None])
 async def test_a_reader_has_an_id_that_can_be_shown(ep: Eventproc, reader: Any) -> None:
     await written(ep, 1)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     with pytest.raises(InvalidArgument, match="reader"):
         async with group.reader(reader):
             pass
@@ -27,18 +27,18 @@ async def test_a_reader_has_an_id_that_can_be_shown(ep: Eventproc, reader: Any) 
 async def test_a_group_is_refused_as_a_group_and_not_as_a_stream(ep: Eventproc, name: Any) -> None:
     await written(ep, 1)
     with pytest.raises(InvalidArgument, match=r"^group"):
-        await ep.create_reader_group(name, ["s/t"])
+        await ep.create_group(name, ["s/t"])
     with pytest.raises(InvalidArgument, match=r"^group"):
-        await ep.reader_group(name)
+        await ep.group(name)
 
 
 @pytest.mark.parametrize("streams", [[], "s/t", ["s/t", "s/t"], [5], ["t"], None])
 async def test_a_group_needs_names_of_streams(ep: Eventproc, streams: Any) -> None:
     await written(ep, 1)
     with pytest.raises(InvalidArgument):
-        await ep.create_reader_group("s/g", streams)
+        await ep.create_group("s/g", streams)
     with pytest.raises(InvalidArgument):
-        await ep.create_reader_group("g", streams)
+        await ep.create_group("g", streams)
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ async def test_a_group_needs_names_of_streams(ep: Eventproc, streams: Any) -> No
 async def test_a_group_begins_and_ends_at_places(ep: Eventproc, choice: dict[str, Any]) -> None:
     await written(ep, 1)
     with pytest.raises(InvalidArgument, match=r"^start|^end"):
-        await ep.create_reader_group("g", ["s/t"], **choice)
+        await ep.create_group("g", ["s/t"], **choice)
 
 
 @pytest.mark.parametrize("until", [5, "tail", [5]])
 async def test_reading_ends_at_cuts(ep: Eventproc, until: Any) -> None:
     await written(ep, 1)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader:
         with pytest.raises(InvalidArgument, match="end of reading"):
             await anext(reader.until(until))
@@ -64,7 +64,7 @@ async def test_reading_ends_at_cuts(ep: Eventproc, until: Any) -> None:
 )
 async def test_a_position_is_offsets_in_what_the_reader_owns(ep: Eventproc, position: Any) -> None:
     await written(ep, 1)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader:
         with pytest.raises(InvalidArgument):
             await group.reader_offline("a", position)
@@ -78,7 +78,7 @@ async def test_what_is_no_position_is_refused_also_of_a_reader_that_is_not_onlin
     ep: Eventproc, position: Any
 ) -> None:
     await written(ep, 1)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     with pytest.raises(InvalidArgument):
         await group.reader_offline("unknown", position)
     await group.reader_offline("unknown", {"s/t": {SegmentId(0): 0}})
@@ -86,7 +86,7 @@ async def test_what_is_no_position_is_refused_also_of_a_reader_that_is_not_onlin
 
 async def test_a_reset_begins_at_one_place(ep: Eventproc) -> None:
     await written(ep, 1)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     await group.checkpoint("one")
     with pytest.raises(InvalidArgument, match="the checkpoint says where to begin"):
         await group.reset("tail", checkpoint="one")
@@ -95,7 +95,7 @@ async def test_a_reset_begins_at_one_place(ep: Eventproc) -> None:
 @pytest.mark.parametrize("timeout_ms", [-1, "1", None, 1.5])
 async def test_a_wait_for_a_checkpoint_is_a_number_of_ms(ep: Eventproc, timeout_ms: Any) -> None:
     await written(ep, 1)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     with pytest.raises(InvalidArgument, match="timeout"):
         await group.checkpoint(timeout_ms=timeout_ms)
 
@@ -103,7 +103,7 @@ async def test_a_wait_for_a_checkpoint_is_a_number_of_ms(ep: Eventproc, timeout_
 async def test_streams_without_a_cut_are_not_read_also_after_a_reset(ep: Eventproc) -> None:
     stream = await written(ep, 3)
     await written(ep, 3, name="s/u")
-    group = await ep.create_reader_group("g", ["s/t", "s/u"], start="tail")
+    group = await ep.create_group("g", ["s/t", "s/u"], start="tail")
     async with group.reader("a") as reader:
         events = reader.until(await stream.tail())
         await group.reset("head")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eventproc import ReaderGroup, Stream
+from eventproc import Group, Stream
 from eventproc.groups.stored_state import folded_state
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
@@ -20,7 +20,7 @@ async def replace_segments(stream: Stream, count: int) -> None:
         await stream.scale(seal=sealed, ranges=[(0.0, 0.5), (0.5, 1.0)] if number % 2 else [(0.0, 1.0)])
 
 
-async def generation_of(ep: Eventproc, group: ReaderGroup) -> int:
+async def generation_of(ep: Eventproc, group: Group) -> int:
     """How often the group changed: each change is a commit that wakes all its readers."""
 
     def look(tx: Tx) -> int:
@@ -33,7 +33,7 @@ async def generation_of(ep: Eventproc, group: ReaderGroup) -> int:
 
 async def changes_to_read(ep: Eventproc, stream: Stream, name: str) -> tuple[list[int], int]:
     """Read a sealed stream with a new group, and return its events and how often that changed the group."""
-    group = await ep.create_reader_group(name, [stream.name])
+    group = await ep.create_group(name, [stream.name])
     before = await generation_of(ep, group)
     async with group.reader("a") as reader:
         events = [int(event.payload) async for event in reader]
@@ -58,7 +58,7 @@ async def changes_of_history(ep: Eventproc, name: str, counts: Iterable[int]) ->
 async def test_a_new_group_begins_behind_all_empty_sealed_segments(ep: Eventproc) -> None:
     stream = await written(ep, 0)
     await replace_segments(stream, 31)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     active = {each.id for each in await stream.segments()}
     assert set((await group.cuts())["s/t"].offsets) == active
     await write(stream, range(5))
@@ -84,10 +84,10 @@ async def test_a_group_does_not_pass_its_end(ep: Eventproc) -> None:
     end = await stream.tail()
     await replace_segments(stream, 5)
     await write(stream, range(3, 6))
-    group = await ep.create_reader_group("g", ["s/t"], until=end)
+    group = await ep.create_group("g", ["s/t"], until=end)
     async with group.reader("a") as reader:
         assert sorted([int(event.payload) async for event in reader]) == [0, 1, 2]
-    at_end = await ep.create_reader_group("h", ["s/t"], start=end, until=end)
+    at_end = await ep.create_group("h", ["s/t"], start=end, until=end)
     async with at_end.reader("a") as reader:
         assert [event async for event in reader] == []
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from eventproc import ReaderGroup, Stream, StreamCut
+from eventproc import Group, Stream, StreamCut
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import InvalidCut, NotFound
 from tests.groups.support import write, written
 
 
-async def ending(ep: Eventproc) -> tuple[Stream, StreamCut, ReaderGroup]:
+async def ending(ep: Eventproc) -> tuple[Stream, StreamCut, Group]:
     """Make a group that ends after 10 events of a stream that has 20."""
     stream = await written(ep, 10, segments=2)
     end = await stream.tail()
     await write(stream, range(10, 20))
-    return stream, end, await ep.create_reader_group("g", ["s/t"], until=end)
+    return stream, end, await ep.create_group("g", ["s/t"], until=end)
 
 
-async def read_all(group: ReaderGroup) -> list[int]:
+async def read_all(group: Group) -> list[int]:
     async with group.reader("a") as reader:
         return sorted([int(event.payload) async for event in reader])
 

@@ -9,10 +9,10 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.groups.group import ReaderGroup
 from eventproc.groups.reader import GroupReader
 from eventproc.runtime import Eventproc
 from eventproc.testing import VirtualClock
+from eventproc.topics.group import Group
 from tests.support.virtual_time import anyio_backend as anyio_backend
 from tests.support.virtual_time import clock_of
 
@@ -40,7 +40,7 @@ async def test_a_reader_that_slept_asks_only_when_its_lease_ran_out(
     ep: Eventproc, slept_ms: int, asks: bool
 ) -> None:
     clock = clock_of(ep)
-    group = await ep.create_reader_group("g", ["s/t"], lease_ms=LEASE_MS)
+    group = await ep.create_group("g", ["s/t"], lease_ms=LEASE_MS)
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         await anext(events)
         before = await signs_of_life(ep)
@@ -52,7 +52,7 @@ async def test_a_reader_that_slept_asks_only_when_its_lease_ran_out(
 
 async def test_without_a_lease_nobody_asks(ep: Eventproc) -> None:
     clock = clock_of(ep)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         await anext(events)
         before = await signs_of_life(ep)
@@ -62,7 +62,7 @@ async def test_without_a_lease_nobody_asks(ep: Eventproc) -> None:
 
 
 async def test_the_segments_of_a_reader_that_hangs_go_to_another_one(ep: Eventproc) -> None:
-    group = await ep.create_reader_group("g", ["s/t"], lease_ms=LEASE_MS)
+    group = await ep.create_group("g", ["s/t"], lease_ms=LEASE_MS)
     async with group.reader("hung") as hung, aclosing(aiter(hung)) as in_hand:
         await anext(in_hand)
         async with group.reader("other") as other, aclosing(aiter(other)) as events:
@@ -70,7 +70,7 @@ async def test_the_segments_of_a_reader_that_hangs_go_to_another_one(ep: Eventpr
                 assert (await anext(events)).payload == b"0"
 
 
-async def change_often(group: ReaderGroup) -> None:
+async def change_often(group: Group) -> None:
     """Let a reader come and go several times in a lease, until cancelled."""
     while True:
         await anyio.sleep(LEASE_MS / 5_000)
@@ -78,14 +78,14 @@ async def change_often(group: ReaderGroup) -> None:
             pass
 
 
-async def members(group: ReaderGroup) -> set[str]:
+async def members(group: Group) -> set[str]:
     return {each.reader for each in (await group.describe()).members} - {"guest"}
 
 
 async def test_a_reader_that_hangs_between_two_reads_is_expired_although_its_group_changes(
     ep: Eventproc,
 ) -> None:
-    group = await ep.create_reader_group("g", ["s/t"], lease_ms=LEASE_MS)
+    group = await ep.create_group("g", ["s/t"], lease_ms=LEASE_MS)
     async with (
         group.reader("hung") as hung,
         aclosing(aiter(hung)) as in_hand,
@@ -107,17 +107,17 @@ async def test_a_reader_that_hangs_between_two_reads_is_expired_although_its_gro
 
 async def test_a_consumer_that_stops_polling_is_expired_although_its_group_changes(ep: Eventproc) -> None:
     await ep.create_topic("s/p", partitions=2)
-    group = await ep.create_consumer_group("c", ["s/p"], lease_ms=LEASE_MS)
+    group = await ep.create_group("c", ["s/p"], lease_ms=LEASE_MS, on_deleted="drop")
     async with group.consumer("hung") as hung, anyio.create_task_group() as tasks:
         await hung.poll(timeout_ms=0)
-        tasks.start_soon(change_often, await ep.reader_group("s/c"))
+        tasks.start_soon(change_often, await ep.group("s/c"))
         async with group.consumer("other") as other:
             with anyio.fail_after(3 * LEASE_MS / 1000):
                 while len(other.assignment) < 2:
                     await other.poll(timeout_ms=LEASE_MS // 10)
-            assert await members(await ep.reader_group("s/c")) == {"other"}
+            assert await members(await ep.group("s/c")) == {"other"}
             await hung.poll(timeout_ms=0)
-            assert await members(await ep.reader_group("s/c")) == {"hung", "other"}
+            assert await members(await ep.group("s/c")) == {"hung", "other"}
         tasks.cancel_scope.cancel()
 
 
@@ -125,7 +125,7 @@ async def test_readers_that_wait_for_events_keep_their_leases_while_the_group_ch
     ep: Eventproc, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = await ep.create_stream("s/empty", scaling=eventproc.ScalingPolicy.fixed(2))
-    group = await ep.create_reader_group("g", ["s/empty"], lease_ms=LEASE_MS)
+    group = await ep.create_group("g", ["s/empty"], lease_ms=LEASE_MS)
 
     async def read(reader: GroupReader[bytes]) -> None:
         async for event in reader:

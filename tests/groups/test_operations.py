@@ -37,7 +37,7 @@ async def test_a_reader_offline_without_a_position_goes_back_to_its_checkpoint(
     ep: Eventproc,
 ) -> None:
     stream = await written(ep, 10)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         for _ in range(4):
             await anext(events)
@@ -57,7 +57,7 @@ async def test_a_reader_offline_without_a_position_goes_back_to_its_checkpoint(
 
 async def test_an_expired_reader_goes_on_as_a_new_member(ep: Eventproc) -> None:
     stream = await written(ep, 3)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         assert int((await anext(events)).payload) == 0
         await group.reader_offline("a")
@@ -73,7 +73,7 @@ async def test_an_expired_reader_goes_on_as_a_new_member(ep: Eventproc) -> None:
 
 async def test_readers_learn_of_a_reset_and_go_on_there(ep: Eventproc) -> None:
     stream = await written(ep, 5)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader:
         assert await read_until_tail(reader, stream) == [0, 1, 2, 3, 4]
         await group.reset("head")
@@ -88,7 +88,7 @@ async def test_readers_learn_of_a_reset_and_go_on_there(ep: Eventproc) -> None:
 )
 async def test_lagging_readers_follow_a_reset_to_the_last_checkpoint(ep: Eventproc) -> None:
     stream = await written(ep, 40, segments=2)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as a, group.reader("b") as b:
         both_share = partial(are_shared, [a, b], each=1)
         await eventually(ep, both_share)
@@ -118,7 +118,7 @@ async def test_lagging_readers_follow_a_reset_to_the_last_checkpoint(ep: Eventpr
 
 async def test_a_checkpoint_is_passed_by_readers_between_two_events(ep: Eventproc) -> None:
     await written(ep, 10)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     assert (await group.checkpoint("none online")).cuts["s/t"].offsets == {0: 0}
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         for _ in range(3):
@@ -143,7 +143,7 @@ async def test_a_checkpoint_is_passed_by_readers_between_two_events(ep: Eventpro
 )
 async def test_where_a_group_stands_is_read_beside_a_checkpoint_under_way(ep: Eventproc) -> None:
     await written(ep, 10)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         for _ in range(4):
             await anext(events)
@@ -160,7 +160,7 @@ async def test_where_a_group_stands_is_read_beside_a_checkpoint_under_way(ep: Ev
 @pytest.mark.acceptance("E7")
 async def test_the_number_of_checkpoints_under_way_is_limited(ep: Eventproc) -> None:
     await written(ep, 2)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         await anext(events)
         for number in range(CHECKPOINTS_OUTSTANDING_MAX):
@@ -179,7 +179,7 @@ async def test_the_number_of_checkpoints_under_way_is_limited(ep: Eventproc) -> 
 )
 async def test_what_is_due_changes_hands_without_waiting_for_a_time(form: str, ep: Eventproc) -> None:
     await written(ep, 60, segments=6)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     began = anyio.current_time()
     async with AsyncExitStack() as stack:
         readers: list[GroupReader] = []
@@ -196,7 +196,7 @@ async def test_what_is_due_changes_hands_without_waiting_for_a_time(form: str, e
 
 async def test_automatic_checkpoints_are_made_while_a_reader_reads(ep: Eventproc) -> None:
     stream = await written(ep, 3)
-    group = await ep.create_reader_group("g", ["s/t"], checkpoint_ms=100)
+    group = await ep.create_group("g", ["s/t"], checkpoint_ms=100)
 
     async def is_passed() -> bool:
         return any(each.cuts["s/t"].offsets == {0: 27} for each in await group.checkpoints())
@@ -217,7 +217,7 @@ async def test_what_was_truncated_unread_is_counted_and_skipped(
 ) -> None:
     stream = await written(ep, 5)
     cut = await stream.tail()
-    group = await ep.create_reader_group("g", ["s/t"], on_truncated=policy)  # type: ignore[arg-type]
+    group = await ep.create_group("g", ["s/t"], on_truncated=policy)  # type: ignore[arg-type]
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         assert int((await anext(events)).payload) == 0
     await write(stream, range(5, 7))
@@ -252,7 +252,7 @@ async def test_going_on_at_the_latest_skips_only_segments_that_were_truncated(
         where = {int(event.payload): event async for event in reader.until(await stream.tail())}
     in_first = [number for number, event in where.items() if event.segment == SegmentId(0)]
     in_second = [number for number in where if number not in in_first]
-    group = await ep.create_reader_group("g", ["s/t"], on_truncated="latest")
+    group = await ep.create_group("g", ["s/t"], on_truncated="latest")
     if is_scaled:
         await stream.split(0)
         await write(stream, range(20, 40))
@@ -267,7 +267,7 @@ async def test_going_on_at_the_latest_skips_only_segments_that_were_truncated(
 
 async def test_a_group_may_stop_at_what_was_truncated_unread(ep: Eventproc) -> None:
     stream = await written(ep, 5)
-    group = await ep.create_reader_group("g", ["s/t"], on_truncated="error")
+    group = await ep.create_group("g", ["s/t"], on_truncated="error")
     await stream.truncate(await stream.tail())
     async with group.reader("a") as reader:
         with pytest.raises(Truncated):
@@ -276,7 +276,7 @@ async def test_a_group_may_stop_at_what_was_truncated_unread(ep: Eventproc) -> N
 
 async def test_a_stream_that_was_deleted_is_said_and_read_again_after_a_reset(ep: Eventproc) -> None:
     stream = await written(ep, 3)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader:
         assert len(await read_until_tail(reader, stream)) == 3
         await stream.seal()
@@ -316,7 +316,7 @@ async def test_a_group_follows_a_name_and_stays_where_it_is_in_its_other_streams
 
 async def test_finished_events_are_not_counted_as_lost_by_a_truncation(ep: Eventproc) -> None:
     stream = await written(ep, 6)
-    await ep.create_reader_group("g", ["s/t"])
+    await ep.create_group("g", ["s/t"])
     (segment,) = (await stream.tail()).offsets
     key = (stream.stream_id, segment)
     async with join(ep.db, "s/g", "a") as member:
@@ -326,4 +326,4 @@ async def test_finished_events_are_not_counted_as_lost_by_a_truncation(ep: Event
         (where,) = (await state_now(ep.db)).streams
         assert await ep.db.write(partial(skip, name="s/g", stream=where, policy="earliest")) == 2
         await member.refresh()
-    assert (await (await ep.reader_group("s/g")).describe()).lost_events == 2
+    assert (await (await ep.group("s/g")).describe()).lost_events == 2

@@ -36,7 +36,7 @@ async def ep() -> AsyncIterator[Eventproc]:
 
 
 async def test_options_change_one_by_one_in_the_record_and_in_the_log(ep: Eventproc) -> None:
-    group = await ep.create_reader_group("g", ["s/t"], lease_ms=5_000, checkpoint_ms=2_000)
+    group = await ep.create_group("g", ["s/t"], lease_ms=5_000, checkpoint_ms=2_000)
     assert await group.update(lease_ms=None) == GroupOptions(checkpoint_ms=2_000)
     assert await group.update(
         rebalance_ms=3_000, on_truncated="latest", assignor="range", retains=None
@@ -49,26 +49,26 @@ async def test_options_change_one_by_one_in_the_record_and_in_the_log(ep: Eventp
 
 
 async def test_a_program_that_starts_again_after_an_update_keeps_the_updated_options(ep: Eventproc) -> None:
-    await ep.create_reader_group("g", ["s/t"], lease_ms=5_000)
+    await ep.create_group("g", ["s/t"], lease_ms=5_000)
     for lease_ms in (7_000, 9_000):
-        group = await ep.reader_group("s/g")
+        group = await ep.group("s/g")
         updated = await group.update(lease_ms=lease_ms)
         for created_ms in (5_000, lease_ms):
-            again = await ep.create_reader_group("g", ["s/t"], lease_ms=created_ms)
+            again = await ep.create_group("g", ["s/t"], lease_ms=created_ms)
             assert (await again.info()).options == updated
     with pytest.raises(AlreadyExists, match="options"):
-        await ep.create_reader_group("g", ["s/t"], lease_ms=7_000)
+        await ep.create_group("g", ["s/t"], lease_ms=7_000)
 
 
 async def test_update_without_a_change_leaves_the_generation(ep: Eventproc) -> None:
-    group = await ep.create_reader_group("g", ["s/t"], lease_ms=5_000)
+    group = await ep.create_group("g", ["s/t"], lease_ms=5_000)
     before = await group.info()
     assert await group.update() == await group.update(lease_ms=5_000) == before.options
     assert await group.info() == before
 
 
 async def test_every_member_has_the_new_options_after_its_next_refresh(ep: Eventproc) -> None:
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with (
         join_member(ep.db, GROUP_NAME, "a", as_reader=True) as a,
         join_member(ep.db, GROUP_NAME, "b", as_reader=True) as b,
@@ -81,7 +81,7 @@ async def test_every_member_has_the_new_options_after_its_next_refresh(ep: Event
 
 
 async def test_new_lease_expires_a_reader_that_hangs(ep: Eventproc) -> None:
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("hung") as hung, aclosing(aiter(hung)) as in_hand:
         await anext(in_hand)
         async with group.reader("other") as other, aclosing(aiter(other)) as events:
@@ -92,7 +92,7 @@ async def test_new_lease_expires_a_reader_that_hangs(ep: Eventproc) -> None:
 
 async def test_new_lease_counts_from_the_change_and_expires_no_healthy_reader(ep: Eventproc) -> None:
     clock = clock_of(ep)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with (
         join_member(ep.db, GROUP_NAME, "a", as_reader=True) as a,
         join_member(ep.db, GROUP_NAME, "b", as_reader=True) as b,
@@ -113,7 +113,7 @@ async def test_new_lease_counts_from_the_change_and_expires_no_healthy_reader(ep
 
 
 async def test_waiting_reader_begins_and_ends_automatic_checkpoints(ep: Eventproc) -> None:
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
 
     async def read() -> None:
         async with group.reader("a") as reader:
@@ -149,7 +149,7 @@ async def test_waiting_reader_begins_and_ends_automatic_checkpoints(ep: Eventpro
     ],
 )
 async def test_invalid_option_changes_nothing(ep: Eventproc, wrong: dict[str, object]) -> None:
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     before = await group.info()
     with pytest.raises(InvalidArgument):
         await group.update(**wrong)  # type: ignore[arg-type]
@@ -159,8 +159,8 @@ async def test_invalid_option_changes_nothing(ep: Eventproc, wrong: dict[str, ob
 async def test_group_of_a_processor_and_a_deleted_one_are_refused(ep: Eventproc) -> None:
     await ep.db.write(lambda tx: ensure_group(tx, "s/p", ["s/t"], kind=PROCESSOR))
     with pytest.raises(NotAReaderGroup):
-        await (await ep.reader_group("s/p")).update(lease_ms=LEASE_MS)
-    group = await ep.create_reader_group("g", ["s/t"])
+        await (await ep.group("s/p")).update(lease_ms=LEASE_MS)
+    group = await ep.create_group("g", ["s/t"])
     await group.delete()
     with pytest.raises(NotFound):
         await group.update(lease_ms=LEASE_MS)
@@ -168,7 +168,7 @@ async def test_group_of_a_processor_and_a_deleted_one_are_refused(ep: Eventproc)
 
 async def test_consumer_group_has_the_same_update(ep: Eventproc) -> None:
     await ep.create_topic("s/clicks", partitions=2)
-    group = await ep.create_consumer_group("c", ["s/clicks"])
+    group = await ep.create_group("c", ["s/clicks"], on_deleted="drop")
     options = await group.update(lease_ms=LEASE_MS, rebalance_ms=2_000, assignor="round_robin")
     assert (options.lease_ms, options.rebalance_ms, options.assignor) == (LEASE_MS, 2_000, "round_robin")
-    assert options == (await (await ep.reader_group("s/c")).info()).options
+    assert options == (await (await ep.group("s/c")).info()).options

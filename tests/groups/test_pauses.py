@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc import GroupReader, ReaderGroup, ScalingPolicy, Stream
+from eventproc import Group, GroupReader, ScalingPolicy, Stream
 from eventproc.runtime import Eventproc
 from eventproc.testing import VirtualClock, check
 from tests.support.virtual_time import anyio_backend as anyio_backend
@@ -32,8 +32,8 @@ async def stream(ep: Eventproc) -> Stream:
 
 
 @pytest.fixture
-async def group(ep: Eventproc, stream: Stream) -> ReaderGroup:
-    return await ep.create_reader_group("g", ["s/t"])
+async def group(ep: Eventproc, stream: Stream) -> Group:
+    return await ep.create_group("g", ["s/t"])
 
 
 async def write(stream: Stream, count: int) -> None:
@@ -42,7 +42,7 @@ async def write(stream: Stream, count: int) -> None:
 
 
 async def test_who_joins_waits_for_the_event_in_hand_and_for_nothing_else(
-    ep: Eventproc, stream: Stream, group: ReaderGroup
+    ep: Eventproc, stream: Stream, group: Group
 ) -> None:
     await write(stream, 400)
     clock = ep.db.clock
@@ -63,9 +63,7 @@ async def test_who_joins_waits_for_the_event_in_hand_and_for_nothing_else(
         tasks.cancel_scope.cancel()
 
 
-async def test_no_event_waits_while_readers_come_and_go(
-    ep: Eventproc, stream: Stream, group: ReaderGroup
-) -> None:
+async def test_no_event_waits_while_readers_come_and_go(ep: Eventproc, stream: Stream, group: Group) -> None:
     clock = ep.db.clock
     late_ms: list[int] = []
     readers: dict[str, int] = {}
@@ -94,7 +92,7 @@ async def test_no_event_waits_while_readers_come_and_go(
     assert min(readers.values()) > 0, readers
 
 
-async def test_kept_segments_are_not_acquired_again(stream: Stream, group: ReaderGroup) -> None:
+async def test_kept_segments_are_not_acquired_again(stream: Stream, group: Group) -> None:
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(group.reader("a"))
         begun = first.owned

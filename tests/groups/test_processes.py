@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc import ReaderGroup, Stream
+from eventproc import Group, Stream
 from eventproc.groups import watch_group
 from eventproc.runtime import Eventproc
 from eventproc.testing import check
@@ -33,7 +33,7 @@ def anyio_backend() -> str:
 class Arena:
     """The directory, its group, and the processes that read it."""
 
-    def __init__(self, base: Path, ep: Eventproc, stream: Stream, group: ReaderGroup) -> None:
+    def __init__(self, base: Path, ep: Eventproc, stream: Stream, group: Group) -> None:
         self.base = base
         self.ep = ep
         self.stream = stream
@@ -78,7 +78,7 @@ async def test_kills_and_suspensions_of_readers_lose_no_event_and_no_order(
     async with eventproc.open(tmp_path / "store") as ep:
         await ep.create_scope("s")
         stream = await ep.create_stream("s/t")
-        group = await ep.create_reader_group("g", ["s/t"], lease_ms=1_000)
+        group = await ep.create_group("g", ["s/t"], lease_ms=1_000)
         arena = Arena(tmp_path, ep, stream, group)
         with ExitStack() as stack:
             workers = {name: arena.start(stack, name) for name in ("a", "b", "c", "d")}
@@ -123,7 +123,7 @@ async def test_a_reader_that_joins_gets_its_first_event_within_half_a_second(tmp
     async with eventproc.open(tmp_path / "store") as ep:
         await ep.create_scope("s")
         stream = await ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(4))
-        group = await ep.create_reader_group("g", ["s/t"])
+        group = await ep.create_group("g", ["s/t"])
         arena = Arena(tmp_path, ep, stream, group)
         await arena.write(EVENTS)
         with ExitStack() as stack:

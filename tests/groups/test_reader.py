@@ -17,7 +17,7 @@ from tests.groups.support import eventually, is_number, read_until_tail, write, 
 
 async def test_the_tour_of_the_readme_reads_up_to_a_cut(ep: Eventproc) -> None:
     orders = await written(ep, 20, segments=2)
-    group = await ep.create_reader_group("billing", ["s/t"])
+    group = await ep.create_group("billing", ["s/t"])
     assert group.name == "s/billing"
     async with group.reader("r1") as reader:
         assert sorted(await read_until_tail(reader, orders)) == list(range(20))
@@ -26,12 +26,12 @@ async def test_the_tour_of_the_readme_reads_up_to_a_cut(ep: Eventproc) -> None:
     assert (await group.describe()).events == 0
     await group.delete()
     with pytest.raises(NotFound):
-        await ep.reader_group("s/billing")
+        await ep.group("s/billing")
 
 
 async def test_asking_for_the_next_event_finishes_the_previous_one(ep: Eventproc) -> None:
     stream = await written(ep, 5)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
 
     async def fail_at_3() -> None:
         async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
@@ -47,7 +47,7 @@ async def test_asking_for_the_next_event_finishes_the_previous_one(ep: Eventproc
 
 async def test_leaving_cleanly_finishes_what_was_handed_out_last(ep: Eventproc) -> None:
     stream = await written(ep, 5)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader:
         async with aclosing(aiter(reader)) as events:
             async for event in events:
@@ -61,7 +61,7 @@ async def test_leaving_cleanly_finishes_what_was_handed_out_last(ep: Eventproc) 
 
 async def test_after_a_break_reading_goes_on_behind_the_last_event(ep: Eventproc) -> None:
     stream = await written(ep, 6)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader:
         async with aclosing(aiter(reader)) as events:
             assert int((await anext(events)).payload) == 0
@@ -73,7 +73,7 @@ async def test_after_a_break_reading_goes_on_behind_the_last_event(ep: Eventproc
 
 async def test_progress_is_durable_a_second_later_while_the_user_works(ep: Eventproc, form: str) -> None:
     await written(ep, 3)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         await anext(events)
         await anext(events)
@@ -82,7 +82,7 @@ async def test_progress_is_durable_a_second_later_while_the_user_works(ep: Event
 
 async def test_checkpoint_makes_durable_what_was_handed_out(ep: Eventproc) -> None:
     await written(ep, 3)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         await anext(events)
         await anext(events)
@@ -93,7 +93,7 @@ async def test_checkpoint_makes_durable_what_was_handed_out(ep: Eventproc) -> No
 
 async def test_a_thousand_events_of_a_fast_reader_are_made_durable_at_once(ep: Eventproc) -> None:
     await written(ep, 2500)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         for _ in range(2001):
             await anext(events)
@@ -102,7 +102,7 @@ async def test_a_thousand_events_of_a_fast_reader_are_made_durable_at_once(ep: E
 
 async def test_batches_of_any_size_are_read_up_to_a_cut(ep: Eventproc) -> None:
     stream = await written(ep, 5000, segments=3)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader:
         batches = [batch async for batch in reader.batches(until=await stream.tail())]
     assert sorted(int(event.payload) for batch in batches for event in batch) == list(range(5000))
@@ -112,7 +112,7 @@ async def test_batches_of_any_size_are_read_up_to_a_cut(ep: Eventproc) -> None:
 @pytest.mark.acceptance("E12")
 async def test_readers_share_and_each_event_is_delivered_once(ep: Eventproc) -> None:
     stream = await written(ep, 100, segments=6)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     seen: list[int] = []
 
     async def read(name: str) -> None:
@@ -153,7 +153,7 @@ async def test_reading_ends_when_all_streams_are_sealed_and_read_across_scales(e
     await write(stream, range(40, 60))
     await stream.seal()
     await more.seal()
-    group = await ep.create_reader_group("g", ["s/t", "s/more"])
+    group = await ep.create_group("g", ["s/t", "s/more"])
     found: dict[tuple[str, str | None], list[int]] = {}
     async with group.reader("a") as reader:
         async for event in reader:
@@ -173,7 +173,7 @@ async def test_a_group_ends_at_its_end_cut(ep: Eventproc) -> None:
     end = await stream.tail()
     await write(stream, range(10, 20))
     await stream.split(0)
-    group = await ep.create_reader_group("g", ["s/t"], until=end)
+    group = await ep.create_group("g", ["s/t"], until=end)
     assert (await group.describe()).events == 10
     async with group.reader("a") as reader:
         assert sorted([int(event.payload) async for event in reader]) == list(range(10))
@@ -183,7 +183,7 @@ async def test_a_group_ends_at_its_end_cut(ep: Eventproc) -> None:
 
 async def test_a_segment_that_is_due_to_another_is_given_away_between_two_events(ep: Eventproc) -> None:
     await written(ep, 1000, segments=2)
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as a, aclosing(aiter(a)) as events:
         seen = [int((await anext(events)).payload) for _ in range(10)]
         async with group.reader("b") as b:
@@ -209,7 +209,7 @@ async def test_payloads_may_have_a_type(ep: Eventproc) -> None:
     stream = await ep.create_stream("s/t")
     async with stream.writer(payload=Order) as writer:
         await writer.write(Order(7))
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     async with group.reader("a", payload=Order) as reader:
         assert [event.payload async for event in reader.until(await stream.tail())] == [Order(7)]
 
@@ -217,7 +217,7 @@ async def test_payloads_may_have_a_type(ep: Eventproc) -> None:
 async def test_what_cannot_be_is_refused_by_name(ep: Eventproc) -> None:
     stream = await written(ep, 1)
     other = await written(ep, 1, name="s/other")
-    group = await ep.create_reader_group("g", ["s/t"])
+    group = await ep.create_group("g", ["s/t"])
     reader = group.reader("a")
     with pytest.raises(Closed):
         await reader.commit()
@@ -233,4 +233,4 @@ async def test_what_cannot_be_is_refused_by_name(ep: Eventproc) -> None:
         async with group.reader(""):
             pass
     with pytest.raises(InvalidArgument):
-        await ep.create_reader_group("h", ["s/t"], lease_ms=1)
+        await ep.create_group("h", ["s/t"], lease_ms=1)

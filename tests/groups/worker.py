@@ -22,7 +22,7 @@ def say(line: str) -> None:
 async def main(base: Path, reader: str) -> None:
     out = os.open(base / "delivered", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     async with eventproc.open(base / "store", create=False) as ep:
-        group = await ep.reader_group("s/g")
+        group = await ep.group("s/g")
         async with group.reader(reader) as member:
             say("online")
             async for event in member:

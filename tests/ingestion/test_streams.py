@@ -219,7 +219,7 @@ async def test_retention_by_consumption_keeps_what_a_supervisor_has_not_publishe
         return await bench.db.read(lambda tx: retained_head(tx, get_stream(tx, "s/t").value))
 
     await bench.write(10)
-    await bench.ep.create_reader_group("s/ahead", ["s/t"], start="tail")
+    await bench.ep.create_group("s/ahead", ["s/t"], start="tail")
     ahead = await head()
     assert ahead == await stream.tail()
     await bench.submit(task_count=1)
@@ -233,7 +233,7 @@ async def test_retention_by_consumption_keeps_what_a_supervisor_has_not_publishe
     assert await head() == ahead
     await stream.split("0.0", 2)
     await bench.write(10)  # in segments that it has not met
-    await bench.ep.create_reader_group("s/far", ["s/t"], start="tail")
+    await bench.ep.create_group("s/far", ["s/t"], start="tail")
     assert await head() == ahead
     await bench.db.write(partial(terminate, supervisor="clicks"))
     await bench.run()
@@ -242,7 +242,7 @@ async def test_retention_by_consumption_keeps_what_a_supervisor_has_not_publishe
     for _ in range(3):
         await bench.run()
     assert await head() == ahead  # the group stands there
-    await (await bench.ep.reader_group("s/ahead")).delete()
+    await (await bench.ep.group("s/ahead")).delete()
     assert await head() == await stream.tail()
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import eventproc
-from eventproc.groups import ReaderGroup
 from eventproc.runtime import Eventproc
 from eventproc.store.transactions import direct_commit
 from eventproc.streams import Stream
+from eventproc.topics import Group
 from tests.support.memory import ep as ep  # a fixture
 
 
@@ -22,8 +22,8 @@ async def source(ep: Eventproc) -> Stream:
 
 
 @pytest.fixture
-async def group(ep: Eventproc, source: Stream) -> ReaderGroup:
-    return await ep.create_reader_group("g", ["s/in"])
+async def group(ep: Eventproc, source: Stream) -> Group:
+    return await ep.create_group("g", ["s/in"])
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ class JointSimulation:
             await source.split(0, 2)
             await self._write(source, range(self.events // 2, self.events))
             await source.seal()
-            await ep.create_reader_group("g", ["s/in"])
+            await ep.create_group("g", ["s/in"])
             background.cancel_scope.cancel()
 
     async def _write(self, source: Stream, numbers: range) -> None:
@@ -111,7 +111,7 @@ class JointSimulation:
 
     async def _consume_all(self, ep: Eventproc, targets: list[Stream], number: int) -> None:
         """Be one reader after the other until all inputs are processed."""
-        group = await ep.reader_group("s/g")
+        group = await ep.group("s/g")
         while (await group.describe()).segments:
             await self._pause(1)
             try:
@@ -194,7 +194,7 @@ class JointSimulation:
 
     async def _fence(self, ep: Eventproc) -> None:
         """Take the segments from readers that are alive."""
-        group = await ep.reader_group("s/g")
+        group = await ep.group("s/g")
         for _ in range(8):
             await self._pause(1.5)
             await group.reader_offline(f"r{self.random.randrange(CONSUMERS)}")

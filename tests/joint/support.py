@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
-from eventproc.groups import GroupReader, ReaderGroup
+from eventproc.groups import GroupReader
 from eventproc.runtime import Eventproc
 from eventproc.streams import JointTransaction, Stream
+from eventproc.topics import Group
 from tests.joint.worker import outputs
 
 
@@ -16,7 +17,7 @@ async def visible(stream: Stream) -> list[bytes]:
         return [event.payload async for event in reader.until(await stream.tail())]
 
 
-async def finished(group: ReaderGroup) -> int:
+async def finished(group: Group) -> int:
     """Return how many events of its first segment the group has finished durably."""
     return (await group.describe()).segments[0].number
 

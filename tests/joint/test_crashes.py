@@ -42,7 +42,7 @@ async def make(directory: Path) -> None:
         async with source.writer() as writer:
             await writer.write_many((b"%d" % number, str(number % KEYS)) for number in range(EVENTS))
         await source.seal()
-        await ep.create_reader_group("g", ["s/in"])
+        await ep.create_group("g", ["s/in"])
 
 
 async def verify(ep: Eventproc) -> None:

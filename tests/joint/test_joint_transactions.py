@@ -8,7 +8,6 @@ import anyio
 import pytest
 
 from eventproc.describe import PingResult, TxnState
-from eventproc.groups import ReaderGroup
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import (
@@ -25,6 +24,7 @@ from eventproc.store.model.errors import (
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.transactions import watch_txn
 from eventproc.streams import Stream
+from eventproc.topics import Group
 from tests.joint.support import fail_in, finished, states, take, visible
 
 pytestmark = pytest.mark.usefixtures("joint_path")
@@ -52,7 +52,7 @@ async def test_a_failure_in_the_block_writes_nothing_anywhere(ep: Eventproc, tar
 
 
 async def test_the_progress_moves_with_the_commit_and_not_before(
-    ep: Eventproc, group: ReaderGroup, targets: list[Stream]
+    ep: Eventproc, group: Group, targets: list[Stream]
 ) -> None:
     async with group.reader("r") as reader, aclosing(aiter(reader)) as events:
         for number in range(3):
@@ -66,7 +66,7 @@ async def test_the_progress_moves_with_the_commit_and_not_before(
 
 
 async def test_events_read_in_the_block_come_again_if_it_fails(
-    ep: Eventproc, group: ReaderGroup, targets: list[Stream]
+    ep: Eventproc, group: Group, targets: list[Stream]
 ) -> None:
     async def consume_and_fail() -> None:
         async with ep.transaction(consumer=reader):
@@ -85,9 +85,7 @@ async def test_events_read_in_the_block_come_again_if_it_fails(
     assert await visible(targets[0]) == [b"0", b"1", b"2", b"3"]
 
 
-async def test_a_transaction_without_events_moves_the_progress_alone(
-    ep: Eventproc, group: ReaderGroup
-) -> None:
+async def test_a_transaction_without_events_moves_the_progress_alone(ep: Eventproc, group: Group) -> None:
     async with group.reader("r") as reader:
         await take(reader, 2)
         async with ep.transaction(consumer=reader) as txn:
@@ -97,7 +95,7 @@ async def test_a_transaction_without_events_moves_the_progress_alone(
 
 
 async def test_a_fenced_segment_rolls_everything_back(
-    ep: Eventproc, group: ReaderGroup, targets: list[Stream]
+    ep: Eventproc, group: Group, targets: list[Stream]
 ) -> None:
     async with group.reader("r") as reader:
         payloads = await take(reader, 1)
@@ -118,7 +116,7 @@ async def test_a_fenced_segment_rolls_everything_back(
 
 
 async def test_the_reader_is_held_until_the_transaction_ends(
-    ep: Eventproc, group: ReaderGroup, targets: list[Stream]
+    ep: Eventproc, group: Group, targets: list[Stream]
 ) -> None:
     async with group.reader("r") as reader:
         await take(reader, 1)
@@ -132,9 +130,7 @@ async def test_the_reader_is_held_until_the_transaction_ends(
         assert await finished(group) == 1
 
 
-async def test_a_closed_reader_cannot_commit(
-    ep: Eventproc, group: ReaderGroup, targets: list[Stream]
-) -> None:
+async def test_a_closed_reader_cannot_commit(ep: Eventproc, group: Group, targets: list[Stream]) -> None:
     reader = await group.reader("r")
 
     async def close_meanwhile() -> None:
@@ -153,7 +149,7 @@ async def test_a_closed_reader_cannot_commit(
 
 @pytest.mark.parametrize("end", ["seal", "delete"])
 async def test_a_stream_that_ended_meanwhile_aborts_all(
-    ep: Eventproc, group: ReaderGroup, targets: list[Stream], end: str
+    ep: Eventproc, group: Group, targets: list[Stream], end: str
 ) -> None:
     async with group.reader("r") as reader:
         payloads = await take(reader, 1)
@@ -190,7 +186,7 @@ async def test_a_seal_aborts_what_is_staged_in_all_streams(ep: Eventproc, target
 
 
 async def test_a_large_transaction_is_staged_and_committed_in_all_streams(
-    ep: Eventproc, group: ReaderGroup, targets: list[Stream]
+    ep: Eventproc, group: Group, targets: list[Stream]
 ) -> None:
     large = b"x" * 100_000
     async with group.reader("r") as reader:
@@ -205,7 +201,7 @@ async def test_a_large_transaction_is_staged_and_committed_in_all_streams(
 
 
 async def test_another_handle_may_only_abort_a_transaction_with_progress(
-    ep: Eventproc, group: ReaderGroup, targets: list[Stream]
+    ep: Eventproc, group: Group, targets: list[Stream]
 ) -> None:
     async with group.reader("r") as reader:
         await take(reader, 1)

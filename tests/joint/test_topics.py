@@ -32,7 +32,7 @@ async def test_offsets_and_outputs_of_a_poll_are_committed_together(
     ep: Eventproc, clicks: Topic, auto_commit: bool
 ) -> None:
     bills = [await ep.create_topic(f"s/{name}", partitions=2) for name in ("bills", "audit")]
-    group = await ep.create_consumer_group("g", [clicks.name])
+    group = await ep.create_group("g", [clicks.name], on_deleted="drop")
     async with group.consumer("c1", auto_commit=auto_commit) as consumer:
         polled = 0
         while polled < 9:
@@ -52,7 +52,7 @@ async def test_offsets_and_outputs_of_a_poll_are_committed_together(
 
 async def test_a_consumer_is_set_back_if_the_transaction_fails(ep: Eventproc, clicks: Topic) -> None:
     bills = await ep.create_topic("s/bills", partitions=2)
-    group = await ep.create_consumer_group("g", [clicks.name])
+    group = await ep.create_group("g", [clicks.name], on_deleted="drop")
     async with group.consumer("c1") as consumer:
         first = [event.payload for event in await consumer.poll(100)]
         with pytest.raises(ZeroDivisionError):

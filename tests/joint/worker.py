@@ -29,7 +29,7 @@ def outputs(number: int) -> tuple[str, str]:
 async def main(directory: Path, point: str | None, count: int) -> None:
     faults = NO_FAULTS if point is None else KillAt(point, count)
     async with eventproc.open(directory, create=False, faults=faults) as ep:
-        group = await ep.reader_group("s/g")
+        group = await ep.group("s/g")
         async with group.reader(f"r{os.getpid()}") as reader:
             os.write(1, b"online\n")
             async for event in reader:

@@ -67,7 +67,7 @@ async def test_each_object_is_used_in_other_tasks_than_opened_and_closed_it(ep: 
     assert (await in_a_task(events.__anext__)).payload == b"pear"
     await in_a_task(events.aclose)  # trio asks for it, in every program
     await in_a_task(reader.close)
-    group = await ep.create_reader_group("billing", ["shop/orders"])
+    group = await ep.create_group("billing", ["shop/orders"])
     member = group.reader("r1")
     await in_a_task(member.__aenter__)
     shared = member.until(await stream.tail())
@@ -157,7 +157,7 @@ async def test_what_was_awaited_may_be_entered_once(ep: Eventproc) -> None:
 
 async def test_calls_that_wait_raise_closed_when_another_task_closes(ep: Eventproc) -> None:
     stream = await orders_of(ep)
-    group = await ep.create_reader_group("billing", ["shop/orders"])
+    group = await ep.create_group("billing", ["shop/orders"])
     reader, member = await stream.reader(), await group.reader("r1")
     async with anyio.create_task_group() as tasks:
         for each in (reader, member):

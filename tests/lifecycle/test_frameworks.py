@@ -73,7 +73,7 @@ async def test_an_order(writer, running):
 async def test_a_group(ep, orders, writer):
     await writer.post(b"apple")
     await writer.flush()
-    group = await ep.create_reader_group("billing", ["shop/orders"])
+    group = await ep.create_group("billing", ["shop/orders"])
     reader = await group.reader("r1")
     async for event in reader.until(await orders.tail()):
         assert event.payload == b"apple"

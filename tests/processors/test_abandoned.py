@@ -129,8 +129,8 @@ async def test_other_processors_of_the_app_end_in_order_beside_an_abandoned_one(
         with pytest.raises(HandlerAbandoned, match="mail"):
             async with ep.run(app, grace_ms=GRACE_MS) as running:
                 await until(lambda: running.in_flight == 1 and handled == [0])
-        assert (await (await ep.reader_group("s/orderly")).describe()).events == 0
-        assert (await (await ep.reader_group("s/orderly")).describe()).members == ()
+        assert (await (await ep.group("s/orderly")).describe()).events == 0
+        assert (await (await ep.group("s/orderly")).describe()).members == ()
 
 
 async def test_the_stop_of_a_handler_that_ignores_its_cancellation_is_abandoned_by_name(

@@ -171,7 +171,7 @@ async def test_a_retry_of_what_another_position_left_behind_holds_up_no_round() 
         app.add(handle, STREAM, group=GROUP, exactly_once=True, retry=retry)
         async with ep.run(app, grace_ms=0), stream.writer() as writer:
             await anyio.sleep(1)
-            await (await ep.reader_group(GROUP)).reset("tail")
+            await (await ep.group(GROUP)).reset("tail")
             await writer.write(b"good", key="good")
             with anyio.fail_after(30):
                 await seen.wait()

@@ -370,7 +370,7 @@ async def test_a_processor_s_group_takes_no_readers_and_the_processor_handles_al
         await write(ep, [None])
         if paused:
             await ep.pause_processor(GROUP)
-        processors_own = await ep.reader_group(GROUP)
+        processors_own = await ep.group(GROUP)
         with pytest.raises(NotAReaderGroup, match=rf"{GROUP}.*read {STREAM} directly"):
             async with processors_own.reader("a"):
                 pass

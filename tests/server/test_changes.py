@@ -127,7 +127,7 @@ async def test_a_watcher_gets_the_life_of_a_stream(ep: Eventproc) -> None:
 async def test_groups_that_come_and_go_are_reported(ep: Eventproc) -> None:
     await ep.create_stream("s/t")
     async with serving(ep) as answers, watching(answers) as found:
-        group = await ep.create_reader_group("s/g", ["s/t"])
+        group = await ep.create_group("s/g", ["s/t"])
         assert (await found.next()).shown == ("group", "s/g", "created")
         await group.delete()
         assert (await found.next()).shown == ("group", "s/g", "deleted")
@@ -280,7 +280,7 @@ async def test_changes_by_other_instances_and_the_instances_are_reported(tmp_pat
             await found.until("scope", "s", "created")
             await other.create_stream("s/t")
             await found.until("request", "create", "s/t", "done")
-            await other.create_reader_group("s/g", ["s/t"])
+            await other.create_group("s/g", ["s/t"])
             await found.until("group", "s/g", "created")
             await other.create_share_group("s/q", ["s/t"])
             await found.until("share", "s/q", "created")

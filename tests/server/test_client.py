@@ -109,7 +109,7 @@ async def test_the_client_reads_what_our_writer_wrote_and_our_group_what_it_wrot
         assert client.hear() == "half"
         client.go_on()
         assert client.hear() == "written"
-    group = await ep.create_reader_group("s/all", ["s/ours"])
+    group = await ep.create_group("s/all", ["s/ours"])
     seen = 0
     async with group.reader("ours") as reader:
         async for _ in reader:

@@ -16,7 +16,7 @@ async def test_counters_are_what_was_written_and_gauges_what_is_left() -> None:
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
         stream = await ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(2))
-        group = await ep.create_reader_group("s/g", ["s/t"])
+        group = await ep.create_group("s/g", ["s/t"])
         async with stream.writer() as writer:
             for number in range(10):
                 await writer.write(b"12", key=str(number))

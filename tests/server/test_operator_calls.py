@@ -55,7 +55,7 @@ async def test_a_group_is_created_updated_checkpointed_and_deleted(rest: RestInM
     made = await rest.ok("POST", f"{OWN}/groups/s/g/checkpoints", {"name": "first"})
     found = await rest.ok("GET", f"{OWN}/groups/s/g/checkpoints")
     assert found["checkpoints"] == [made]
-    group = await ep.reader_group("s/g")
+    group = await ep.group("s/g")
     async with group.reader("r1"):
         assert (await rest.call("POST", f"{OWN}/groups/s/g/readers/r1/offline")).status == 204
         assert (await group.describe()).members == ()
@@ -64,7 +64,7 @@ async def test_a_group_is_created_updated_checkpointed_and_deleted(rest: RestInM
 
 async def test_a_consumer_group_shows_its_offsets_by_partition(rest: RestInMemory, ep: Eventproc) -> None:
     await ep.create_topic("s/topic", partitions=2)
-    await ep.create_consumer_group("s/c", ["s/topic"])
+    await ep.create_group("s/c", ["s/topic"], on_deleted="drop")
     found = await rest.ok("GET", f"{OWN}/groups/s/c/offsets")
     assert [each["partition"] for each in found["partitions"]] == [0, 1]
 

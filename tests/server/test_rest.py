@@ -157,7 +157,7 @@ def test_scaling_events_are_those_of_a_period_after_the_one_before(rest: RestCli
 async def test_reader_groups_are_listed_shown_reset_and_deleted(rest: RestClient, ep: Eventproc) -> None:
     create(rest, "read")
     stream = await ep.stream("s/read")
-    group = await ep.create_reader_group("s/readers", ["s/read"])
+    group = await ep.create_group("s/readers", ["s/read"])
     async with stream.writer() as writer:
         for number in range(5):
             await writer.post(b"%d" % number)

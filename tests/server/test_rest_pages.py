@@ -113,7 +113,7 @@ async def test_pages_of_streams_and_groups_are_full_whatever_is_left_out(
     names = ["A", "Z", "m", "n", "z"]
     for name in names:
         await ep.create_stream(f"s/{name}", tags=["all"])
-        await ep.create_reader_group(f"s/{name}-group", ["s/A"])
+        await ep.create_group(f"s/{name}-group", ["s/A"])
     await ep.db.write(insert)
     path = "/v1/scopes/s/streams"
     for query, expected in (
@@ -162,7 +162,7 @@ async def test_processors_supervisors_and_their_versions_have_pages(
         @app.processor("s/t", group=name, name=name)
         async def handle(event: eventproc.Event) -> None: ...
 
-    await ep.create_reader_group("s/p2-readers", ["s/t"])
+    await ep.create_group("s/p2-readers", ["s/t"])
     async with ep.run(app) as running:
         await running.wait_idle()
     for number in range(3):

@@ -325,8 +325,8 @@ async def test_a_group_is_created_once_and_differences_are_refused(ep: Eventproc
     with pytest.raises(AlreadyExists):
         await ep.create_share_group("work", ["s/t"], lock_ms=1_000)
     with pytest.raises(AlreadyExists):
-        await ep.create_reader_group("work", ["s/t"])
-    await ep.create_reader_group("readers", ["s/t"])
+        await ep.create_group("work", ["s/t"])
+    await ep.create_group("readers", ["s/t"])
     with pytest.raises(AlreadyExists):
         await ep.create_share_group("readers", ["s/t"])
     with pytest.raises(InvalidArgument):

@@ -17,7 +17,7 @@ from random import Random
 import anyio
 import attrs
 
-from eventproc import Event, ReaderGroup, Stream
+from eventproc import Event, Group, Stream
 from eventproc.groups import GroupReader
 from eventproc.processors.app import OrderName
 from eventproc.runtime import Eventproc
@@ -137,7 +137,7 @@ class SystemSimulation:
             for part in self.parts:
                 await ep.create_stream(part.plan.out)
             await create_kept(ep)
-            await ep.create_reader_group(GROUP, [STREAM])
+            await ep.create_group(GROUP, [STREAM])
             for _ in range(INSTANCES - 1):
                 await self._start()
             for instance in self.world.instances:
@@ -325,14 +325,14 @@ class SystemSimulation:
 
         async def read(ep: Eventproc) -> None:
             nonlocal ended
-            group = await ep.reader_group(GROUP)
+            group = await ep.group(GROUP)
             ended = await self._read_for_a_while(group, f"r{number}")
 
         while not ended:
             await self._pause(1)
             await self._somewhere(read)
 
-    async def _read_for_a_while(self, group: ReaderGroup, name: str) -> bool:
+    async def _read_for_a_while(self, group: Group, name: str) -> bool:
         left = self.random.choice([1, 5, 20, 1000])
         try:
             async with group.reader(name) as reader, aclosing(aiter(reader)) as events:

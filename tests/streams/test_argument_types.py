@@ -249,17 +249,17 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     ),
     "until": (lambda w, x: w.reader.until(x), [*NO_CUT, None]),
     "batches": (lambda w, x: w.reader.batches(until=x), NO_CUT),
-    "create_reader_group": (lambda w, x: w.ep.create_reader_group(x, ["s/t"]), NO_TEXT),
-    "create_reader_group, streams": (
-        lambda w, x: w.ep.create_reader_group("s/g", x),
+    "create_group": (lambda w, x: w.ep.create_group(x, ["s/t"]), NO_TEXT),
+    "create_group, streams": (
+        lambda w, x: w.ep.create_group("s/g", x),
         [5, None, "s/t", [], [5], THING],
     ),
-    "create_reader_group, start": (
-        lambda w, x: w.ep.create_reader_group("s/g", ["s/t"], start=x),
+    "create_group, start": (
+        lambda w, x: w.ep.create_group("s/g", ["s/t"], start=x),
         [None, 1.5, "end", b"tail", [], THING],
     ),
-    "reader_group": (lambda w, x: w.ep.reader_group(x), NO_TEXT),
-    "reader_groups": (lambda w, x: w.ep.reader_groups(x), [5, b"s", ["s"], THING]),
+    "group": (lambda w, x: w.ep.group(x), NO_TEXT),
+    "groups": (lambda w, x: w.ep.groups(x), [5, b"s", ["s"], THING]),
     "synchronizer": (lambda w, x: w.ep.synchronizer(x, SHARED), NO_TEXT),
     "synchronizer, kind": (lambda w, x: w.ep.synchronizer("s/o", x), [5, None, "int", int, THING]),
     "synchronizers": (lambda w, x: w.ep.synchronizers(x), [5, b"s", ["s"], THING]),

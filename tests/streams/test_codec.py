@@ -60,7 +60,7 @@ async def test_every_declaration_refuses_a_type_that_cannot_come_back() -> None:
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
         stream = await ep.create_stream("s/t")
-        group = await ep.create_reader_group("s/g", streams=["s/t"])
+        group = await ep.create_group("s/g", streams=["s/t"])
         for declare in (
             lambda: stream.writer(payload=PlainClass),
             lambda: stream.reader(payload=PlainClass),
@@ -90,7 +90,7 @@ async def test_a_codec_serves_a_type_that_could_not_come_back() -> None:
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
         stream = await ep.create_stream("s/t")
-        group = await ep.create_reader_group("s/g", streams=["s/t"])
+        group = await ep.create_group("s/g", streams=["s/t"])
         async with stream.writer(payload=str, codec=Reversed()) as writer:
             await writer.write("abc")
         async with stream.transaction(codec=Reversed()) as txn:

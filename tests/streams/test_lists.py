@@ -90,11 +90,11 @@ async def test_pages_list_every_topic_group_and_scope_once_in_order(
     names = ["a/t", "a/x9", "a/z", "a-b/t", "b/x9", "b/z"]
     for name in reversed(names):
         await ep.create_topic(name)
-        await ep.create_reader_group(f"{name}-readers", ["a/x0"])
+        await ep.create_group(f"{name}-readers", ["a/x0"])
         await ep.create_share_group(f"{name}-share", ["a/x0"])
     lists: list[tuple[Listed, str]] = [
         (ep.topics, ""),
-        (ep.reader_groups, "-readers"),
+        (ep.groups, "-readers"),
         (ep.share_groups, "-share"),
     ]
     for listed, end in lists:

@@ -135,11 +135,11 @@ async def test_each_instance_has_its_own_wall_clock(world: SimulatedWorld) -> No
 async def test_a_reader_of_a_dead_instance_is_replaced(world: SimulatedWorld) -> None:
     first, second = await world.start(), await world.start()
     await world.write("s/t", b"1", key="ana")
-    await world.ep.create_reader_group("s/g", ["s/t"])
+    await world.ep.create_group("s/g", ["s/t"])
     taken: list[tuple[str, bytes]] = []
 
     async def read(name: str, ep: eventproc.Eventproc) -> None:
-        group = await ep.reader_group("s/g")
+        group = await ep.group("s/g")
         async with group.reader("r") as reader, aclosing(aiter(reader)) as events:
             async for event in events:
                 taken.append((name, event.payload))

@@ -132,7 +132,7 @@ async def test_a_group_that_began_at_the_tail_reads_new_partitions_from_their_be
     ep: Eventproc,
 ) -> None:
     topic = await filled(ep, 2)
-    group = await ep.create_reader_group("s/g", ["s/t"], start="tail")
+    group = await ep.create_group("s/g", ["s/t"], start="tail")
     await topic.add_partitions(2)
     async with topic.producer() as producer:
         for partition in range(4):

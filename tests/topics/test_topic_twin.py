@@ -107,7 +107,7 @@ async def test_a_topic_holds_what_lists_hold(seed: int, ep: Eventproc) -> None:
     dice = random.Random(seed)
     twin = TopicTwin(dice.randint(1, 4))
     topic = await ep.create_topic("s/t", partitions=len(twin.lists))
-    group = await ep.create_reader_group("s/g", ["s/t"], on_truncated="earliest")
+    group = await ep.create_group("s/g", ["s/t"], on_truncated="earliest")
     first = 0
     async with topic.producer() as one, topic.producer(name="two") as two:
         for _ in range(STEPS_COUNT):

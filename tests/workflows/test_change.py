@@ -319,5 +319,5 @@ async def test_a_scope_that_is_being_deleted_is_neither_made_nor_removed_beside_
         with pytest.raises(
             IllegalTransition, match="scope s: create a group is not possible in state deleting"
         ):
-            await ep.create_reader_group("g", ["s/t"])
+            await ep.create_group("g", ["s/t"])
         assert [scope.state.value for scope in await ep.scopes()] == ["deleting"]

@@ -43,8 +43,8 @@ async def write(stream: Stream, clock: VirtualClock, count: int) -> None:
 
 async def group_at(
     ep: Eventproc, name: str, cut: StreamCut, retains: RetainedPart | None = "progress"
-) -> eventproc.ReaderGroup:
-    return await ep.create_reader_group(name, ["s/t"], start={"s/t": cut}, retains=retains)
+) -> eventproc.Group:
+    return await ep.create_group(name, ["s/t"], start={"s/t": cut}, retains=retains)
 
 
 def at(stream: Stream, events: int) -> StreamCut:
@@ -136,7 +136,7 @@ async def test_a_group_that_releases_by_itself_keeps_what_it_has_not_released(
         await group.release(await other.tail())
     await group_at(ep, "s/plain", at(stream, 9))
     with pytest.raises(InvalidArgument, match="manual"):
-        await (await ep.reader_group("s/plain")).release(at(stream, 9))
+        await (await ep.group("s/plain")).release(at(stream, 9))
     await group.delete()
     assert await head_after(ep) == at(stream, 9)
 
@@ -148,8 +148,8 @@ async def test_a_group_in_the_middle_of_a_split_keeps_its_own_half(
     await write(stream, clock, 10)
     await stream.split("0.0")
     await write(stream, clock, 10)
-    group = await ep.create_reader_group("s/g", ["s/t"])
-    await ep.create_reader_group("s/ahead", ["s/t"], start="tail")
+    group = await ep.create_group("s/g", ["s/t"])
+    await ep.create_group("s/ahead", ["s/t"], start="tail")
     async with group.reader("r") as reader, aclosing(aiter(reader)) as events:
         for _ in range(13):
             await anext(events)
@@ -218,7 +218,7 @@ async def test_a_group_before_the_kept_history_counts_with_the_head(
     head = await stream.head()
     await write(stream, clock, 5)
     assert await head_after(ep) == head  # alone
-    await ep.create_reader_group("s/ahead", ["s/t"], start="tail")
+    await ep.create_group("s/ahead", ["s/t"], start="tail")
     assert await head_after(ep) == head  # and beside another group
 
 
@@ -230,7 +230,7 @@ def test_what_was_consumed_is_freed_within_a_minute() -> None:
             stream = await ep.create_stream("s/t", retention=RetentionPolicy(consumed=True))
             async with stream.writer() as writer:
                 await writer.write_many([(b"x" * 5_000, None)] * 6)
-            group = await ep.create_reader_group("s/g", ["s/t"])
+            group = await ep.create_group("s/g", ["s/t"])
             async with group.reader("r") as reader, aclosing(aiter(reader)) as events:
                 for _ in range(6):
                     await anext(events)

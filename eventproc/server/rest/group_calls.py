@@ -76,7 +76,7 @@ class Offsets:
 
 async def create_group(call: RestCall, scope: ScopeName, body: GroupBody) -> GroupReport:
     """Create a group of readers that share streams."""
-    found = await call.ep.create_reader_group(
+    found = await call.ep.create_group(
         f"{scope}/{body.name}",
         body.streams,
         start=await _start(call, body.streams, body.start),
@@ -91,7 +91,7 @@ async def create_group(call: RestCall, scope: ScopeName, body: GroupBody) -> Gro
 
 async def update_group(call: RestCall, scope: ScopeName, group: LocalName, body: OptionsBody) -> GroupReport:
     """Replace the options of a group, whose readers stay online."""
-    found = await call.ep.reader_group(f"{scope}/{group}")
+    found = await call.ep.group(f"{scope}/{group}")
     await found.update(
         lease_ms=body.lease_ms,
         checkpoint_ms=body.checkpoint_ms,
@@ -107,12 +107,12 @@ async def create_checkpoint(
     call: RestCall, scope: ScopeName, group: LocalName, body: CheckpointBody
 ) -> GroupCheckpoint:
     """Create a checkpoint, and show it when every reader has reported its position."""
-    return await (await call.ep.reader_group(f"{scope}/{group}")).checkpoint(body.name)
+    return await (await call.ep.group(f"{scope}/{group}")).checkpoint(body.name)
 
 
 async def list_checkpoints(call: RestCall, scope: ScopeName, group: LocalName) -> Checkpoints:
     """List the completed checkpoints that are still stored."""
-    return Checkpoints(tuple(await (await call.ep.reader_group(f"{scope}/{group}")).checkpoints()))
+    return Checkpoints(tuple(await (await call.ep.group(f"{scope}/{group}")).checkpoints()))
 
 
 async def take_reader_offline(
@@ -122,12 +122,12 @@ async def take_reader_offline(
     reader: Annotated[str, Limits(about="Name of the reader.")],
 ) -> None:
     """Remove a reader from its group. Others get its segments, from its last durable position."""
-    await (await call.ep.reader_group(f"{scope}/{group}")).reader_offline(reader)
+    await (await call.ep.group(f"{scope}/{group}")).reader_offline(reader)
 
 
 async def list_offsets(call: RestCall, scope: ScopeName, group: LocalName) -> Offsets:
     """Show the offsets of a consumer group by partition."""
-    return Offsets(await (await call.ep.consumer_group(f"{scope}/{group}")).offsets())
+    return Offsets(await (await call.ep.group(f"{scope}/{group}")).offsets())
 
 
 # Share groups.

@@ -80,9 +80,9 @@ async def render_metrics(ep: Eventproc, gauges: Iterable[Gauge], accept: str) ->
     measured = await ep.db.read(measure_directory)
     cluster = await ep.cluster.describe()
     groups: list[GroupDescription] = []
-    for info in await ep.reader_groups(limit=GROUPS_MAX):
+    for info in await ep.groups(limit=GROUPS_MAX):
         try:
-            groups.append(await (await ep.reader_group(info.name)).describe())
+            groups.append(await (await ep.group(info.name)).describe())
         except NotFound:  # deleted meanwhile
             continue
     registry = CollectorRegistry()

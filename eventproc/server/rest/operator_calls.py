@@ -283,7 +283,7 @@ async def list_groups(
     limit: PageLimit = PAGE,
 ) -> Page[GroupInfo]:
     """List reader groups by name, those of processors included."""
-    found = await call.ep.reader_groups(scope, after=after, limit=limit + 1)
+    found = await call.ep.groups(scope, after=after, limit=limit + 1)
     return page_of(found, limit, lambda each: each.name)
 
 
@@ -306,7 +306,7 @@ class GroupReport:
 
 async def describe_group(call: RestCall, scope: ScopeName, group: LocalName) -> GroupReport:
     """Show a reader group with its lag."""
-    found = await call.ep.reader_group(f"{scope}/{group}")
+    found = await call.ep.group(f"{scope}/{group}")
     described, info = await found.describe(), await found.info()
     return GroupReport(
         found.name,
@@ -343,7 +343,7 @@ async def reset_group(call: RestCall, scope: ScopeName, group: LocalName, body: 
     """Move a reader group to another position, or show what that would do. Its online readers continue there."""
     if (body.to is None) == (body.checkpoint is None):
         raise invalid_argument("to", body.to, "give either `to` or `checkpoint`")
-    found = await call.ep.reader_group(f"{scope}/{group}")
+    found = await call.ep.group(f"{scope}/{group}")
     start: GroupStart = "head"
     if body.to is not None:
         names = [each.name for each in (await found.info()).streams]

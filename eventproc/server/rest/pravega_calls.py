@@ -269,7 +269,7 @@ async def list_reader_groups(
 
 async def get_reader_group(call: RestCall, scope: ScopeName, group: LocalName) -> ReaderGroupProperty:
     """Show a reader group."""
-    found = await (await call.ep.reader_group(f"{scope}/{group}")).describe()
+    found = await (await call.ep.group(f"{scope}/{group}")).describe()
     return ReaderGroupProperty(
         scope_name=scope,
         reader_group_name=group,
@@ -280,7 +280,7 @@ async def get_reader_group(call: RestCall, scope: ScopeName, group: LocalName) -
 
 async def delete_reader_group(call: RestCall, scope: ScopeName, group: LocalName) -> None:
     """Delete a reader group and its progress. Its readers are fenced."""
-    await (await call.ep.reader_group(f"{scope}/{group}")).delete()
+    await (await call.ep.group(f"{scope}/{group}")).delete()
 
 
 def _found(tx: Tx, scope: str, stream: str) -> StreamRecord:

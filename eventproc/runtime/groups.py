@@ -1,0 +1,151 @@
+"""The groups of an open directory, by name: the part of `Eventproc` that makes and finds them.
+
+What serves them is imported by the first call, because a program without groups must not pay for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from eventproc.groups import (
+    EQUAL,
+    READERS,
+    GroupEnd,
+    GroupInfo,
+    GroupOptions,
+    GroupStart,
+    RetainedPart,
+    TruncatedPolicy,
+    ensure_group,
+    get_group,
+    group_info,
+    group_name,
+    list_groups,
+)
+from eventproc.store.database import Database
+from eventproc.store.faults import Step
+from eventproc.store.groups import DeletedPolicy
+from eventproc.store.model.argument_checks import check_str
+from eventproc.store.model.list_pages import ListPage
+
+if TYPE_CHECKING:
+    from eventproc.topics import Group
+
+
+class GroupSystem:
+    """The part of `Eventproc` that makes and finds groups of readers and consumers."""
+
+    _db: Database
+
+    async def create_group(
+        self,
+        name: str,
+        streams: Sequence[str],
+        *,
+        start: GroupStart = "head",
+        until: GroupEnd = None,
+        lease_ms: int | None = None,
+        rebalance_ms: int | None = None,
+        checkpoint_ms: int | None = None,
+        on_truncated: TruncatedPolicy = "earliest",
+        on_deleted: DeletedPolicy = "error",
+        assignor: str = EQUAL,
+        retains: RetainedPart | None = "progress",
+    ) -> Group:
+        """Create a group of readers or consumers that share `streams`, and return its handle.
+
+        Returns the existing group if it is equal.
+
+        Args:
+            name: "scope/group", or "group" in the scope of the first stream.
+            streams: names of the streams and topics, "scope/stream". Consumers read streams, too: their segments are
+                the partitions.
+            start: where a new group begins: "head" (default), "tail", cuts, or a time in ms. Partitions that are added
+                later are read from their beginning. A topic that a consumer's names or patterns bring later begins at
+                the tail or at that time, too, if it is older than the group; at its head if it is younger, or with
+                cuts. An existing group keeps its position.
+            until: where a new group ends: cuts. None (default): it does not end.
+            lease_ms: longest time between two events that a reader asks for, or two polls, before it counts as hung,
+                in ms. None (default): only dead readers are removed.
+            rebalance_ms: how long a reader may take to release a segment that another one shall own, in ms. A reader
+                that exceeds it is expired. None (default): until it asks for its next event.
+            checkpoint_ms: interval of automatic checkpoints, in ms. None (default): no automatic checkpoints.
+            on_truncated: where to continue when unread events were truncated. Default: the earliest readable event.
+            on_deleted: what happens when a stream is deleted: "error" (default): readers get GroupStreamReplaced until
+                the group is reset; "drop": it leaves the group, and the others go on.
+            assignor: who decides which reader owns which segment: "equal" (default; as few moves as possible),
+                "range", "round_robin", "lag" (spreads the unread events), or the name of an own `Assignor`, whose code
+                its consumers bring.
+            retains: what a stream with retention by consumption keeps for the group: what it has not finished
+                ("progress", default), what it has not released ("manual"), or nothing (None).
+
+        Raises:
+            NotFound: no such stream.
+            AlreadyExists: the group exists with other streams, or with options that are neither its present ones nor
+                those that it was created with.
+            GroupStreamReplaced: the group reads a deleted stream of one of these names.
+            InvalidArgument: a name or an option is not valid.
+            InvalidCut: a cut is not one of the stream.
+            Truncated: a cut lies before the head of the stream.
+        """
+        from eventproc.topics import Group
+
+        options = GroupOptions(
+            lease_ms=lease_ms,
+            rebalance_ms=rebalance_ms,
+            checkpoint_ms=checkpoint_ms,
+            on_truncated=on_truncated,
+            on_deleted=on_deleted,
+            added_start=start if type(start) is int else "tail" if start == "tail" else "head",
+            assignor=assignor,
+            retains=retains,
+        )
+        full = group_name(name, streams)
+        make = partial(
+            ensure_group, name=full, streams=streams, start=start, until=until, kind=READERS, options=options
+        )
+        await self._db.write(make, step=Step.GROUP_CREATE)
+        return Group(self._db, full)
+
+    async def group(self, name: str) -> Group:
+        """Return the handle of a group.
+
+        Args:
+            name: "scope/group".
+
+        Raises:
+            NotFound: no such group.
+            InvalidArgument: the name is not valid.
+        """
+        from eventproc.topics import Group
+
+        full = group_name(name)
+        await self._db.read(partial(get_group, name=full))
+        return Group(self._db, full)
+
+    async def groups(
+        self,
+        scope: str | None = None,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> list[GroupInfo]:
+        """Return the groups, by scope and name, those of processors included, share groups not.
+
+        Args:
+            scope: only those of this scope. None (default): of all scopes.
+            prefix: only those whose names in their scopes begin with it. Default: all.
+            after: name of the last group of the previous page, "scope/group". None (default): the first page.
+            limit: how many to return at most. None (default): all.
+
+        Raises:
+            NotFound: no such scope.
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
+        """
+        if scope is not None:
+            check_str("scope", scope)
+        page = ListPage.of(prefix, after, limit)
+        return list(map(group_info, await self._db.read(partial(list_groups, scope=scope, page=page))))
