@@ -20,8 +20,6 @@ from eventproc.store.database.file_database import FileDatabase
 from eventproc.store.database.guard import read_record
 from tests.database.support import MIGRATIONS, insert, names
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def db(directory: Path) -> AsyncIterator[Database]:

@@ -12,8 +12,6 @@ import pytest
 from eventproc.store.database import Database, Tx, open_database
 from tests.database.support import MIGRATIONS, Refused, World, backend_of, insert, open_world
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def anyio_backend(form: str) -> tuple[str, dict[str, object]]:

@@ -15,8 +15,6 @@ from eventproc.store.database.connections import PAGE_BYTES
 from eventproc.store.database.file_database import FileDatabase
 from tests.database.support import MIGRATIONS, Failing, World, insert, open_world
 
-pytestmark = pytest.mark.anyio
-
 LARGE = "x" * LOG_BYTES_MIN
 
 

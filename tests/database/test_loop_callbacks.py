@@ -16,8 +16,6 @@ import pytest
 from eventproc.store.database.connections import LoopCallbacks
 from eventproc.testing.crash import PATIENCE_S
 
-pytestmark = pytest.mark.anyio
-
 
 def leave(callbacks: LoopCallbacks, calls: Iterable[Callable[[], None]]) -> None:
     """Add the callbacks from another thread while the event loop is blocked."""

@@ -19,8 +19,6 @@ from eventproc.store.database.file_database import FileDatabase
 from eventproc.store.faults import WRITE_COMMIT
 from tests.database.support import World, insert, names, open_world
 
-pytestmark = pytest.mark.anyio
-
 LONG_MS = 60_000
 
 

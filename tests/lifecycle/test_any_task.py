@@ -12,7 +12,7 @@ import pytest
 
 import eventproc
 from eventproc import Event, Eventproc, Opening, Stream
-from eventproc.errors import Closed, DatabaseStopped, IllegalTransition, NotFound, StreamSealed, WriterFailed
+from eventproc.errors import Closed, DatabaseStopped, IllegalTransition, StreamSealed, WriterFailed
 from tests.streams.support import payloads
 
 T = TypeVar("T")
@@ -317,23 +317,3 @@ async def test_a_cancelled_task_of_asyncio_closes_all_before_it_ends(tmp_path: P
             await ep.close()
     assert (running.closed, writer.closed, ep.closed, running.in_flight) == (True, True, True, 0)
     assert list((tmp_path / "data" / "instances").iterdir()) == []
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
-async def test_a_cancellation_while_opening_leaves_nothing_open(tmp_path: Path) -> None:
-    for steps in range(1, 30):
-        with anyio.CancelScope() as scope:
-            async with anyio.create_task_group() as tasks:
-
-                async def cancel_after(turns: int) -> None:
-                    for _ in range(turns):
-                        await anyio.lowlevel.checkpoint()
-                    scope.cancel()
-
-                tasks.start_soon(cancel_after, steps)
-                async with eventproc.open(tmp_path / "data", durability="os"):
-                    await anyio.sleep_forever()
-    async with eventproc.open(tmp_path / "data") as ep:
-        with pytest.raises(NotFound):
-            await ep.stream("shop/none")
-    assert [each.name for each in (tmp_path / "data" / "instances").iterdir()] == []

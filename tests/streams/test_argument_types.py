@@ -76,6 +76,10 @@ NO_INT = ["x", None, 1.5, True, float("nan"), [1], 2**70, THING]
 NO_WAIT = [*NO_INT, -1]
 NO_SEGMENT = ["x", 1.5, None, b"0.0", -1, 2**70, [0], THING]
 NO_ID = [5, b"", [], THING, ""]
+NO_PREFIX = [5, b"s", ["s"], THING, "\ud800"]
+NO_TYPE = [5, "str", [], b"", THING]
+NO_PLACE = [None, 1.5, "end", b"tail", True, [], THING]
+NO_POSITIVE = [each for each in NO_INT if each is not None] + [0]
 NO_CUT = ["tail", 5, {0: 0}, [], b"", THING]
 
 CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
@@ -97,19 +101,16 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
         [2, 0, "fixed", None],
     ),
     "create_stream, timeout": (lambda w, x: w.ep.create_stream("s/u", timeout_ms=x), NO_WAIT),
-    "create_stream, payload": (lambda w, x: w.ep.create_stream("s/u", payload=x), [5, "str", [], b"", THING]),
+    "create_stream, payload": (lambda w, x: w.ep.create_stream("s/u", payload=x), NO_TYPE),
     "stream": (lambda w, x: w.ep.stream(x), NO_TEXT),
-    "stream, payload": (lambda w, x: w.ep.stream("s/t", payload=x), [5, "str", [], b"", THING]),
+    "stream, payload": (lambda w, x: w.ep.stream("s/t", payload=x), NO_TYPE),
     "stream, codec": (lambda w, x: w.ep.stream("s/t", codec=x), [5, str, [], THING]),
-    "streams": (lambda w, x: w.ep.streams(x), [5, b"s", ["s"], THING, "\ud800"]),
-    "streams, prefix": (lambda w, x: w.ep.streams("s", prefix=x), [5, b"s", ["s"], THING, "\ud800"]),
-    "streams, tag": (lambda w, x: w.ep.streams("s", tag=x), [5, b"s", ["s"], THING, "\ud800"]),
+    "streams": (lambda w, x: w.ep.streams(x), NO_PREFIX),
+    "streams, prefix": (lambda w, x: w.ep.streams("s", prefix=x), NO_PREFIX),
+    "streams, tag": (lambda w, x: w.ep.streams("s", tag=x), NO_PREFIX),
     "scopes, prefix": (lambda w, x: w.ep.scopes(prefix=x), NO_TEXT),
     "requests.submit": (lambda w, x: w.ep.requests.submit(x), ["seal", None, 5, {}, THING, SealStream]),
-    "requests.submit, id": (
-        lambda w, x: w.ep.requests.submit(SealStream("s/t", 1), request_id=x),
-        NO_ID,
-    ),
+    "requests.submit, id": (lambda w, x: w.ep.requests.submit(SealStream("s/t", 1), request_id=x), NO_ID),
     "requests.submit, within": (
         lambda w, x: w.ep.requests.submit(SealStream("s/t", 1), within_ms=x),
         [each for each in NO_WAIT if each is not None],
@@ -125,7 +126,7 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     ),
     "requests.submit, if_version": (
         lambda w, x: w.ep.requests.submit(untyped.Seal("s/t", 1, if_version=x)),
-        [each for each in NO_INT if each is not None] + [0],
+        NO_POSITIVE,
     ),
     "requests.submit, config": (
         lambda w, x: w.ep.requests.submit(untyped.Update("s/t", 1, x)),
@@ -157,25 +158,19 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "requests.wait": (lambda w, x: w.ep.requests.wait(x), NO_TEXT),
     "requests.wait, timeout": (lambda w, x: w.ep.requests.wait("x", timeout_ms=x), NO_WAIT),
     "fixed": (lambda _, x: untyped.Policy.fixed(x), [*NO_INT, 0]),
-    "writer": (lambda w, x: w.stream.writer(payload=x), [5, "str", [], b"", THING]),
+    "writer": (lambda w, x: w.stream.writer(payload=x), NO_TYPE),
     "writer, codec": (lambda w, x: w.stream.writer(codec=x), [5, int, [], THING]),
     "writer, name": (lambda w, x: w.stream.writer(name=x), [5, b"n", [], THING]),
     "reader": (lambda w, x: w.stream.reader(x), [None, 1.5, "end", b"tail", True, [], {}, 2**70, THING]),
-    "reader, payload": (lambda w, x: w.stream.reader(payload=x), [5, "str", [], b"", THING]),
+    "reader, payload": (lambda w, x: w.stream.reader(payload=x), NO_TYPE),
     "reader, segments": (lambda w, x: w.stream.reader(segments=x), [5, "0.0", THING, ["x"], [1.5], [None]]),
-    "transaction": (lambda w, x: w.stream.transaction(payload=x), [5, "str", [], b"", THING]),
-    "transaction, lease": (
-        lambda w, x: w.stream.transaction(lease_ms=x),
-        [*[x for x in NO_INT if x is not None], 0],
-    ),
-    "begin": (lambda w, x: w.stream.begin(payload=x), [5, "str", [], b"", THING]),
+    "transaction": (lambda w, x: w.stream.transaction(payload=x), NO_TYPE),
+    "transaction, lease": (lambda w, x: w.stream.transaction(lease_ms=x), NO_POSITIVE),
+    "begin": (lambda w, x: w.stream.begin(payload=x), NO_TYPE),
     "transactions, after": (lambda w, x: w.stream.transactions(after=x), [5, b"x", THING, "\ud800"]),
     "transactions, limit": (lambda w, x: w.stream.transactions(limit=x), [*NO_INT, 0]),
     "transaction_of": (lambda w, x: w.stream.transaction_of(x), NO_TEXT),
-    "transaction_of, payload": (
-        lambda w, x: w.stream.transaction_of("x", payload=x),
-        [5, "str", [], b"", THING],
-    ),
+    "transaction_of, payload": (lambda w, x: w.stream.transaction_of("x", payload=x), NO_TYPE),
     "commit": (lambda w, x: w.txn.commit(timeout_ms=x), NO_WAIT),
     "ping": (lambda w, x: w.txn.ping(lease_ms=x), ["x", 1.5, True, float("nan"), [1], 0, THING]),
     "write, to a transaction": (lambda w, x: w.txn.write(x), [5, None, "text", [b""], THING]),
@@ -183,17 +178,14 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
         lambda w, x: w.txn.write_many(x),
         [5, None, b"ab", [5], [(b"",)], [(b"", 5)]],
     ),
-    "segments": (lambda w, x: w.stream.segments(x), [None, 1.5, "end", b"tail", True, [], THING]),
+    "segments": (lambda w, x: w.stream.segments(x), NO_PLACE),
     "segments, epoch": (
         lambda w, x: w.stream.segments(epoch=x),
         [each for each in NO_INT if each is not None],
     ),
     "cut_at": (lambda w, x: w.stream.cut_at(x), NO_INT),
-    "measure": (lambda w, x: w.stream.measure(x), [None, 1.5, "end", b"tail", True, [], {}, THING]),
-    "measure, end": (
-        lambda w, x: w.stream.measure("head", x),
-        [None, 1.5, "end", b"tail", True, [], {}, THING],
-    ),
+    "measure": (lambda w, x: w.stream.measure(x), [*NO_PLACE, {}]),
+    "measure, end": (lambda w, x: w.stream.measure("head", x), [*NO_PLACE, {}]),
     "update": (lambda w, x: w.stream.update(scaling=x), [2, None, "2", [], THING]),
     "update, timeout": (
         lambda w, x: w.stream.update(scaling=eventproc.ScalingPolicy.fixed(1), timeout_ms=x),
@@ -209,10 +201,7 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "seal, request id": (lambda w, x: w.stream.seal(request_id=x), NO_ID),
     "create_stream, request id": (lambda w, x: w.ep.create_stream("s/u", request_id=x), NO_ID),
     "split": (lambda w, x: w.stream.split(x), NO_SEGMENT),
-    "split, if_version": (
-        lambda w, x: w.stream.split(0, if_version=x),
-        [each for each in NO_INT if each is not None] + [0],
-    ),
+    "split, if_version": (lambda w, x: w.stream.split(0, if_version=x), NO_POSITIVE),
     "split, into": (lambda w, x: w.stream.split(0, x), NO_INT),
     "merge": (lambda w, x: w.stream.merge(x, x), NO_SEGMENT),
     "truncate": (lambda w, x: w.stream.truncate(x), [*NO_CUT, None]),

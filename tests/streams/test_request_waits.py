@@ -11,14 +11,11 @@ from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database
 from eventproc.store.database.locks import WriteLock
 from eventproc.store.model.errors import LockHeld, StreamSealed
-from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.policies import StreamConfig
-from eventproc.store.model.ranges import KeyRange
 from eventproc.store.requests import Request
 from eventproc.streams import request_calls
 from eventproc.streams.request_calls import run_request
 from eventproc.testing import VirtualClock, run_seeded
-from eventproc.workflows.requests import CreateStream, Operation, ScaleStream, SealStream
+from eventproc.workflows.requests import Operation, SealStream
 
 
 @pytest.fixture
@@ -46,21 +43,6 @@ async def test_a_request_that_cannot_be_recorded_in_time_is_refused_and_never_ru
         # A request is recorded although its caller does not wait for the outcome.
         asked = await ep.requests.submit(SealStream("s/t", stream.stream_id), timeout_ms=0)
         assert (await ep.requests.wait(asked.id)).error is None
-
-
-async def test_caller_of_the_hosts_process_gets_the_result_of_its_request_without_a_read(
-    tmp_path: Path,
-) -> None:
-    async with eventproc.open(tmp_path, durability="os") as ep:
-        await ep.create_scope("s")
-        created = await request_calls.run_request(ep.db, CreateStream("s/t", StreamConfig()))
-        stream = await ep.stream("s/t")
-        assert created.result == stream.stream_id
-        ranges = KeyRange(0.0, 1.0).split(2)
-        scaled = await request_calls.run_request(
-            ep.db, ScaleStream("s/t", stream.stream_id, (SegmentId(0),), ranges)
-        )
-        assert scaled.result == (await stream.epochs())[-1]
 
 
 async def test_the_log_and_the_error_name_the_request(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,12 +24,6 @@ class WorkerProcesses:
         self.journal = base / "journal"
         self.journal.mkdir()
 
-    def live_until_killed(self, name: str, point: str, count: int) -> None:
-        """Run lifecycles of streams (lifecycles.py) in a process that kills itself at the fault point."""
-        arguments = [str(self.base), name, "kill", point, str(count)]
-        with ChildProcess(["-m", "tests.system.lifecycles", *arguments]) as mortal:
-            wait_dead(mortal)
-
     def call(self, fn: Callable[[eventproc.Eventproc], Awaitable[T]], *, host: bool = True) -> T:
         """Open the directory in this process, call `fn` with it, and return what it returns."""
 
