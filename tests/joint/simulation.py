@@ -25,8 +25,7 @@ from eventproc.store.model.errors import (
 from eventproc.store.transactions import TXN_STEP_LIMITS
 from eventproc.streams import JointTransaction, Stream
 from eventproc.testing import Deaths, VirtualClock
-from tests.joint.support import read_outputs
-from tests.joint.worker import TARGETS, outputs
+from tests.joint.support import TARGETS, outputs, read_outputs
 from tests.support.lives import live_through_deaths, scale_at_random
 
 CONSUMERS = 3

@@ -8,7 +8,13 @@ from eventproc.groups import GroupReader
 from eventproc.runtime import Eventproc
 from eventproc.streams import JointTransaction, Stream
 from eventproc.topics import Group
-from tests.joint.worker import outputs
+
+TARGETS = ("s/a", "s/b", "s/c")
+
+
+def outputs(number: int) -> tuple[str, str]:
+    """Return the streams that the input `number` belongs into."""
+    return TARGETS[number % 3], TARGETS[(number + 1) % 3]
 
 
 async def visible(stream: Stream) -> list[bytes]:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 
-import eventproc
 from eventproc import ScalingPolicy
 from eventproc.runtime import Eventproc
 from eventproc.store.faults import Moment, Step, point_of
-from eventproc.testing import check
-from tests.joint.support import read_outputs
-from tests.joint.worker import TARGETS
-from tests.support.child_process import ChildProcess
+from eventproc.testing import CrashDirectory
+from tests.joint.support import TARGETS, outputs, read_outputs
 
 pytestmark = pytest.mark.subprocess
 
-WORKER = Path(__file__).parent / "worker.py"
 EVENTS = 60
 KEYS = 4
 STEPS = (
@@ -27,68 +25,70 @@ STEPS = (
 )
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-async def make(directory: Path) -> None:
+async def make(ep: Eventproc) -> None:
     """Make the streams, the group, and all inputs; the source is sealed, so that the readers end."""
-    async with eventproc.open(directory) as ep:
-        await ep.create_scope("s")
-        for name in TARGETS:
-            await ep.create_stream(name, scaling=ScalingPolicy.fixed(2))
-        source = await ep.create_stream("s/in", scaling=ScalingPolicy.fixed(2))
-        async with source.writer() as writer:
-            await writer.write_many((b"%d" % number, str(number % KEYS)) for number in range(EVENTS))
-        await source.seal()
-        await ep.create_group("g", ["s/in"])
+    await ep.create_scope("s")
+    for name in TARGETS:
+        await ep.create_stream(name, scaling=ScalingPolicy.fixed(2))
+    source = await ep.create_stream("s/in", scaling=ScalingPolicy.fixed(2))
+    async with source.writer() as writer:
+        await writer.write_many((b"%d" % number, str(number % KEYS)) for number in range(EVENTS))
+    await source.seal()
+    await ep.create_group("g", ["s/in"])
+
+
+async def consume(ep: Eventproc) -> None:
+    """Process all inputs; say "online", and "processed" for each. Every third transaction is staged, for the host."""
+    group = await ep.group("s/g")
+    async with group.reader(f"r{os.getpid()}") as reader:
+        os.write(1, b"online\n")
+        async for event in reader:
+            number = int(event.payload)
+            async with ep.transaction(consumer=reader) as txn:
+                for target in outputs(number):
+                    await txn.write(target, event.payload, key=event.key)
+                if number % 3 == 0:
+                    await txn.flush()
+            os.write(1, b"processed\n")
 
 
 async def verify(ep: Eventproc) -> None:
     """Check that each input is in its streams exactly once, in the order of its key."""
-    await check(ep.db)
     for name in TARGETS:
+        await (await ep.stream(name)).seal()  # waits for the decided transactions
         await read_outputs(ep, name, events=EVENTS, keys=KEYS)
 
 
-async def finish(directory: Path) -> None:
-    """Let one more process end the work, and check the result after all that was decided is visible."""
-    with ChildProcess.script(WORKER, directory) as last:
-        while (heard := last.hear()) != "ended":
-            assert heard in ("online", "processed")
-    async with eventproc.open(directory) as ep:
-        for name in TARGETS:
-            await (await ep.stream(name)).seal()  # waits for the decided transactions
-        await verify(ep)
+@pytest.fixture
+def crash(tmp_path: Path) -> Iterator[CrashDirectory]:
+    """A directory with all inputs. After the test one more process ends the work, and the result is checked."""
+    with CrashDirectory(tmp_path / "store") as crash:
+        crash.run(make)
+        yield crash
+        assert crash.start(consume).finish() == 0
+        crash.check()
+        crash.run(verify)
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_kill_at_each_named_step_repeats_and_loses_nothing(tmp_path: Path, step: Step) -> None:
-    directory = tmp_path / "store"
-    await make(directory)
+def test_a_kill_at_each_named_step_repeats_and_loses_nothing(crash: CrashDirectory, step: Step) -> None:
     for count, moment in enumerate(Moment, start=1):
-        with ChildProcess.script(WORKER, directory, point_of(step, moment), count) as worker:
-            while worker.hear():
-                pass  # until it is dead, or has ended without reaching the point
-    await finish(directory)
+        process = crash.start(consume, at=point_of(step, moment), nth=count)
+        while process.hear():
+            pass  # until it is dead, or has ended without reaching the point
 
 
 @pytest.mark.hunt(seeds=2)
 @pytest.mark.acceptance("K12")
-async def test_kills_at_random_moments_repeat_and_lose_nothing(tmp_path: Path, seed: int) -> None:
-    directory, random = tmp_path / "store", Random(seed)
-    await make(directory)
+def test_kills_at_random_moments_repeat_and_lose_nothing(crash: CrashDirectory, seed: int) -> None:
+    random = Random(seed)
     for _ in range(4):
         point = random.choice(["write.begun", "write.commit", "write.committed"])
-        with (
-            ChildProcess.script(WORKER, directory, point, random.randint(5, 40)) as first,
-            ChildProcess.script(WORKER, directory) as second,
-        ):
-            first.hear()
-            for _ in range(random.randint(1, 6)):
-                second.hear()
-            second.kill()
-            while first.hear():
-                pass
-    await finish(directory)
+        first = crash.start(consume, at=point, nth=random.randint(5, 40))
+        second = crash.start(consume)
+        first.hear()
+        for _ in range(random.randint(1, 6)):
+            second.hear()
+        second.kill()
+        while first.hear():
+            pass
