@@ -119,14 +119,17 @@ class Bench:
         worker = await self.start_tasks(segments, start_delay_ms=0, **changes)
         supervisor = await self.ep.supervisor(ID)
         await self.write(10 * segments)
-        for task in worker.tasks:
-            await task.step()
-        await supervisor.handoff()
-        await self.run()
+        await worker.step()
+        await self.handoff()
         await worker.complete_pending()
         await self.run()
         await worker.claim()
         return supervisor, worker
+
+    async def handoff(self, groups: Sequence[int] | None = None) -> None:
+        """Let groups hand off, by default all that read, and run."""
+        await (await self.ep.supervisor(ID)).handoff(groups)
+        await self.run()
 
     async def run_at_due(self) -> None:
         """Move the clock to the next run that is due, and run."""
@@ -141,6 +144,9 @@ class Bench:
 
     async def memory(self) -> Memory:
         return (await self.situation()).memory
+
+    async def last_error(self) -> str:
+        return (await self.memory()).health.errors[-1].message
 
     async def groups(self, state: IngestGroupState | None = None, supervisor: str = ID) -> list[IngestGroup]:
         found = await self.db.read(lambda tx: read_groups(tx, supervisor))
@@ -159,6 +165,10 @@ class Bench:
 
     async def offsets(self, supervisor: str = ID) -> dict[PartitionKey, IngestOffset]:
         return await self.db.read(lambda tx: read_offsets(tx, supervisor))
+
+    async def committed(self, supervisor: str = ID) -> dict[PartitionKey, int]:
+        """Return the committed offsets alone."""
+        return {key: each.offset for key, each in (await self.offsets(supervisor)).items()}
 
     async def partitions(self, stream: str = "s/t") -> list[PartitionKey]:
         handle = await self.ep.stream(stream)
@@ -343,6 +353,11 @@ class ScriptedWorker:
         taken = [ScriptedTask(self, each, each.n) for each in orders]
         self.tasks += taken
         return taken
+
+    async def step(self) -> None:
+        """Let each task plan a slice and read it."""
+        for task in self.tasks:
+            await task.step()
 
     async def complete_pending(self) -> None:
         """Complete every task of this worker whose group is pending and which is still its own."""

@@ -18,8 +18,7 @@ async def started(bench: Bench, segments: int, **io: Any) -> ScriptedWorker:
     """Return a worker whose tasks have read ten events per segment."""
     worker = await bench.start_tasks(segments, **io)
     await bench.write(10 * segments)
-    for task in worker.tasks:
-        await task.step()
+    await worker.step()
     return worker
 
 
@@ -64,9 +63,7 @@ async def test_a_group_that_must_end_takes_no_place_of_one_whose_time_is_over(be
 @pytest.mark.acceptance("S14")
 async def test_listed_groups_hand_off_at_the_next_run_beyond_any_limit(bench: Bench) -> None:
     await started(bench, 3, task_count=3, stop_task_count=1)
-    supervisor = await bench.ep.supervisor("clicks")
-    await supervisor.handoff([1, 2])
-    await bench.run()
+    await bench.handoff([1, 2])
     assert sorted(each.gid for each in await bench.pending()) == [1, 2]
     assert sorted(await bench.active()) == [0, 1, 2]
 
@@ -94,9 +91,7 @@ async def test_a_group_that_completes_too_late_is_read_again_while_those_behind_
     bench: Bench,
 ) -> None:
     worker = await started(bench, 2, task_count=2, completion_timeout_ms=600_000)
-    supervisor = await bench.ep.supervisor("clicks")
-    await supervisor.handoff([0])
-    await bench.run()
+    await bench.handoff([0])
     (late,) = await bench.pending()
     active = await bench.active()
     assert active[0].starts == late.ends
@@ -108,13 +103,12 @@ async def test_a_group_that_completes_too_late_is_read_again_while_those_behind_
     assert await bench.active() == active
     (again,) = await bench.pending()
     assert (again.base, again.starts, again.ends) == (late.base, late.starts, late.ends)
-    assert "did not complete within 600,000 ms" in (await bench.memory()).health.errors[-1].message
+    assert "did not complete within 600,000 ms" in await bench.last_error()
     with pytest.raises(TaskFenced):
         await worker.tasks[0].step()
     assert not {each.id for each in tasks} & {each.id for each in await bench.live(late.base)}
 
-    await supervisor.handoff([0])
-    await bench.run()
+    await bench.handoff([0])
     assert await behind.publish() is PublishOutcome.RETRY  # what lies before it is not published yet
     (replaced,) = [each for each in await worker.claim() if each.order.task.base == late.base]
     await replaced.complete()
@@ -146,10 +140,8 @@ async def test_a_pending_group_without_tasks_gets_others_without_waiting_for_its
 
 async def test_the_time_of_a_group_begins_when_what_lies_before_it_is_published(bench: Bench) -> None:
     worker = await started(bench, 1, completion_timeout_ms=600_000)
-    supervisor = await bench.ep.supervisor("clicks")
     for _ in range(2):
-        await supervisor.handoff()
-        await bench.run()
+        await bench.handoff()
         await bench.write(10)
         for task in await worker.claim():
             await task.step()
@@ -177,13 +169,10 @@ async def test_a_group_begins_at_what_was_published_past_a_group_that_read_nothi
     first, second = sorted(tails := await bench.tails())
     (slow,) = await worker.claim()
     await slow.step({first: tails[first]})
-    supervisor = await bench.ep.supervisor("clicks")
-    await supervisor.handoff()
-    await bench.run()
+    await bench.handoff()
     (quick,) = await worker.claim()
     await quick.step({second: tails[second]})
-    await supervisor.handoff()
-    await bench.run()
+    await bench.handoff()
     await quick.complete()  # it has read nothing of the first partition, so it need not wait
     await bench.run()
     assert [each.base for each in await bench.pending()] == [slow.order.task.base]
@@ -227,8 +216,7 @@ async def test_a_group_whose_tasks_find_no_worker_takes_the_place_of_those_behin
     await bench.write(10)
     (first,) = await workers[0].claim(1)
     await first.step()
-    await (await bench.ep.supervisor("clicks")).handoff()
-    await bench.run()
+    await bench.handoff()
     (behind,) = await workers[1].claim(1)
     bench.dead.add("w1")
     await bench.run()
@@ -241,16 +229,12 @@ async def test_a_group_whose_tasks_find_no_worker_takes_the_place_of_those_behin
     assert await bench.pending() == []
     (again,) = (await bench.active()).values()
     assert again.starts == lost.starts
-    assert (
-        "no worker took the tasks of group 0 for 60,000 ms"
-        in (await bench.memory()).health.errors[-1].message
-    )
+    assert "no worker took the tasks of group 0 for 60,000 ms" in await bench.last_error()
     with pytest.raises(TaskFenced):
         await behind.step()
     (task,) = await workers[1].claim(1)
     await task.step()
-    await (await bench.ep.supervisor("clicks")).handoff()
-    await bench.run()
+    await bench.handoff()
     await task.complete()
     await bench.run()
     await bench.check_ranges()
@@ -325,8 +309,7 @@ async def test_a_split_stops_no_task(bench: Bench) -> None:
     assert await bench.pending() == []
     covered = {key for each in after.values() for key in each.starts}
     assert covered == set(await bench.partitions())
-    for task in worker.tasks:
-        await task.step()
+    await worker.step()
     await bench.run_after(HOUR_MS)
     for task in list(worker.tasks):
         await task.complete()
@@ -356,15 +339,12 @@ async def test_partitions_that_are_read_to_their_sealed_ends_end_their_group(ben
 
 async def test_a_group_that_cannot_be_read_any_more_leaves_the_groups_before_it(bench: Bench) -> None:
     worker = await started(bench, 1)
-    supervisor = await bench.ep.supervisor("clicks")
     for _ in range(2):
-        await supervisor.handoff()
-        await bench.run()
+        await bench.handoff()
         (task,) = await worker.claim()
         await bench.write(10)
         await task.step()
-    await supervisor.handoff()
-    await bench.run()
+    await bench.handoff()
     first, second, third = await bench.pending()
     for _ in range(1 + RETRIES_MAX):
         task = next(each for each in reversed(worker.tasks) if each.order.task.base == second.base)

@@ -71,8 +71,7 @@ async def test_a_reset_to_a_cut_moves_only_its_segments(bench: Bench) -> None:
 async def test_suspend_publishes_and_resume_goes_on_at_the_offsets(bench: Bench) -> None:
     supervisor, worker = await bench.published_once(1)
     await bench.write(10)
-    for task in worker.tasks:
-        await task.step()
+    await worker.step()
     await supervisor.suspend()
     await supervisor.suspend()
     await bench.run()
@@ -95,8 +94,7 @@ async def test_suspend_publishes_and_resume_goes_on_at_the_offsets(bench: Bench)
 async def test_terminate_publishes_and_keeps_history_offsets_and_files(bench: Bench) -> None:
     supervisor, worker = await bench.published_once(1)
     await bench.write(10)
-    for task in worker.tasks:
-        await task.step()
+    await worker.step()
     await supervisor.terminate()
     await bench.run()
     assert (await supervisor.status()).state is SupervisorState.STOPPING
@@ -184,8 +182,7 @@ async def test_the_status_says_how_far_everything_is(bench: Bench) -> None:
 async def test_the_effect_of_a_spec_is_known_before_it_is_submitted(bench: Bench) -> None:
     supervisor, worker = await bench.published_once(1)
     await bench.write(10)
-    for task in worker.tasks:
-        await task.step()
+    await worker.step()
     same = spec_of(start_delay_ms=0)
     assert await bench.ep.preview_supervisor(same) is SpecEffect.NONE
     await bench.ep.submit_supervisor(same)
@@ -303,7 +300,7 @@ async def test_a_due_run_that_fails_removes_no_notice_that_comes_meanwhile(
     monkeypatch.setattr(bench.db, "write", post_after_failure)
     await loop.handle_next(bench.db, bench.owner, "clicks", bench.is_alive)
     assert len(await bench.db.read(lambda tx: waiting_notices(tx, "clicks"))) == 1
-    assert "no decision" in (await bench.memory()).health.errors[-1].message
+    assert "no decision" in await bench.last_error()
 
 
 async def test_notices_of_a_supervisor_that_has_ended_go(bench: Bench) -> None:

@@ -29,8 +29,7 @@ async def publish_some(bench: Bench) -> None:
     await bench.write(5)
     for task in await worker.claim():
         await task.step()
-    await (await bench.ep.supervisor(ID)).handoff()
-    await bench.run()
+    await bench.handoff()
     await worker.complete_pending()
     await bench.run()
     assert await bench.published() != []
