@@ -92,13 +92,3 @@ async def test_the_text_of_a_token_is_returned_once_and_is_not_in_its_repr(ep: E
     await ep.users.delete_token("ann", "laptop")
     with pytest.raises(NotFound):
         await ep.users.delete_token("ann", "laptop")
-
-
-def test_the_blocking_twin_administers_users(tmp_path: object) -> None:
-    with eventproc.open_blocking(str(tmp_path), durability="os") as ep:
-        ep.users.add("ann")
-        ep.users.grant("ann", Permission.READ, "*")
-        text = ep.users.add_token("ann", "laptop").text
-        assert text.startswith("ep1_")
-        assert [each.name for each in ep.users.list()] == ["ann"]
-        assert repr(ep.users).startswith("BlockingUsers(")

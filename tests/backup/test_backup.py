@@ -338,15 +338,6 @@ async def test_a_destination_that_cannot_be_used_is_refused(
             await memory.backup(tmp_path / "backup")
 
 
-def test_the_blocking_twin_makes_a_backup(tmp_path: Path) -> None:
-    with eventproc.open_blocking(tmp_path / "data") as ep:
-        ep.create_scope("s")
-        made = ep.backup(tmp_path / "backup")
-    assert made.path == tmp_path / "backup"
-    with eventproc.open_blocking(restored(tmp_path / "backup", tmp_path / "new")) as copy:
-        assert "s" in [scope.name for scope in copy.scopes()]
-
-
 async def test_a_backup_does_not_open_as_a_directory(ep: Eventproc, tmp_path: Path) -> None:
     await ep.backup(tmp_path / "backup")
     with pytest.raises(StoreUnusable, match="is a backup; make a directory of it with `eventproc restore`"):

@@ -11,7 +11,6 @@ from itertools import islice
 from pathlib import Path
 
 import anyio
-import attrs
 import pytest
 
 import eventproc
@@ -192,20 +191,6 @@ def test_the_stream_of_each_event_is_known(ep: BlockingEventproc, stream: Blocki
     with ep.create_group("both", ["shop/orders", "shop/more"]).reader("r1") as reader:
         found = {event.payload: event.stream for event in reader.until([stream.tail(), other.tail()])}
     assert found == {b"0": "shop/orders", b"1": "shop/orders", b"2": "shop/more"}
-
-
-@attrs.frozen
-class Order:
-    number: int
-
-
-def test_payloads_may_have_a_type(ep: BlockingEventproc, stream: BlockingStream) -> None:
-    with stream.writer(payload=Order) as writer:
-        writer.write_many((Order(number), "k") for number in range(3))
-    group = ep.create_group("typed", ["shop/orders"])
-    with group.reader("r1", payload=Order) as reader:
-        assert [event.payload for event in reader.until(stream.tail())] == [Order(0), Order(1), Order(2)]
-    assert group.describe().events == 0
 
 
 def test_invalid_arguments_are_refused(stream: BlockingStream, group: BlockingGroup) -> None:

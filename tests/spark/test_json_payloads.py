@@ -28,11 +28,6 @@ def parsed(*payloads: bytes, mode: str = "permissive") -> list[tuple[object, ...
     return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
-def test_fields_of_the_schema_become_columns() -> None:
-    payload = b'{"name": "x", "id": 1, "other": {"a": [1]}, "ratio": 0.5, "tags": ["t"]}'
-    assert parsed(payload, b'{"id": 2}') == [(1, "x", 0.5, ["t"]), (2, None, None, None)]
-
-
 @pytest.mark.parametrize(
     "odd",
     [b"", b" ", b"null", b"[]", b"{", b"{}{}", b"1},{", b'{}},{"p":{}', b"\xff", b'"text"'],
@@ -79,18 +74,6 @@ def test_a_payload_that_is_nested_too_deeply_is_malformed_alone_and_among_others
     flat = b'{"id": 2, "name": "[[["}'
     assert parsed(deep)[0][:2] == expected
     assert parsed(deep, *[flat] * 20)[0][:2] == expected
-
-
-def test_field_that_does_not_fit_is_null_and_the_others_stay() -> None:
-    assert parsed(b'{"id": "one", "name": "x"}', b'{"id": 2, "name": 7}') == [
-        (None, "x", None, None),
-        (2, "7", None, None),
-    ]
-
-
-def test_multi_line_payload_is_one_row() -> None:
-    pretty = json.dumps({"id": 1, "name": "a\nb"}, indent=2).encode()
-    assert parsed(pretty, pretty) == [(1, "a\nb", None, None)] * 2
 
 
 ROWS = st.fixed_dictionaries(

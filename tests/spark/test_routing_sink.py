@@ -131,7 +131,7 @@ def test_older_run_is_refused_in_a_stream_that_the_newer_one_did_not_write_to(
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("point", [faults.WRITE_COMMIT, faults.WRITE_COMMITTED])
+@pytest.mark.parametrize("point", [faults.WRITE_BEGUN, faults.WRITE_COMMIT, faults.WRITE_COMMITTED])
 @pytest.mark.acceptance("Q13")
 def test_driver_killed_during_its_commit_leaves_the_batch_in_all_streams_or_in_none(
     point: str, streams: list[BlockingStream], directory: PlannerDirectory, path: Path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -22,7 +21,6 @@ from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.sink_commit import abort
 from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput, write_task
 from eventproc.spark.source_rows import RowLayout, read_partition
-from eventproc.store import faults
 from eventproc.store.chunks.index import ARROW_SUFFIX, drop_unused, put_aside
 from eventproc.store.model.errors import CorruptRecord, StreamReplaced, StreamSealed, WriterFenced
 from eventproc.store.model.policies import ScalingPolicy
@@ -41,7 +39,6 @@ from tests.spark.sink_support import (
     task,
 )
 from tests.spark.support import STREAM, free, growing
-from tests.tidy.source import ROOT
 
 
 @pytest.fixture
@@ -92,15 +89,6 @@ def _large(path: Path, numbers: range) -> TaskOutput:
     return found
 
 
-def test_batch_becomes_visible_with_its_commit(
-    stream: BlockingStream, directory: PlannerDirectory, path: Path
-) -> None:
-    parts = [_large(path, range(100)), task(path, rows(range(100, 110)))]
-    assert events_of(stream) == []
-    assert commit_batch(directory, parts, 0)
-    assert sorted(numbers_of(events_of(stream))) == list(range(110))
-
-
 def test_small_batches_are_joined_although_each_has_a_process_of_its_own(
     stream: BlockingStream, directory: PlannerDirectory, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,35 +122,6 @@ def test_batch_committed_by_a_dead_driver_is_not_written_again(
     abort(directory, again)
     assert sorted(numbers_of(events_of(stream))) == list(range(100))
     assert len(files(path)) == 1
-
-
-@pytest.mark.torture
-@pytest.mark.parametrize("point", [faults.WRITE_BEGUN, faults.WRITE_COMMIT, faults.WRITE_COMMITTED])
-@pytest.mark.acceptance("Q13")
-def test_driver_killed_during_its_commit_leaves_all_of_the_batch_or_nothing(
-    point: str, stream: BlockingStream, directory: PlannerDirectory, path: Path
-) -> None:
-    program = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from eventproc.spark.planner_directory import PlannerDirectory\n"
-        "from eventproc.testing import KillAt\n"
-        "from tests.spark.sink_support import LARGE, commit_batch, rows, task\n"
-        "path = Path(sys.argv[1])\n"
-        "parts = [task(path, rows(range(100), size=LARGE)), task(path, rows(range(100, 110)))]\n"
-        "with PlannerDirectory(path, hold_ms=60_000, faults=KillAt(sys.argv[2], 1)) as directory:\n"
-        "    commit_batch(directory, parts, 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", program, str(path), point], cwd=ROOT, timeout=60)
-    assert done.returncode == -signal.SIGKILL
-    committed = point == faults.WRITE_COMMITTED
-    assert len(events_of(stream)) == (110 if committed else 0)
-    again = [_large(path, range(100)), task(path, rows(range(100, 110)))]
-    assert commit_batch(directory, again, 0) is not committed
-    if committed:
-        abort(directory, again)
-    assert sorted(numbers_of(events_of(stream))) == list(range(110))
-    check(directory)
 
 
 def test_abort_after_the_commit_deletes_nothing(

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-
 import pytest
 
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
@@ -75,24 +71,3 @@ async def test_a_full_disk_refuses_what_needs_room_and_nothing_is_broken() -> No
             with pytest.raises(DiskFull):
                 await db.write(grow)
         await db.write(grow)
-
-
-@pytest.mark.subprocess
-def test_a_process_is_killed_at_a_named_point() -> None:
-    program = """
-import anyio
-from eventproc.store.catalog import SYSTEM_MIGRATIONS
-from eventproc.store.database.memory_database import open_memory_database
-from eventproc.store.faults import WRITE_COMMITTED
-from eventproc.testing import KillAt
-
-async def main():
-    async with open_memory_database(migrations=SYSTEM_MIGRATIONS, faults=KillAt(WRITE_COMMITTED, 2)) as db:
-        for number in range(3):
-            await db.write(lambda tx: None)
-            print(number, flush=True)
-
-anyio.run(main)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "0\n")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
-
 import anyio
 import pytest
 
 import eventproc
 from eventproc.store.faults import Died
 from eventproc.store.model.errors import InvalidArgument
-from eventproc.testing import Fault, SimulatedWorld, VirtualRuntime, check
+from eventproc.testing import Fault, SimulatedWorld, VirtualRuntime
 from eventproc.testing.virtual_runtime import Backend
 from tests.support.simulated_world import in_simulated_world
 
@@ -27,48 +25,6 @@ class Handled:
         @self.app.processor("s/t", group="s/g", order="key")
         async def handle(event: eventproc.Event) -> None:
             self.payloads.append(event.payload)
-
-
-@in_simulated_world
-async def test_another_instance_takes_over_when_the_host_dies(world: SimulatedWorld) -> None:
-    first, second = await world.start(), await world.start()
-    await world.ep.create_scope("s")
-    await world.ep.create_stream("s/t")
-    assert await world.host() is first
-    first.kill()
-    await (await world.ep.stream("s/t")).split("0.0", 2)
-    assert await world.host() is second
-    assert (world.deaths, await world.takeovers()) == (1, 1)
-    await check(world.ep.db)
-
-
-@in_simulated_world
-async def test_a_suspended_host_is_replaced_and_fenced_when_it_continues(world: SimulatedWorld) -> None:
-    first, second = await world.start(), await world.start()
-    await world.ep.create_scope("s")
-    stream = await world.ep.create_stream("s/t")
-    first.suspend()
-    began_ms = world.clock.monotonic_ms()
-    await stream.split("0.0", 2)
-    assert world.clock.monotonic_ms() - began_ms > 5_000
-    assert await world.host() is second
-    first.resume()
-    await anyio.sleep(60)
-    assert await world.host() is second
-    assert first.alive
-    await check(world.ep.db)
-
-
-@in_simulated_world
-async def test_the_events_of_a_dead_instance_go_to_another(world: SimulatedWorld) -> None:
-    one, two = Handled(), Handled()
-    first = await world.start(one.app, faults=[("processor.progress.commit", "die")])
-    await world.write("s/t", b"1", key="ana")
-    await first.ended()
-    assert first.killed
-    await world.start(two.app)
-    await world.settled()
-    assert one.payloads == two.payloads == [b"1"]
 
 
 @in_simulated_world
@@ -129,28 +85,6 @@ async def test_each_instance_has_its_own_wall_clock(world: SimulatedWorld) -> No
     assert second.clock.monotonic_ms() == first.clock.monotonic_ms()
     world.clock.step_wall(1_000)
     assert second.clock.wall_ms() == world.clock.wall_ms()
-
-
-@in_simulated_world
-async def test_a_reader_of_a_dead_instance_is_replaced(world: SimulatedWorld) -> None:
-    first, second = await world.start(), await world.start()
-    await world.write("s/t", b"1", key="ana")
-    await world.ep.create_group("s/g", ["s/t"])
-    taken: list[tuple[str, bytes]] = []
-
-    async def read(name: str, ep: eventproc.Eventproc) -> None:
-        group = await ep.group("s/g")
-        async with group.reader("r") as reader, aclosing(aiter(reader)) as events:
-            async for event in events:
-                taken.append((name, event.payload))
-                await anyio.sleep(60)  # it is not finished before the reader asks for the next
-
-    first.start_soon(read, "first", first.ep)
-    await anyio.sleep(0.01)
-    first.kill()
-    second.start_soon(read, "second", second.ep)
-    await anyio.sleep(10)
-    assert taken == [("first", b"1"), ("second", b"1")]
 
 
 @in_simulated_world

@@ -10,7 +10,7 @@ import pytest
 import eventproc
 from eventproc import NewEvent, ScaleStream, Topic
 from eventproc.runtime import Eventproc
-from eventproc.store.model.errors import InvalidArgument, InvalidCut, NotFound, ScaleRefused, StreamSealed
+from eventproc.store.model.errors import InvalidArgument, InvalidCut, ScaleRefused, StreamSealed
 from eventproc.store.model.ids import epoch_of
 from eventproc.store.model.partitions import growth, is_reserve
 from eventproc.store.model.policies import Partitioning
@@ -242,14 +242,6 @@ async def test_a_truncation_without_one_clear_limit_is_refused(ep: Eventproc) ->
         await topic.truncate(partition=3, before_ms=1)
     with pytest.raises(InvalidArgument, match="partition 0 ends at event"):
         await topic.truncate(partition=0, before_number=1000)
-
-
-async def test_a_deleted_topic_is_gone_with_one_call(ep: Eventproc) -> None:
-    topic = await filled(ep, 2)
-    await topic.delete()
-    assert await ep.topics() == []
-    with pytest.raises(NotFound):
-        await ep.topic("s/t")
 
 
 async def test_a_processor_handles_a_topic_that_grows(ep: Eventproc) -> None:
