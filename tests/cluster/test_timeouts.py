@@ -281,40 +281,26 @@ async def test_finished_transactions_are_listed_for_a_day_and_then_forgotten(
 
 
 @pytest.mark.usefixtures("commit_path")
-async def test_the_results_of_the_last_commits_are_kept_and_earlier_ones_forgotten(
-    life: Life, txn_stream: TxnStream, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("limit", "end"), [("FINISHED", "commit"), ("ABORTED", "abort")])
+async def test_the_results_of_the_last_commits_and_aborts_are_kept_and_earlier_ones_forgotten(
+    life: Life, txn_stream: TxnStream, monkeypatch: pytest.MonkeyPatch, limit: str, end: str
 ) -> None:
-    monkeypatch.setattr("eventproc.store.transactions.cleanup.TXNS_FINISHED_MAX", 3)
+    monkeypatch.setattr(f"eventproc.store.transactions.cleanup.TXNS_{limit}_MAX", 3)
     monkeypatch.setattr("eventproc.store.transactions.cleanup.FORGET_A_STEP", 2)
-    ids = [await txn_stream.begin(lease_ms=None) for _ in range(9)]
-    await txn_stream.abort(ids[0])
-    for txn_id in ids[1:]:
-        await txn_stream.commit(txn_id)
-    await serve(life, txn_stream, ids)
-    assert await kept_results(life, txn_stream) == set(
-        ids
-    )  # a process that was suspended may look for its result
+    unfinished, other, *ids = sorted([await txn_stream.begin(lease_ms=None) for _ in range(10)])
+    end_one, end_other = txn_stream.commit, txn_stream.abort
+    if end == "abort":
+        end_one, end_other = end_other, end_one
+    await end_other(other)
+    for txn_id in ids:
+        await end_one(txn_id)
+    await serve(life, txn_stream, [other, *ids])
+    # A process that was suspended may look for its result.
+    assert await kept_results(life, txn_stream) == {other, *ids}
     life.clock.advance(TXN_MEMORY_MS_MIN + 1)
-    assert await kept_results(life, txn_stream) == {ids[0], *ids[-3:]}
-    last = await txn_stream.begin()
-    assert (await txn_stream.commit(last)).position == 9
-
-
-@pytest.mark.usefixtures("commit_path")
-async def test_the_results_of_the_last_aborts_are_kept_and_earlier_ones_forgotten(
-    life: Life, txn_stream: TxnStream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("eventproc.store.transactions.cleanup.TXNS_ABORTED_MAX", 3)
-    monkeypatch.setattr("eventproc.store.transactions.cleanup.FORGET_A_STEP", 2)
-    committed, unfinished, *aborted = [await txn_stream.begin(lease_ms=None) for _ in range(10)]
-    await txn_stream.commit(committed)
-    for txn_id in aborted:
-        await txn_stream.abort(txn_id)
-    await serve(life, txn_stream, [committed, *aborted])
-    assert await kept_results(life, txn_stream) == {committed, *aborted}
-    life.clock.advance(TXN_MEMORY_MS_MIN + 1)
-    assert await kept_results(life, txn_stream) == {committed, *sorted(aborted)[-3:]}
+    assert await kept_results(life, txn_stream) == {other, *ids[-3:]}
     assert (await txn_stream.get(unfinished)).state is TxnState.OPEN
+    assert (await txn_stream.commit(unfinished)).position == (9 if end == "commit" else 2)
 
 
 async def kept_results(life: Life, txn_stream: TxnStream) -> set[str]:

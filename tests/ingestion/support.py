@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -51,6 +51,8 @@ from eventproc.store.model.ingestion import (
 from eventproc.store.ownership import claim
 from eventproc.store.segments import segment_states
 from eventproc.testing import VirtualClock
+
+T = TypeVar("T")
 
 HOUR_MS = 3_600_000
 ID = "clicks"
@@ -215,20 +217,23 @@ class Bench:
                 assert start == at, (key, at, sorted(found), view.groups)
                 at = end
 
-    async def check_ranges(self) -> None:
-        """Assert that the published ranges of each partition are adjacent, from the first to the committed offset."""
-        ranges: dict[str, list[tuple[int, int]]] = {}
+    async def published_ranges(self) -> dict[PartitionKey, tuple[int, int]]:
+        """Return from where to where each partition is published. Assert that its files adjoin."""
+        ranges: dict[PartitionKey, list[tuple[int, int]]] = {}
         for path, _ in await self.published():
             _, key, start, end, _ = path.split(":")
-            ranges.setdefault(key, []).append((int(start), int(end)))
-        offsets = {f"{s}.{g}": each for (s, g), each in (await self.offsets()).items()}
+            stream_id, segment = map(int, key.split("."))
+            ranges.setdefault((stream_id, segment), []).append((int(start), int(end)))
         for key, found in ranges.items():
             found.sort()
-            assert all(end == start for (_, end), (start, _) in pairwise(found)), (
-                key,
-                found,
-            )
-            assert found[-1][1] == offsets[key].offset
+            assert all(end == start for (_, end), (start, _) in pairwise(found)), (key, found)
+        return {key: (found[0][0], found[-1][1]) for key, found in ranges.items()}
+
+    async def check_ranges(self) -> None:
+        """Assert that what is published of each partition ends at its committed offset, and has no gap."""
+        committed = await self.committed()
+        for key, (_, end) in (await self.published_ranges()).items():
+            assert end == committed[key]
 
 
 @attrs.define
@@ -257,17 +262,7 @@ class ScriptedTask:
             ends = ends_of(SupervisorSpec.parse(text), names)
             if ends is not None:
                 wanted = {key: min(tail, ends[key]) for key, tail in wanted.items() if key in ends}
-        return await db.write(
-            partial(
-                plan_slice,
-                task_id=self.id,
-                worker=self.worker.name,
-                n=self.n,
-                read=self.read,
-                wanted=wanted,
-                stats=self.stats,
-            )
-        )
+        return await self._own(plan_slice, n=self.n, read=self.read, wanted=wanted, stats=self.stats)
 
     async def step(self, wanted: Positions | None = None) -> SlicePlan:
         """Plan a slice and read it."""
@@ -277,13 +272,10 @@ class ScriptedTask:
 
     async def keep(self, *, progress_ms: int) -> None:
         """Give a sign of life of a job that makes no progress since then."""
-        stats = attrs.evolve(self.stats, progress_ms=progress_ms)
-        db = self.worker.bench.db
-        await db.write(partial(keep_task, task_id=self.id, worker=self.worker.name, stats=stats))
+        await self._own(keep_task, stats=attrs.evolve(self.stats, progress_ms=progress_ms))
 
     async def publish(self) -> PublishOutcome:
         """Publish the sequence, with one file per partition that was read, whose name says its range."""
-        db = self.worker.bench.db
         plan = await self.plan({})
         assert plan.ends is not None
         files: Sequence[NewFile] = [
@@ -299,29 +291,18 @@ class ScriptedTask:
             for key, end in plan.ends.items()
             if end > plan.starts[key]
         ]
-        return await db.write(
-            partial(
-                publish,
-                task_id=self.id,
-                worker=self.worker.name,
-                n=self.n,
-                datasource="clicks",
-                files=files,
-                stats=self.stats,
-            )
-        )
+        return await self.publish_files(files)
+
+    async def publish_files(self, files: Sequence[NewFile]) -> PublishOutcome:
+        return await self._own(publish, n=self.n, datasource="clicks", files=files, stats=self.stats)
 
     async def close(self) -> Positions:
         """Close the open sequence while reading goes on."""
-        db = self.worker.bench.db
-        return await db.write(partial(close_sequence, task_id=self.id, worker=self.worker.name, n=self.n))
+        return await self._own(close_sequence, n=self.n)
 
     async def finish(self, error: str | None = None) -> None:
         """End the task."""
-        db = self.worker.bench.db
-        await db.write(
-            partial(finish_task, task_id=self.id, worker=self.worker.name, error=error, stats=self.stats)
-        )
+        await self._own(finish_task, error=error, stats=self.stats)
 
     async def complete(self) -> None:
         """Read to the ends of the group, publish every sequence, and end."""
@@ -335,6 +316,12 @@ class ScriptedTask:
             self.n += 1
             self.read = {}
         await self.finish()
+
+    async def _own(self, step: Callable[..., T], **arguments: Any) -> T:
+        """Make a step of the task in a transaction of its worker."""
+        return await self.worker.bench.db.write(
+            partial(step, task_id=self.id, worker=self.worker.name, **arguments)
+        )
 
 
 @attrs.define

@@ -71,6 +71,14 @@ async def drain(bench: Bench, worker: ScriptedWorker | None = None) -> None:
     raise AssertionError("the groups do not end")
 
 
+async def complete(bench: Bench, supervisor: Supervisor, worker: ScriptedWorker | None = None) -> None:
+    """Let a worker read and publish everything. Assert that the supervisor is completed then."""
+    await drain(bench, worker)
+    await bench.run()
+    assert await state_of(supervisor) is SupervisorState.COMPLETED
+    await bench.check_ranges()
+
+
 @pytest.mark.acceptance("S33")
 async def test_a_bounded_supervisor_publishes_its_ranges_and_is_completed(bench: Bench) -> None:
     supervisor, starts, ends = await begin(bench, task_count=2)
@@ -127,10 +135,7 @@ async def test_a_failed_task_of_a_range_is_replaced_behind_the_last_publication(
     await bench.run()
     (replacement,) = await worker.claim()
     assert replacement.order.starts == {key: middle}
-    await drain(bench, worker)
-    await bench.run()
-    assert await state_of(supervisor) is SupervisorState.COMPLETED
-    await bench.check_ranges()
+    await complete(bench, supervisor, worker)
     assert (await bench.offsets())[key].offset == ends[key]
 
 
@@ -145,10 +150,7 @@ async def test_a_group_of_ranges_hands_over_when_its_time_is_over(bench: Bench) 
     await bench.run_after(HOUR_MS)
     assert [each.ends for each in await bench.pending()] == [{key: middle}]
     assert (await bench.active())[0].starts == {key: middle}
-    await drain(bench, worker)
-    await bench.run()
-    assert await state_of(supervisor) is SupervisorState.COMPLETED
-    await bench.check_ranges()
+    await complete(bench, supervisor, worker)
 
 
 @pytest.mark.acceptance(
@@ -209,10 +211,7 @@ async def test_a_longer_range_goes_on_behind_what_is_published(bench: Bench) -> 
     await bench.ep.submit_supervisor(bounded(ranges_of(starts, await bench.tails())))
     await bench.run()
     assert (await bench.active())[0].starts == ends
-    await drain(bench)
-    await bench.run()
-    assert await state_of(supervisor) is SupervisorState.COMPLETED
-    await bench.check_ranges()
+    await complete(bench, supervisor)
 
 
 async def test_a_reset_of_a_bounded_supervisor_stays_within_its_ranges(bench: Bench) -> None:
@@ -236,10 +235,7 @@ async def test_ranges_stay_readable_though_their_stream_is_truncated(bench: Benc
     await stream.truncate(await stream.tail())
     await bench.run_at_due()
     assert (await supervisor.status()).errors == ()
-    await drain(bench)
-    await bench.run()
-    assert await state_of(supervisor) is SupervisorState.COMPLETED
-    await bench.check_ranges()
+    await complete(bench, supervisor)
 
 
 async def test_ranges_that_were_truncated_before_are_named_or_skipped(bench: Bench) -> None:
@@ -294,7 +290,5 @@ async def test_ranges_stay_readable_while_no_instance_runs_their_supervisor(benc
     await bench.ep.submit_supervisor(bounded(ranges_of(starts, ends), task_count=2))
     bench.clock.advance(60 * HOUR_MS)
     assert await bench.db.read(lambda tx: held_unpublished(tx, "clicks")) == starts
-    await drain(bench)
-    await bench.run()
-    assert await state_of(supervisor) is SupervisorState.COMPLETED
+    await complete(bench, supervisor)
     assert await bench.db.read(lambda tx: held_unpublished(tx, "clicks")) == {}

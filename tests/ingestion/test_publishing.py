@@ -14,7 +14,6 @@ from eventproc import ScalingPolicy
 from eventproc.errors import InvalidSpec, NotFound, TaskFenced
 from eventproc.ingestion import Granularity
 from eventproc.store.database import Tx
-from eventproc.store.ingestion import publish
 from eventproc.store.ingestion.rows import IngestOffset, write_offset
 from eventproc.store.ingestion.view import IngestView
 from eventproc.store.model.ingestion import NewFile, PublishOutcome, SequenceState
@@ -139,6 +138,9 @@ async def test_two_supervisors_of_one_table_have_their_own_offsets(bench: Bench)
     assert [(name, number) for name, _, number in rows] == [("clicks", 0), ("clicks", 1)]
 
 
+ACTS = "write step step step close publish publish kill fail run time split scale handoff"
+
+
 @pytest.mark.hunt(seeds=8)
 async def test_random_deaths_splits_and_scales_publish_every_byte_once(bench: Bench, seed: int) -> None:
     """Replicas, deaths of workers and tasks, splits, scales, sequences, time-outs, in a random order; then the ranges
@@ -151,24 +153,7 @@ async def test_random_deaths_splits_and_scales_publish_every_byte_once(bench: Be
     workers = [await bench.worker(f"w{number}") for number in range(3)]
     born = len(workers)
     for _ in range(120):
-        match rng.choice(
-            (
-                "write",
-                "step",
-                "step",
-                "step",
-                "close",
-                "publish",
-                "publish",
-                "kill",
-                "fail",
-                "run",
-                "time",
-                "split",
-                "scale",
-                "handoff",
-            )
-        ):
+        match rng.choice(ACTS.split()):
             case "write":
                 await bench.write(rng.randrange(1, 8))
             case "step" | "close" | "publish" | "fail" as what:
@@ -290,17 +275,7 @@ async def test_intervals_that_are_too_old_leave_the_table(bench: Bench) -> None:
         )
         for start in (old, young)
     ]
-    await bench.db.write(
-        partial(
-            publish,
-            task_id=task.id,
-            worker=task.worker.name,
-            n=0,
-            datasource="clicks",
-            files=files,
-            stats=task.stats,
-        )
-    )
+    await task.publish_files(files)
     assert len(await bench.published()) == 2
     await bench.run()
     assert await bench.published() == [(str(young), 1)]
