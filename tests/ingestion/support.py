@@ -36,6 +36,7 @@ from eventproc.store.ingestion import (
 )
 from eventproc.store.ingestion.rows import find_task
 from eventproc.store.ingestion.supervisors import due_supervisors, next_runs
+from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.ingestion import (
     IngestGroup,
     IngestGroupState,
@@ -221,9 +222,9 @@ class Bench:
         """Return from where to where each partition is published. Assert that its files adjoin."""
         ranges: dict[PartitionKey, list[tuple[int, int]]] = {}
         for path, _ in await self.published():
-            _, key, start, end, _ = path.split(":")
-            stream_id, segment = map(int, key.split("."))
-            ranges.setdefault((stream_id, segment), []).append((int(start), int(end)))
+            _, place, start, end, _ = path.split(":")
+            stream_id, segment = map(int, place.split("."))
+            ranges.setdefault((stream_id, SegmentId(segment)), []).append((int(start), int(end)))
         for key, found in ranges.items():
             found.sort()
             assert all(end == start for (_, end), (start, _) in pairwise(found)), (key, found)
