@@ -54,7 +54,7 @@ async def test_a_group_is_created_updated_checkpointed_and_deleted(rest: RestInM
     assert (wrong.status, "possible: progress, manual" in wrong.body["detail"]) == (400, True)
     made = await rest.ok("POST", f"{OWN}/groups/s/g/checkpoints", {"name": "first"})
     found = await rest.ok("GET", f"{OWN}/groups/s/g/checkpoints")
-    assert found["checkpoints"] == [made]
+    assert found == [made]
     group = await ep.group("s/g")
     async with group.reader("r1"):
         assert (await rest.call("POST", f"{OWN}/groups/s/g/readers/r1/offline")).status == 204
@@ -66,7 +66,7 @@ async def test_a_consumer_group_shows_its_offsets_by_partition(rest: RestInMemor
     await ep.create_topic("s/topic", partitions=2)
     await ep.create_group("s/c", ["s/topic"], on_deleted="drop")
     found = await rest.ok("GET", f"{OWN}/groups/s/c/offsets")
-    assert [each["partition"] for each in found["partitions"]] == [0, 1]
+    assert [each["partition"] for each in found] == [0, 1]
 
 
 async def test_a_share_group_is_created_listed_reset_and_deleted(rest: RestInMemory) -> None:
@@ -211,7 +211,7 @@ async def test_a_supervisor_is_submitted_shown_suspended_and_terminated(
     (version,) = (await rest.ok("GET", f"{path}/clicks/versions"))["items"]
     assert version["spec"]["io"]["streams"] == ["s/t"]
     for name in ("tasks", "lags"):
-        assert await rest.ok("GET", f"{path}/clicks/{name}")
+        assert isinstance(await rest.ok("GET", f"{path}/clicks/{name}"), list)
     for verb in ("suspend", "resume", "reset", "handoff"):
         body: object = {} if verb == "handoff" else None
         assert (await rest.ok("POST", f"{path}/clicks/{verb}", body))["id"] == "clicks"

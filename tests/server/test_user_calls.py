@@ -36,7 +36,7 @@ async def test_an_administrator_gives_a_user_permissions_and_a_token_that_is_val
     assert (await admin.call("POST", "", {"name": "ann"}))[0] == 409
     body = {"pattern": "shop/*", "permission": "READ_UPDATE"}
     assert (await admin.call("POST", "/ann/grants", body))[1]["grants"] == [body]
-    status, given = await admin.call("POST", "/ann/tokens", {"name": "laptop"})
+    status, given = await admin.call("POST", "/ann/tokens", {"token": "laptop"})
     assert (status, given["user"], given["expires_ms"]) == (201, "ann", None)
     await authority.load()
     caller = await authority.authenticate(f"Bearer {given['text']}")
@@ -67,7 +67,7 @@ async def test_the_first_user_is_not_added_by_a_caller_that_nobody_vouches_for(e
     anybody = Administrator(ep, await loaded(ep))
     for method, path, body in (
         ("POST", "", {"name": "ann"}),
-        ("POST", "/ann/tokens", {"name": "laptop"}),
+        ("POST", "/ann/tokens", {"token": "laptop"}),
         ("DELETE", "/ann", None),
     ):
         status, problem = await anybody.call(method, path, body)

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import attrs
 
 from eventproc.groups import GroupCheckpoint, GroupInfo, GroupStart, ShareGroupDescription
 from eventproc.groups.position_texts import parse_group_start
-from eventproc.server.rest.operator_calls import GroupReport, Position, describe_group
-from eventproc.server.rest.routes import PAGE, After, LocalName, Page, PageLimit, RestCall, ScopeName, page_of
+from eventproc.runtime import Eventproc
+from eventproc.server.rest.method_answers import DIRECTORY, calling, listing, named
+from eventproc.server.rest.operator_calls import GROUP, GroupReport, Position, group_report
+from eventproc.server.rest.routes import (
+    LocalName,
+    OfScope,
+    RestCall,
+    ScopeName,
+)
+from eventproc.shares import ShareGroup
 from eventproc.store.access.permissions import Permission
 from eventproc.store.groups import DELIVERIES_MAX, EQUAL, LOCK_MS, RetainedPart, TruncatedPolicy
 from eventproc.store.records.plain import Limits
-from eventproc.topics import PartitionOffsets
+from eventproc.topics import Group, PartitionOffsets
 
 STREAMS_MAX = 1_000
 """Streams that a call names. Higher: longer transactions."""
@@ -60,77 +68,23 @@ class CheckpointBody:
     name: str | None = None
 
 
-@attrs.frozen
-class Checkpoints:
-    """The completed checkpoints that are still stored, the oldest first."""
-
-    checkpoints: tuple[GroupCheckpoint, ...]
-
-
-@attrs.frozen
-class Offsets:
-    """The offsets of a consumer group by partition."""
-
-    partitions: tuple[PartitionOffsets, ...]
-
-
 async def create_group(call: RestCall, scope: ScopeName, body: GroupBody) -> GroupReport:
     """Create a group of readers that share streams."""
-    found = await call.ep.create_group(
-        f"{scope}/{body.name}",
-        body.streams,
-        start=await _start(call, body.streams, body.start),
-        lease_ms=body.lease_ms,
-        checkpoint_ms=body.checkpoint_ms,
-        on_truncated=body.on_truncated,
-        assignor=body.assignor,
-        retains=body.retains,
-    )
-    return await describe_group(call, scope, found.name.partition("/")[2])
+    start = await _start(call, body.streams, body.start)
+    found = await call.ep.create_group(f"{scope}/{body.name}", body.streams, start=start, **_options(body))
+    return await group_report(found)
 
 
-async def update_group(call: RestCall, scope: ScopeName, group: LocalName, body: OptionsBody) -> GroupReport:
-    """Replace the options of a group, whose readers stay online."""
-    found = await call.ep.group(f"{scope}/{group}")
-    await found.update(
-        lease_ms=body.lease_ms,
-        checkpoint_ms=body.checkpoint_ms,
-        rebalance_ms=body.rebalance_ms,
-        on_truncated=body.on_truncated,
-        assignor=body.assignor,
-        retains=body.retains,
-    )
-    return await describe_group(call, scope, group)
-
-
-async def create_checkpoint(
-    call: RestCall, scope: ScopeName, group: LocalName, body: CheckpointBody
-) -> GroupCheckpoint:
-    """Create a checkpoint, and show it when every reader has reported its position."""
-    return await (await call.ep.group(f"{scope}/{group}")).checkpoint(body.name)
-
-
-async def list_checkpoints(call: RestCall, scope: ScopeName, group: LocalName) -> Checkpoints:
-    """List the completed checkpoints that are still stored."""
-    return Checkpoints(tuple(await (await call.ep.group(f"{scope}/{group}")).checkpoints()))
-
-
-async def take_reader_offline(
-    call: RestCall,
-    scope: ScopeName,
-    group: LocalName,
-    reader: Annotated[str, Limits(about="Name of the reader.")],
-) -> None:
-    """Remove a reader from its group. Others get its segments, from its last durable position."""
-    await (await call.ep.group(f"{scope}/{group}")).reader_offline(reader)
-
-
-async def list_offsets(call: RestCall, scope: ScopeName, group: LocalName) -> Offsets:
-    """Show the offsets of a consumer group by partition."""
-    return Offsets(await (await call.ep.group(f"{scope}/{group}")).offsets())
-
-
-# Share groups.
+update_group = calling("update_group", Group.update, GROUP, GroupReport, then=group_report, body=OptionsBody)
+create_checkpoint = calling(
+    "create_checkpoint", Group.checkpoint, GROUP, GroupCheckpoint, body=CheckpointBody
+)
+list_checkpoints = calling("list_checkpoints", Group.checkpoints, GROUP, tuple[GroupCheckpoint, ...])
+take_reader_offline = calling(
+    *("take_reader_offline", Group.reader_offline, GROUP, type(None)),
+    reader=Annotated[str, Limits(about="Name of the reader.")],
+)
+list_offsets = calling("list_offsets", Group.offsets, named(Eventproc.group), tuple[PartitionOffsets, ...])
 
 
 @attrs.frozen(kw_only=True)
@@ -151,32 +105,20 @@ class ShareStart:
     to: Start
 
 
-async def list_shares(
-    call: RestCall,
-    scope: Annotated[str | None, Limits(about="Only share groups of this scope.")] = None,
-    after: After = None,
-    limit: PageLimit = PAGE,
-) -> Page[GroupInfo]:
-    """List share groups by name, with their lag and what is in flight."""
-    found = await call.ep.share_groups(scope, after=after, limit=limit + 1)
-    return page_of(found, limit, lambda each: each.name)
+SHARE: Final = named(Eventproc.share_group)
+
+list_shares = listing("list_shares", Eventproc.share_groups, DIRECTORY, GroupInfo, scope=OfScope)
+describe_share = calling("describe_share", ShareGroup.describe, SHARE, ShareGroupDescription)
+delete_share = calling("delete_share", ShareGroup.delete, SHARE, type(None))
 
 
 async def create_share(call: RestCall, scope: ScopeName, body: ShareBody) -> ShareGroupDescription:
     """Create a share group."""
+    start = await _start(call, body.streams, body.start)
     found = await call.ep.create_share_group(
-        f"{scope}/{body.name}",
-        body.streams,
-        start=await _start(call, body.streams, body.start),
-        lock_ms=body.lock_ms,
-        deliveries_max=body.deliveries_max,
+        f"{scope}/{body.name}", body.streams, start=start, **_options(body)
     )
     return await found.describe()
-
-
-async def describe_share(call: RestCall, scope: ScopeName, group: LocalName) -> ShareGroupDescription:
-    """Show a share group: its options, lag, deliveries, and the consumers that hold events."""
-    return await (await call.ep.share_group(f"{scope}/{group}")).describe()
 
 
 async def reset_share(
@@ -189,13 +131,13 @@ async def reset_share(
     return await found.describe()
 
 
-async def delete_share(call: RestCall, scope: ScopeName, group: LocalName) -> None:
-    """Delete a share group with its progress."""
-    await (await call.ep.share_group(f"{scope}/{group}")).delete()
-
-
 async def _start(call: RestCall, streams: Sequence[str], texts: Sequence[str]) -> GroupStart:
     """Return where a group begins. Raises NotPermitted if the caller may not read a stream."""
     for each in streams:
         call.caller.verify(Permission.READ, each)
     return parse_group_start(texts, {each: (await call.ep.stream(each)).stream_id for each in streams})
+
+
+def _options(body: GroupBody | ShareBody) -> dict[str, Any]:
+    given = ("name", "streams", "start")
+    return {name: value for name, value in attrs.asdict(body, recurse=False).items() if name not in given}

@@ -7,8 +7,19 @@ from typing import Annotated, TypeAlias
 import attrs
 
 from eventproc.groups.position_texts import cut_at_position
-from eventproc.server.rest.operator_calls import Position
-from eventproc.server.rest.routes import PAGE, After, LocalName, Page, PageLimit, RestCall, ScopeName, page_of
+from eventproc.server.rest.method_answers import calling, listing
+from eventproc.server.rest.operator_calls import STREAM, Position
+from eventproc.server.rest.routes import (
+    PAGE,
+    After,
+    AfterNumber,
+    LocalName,
+    Page,
+    PageLimit,
+    RestCall,
+    ScopeName,
+    page_of,
+)
 from eventproc.store.catalog import StoredHistory, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import CutOrder, StreamCut
@@ -28,13 +39,10 @@ async def _cut(stream: Stream, text: str) -> StreamCut:
     return await cut_at_position(stream, parse_position(text, stream.name, stream.stream_id))
 
 
-async def list_sealed_segments(
-    call: RestCall, scope: ScopeName, stream: LocalName, after: After = None, limit: PageLimit = PAGE
-) -> Page[SegmentDescription]:
-    """List the sealed segments with their final sizes, the older ones first."""
-    handle = await call.ep.stream(f"{scope}/{stream}")
-    found = await handle.sealed_segments(after=after, limit=limit + 1)
-    return page_of(found, limit, lambda each: format_segment(each.id))
+list_sealed_segments = listing(
+    "list_sealed_segments", Stream.sealed_segments, STREAM, SegmentDescription, by="id"
+)
+get_truncation = calling("get_truncation", Stream.truncation, STREAM, TruncationDescription | None)
 
 
 async def list_segments_between(
@@ -98,7 +106,7 @@ async def list_scales(
     stream: LocalName,
     from_: Time = None,
     to: Time = None,
-    after: Annotated[int | None, Limits(0, about="`next` of the previous page.")] = None,
+    after: AfterNumber = None,
     limit: PageLimit = PAGE,
 ) -> Page[PastScale]:
     """List the epoch of a time, and the scales from then until another time, the oldest first."""
@@ -135,15 +143,3 @@ async def compare_stream_cuts(
     handle = await call.ep.stream(f"{scope}/{stream}")
     left, right = await _cut(handle, one), await _cut(handle, other)
     return CutComparison(left, right, await handle.compare_cuts(left, right))
-
-
-@attrs.frozen
-class LastTruncation:
-    """The last truncation of a stream; null if it never was truncated."""
-
-    truncation: TruncationDescription | None
-
-
-async def get_truncation(call: RestCall, scope: ScopeName, stream: LocalName) -> LastTruncation:
-    """Show where, when and how far a stream was truncated last."""
-    return LastTruncation(await (await call.ep.stream(f"{scope}/{stream}")).truncation())

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import attrs
 
-from eventproc.cluster import ClusterDescription, CompactTask, DeleteScopeTask, OffloadTask, VerifyTask
+from eventproc.cluster import (
+    Cluster,
+    ClusterDescription,
+    CompactTask,
+    DeleteScopeTask,
+    OffloadTask,
+    VerifyTask,
+)
 from eventproc.groups import (
     GroupDescription,
     GroupInfo,
@@ -15,11 +22,16 @@ from eventproc.groups import (
     ResetPreview,
 )
 from eventproc.groups.position_texts import cut_at_position, parse_group_start
+from eventproc.runtime import Eventproc
+from eventproc.runtime.tasks import Tasks
+from eventproc.server.rest.method_answers import DIRECTORY, Target, calling, listing, named
 from eventproc.server.rest.routes import (
     PAGE,
     After,
+    AfterNumber,
     EventStream,
     LocalName,
+    OfScope,
     Page,
     PageLimit,
     RestCall,
@@ -41,8 +53,10 @@ from eventproc.store.requests import Request, RequestOrigin, RequestStatus
 from eventproc.store.task_queue import TaskInfo
 from eventproc.streams import (
     SegmentDescription,
+    Stream,
     StreamDescription,
     StreamInfo,
+    Transaction,
     TransactionDescription,
 )
 from eventproc.streams.operations import (
@@ -54,6 +68,7 @@ from eventproc.streams.operations import (
 )
 from eventproc.streams.position_texts import parse_position, parse_time
 from eventproc.streams.queries import Moment
+from eventproc.topics import Group
 from eventproc.workflows.requests import PRESENT, ScaleStream
 
 Position: TypeAlias = Annotated[str, Limits(about="head, tail, a time (ISO 8601, or ms), or a cut.")]
@@ -63,25 +78,21 @@ TransactionId: TypeAlias = Annotated[str, Limits(about="Id of the transaction.")
 RequestId: TypeAlias = Annotated[str, Limits(about="Id of the request.")]
 
 
-# Streams.
+STREAM: Final = named(Eventproc.stream, "stream")
 
-
-async def list_all_streams(
-    call: RestCall,
-    scope: Annotated[str | None, Limits(about="Only streams of this scope.")] = None,
-    tag: Annotated[str | None, Limits(about="Only streams with this tag.")] = None,
-    prefix: Annotated[str, Limits(about="Only names in their scopes that begin with it.")] = "",
-    after: After = None,
-    limit: PageLimit = PAGE,
-) -> Page[StreamInfo]:
-    """List streams by name; topics are among them."""
-    found = await call.ep.streams(scope, tag=tag, prefix=prefix, after=after, limit=limit + 1)
-    return page_of(found, limit, lambda each: each.name)
-
-
-async def describe_stream(call: RestCall, scope: ScopeName, stream: LocalName) -> StreamDescription:
-    """Show a stream's state, sizes, ends and active segments."""
-    return await (await call.ep.stream(f"{scope}/{stream}")).describe()
+list_all_streams = listing(
+    *("list_all_streams", Eventproc.streams, DIRECTORY, StreamInfo),
+    scope=OfScope,
+    tag=Annotated[str, Limits(about="Only streams with this tag.")],
+    prefix=Annotated[str, Limits(about="Only names in their scopes that begin with it.")],
+)
+describe_stream = calling("describe_stream", Stream.describe, STREAM, StreamDescription)
+list_epochs = listing("list_epochs", Stream.epochs, STREAM, Epoch, by="number", after=AfterNumber)
+list_transactions = listing(
+    *("list_transactions", Stream.transactions, STREAM, TransactionDescription),
+    by="id",
+    finished=Annotated[bool, Limits(about="Those that ended within the last day.")],
+)
 
 
 async def list_segments(
@@ -95,18 +106,6 @@ async def list_segments(
     found = await call.ep.stream(f"{scope}/{stream}")
     moment: Moment = "head" if at == "head" else "tail" if at == "tail" else parse_time(at)
     return tuple(await found.segments(moment, epoch=epoch))
-
-
-async def list_epochs(
-    call: RestCall,
-    scope: ScopeName,
-    stream: LocalName,
-    after: Annotated[int | None, Limits(0, about="`next` of the previous page.")] = None,
-    limit: PageLimit = PAGE,
-) -> Page[Epoch]:
-    """List the epochs that are kept, the oldest first."""
-    found = await (await call.ep.stream(f"{scope}/{stream}")).epochs(after=after, limit=limit + 1)
-    return page_of(found, limit, lambda each: str(each.number))
 
 
 @attrs.frozen
@@ -192,9 +191,8 @@ async def truncate_stream(
     call: RestCall, scope: ScopeName, stream: LocalName, body: TruncateBody
 ) -> StreamDescription:
     """Move the head of a stream to a cut. The events before it are deleted."""
-
     await call.run(TruncateTo(f"{scope}/{stream}", PRESENT, body.cut))
-    return await describe_stream(call, scope, stream)
+    return await (await call.ep.stream(f"{scope}/{stream}")).describe()
 
 
 @attrs.frozen
@@ -227,37 +225,24 @@ async def delete_scope_with_streams(call: RestCall, scope: ScopeName) -> TaskInf
     return await call.ep.tasks.submit(DeleteScopeTask(scope))
 
 
-# Transactions.
+async def _transaction(call: RestCall, scope: str, stream: str, transaction: str) -> Transaction[Any]:
+    return (await call.ep.stream(f"{scope}/{stream}")).transaction_of(transaction)
 
 
-async def describe_transaction(
-    call: RestCall, scope: ScopeName, stream: LocalName, transaction: TransactionId
-) -> TransactionDescription:
-    """Show a transaction: owner, size, lease, and the position of its events after the commit."""
-    return await (await call.ep.stream(f"{scope}/{stream}")).transaction_of(transaction).status()
+TRANSACTION: Final = Target(_transaction, {**STREAM.parameters, "transaction": TransactionId})
+
+describe_transaction = calling(
+    "describe_transaction", Transaction.status, TRANSACTION, TransactionDescription
+)
 
 
 async def commit_transaction(
     call: RestCall, scope: ScopeName, stream: LocalName, transaction: TransactionId
 ) -> TransactionDescription:
     """Decide that the staged events of a transaction become visible, which they do soon."""
-    found = (await call.ep.stream(f"{scope}/{stream}")).transaction_of(transaction)
+    found = await _transaction(call, scope, stream, transaction)
     await found.commit(wait=False)
     return await found.status()
-
-
-async def list_transactions(
-    call: RestCall,
-    scope: ScopeName,
-    stream: LocalName,
-    finished: Annotated[bool, Limits(about="Those that ended within the last day.")] = False,
-    after: After = None,
-    limit: PageLimit = PAGE,
-) -> Page[TransactionDescription]:
-    """List a stream's unfinished transactions, or those that ended, the newest first."""
-    handle = await call.ep.stream(f"{scope}/{stream}")
-    found = await handle.transactions(finished=finished, after=after, limit=limit + 1)
-    return page_of(found, limit, lambda each: each.id)
 
 
 async def abort_transaction(
@@ -268,23 +253,12 @@ async def abort_transaction(
     force: Annotated[bool, Limits(about="Also if its commit is decided, and fails.")] = False,
 ) -> TransactionDescription:
     """Abort a transaction: discard its staged events for ever."""
-    found = (await call.ep.stream(f"{scope}/{stream}")).transaction_of(transaction)
+    found = await _transaction(call, scope, stream, transaction)
     await found.abort(force=force)
     return await found.status()
 
 
-# Reader groups.
-
-
-async def list_groups(
-    call: RestCall,
-    scope: Annotated[str | None, Limits(about="Only groups of this scope.")] = None,
-    after: After = None,
-    limit: PageLimit = PAGE,
-) -> Page[GroupInfo]:
-    """List reader groups by name, those of processors included."""
-    found = await call.ep.groups(scope, after=after, limit=limit + 1)
-    return page_of(found, limit, lambda each: each.name)
+list_groups = listing("list_groups", Eventproc.groups, DIRECTORY, GroupInfo, scope=OfScope)
 
 
 @attrs.frozen
@@ -304,9 +278,8 @@ class GroupReport:
     description: GroupDescription
 
 
-async def describe_group(call: RestCall, scope: ScopeName, group: LocalName) -> GroupReport:
-    """Show a reader group with its lag."""
-    found = await call.ep.group(f"{scope}/{group}")
+async def group_report(found: Group) -> GroupReport:
+    """Return a reader group with its lag."""
     described, info = await found.describe(), await found.info()
     return GroupReport(
         found.name,
@@ -317,6 +290,11 @@ async def describe_group(call: RestCall, scope: ScopeName, group: LocalName) -> 
         info.options,
         described,
     )
+
+
+GROUP: Final = named(Eventproc.group)
+
+describe_group = calling("describe_group", group_report, GROUP, GroupReport)
 
 
 @attrs.frozen(kw_only=True)
@@ -352,23 +330,11 @@ async def reset_group(call: RestCall, scope: ScopeName, group: LocalName, body: 
     return ResetReport(body.execute, tuple(rows))
 
 
-# Tasks, requests, instances.
+TASKS: Final = Target(lambda call: call.ep.tasks)
 
-
-async def list_tasks(call: RestCall, after: After = None, limit: PageLimit = PAGE) -> Page[TaskInfo]:
-    """List tasks, the newest first."""
-    found = await call.ep.tasks.list(limit=limit + 1, after=after)
-    return page_of(found, limit, lambda each: each.id)
-
-
-async def describe_task(call: RestCall, task: TaskId) -> TaskInfo:
-    """Show a task, and how far it is."""
-    return await call.ep.tasks.get(task)
-
-
-async def cancel_task(call: RestCall, task: TaskId) -> TaskInfo:
-    """Ask a task to end. What it has made durable stays."""
-    return await call.ep.tasks.cancel(task)
+list_tasks = listing("list_tasks", Tasks.list, TASKS, TaskInfo, by="id")
+describe_task = calling("describe_task", Tasks.get, TASKS, TaskInfo, task=TaskId)
+cancel_task = calling("cancel_task", Tasks.cancel, TASKS, TaskInfo, task=TaskId)
 
 
 @attrs.frozen(kw_only=True)
@@ -417,9 +383,9 @@ async def describe_request(call: RestCall, request: RequestId) -> RequestReport:
     return RequestReport.of(found)
 
 
-async def describe_cluster(call: RestCall) -> ClusterDescription:
-    """Show the instances that have the directory open, and what they share."""
-    return await call.ep.cluster.describe()
+describe_cluster = calling(
+    "describe_cluster", Cluster.describe, Target(lambda call: call.ep.cluster), ClusterDescription
+)
 
 
 async def watch_changes(call: RestCall) -> EventStream:

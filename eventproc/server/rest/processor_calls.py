@@ -8,6 +8,8 @@ import attrs
 
 from eventproc.processors import ProcessorDescription
 from eventproc.processors.dead_letters.dead_letter import DeadLetter
+from eventproc.runtime import Eventproc
+from eventproc.server.rest.method_answers import DIRECTORY, listing
 from eventproc.server.rest.routes import (
     PAGE,
     After,
@@ -41,12 +43,7 @@ class LettersReport:
     letters: int
 
 
-async def list_processors(
-    call: RestCall, after: After = None, limit: PageLimit = PAGE
-) -> Page[ProcessorDescription]:
-    """List processors with their lag, state and processes."""
-    found = await call.ep.processors(after=after, limit=limit + 1)
-    return page_of(found, limit, lambda each: each.name)
+list_processors = listing("list_processors", Eventproc.processors, DIRECTORY, ProcessorDescription)
 
 
 async def describe_processor(call: RestCall, scope: ScopeName, group: LocalName) -> ProcessorDescription:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import attrs
 
-from eventproc.server.rest.routes import PAGE, After, LocalName, Page, PageLimit, RestCall, ScopeName, page_of
+from eventproc.runtime import Eventproc
+from eventproc.server.rest.method_answers import DIRECTORY, calling, listing, named
+from eventproc.server.rest.routes import (
+    LocalName,
+    OfScope,
+    RestCall,
+    ScopeName,
+)
 from eventproc.store.model.limits import SEGMENTS_MAX
 from eventproc.store.records.plain import Limits
-from eventproc.topics import TopicDescription, TopicInfo, operations
+from eventproc.topics import Topic, TopicDescription, TopicInfo, operations
 from eventproc.workflows.requests import PRESENT
 
 Partitions = Annotated[int, Limits(1, SEGMENTS_MAX)]
@@ -42,15 +49,10 @@ class BeforeBody:
     before_number: Annotated[int, Limits(0)] | None = None
 
 
-async def list_topics(
-    call: RestCall,
-    scope: Annotated[str | None, Limits(about="Only topics of this scope.")] = None,
-    after: After = None,
-    limit: PageLimit = PAGE,
-) -> Page[TopicInfo]:
-    """List topics by name."""
-    found = await call.ep.topics(scope, after=after, limit=limit + 1)
-    return page_of(found, limit, lambda each: each.name)
+TOPIC: Final = named(Eventproc.topic, "stream")
+
+list_topics = listing("list_topics", Eventproc.topics, DIRECTORY, TopicInfo, scope=OfScope)
+describe_topic = calling("describe_topic", Topic.describe, TOPIC, TopicDescription)
 
 
 async def create_topic(call: RestCall, scope: ScopeName, body: TopicBody) -> TopicDescription:
@@ -64,11 +66,6 @@ async def create_topic(call: RestCall, scope: ScopeName, body: TopicBody) -> Top
         timeout_ms=call.wait_ms,
     )
     return await found.describe()
-
-
-async def describe_topic(call: RestCall, scope: ScopeName, stream: LocalName) -> TopicDescription:
-    """Show a topic's state, strategy, sizes and partitions."""
-    return await (await call.ep.topic(f"{scope}/{stream}")).describe()
 
 
 async def alter_topic(
