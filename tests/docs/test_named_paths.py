@@ -1,4 +1,4 @@
-"""The paths and commands that CONTRIBUTING.md names exist."""
+"""The paths and commands that the pages for contributors name exist."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 
 from tests.tidy.source import ROOT
 
-PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PAGE = "\n".join(
+    (ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "docs/where-to-change-what.md")
+)
 
 
 def test_every_path_exists() -> None:
