@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from eventproc.cli import session
+import eventproc
 from eventproc.cli.options import (
     Command,
     DirectoryParam,
@@ -19,11 +20,10 @@ from eventproc.cli.output.tables import Row, iso_time, show_done, show_one
 from eventproc.cli.output.terminal import Advance, progress
 from eventproc.cli.output.units import size_text
 from eventproc.cli.task import submit_in_background
-from eventproc.cluster import BackupTask
-from eventproc.runtime import Eventproc
-from eventproc.store.backup.make import make_backup, plan_backup
-from eventproc.store.backup.restore import restore_backup
-from eventproc.store.clock import SystemClock
+
+if TYPE_CHECKING:
+    from eventproc.cluster import BackupTask
+    from eventproc.runtime import Eventproc
 
 
 @click.command(cls=Command)
@@ -45,10 +45,13 @@ def backup(settings: Settings, dest: str, dry_run: bool, background: bool, outpu
         eventproc backup /mnt/backups/monday
         eventproc -C data backup /mnt/backups/monday --dry-run
     """
+    from eventproc.cli import session
+    from eventproc.store.backup.make import make_backup, plan_backup
+
     if background and not dry_run:
 
         async def make(ep: Eventproc) -> BackupTask:
-            return BackupTask(str((await plan_backup(ep.db, Path(dest))).path))
+            return eventproc.BackupTask(str((await plan_backup(ep.db, Path(dest))).path))
 
         submit_in_background(settings, make, output)
         return
@@ -100,6 +103,10 @@ def restore(settings: Settings, source: str, argument: str | None, dry_run: bool
         eventproc restore /mnt/backups/monday data
         eventproc restore /mnt/backups/monday data --dry-run
     """
+    from eventproc.cli import session
+    from eventproc.store.backup.restore import restore_backup
+    from eventproc.store.clock import SystemClock
+
     if argument is not None:
         settings.directory = argument  # EVENTPROC_DIR may name the directory that is lost
     directory = session.directory_of(settings)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import anyio
-import attrs
 import click
 
-from eventproc.cli import session
+import eventproc
 from eventproc.cli.options import Command, Settings, output_option, pass_settings
-from eventproc.cli.output.tables import show_done
+from eventproc.cli.output.tables import described, show_done
 from eventproc.cli.output.terminal import progress
 from eventproc.cli.output.units import size_text
 from eventproc.cli.task import submit_in_background
-from eventproc.cluster import CompactTask
-from eventproc.cluster.compaction import CompactResult
-from eventproc.cluster.compaction import compact as compact_directory
-from eventproc.runtime import Eventproc
+
+if TYPE_CHECKING:
+    from eventproc.cluster import CompactTask
+    from eventproc.cluster.compaction import CompactResult
+    from eventproc.runtime import Eventproc
 
 PERCENT: Final = 100
 """Length of the bar. How many bytes are free is not known before the first are freed."""
@@ -40,11 +39,13 @@ def compact(settings: Settings, background: bool, output: str) -> None:
         eventproc compact
         eventproc -C data compact --background
     """
+    from eventproc.cli import session
+    from eventproc.cluster.compaction import compact as compact_directory
+
     if background:
 
         async def make(ep: Eventproc) -> CompactTask:
-            await anyio.lowlevel.checkpoint()
-            return CompactTask()
+            return eventproc.CompactTask()
 
         submit_in_background(settings, make, output)
         return
@@ -63,4 +64,4 @@ def compact(settings: Settings, background: bool, output: str) -> None:
     if made.free_bytes:
         free = size_text(made.free_bytes)
         text += f"; {free} of it are free, which a read still needs or others have freed meanwhile"
-    show_done(settings, {"done": "compact", "target": path, **attrs.asdict(made)}, output, text)
+    show_done(settings, {"done": "compact", "target": path, **described(made)}, output, text)

@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import base64
-from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from eventproc.cli import session
-from eventproc.cli.destruction import Consent, destructive, is_confirmed
 from eventproc.cli.options import (
-    CommandGroup,
+    TABLE,
     F,
     Settings,
-    dry_run_option,
     group_argument,
     output_option,
     pass_settings,
-    watch_option,
 )
-from eventproc.cli.output.tables import Row, iso_time, printable, show_done, show_one, show_rows
-from eventproc.cli.watch import show_found
-from eventproc.processors.dead_letters.operations import DeadLetter, Ids
-from eventproc.runtime import Eventproc
+from eventproc.cli.output.tables import Row, iso_time, printable, show_one
+from eventproc.cli.verbs import Noun
 from eventproc.store.model.counts import counted
 
+if TYPE_CHECKING:
+    from eventproc.processors.dead_letters.operations import DeadLetter, Ids
+    from eventproc.runtime import Eventproc
+
 COLUMNS: Final = ("id", "key", "origin", "attempts", "redriven", "failed", "error")
+
+PAST: Final = {"redrive": "redriven", "drop": "dropped"}
+"""The verbs as their notes say them."""
 
 ERROR_CHARS_MAX: Final = 200
 """Characters of an error in a table; `show` prints the complete text."""
 
 
-@click.group("dead-letter", cls=CommandGroup)
+@click.group("dead-letter", cls=Noun)
 def dead_letter() -> None:
     """List, show, redrive and drop the events that processors gave up on.
 
@@ -48,7 +48,11 @@ def choice_options(command: F) -> F:
     return click.argument("ids", metavar="[ID]...", nargs=-1)(command)
 
 
-@dead_letter.command("list")
+def _summary_for_people(row: Row) -> Row:
+    return _for_people(row, error_chars=ERROR_CHARS_MAX)
+
+
+@dead_letter.shows(COLUMNS, people=_summary_for_people)
 @group_argument
 @click.option(
     "--limit",
@@ -59,33 +63,21 @@ def choice_options(command: F) -> F:
     help="Largest number of letters; the oldest are listed.",
 )
 @click.option("--after", metavar="ID", help="List the letters after this one.")
-@watch_option
-@output_option()
-@pass_settings
-def list_(settings: Settings, name: str, limit: int, after: str | None, output: str) -> None:
+async def list_(ep: Eventproc, name: str, limit: int, after: str | None) -> list[Row]:
     """List the pending dead letters of a group, in the order of their ids.
 
     Examples:
         eventproc dead-letter list shop/mailer
         eventproc dead-letter list shop/mailer --limit 20 --after 0.0:7
     """
-
-    async def look(ep: Eventproc) -> list[Row]:
-        letters, rows, last = ep.dead_letters(name), list[Row](), after
-        # In pages, which are bounded in bytes; the payloads are not kept.
-        while page := await letters.list(limit=limit - len(rows), after=last):
-            rows += [_summary(each) for each in page]
-            last = page[-1].id
-            if len(rows) >= limit:
-                break
-        return rows
-
-    def show(rows: list[Row]) -> None:
-        if output == "table":
-            rows = [_for_people(row, error_chars=ERROR_CHARS_MAX) for row in rows]
-        show_rows(rows, COLUMNS, output)
-
-    show_found(settings, look, show)
+    letters, rows, last = ep.dead_letters(name), list[Row](), after
+    # In pages, which are bounded in bytes; the payloads are not kept.
+    while page := await letters.list(limit=limit - len(rows), after=last):
+        rows += [_summary(each) for each in page]
+        last = page[-1].id
+        if len(rows) >= limit:
+            break
+    return rows
 
 
 @dead_letter.command()
@@ -99,13 +91,15 @@ def show(settings: Settings, name: str, letter: str, output: str) -> None:
     Examples:
         eventproc dead-letter show shop/mailer 0.0:7
     """
+    from eventproc.cli import session
+
     found = session.run(settings, lambda ep: ep.dead_letters(name).get(letter))
     row = {**_summary(found), "headers": dict(found.headers)}
     try:
         row["payload"] = found.payload.decode()
     except UnicodeDecodeError:
         row["payload_base64"] = base64.b64encode(found.payload).decode()
-    if output != "table":
+    if output != TABLE:
         show_one(row, output)
         return
     shown = dict(_for_people(row))
@@ -115,88 +109,50 @@ def show(settings: Settings, name: str, letter: str, output: str) -> None:
         click.echo(printable(line))
 
 
-@dead_letter.command()
+def _changed(row: Row) -> str:
+    """Return the note of a change, with the letters that were gone before it."""
+    ids, count = row["ids"], row["letters"]
+    assert isinstance(ids, tuple) and isinstance(count, int)
+    missing = len(set(ids)) - count
+    gone = f"; {missing} had been redriven or dropped before" if ids and missing else ""
+    return f"{PAST[str(row['done'])]}: {counted(count, 'dead letter')} of {row['name']}{gone}"
+
+
+async def _losses(ep: Eventproc, name: str, ids: tuple[str, ...], everything: bool) -> Row:
+    found = await ep.dead_letters(name).count(_chosen(ids, everything))
+    return {"already_done": found.letters == 0, "letters": found.letters, "bytes": found.size_bytes}
+
+
+@dead_letter.does(_changed, losses=_losses)
 @group_argument
 @choice_options
-@dry_run_option
-@output_option()
-@pass_settings
-def redrive(
-    settings: Settings, name: str, ids: tuple[str, ...], everything: bool, dry_run: bool, output: str
-) -> None:
+async def redrive(ep: Eventproc, name: str, ids: tuple[str, ...], everything: bool) -> Row:
     """Let the processor handle events again, in no particular order relative to its waiting events.
 
     Examples:
         eventproc dead-letter redrive shop/mailer 0.0:7
         eventproc dead-letter redrive shop/mailer --all --dry-run
     """
-    wanted = _chosen(ids, everything)
-    if dry_run:
-        show_one(session.run(settings, partial(_would, "redrive", name, wanted)), output)
-    else:
-        count = session.run(settings, lambda ep: ep.dead_letters(name).redrive(wanted))
-        row = {"done": "redrive", "target": name, "letters": count}
-        show_done(
-            settings,
-            row,
-            output,
-            f"redriven: {counted(count, 'dead letter')} of {name}{_gone(wanted, count)}",
-        )
+    return {"letters": await ep.dead_letters(name).redrive(_chosen(ids, everything))}
 
 
-@dead_letter.command()
+@dead_letter.does(_changed, consent="Drop dead letters of {name}", losses=_losses)
 @group_argument
 @choice_options
-@destructive
-@output_option()
-@pass_settings
-def drop(
-    settings: Settings,
-    name: str,
-    ids: tuple[str, ...],
-    everything: bool,
-    yes: bool,
-    dry_run: bool,
-    output: str,
-) -> None:
+async def drop(ep: Eventproc, name: str, ids: tuple[str, ...], everything: bool) -> Row:
     """Delete dead letters permanently.
 
     Examples:
         eventproc dead-letter drop shop/mailer 0.0:7
         eventproc dead-letter drop shop/mailer --all --dry-run
     """
-    wanted = _chosen(ids, everything)
-    question = f"Drop dead letters of {name}"
-    look = partial(_would, "drop", name, wanted)
-    if is_confirmed(settings, Consent(yes, dry_run), question, look, output):
-        count = session.run(settings, lambda ep: ep.dead_letters(name).drop(wanted))
-        row = {"done": "drop", "target": name, "letters": count}
-        show_done(
-            settings, row, output, f"dropped: {counted(count, 'dead letter')} of {name}{_gone(wanted, count)}"
-        )
+    return {"letters": await ep.dead_letters(name).drop(_chosen(ids, everything))}
 
 
 def _chosen(ids: tuple[str, ...], everything: bool) -> Ids:
     if everything == bool(ids):
         raise click.UsageError("name the dead letters by their ids, or use --all")
     return "all" if everything else ids
-
-
-def _gone(ids: Ids, count: int) -> str:
-    missing = 0 if ids == "all" else len(set(ids)) - count
-    return f"; {missing} had been redriven or dropped before" if missing else ""
-
-
-async def _would(verb: str, name: str, ids: Ids, ep: Eventproc) -> Row:
-    found = await ep.dead_letters(name).count(ids)
-    return {
-        "dry_run": True,
-        "would": verb,
-        "target": name,
-        "already_done": found.letters == 0,
-        "letters": found.letters,
-        "bytes": found.size_bytes,
-    }
 
 
 def _summary(found: DeadLetter) -> dict[str, object]:

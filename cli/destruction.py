@@ -23,7 +23,7 @@ from eventproc import DeleteScope, DeleteStream, Operation, TruncateStream
 from eventproc.cli import session
 from eventproc.cli.exit_codes import FAILED
 from eventproc.cli.losses import operation_losses
-from eventproc.cli.options import F, Settings, dry_run_option
+from eventproc.cli.options import Settings
 from eventproc.cli.output.tables import Row, show_done, show_one
 from eventproc.cli.output.units import size_text
 from eventproc.cli.submit import WaitOptions, submit_and_wait
@@ -67,12 +67,6 @@ class Consent:
 
     yes: bool
     dry_run: bool
-
-
-def destructive(command: F) -> F:
-    """Decorator of commands that destroy data: `--yes` and `--dry-run`."""
-    command = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(command)
-    return dry_run_option(command)
 
 
 def submit_destruction(

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import click
 
-from eventproc.cli import session
-from eventproc.cli.doctor_checks import DoctorReport, check_database, check_files
 from eventproc.cli.exit_codes import FAILED, OK, UNUSABLE
 from eventproc.cli.options import Command, Settings, output_option, pass_settings
 from eventproc.cli.output.tables import show_one, show_rows
-from eventproc.errors import Corrupt, Fenced, Retryable
 
 
 @click.command(cls=Command)
@@ -25,6 +22,10 @@ def doctor(settings: Settings, quick: bool, output: str) -> int:
         eventproc doctor
         eventproc doctor --quick --output json
     """
+    from eventproc.cli import session
+    from eventproc.cli.doctor_checks import DoctorReport, check_database, check_files
+    from eventproc.errors import Corrupt, Fenced, Retryable
+
     report = DoctorReport()
     check_files(session.directory_of(settings), report)
     try:

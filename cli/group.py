@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import click
 
-from eventproc.cli import session
-from eventproc.cli.destruction import Consent, destructive, is_confirmed
-from eventproc.cli.group_offsets import OffsetMove, members, move_offsets, offsets
-from eventproc.cli.group_update import RETAINED, update
 from eventproc.cli.options import (
-    CommandGroup,
+    TABLE,
     DurationParam,
     Settings,
     dry_run_option,
@@ -25,49 +22,69 @@ from eventproc.cli.options import (
     timeout_option,
     watch_option,
 )
-from eventproc.cli.output.tables import Row, rows_of, show_done, show_one, show_rows, show_with_tables
-from eventproc.cli.watch import show_found
-from eventproc.groups import (
-    READERS,
-    GroupCheckpoint,
-    GroupDescription,
-    GroupInfo,
-    GroupOptions,
-    GroupResetEnd,
-    GroupStart,
-    MemberDescription,
-    ResetPreview,
-    SegmentLag,
-    TruncatedPolicy,
-    describe_group,
-    ensure_group,
-    group_name,
-    list_groups,
-)
-from eventproc.groups.names import check_reader
-from eventproc.groups.position_texts import parse_cuts, parse_group_start
-from eventproc.runtime import Eventproc
-from eventproc.store.database import Peers, Tx
-from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.errors import NotFound
-from eventproc.store.model.ids import format_segment
-from eventproc.store.model.list_pages import ListPage
-from eventproc.store.model.names import check_scope_name
-from eventproc.topics import Group
+from eventproc.cli.output.tables import Row, described, rows_of, show_one, show_rows
+from eventproc.cli.verbs import Noun
+
+if TYPE_CHECKING:
+    from eventproc.groups import (
+        GroupCheckpoint,
+        GroupDescription,
+        GroupInfo,
+        GroupResetEnd,
+        GroupStart,
+        MemberDescription,
+        ResetPreview,
+        RetainedPart,
+        SegmentLag,
+        TruncatedPolicy,
+    )
+    from eventproc.groups.changes import Same
+    from eventproc.runtime import Eventproc
+    from eventproc.store.database import Peers, Tx
+    from eventproc.store.model.cuts import StreamCut
+    from eventproc.store.model.list_pages import ListPage
+    from eventproc.topics import Group
 
 COLUMNS: Final = ("name", "kind", "streams", "readers", "lag_events", "lag_bytes", "lag_ms", "progress_at_ms")
 READER_COLUMNS: Final = ("reader", "pid", "alive", "joined_at_ms", "segments")
 STREAM_LAG_COLUMNS: Final = ("stream", "lag_events", "cut")
 SEGMENT_COLUMNS: Final = ("stream", "segment", "owner", "lag_events", "lag_bytes", "lag_ms")
 STATE_COLUMNS: Final = (*SEGMENT_COLUMNS, "offset", "number", "waiting", "progress_at_ms")
-TABLES: Final = (("streams", STREAM_LAG_COLUMNS), ("members", READER_COLUMNS), ("segments", STATE_COLUMNS))
+TABLES: Final = {"streams": STREAM_LAG_COLUMNS, "members": READER_COLUMNS, "segments": STATE_COLUMNS}
 """The tables of `describe`: the field of each, and its columns."""
 
 CHECKPOINT_COLUMNS: Final = ("name", "completed_at_ms", "automatic", "cuts")
 RESET_COLUMNS: Final = ("stream", "cut_before", "cut_after", "events_before", "events_after")
+CONSUMER_COLUMNS: Final = ("consumer", "pid", "alive", "joined_at_ms", "partitions")
+OFFSET_COLUMNS: Final = (
+    "topic",
+    "partition",
+    "consumer",
+    "committed",
+    "begin",
+    "end",
+    "lag",
+    "events",
+    "lag_ms",
+)
+
+RETAINED: Final[Mapping[str, RetainedPart | None]] = {
+    "progress": "progress",
+    "manual": "manual",
+    "nothing": None,
+}
+"""The values of `--retains`, and the option of a group that each one means."""
 
 
-@click.group(cls=CommandGroup)
+class OptionalDuration(DurationParam):
+    """A number of seconds, or "none", which is an infinite time."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        return math.inf if value == "none" else super().convert(value, param, ctx)
+
+
+@click.group(cls=Noun)
 def group() -> None:
     """Create, show, reset, checkpoint and delete reader groups.
 
@@ -78,13 +95,10 @@ def group() -> None:
     """
 
 
-@group.command("list")
+@group.shows(COLUMNS)
 @click.argument("scope", metavar="[SCOPE]", required=False)
 @page_options("SCOPE/GROUP")
-@watch_option
-@output_option()
-@pass_settings
-def list_(settings: Settings, scope: str | None, page: ListPage, output: str) -> None:
+async def list_(ep: Eventproc, scope: str | None, page: ListPage) -> list[Row]:
     """List the groups of a scope, or of all scopes, with their progress, including those of processors.
 
     Examples:
@@ -92,37 +106,29 @@ def list_(settings: Settings, scope: str | None, page: ListPage, output: str) ->
         eventproc group list shop --output json
         eventproc group list shop --prefix mail --limit 100
     """
+    from eventproc.groups import describe_group, list_groups
+    from eventproc.store.model.names import check_scope_name
 
     def look(tx: Tx) -> list[GroupDescription]:
         if scope is not None:
             check_scope_name(scope)
         return [describe_group(tx, each.name) for each in list_groups(tx, scope, page)]
 
-    def show(found: list[GroupDescription]) -> None:
-        show_rows([_summary(each) for each in found], COLUMNS, output)
-
-    show_found(settings, lambda ep: ep.db.read(look), show)
+    return [_summary(each) for each in await ep.db.read(look)]
 
 
-@group.command()
+@group.shows(tables=TABLES)
 @group_argument
-@watch_option
-@output_option()
-@pass_settings
-def describe(settings: Settings, name: str, output: str) -> None:
+async def describe(ep: Eventproc, name: str) -> Row:
     """Show a group: its options, lag, position, readers, and its segments with their owners.
 
     Examples:
         eventproc group describe shop/billing
     """
-
-    async def look(ep: Eventproc) -> Row:
-        group = await ep.group(name)
-        described = await group.describe()
-        cuts = {} if described.replaced else await group.cuts()
-        return _described(described, await group.info(), cuts, ep.db.peers)
-
-    show_found(settings, look, partial(show_with_tables, tables=TABLES, output=output))
+    group = await ep.group(name)
+    described = await group.describe()
+    cuts = {} if described.replaced else await group.cuts()
+    return _described(described, await group.info(), cuts, ep.db.peers)
 
 
 def _described(found: GroupDescription, info: GroupInfo, cuts: dict[str, StreamCut], peers: Peers) -> Row:
@@ -157,13 +163,15 @@ def lag(settings: Settings, name: str, output: str) -> None:
         eventproc group lag shop/billing
     """
 
+    from eventproc.cli.watch import show_found
+
     async def look(ep: Eventproc) -> GroupDescription:
         return await (await ep.group(name)).describe()
 
     def show(found: GroupDescription) -> None:
         segments = _segments(found)
         total = {"name": found.name, **_lag(found.events, found.bytes, found.age_ms)}
-        if output == "table":
+        if output == TABLE:
             show_rows([*segments, {**total, "stream": "total"}], SEGMENT_COLUMNS, output)
         else:
             show_one({**total, "segments": segments}, output)
@@ -171,30 +179,63 @@ def lag(settings: Settings, name: str, output: str) -> None:
     show_found(settings, look, show)
 
 
-@group.command()
+def _with_cut_texts(row: Row) -> Row:
+    """Return the cuts of a checkpoint as texts."""
+    return {**row, "cuts": [f"{each['stream']} {each['cut']}" for each in rows_of(row, "cuts")]}
+
+
+@group.shows(CHECKPOINT_COLUMNS, people=_with_cut_texts, watch=False)
 @group_argument
-@output_option()
-@pass_settings
-def checkpoints(settings: Settings, name: str, output: str) -> None:
+async def checkpoints(ep: Eventproc, name: str) -> list[Row]:
     """List the completed checkpoints that are still stored, the oldest first.
 
     Examples:
         eventproc group checkpoints shop/billing
     """
-
-    async def look(ep: Eventproc) -> list[GroupCheckpoint]:
-        return await (await ep.group(name)).checkpoints()
-
-    rows: list[Row] = [checkpoint_row(each) for each in session.run(settings, look)]
-    if output == "table":
-        rows = [
-            {**row, "cuts": [f"{each['stream']} {each['cut']}" for each in rows_of(row, "cuts")]}
-            for row in rows
-        ]
-    show_rows(rows, CHECKPOINT_COLUMNS, output)
+    return [_checkpoint(each) for each in await (await ep.group(name)).checkpoints()]
 
 
-@group.command()
+@group.shows(tables={"members": CONSUMER_COLUMNS})
+@group_argument
+async def members(ep: Eventproc, name: str) -> Row:
+    """Show the state of a group, and its consumers with the partitions that each one owns.
+
+    Examples:
+        eventproc group members shop/billing
+    """
+    from eventproc.topics import TopicPartition
+
+    found = await (await ep.group(name)).describe()
+    rows: list[Row] = [
+        {
+            "consumer": each.reader,
+            "pid": ep.db.peers.pid_of(each.instance),
+            "alive": ep.db.peers.is_alive(each.instance),
+            "joined_at_ms": each.joined_ms,
+            "partitions": [str(TopicPartition(*where)) for where in found.assignment[each.reader]],
+        }
+        for each in found.members
+    ]
+    return {"name": found.name, "phase": found.phase, "members": rows}
+
+
+@group.shows(tables={"partitions": OFFSET_COLUMNS})
+@group_argument
+async def offsets(ep: Eventproc, name: str) -> Row:
+    """Show the offsets of a group by partition, as event numbers, and how many events each is behind.
+
+    A lag without a value means that no offset was committed yet.
+
+    Examples:
+        eventproc group offsets shop/billing
+    """
+    return {
+        "name": name,
+        "partitions": [described(each) for each in await (await ep.group(name)).offsets()],
+    }
+
+
+@group.does("created group {target}", existing="group {target} exists already")
 @group_argument
 @click.option(
     "--stream",
@@ -250,10 +291,8 @@ def checkpoints(settings: Settings, name: str, output: str) -> None:
     show_default=True,
     help="What a stream with --until-consumed keeps for this group.",
 )
-@output_option()
-@pass_settings
-def create(
-    settings: Settings,
+async def create(
+    ep: Eventproc,
     name: str,
     streams: tuple[str, ...],
     positions: tuple[str, ...],
@@ -263,39 +302,35 @@ def create(
     on_truncated: TruncatedPolicy,
     assignor: str,
     retains: str,
-    output: str,
-) -> None:
+) -> Row:
     """Create a group of readers that share streams. An existing group with the same options is left as it is.
 
     Examples:
         eventproc group create shop/billing --stream shop/orders
         eventproc group create shop/audit --stream shop/orders --stream shop/refunds --from tail --lease 30
     """
-
-    async def make(ep: Eventproc) -> bool:
-        known = {each: (await ep.stream(each)).stream_id for each in streams}
-        options = GroupOptions(
-            lease_ms=_ms(lease_s),
-            checkpoint_ms=_ms(checkpoint_s),
-            on_truncated=on_truncated,
-            assignor=assignor,
-            retains=RETAINED[retains],
-        )
-        create_group = partial(
-            ensure_group,
-            name=full,
-            streams=streams,
-            start=parse_group_start(positions, known),
-            until=parse_cuts(ends, known) if ends else None,
-            kind=READERS,
-            options=options,
-        )
-        return await ep.db.write(create_group)
+    from eventproc.groups import READERS, GroupOptions, ensure_group, group_name
+    from eventproc.groups.position_texts import parse_cuts, parse_group_start
 
     full = group_name(name, streams)
-    created = session.run(settings, make)
-    text = f"created group {full}" if created else f"group {full} exists already"
-    show_done(settings, {"done": "create", "target": full, "created": created}, output, text)
+    known = {each: (await ep.stream(each)).stream_id for each in streams}
+    options = GroupOptions(
+        lease_ms=_ms(lease_s),
+        checkpoint_ms=_ms(checkpoint_s),
+        on_truncated=on_truncated,
+        assignor=assignor,
+        retains=RETAINED[retains],
+    )
+    create_group = partial(
+        ensure_group,
+        name=full,
+        streams=streams,
+        start=parse_group_start(positions, known),
+        until=parse_cuts(ends, known) if ends else None,
+        kind=READERS,
+        options=options,
+    )
+    return {"target": full, "created": await ep.db.write(create_group)}
 
 
 def _ms(seconds: float | None) -> int | None:
@@ -377,6 +412,10 @@ def reset(
         eventproc group reset shop/billing --checkpoint nightly
         eventproc group reset shop/billing --shift -100 --partition shop/clicks:3
     """
+    from eventproc.cli import session
+    from eventproc.cli.group_offsets import OffsetMove, move_offsets
+    from eventproc.groups.position_texts import parse_cuts, parse_group_start
+
     move = OffsetMove(
         positions=positions, offset=offset, shift=shift, duration_s=duration_s, partitions=partitions
     )
@@ -409,7 +448,7 @@ def reset(
         return found.name, [*map(_preview, previews), *left]
 
     full, rows = session.run(settings, act)
-    if output == "table":
+    if output == TABLE:
         show_rows(rows, RESET_COLUMNS, output)
     else:
         verb = "would" if dry_run else "done"
@@ -439,20 +478,88 @@ def _skipped(row: Row) -> int:
 
 
 def _preview(found: ResetPreview) -> Row:
-    before = found.cut_before
-    return attrs.asdict(found, recurse=False) | {
-        "cut_before": None if before is None else str(before),
-        "cut_after": str(found.cut_after),
-    }
+    return described(found)
 
 
-@group.command()
+@group.does("updated group {name}")
+@group_argument
+@click.option(
+    "--lease",
+    type=OptionalDuration(),
+    metavar="SECONDS",
+    help="How long a reader may be silent before it is expired; none: only dead readers are removed.",
+)
+@click.option(
+    "--checkpoint-every",
+    "checkpoint",
+    type=OptionalDuration(),
+    metavar="SECONDS",
+    help="Interval of automatic checkpoints; none: there are none.",
+)
+@click.option(
+    "--rebalance",
+    type=OptionalDuration(),
+    metavar="SECONDS",
+    help="How long a reader may take to release a segment; none: as long as it needs.",
+)
+@click.option(
+    "--on-truncated",
+    type=click.Choice(["earliest", "latest", "error"]),
+    help="Where to continue if events were truncated before they were read.",
+)
+@click.option("--assignor", metavar="NAME", help="Who decides which reader owns which segment.")
+@click.option(
+    "--retains",
+    type=click.Choice(["progress", "manual", "nothing"]),
+    help="What a stream with --until-consumed keeps for this group.",
+)
+async def update(
+    ep: Eventproc,
+    name: str,
+    lease: float | None,
+    checkpoint: float | None,
+    rebalance: float | None,
+    on_truncated: TruncatedPolicy | None,
+    assignor: str | None,
+    retains: str | None,
+) -> Row:
+    """Change options of a group of readers or consumers, which stay online. The other options stay as they are.
+
+    Examples:
+        eventproc group update shop/billing --lease 30
+        eventproc group update shop/billing --lease none --assignor range
+    """
+    from eventproc.groups.changes import SAME
+
+    if all(each is None for each in (lease, checkpoint, rebalance, on_truncated, assignor, retains)):
+        raise click.UsageError(
+            "say what to change: --lease, --checkpoint-every, --rebalance, --on-truncated, --assignor or --retains"
+        )
+    options = await (await ep.group(name)).update(
+        lease_ms=_changed_ms(lease),
+        checkpoint_ms=_changed_ms(checkpoint),
+        rebalance_ms=_changed_ms(rebalance),
+        on_truncated=on_truncated,
+        assignor=assignor,
+        retains=SAME if retains is None else RETAINED[retains],
+    )
+    return {"options": described(options)}
+
+
+def _changed_ms(seconds: float | None) -> int | Same | None:
+    """Return the option of a group that a duration means."""
+    from eventproc.groups.changes import SAME
+
+    if seconds is None:
+        return SAME
+    return None if math.isinf(seconds) else round(seconds * 1000)
+
+
+@group.shows(tables={"cuts": ("stream", "cut")}, watch=False)
 @group_argument
 @click.argument("checkpoint", metavar="[NAME]", required=False)
 @timeout_option
-@output_option()
-@pass_settings
-def checkpoint(settings: Settings, name: str, checkpoint: str | None, timeout: float, output: str) -> None:
+async def checkpoint(ep: Eventproc, name: str, checkpoint: str | None, timeout: float) -> Row:
     """Create a checkpoint, and print it when every reader has reported its position; without readers immediately.
 
     A group can be reset to a completed checkpoint, and its streams can be truncated at the checkpoint's cuts.
@@ -461,20 +568,14 @@ def checkpoint(settings: Settings, name: str, checkpoint: str | None, timeout: f
         eventproc group checkpoint shop/billing
         eventproc group checkpoint shop/billing nightly --timeout 30
     """
-
-    async def act(ep: Eventproc) -> GroupCheckpoint:
-        found = await ep.group(name)
-        return await found.checkpoint(checkpoint, timeout_ms=round(timeout * 1000))
-
-    show_checkpoint(checkpoint_row(session.run(settings, act)), output)
+    found = await ep.group(name)
+    return _checkpoint(await found.checkpoint(checkpoint, timeout_ms=round(timeout * 1000)))
 
 
-@group.command()
+@group.does("{reader} is offline in {name}")
 @group_argument
 @click.argument("reader", metavar="READER")
-@output_option()
-@pass_settings
-def offline(settings: Settings, name: str, reader: str, output: str) -> None:
+async def offline(ep: Eventproc, name: str, reader: str) -> None:
     """Remove a reader from its group. Other readers continue its segments from its last durable position.
 
     Use it for a reader that hangs; the death of a process is detected without it. A reader that is still alive is
@@ -483,62 +584,41 @@ def offline(settings: Settings, name: str, reader: str, output: str) -> None:
     Examples:
         eventproc group offline shop/billing worker-1
     """
+    from eventproc.groups.names import check_reader
+    from eventproc.store.model.errors import NotFound
 
-    async def act(ep: Eventproc) -> None:
-        check_reader(reader)
-        group = await ep.group(name)
-        if reader not in [each.reader for each in (await group.describe()).members]:
-            raise NotFound(kind=f"reader of {name}", name=reader)
-        await group.reader_offline(reader)
-
-    session.run(settings, act)
-    row = {"done": "offline", "target": name, "reader": reader}
-    show_done(settings, row, output, f"{reader} is offline in {name}")
+    check_reader(reader)
+    group = await ep.group(name)
+    if reader not in [each.reader for each in (await group.describe()).members]:
+        raise NotFound(kind=f"reader of {name}", name=reader)
+    await group.reader_offline(reader)
 
 
-@group.command()
+async def _losses(ep: Eventproc, name: str) -> Row:
+    group = await ep.group(name)
+    found = await group.describe()
+    return {
+        "readers": len(found.members),
+        "positions": len(found.segments),
+        "checkpoints": 0 if found.replaced else len(await group.checkpoints()),
+        "lag_events": found.events,
+        "lag_bytes": found.bytes,
+    }
+
+
+@group.does("deleted {name}", consent="Delete group {name}", losses=_losses)
 @group_argument
-@destructive
-@output_option()
-@pass_settings
-def delete(settings: Settings, name: str, yes: bool, dry_run: bool, output: str) -> None:
+async def delete(ep: Eventproc, name: str) -> None:
     """Delete a group with its positions and checkpoints. Its readers are fenced; its streams stay unchanged.
 
     Examples:
         eventproc group delete shop/billing --dry-run
         eventproc group delete shop/billing
     """
-
-    async def act(ep: Eventproc) -> None:
-        await (await ep.group(name)).delete()
-
-    async def look(ep: Eventproc) -> Row:
-        group = await ep.group(name)
-        found = await group.describe()
-        checkpoints = [] if found.replaced else await group.checkpoints()
-        return {
-            "dry_run": True,
-            "would": "delete",
-            "target": found.name,
-            "already_done": False,
-            "readers": len(found.members),
-            "positions": len(found.segments),
-            "checkpoints": len(checkpoints),
-            "lag_events": found.events,
-            "lag_bytes": found.bytes,
-        }
-
-    if is_confirmed(settings, Consent(yes, dry_run), f"Delete group {name}", look, output):
-        session.run(settings, act)
-        show_done(settings, {"done": "delete", "target": name}, output, f"deleted {name}")
+    await (await ep.group(name)).delete()
 
 
-group.add_command(members)
-group.add_command(offsets)
-group.add_command(update)
-
-
-def checkpoint_row(found: GroupCheckpoint) -> dict[str, object]:
+def _checkpoint(found: GroupCheckpoint) -> dict[str, object]:
     """Return the fields that are shown of a completed checkpoint."""
     return {
         "name": found.name,
@@ -550,6 +630,8 @@ def checkpoint_row(found: GroupCheckpoint) -> dict[str, object]:
 
 def segment_row(lag: SegmentLag) -> dict[str, object]:
     """Return the fields that are shown of a segment of a reader group or a processor."""
+    from eventproc.store.model.ids import format_segment
+
     return {
         "stream": lag.stream,
         "segment": format_segment(lag.segment),
@@ -563,14 +645,6 @@ def segment_row(lag: SegmentLag) -> dict[str, object]:
         "waiting": [format_segment(each) for each in lag.waiting],
         "progress_at_ms": lag.moved_ms,
     }
-
-
-def show_checkpoint(row: Row, output: str) -> None:
-    """Print one checkpoint."""
-    show_one(row, output)
-    if output == "table":
-        click.echo()
-        show_rows(rows_of(row, "cuts"), ("stream", "cut"), output)
 
 
 def _summary(found: GroupDescription) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`eventproc group members` and `offsets`, and the forms of `group reset` that move event numbers of partitions."""
+"""The forms of `eventproc group reset` that move event numbers of partitions."""
 
 from __future__ import annotations
 
@@ -10,36 +10,17 @@ import click
 
 from eventproc.cli import session
 from eventproc.cli.options import (
-    Command,
     Settings,
-    group_argument,
     note,
-    output_option,
-    pass_settings,
-    watch_option,
 )
 from eventproc.cli.output.tables import Row, show_one, show_rows
-from eventproc.cli.watch import show_found
 from eventproc.groups import READERS, get_group
 from eventproc.groups.names import group_name
 from eventproc.groups.operations import OffsetStart
 from eventproc.runtime import Eventproc
 from eventproc.store.model.group_errors import NotAReaderGroup
 from eventproc.streams.position_texts import parse_time
-from eventproc.topics import PartitionOffsets, TopicPartition
 
-MEMBER_COLUMNS: Final = ("consumer", "pid", "alive", "joined_at_ms", "partitions")
-OFFSET_COLUMNS: Final = (
-    "topic",
-    "partition",
-    "consumer",
-    "committed",
-    "begin",
-    "end",
-    "lag",
-    "events",
-    "lag_ms",
-)
 MOVE_COLUMNS: Final = ("topic", "partition", "committed", "offset", "clamped")
 
 
@@ -58,72 +39,6 @@ class OffsetMove:
         """Whether an option was given that only this form has."""
         given = (self.offset, self.shift, self.duration_s)
         return bool(self.partitions) or any(each is not None for each in given)
-
-
-@click.command(cls=Command)
-@group_argument
-@watch_option
-@output_option()
-@pass_settings
-def members(settings: Settings, name: str, output: str) -> None:
-    """Show the state of a group, and its consumers with the partitions that each one owns.
-
-    Examples:
-        eventproc group members shop/billing
-    """
-
-    async def look(ep: Eventproc) -> Row:
-        found = await (await ep.group(name)).describe()
-        owned = found.assignment
-        rows: list[Row] = [
-            {
-                "consumer": each.reader,
-                "pid": ep.db.peers.pid_of(each.instance),
-                "alive": ep.db.peers.is_alive(each.instance),
-                "joined_at_ms": each.joined_ms,
-                "partitions": [str(TopicPartition(*where)) for where in owned[each.reader]],
-            }
-            for each in found.members
-        ]
-        return {"name": found.name, "phase": found.phase, "members": rows}
-
-    def show(row: Row) -> None:
-        members = row["members"]
-        assert isinstance(members, list)
-        if output == "table":
-            note(settings, f"{row['name']} is {row['phase']}")
-            show_rows(members, MEMBER_COLUMNS, output)
-        else:
-            show_one(row, output)
-
-    show_found(settings, look, show)
-
-
-@click.command(cls=Command)
-@group_argument
-@watch_option
-@output_option()
-@pass_settings
-def offsets(settings: Settings, name: str, output: str) -> None:
-    """Show the offsets of a group by partition, as event numbers, and how many events each is behind.
-
-    A lag without a value means that no offset was committed yet.
-
-    Examples:
-        eventproc group offsets shop/billing
-    """
-
-    async def look(ep: Eventproc) -> tuple[PartitionOffsets, ...]:
-        return await (await ep.group(name)).offsets()
-
-    def show(found: tuple[PartitionOffsets, ...]) -> None:
-        rows: list[Row] = [attrs.asdict(each, recurse=False) for each in found]
-        if output == "table":
-            show_rows(rows, OFFSET_COLUMNS, output)
-        else:
-            show_one({"name": name, "partitions": rows}, output)
-
-    show_found(settings, look, show)
 
 
 def move_offsets(settings: Settings, name: str, move: OffsetMove, *, dry_run: bool, output: str) -> None:

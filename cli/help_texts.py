@@ -53,7 +53,7 @@ class DocumentedGroup(DocumentedCommand, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the arguments name. Raises UsageError with suggestions."""
         name = args[0]
-        if not name.startswith("-") and self.get_command(ctx, name) is None:
+        if not (ctx.resilient_parsing or name.startswith("-") or self.get_command(ctx, name)):
             meant = did_you_mean(name, self.list_commands(ctx))
             raise click.UsageError("; ".join(filter(None, [f"no command {name!r}", meant])), ctx)
         return super().resolve_command(ctx, args)

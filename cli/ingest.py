@@ -8,9 +8,7 @@ from typing import Final
 import click
 
 from eventproc.cli.exit_codes import Signalled
-from eventproc.cli.options import Command, CommandGroup, Settings, pass_settings
-from eventproc.cli.server_log import LEVELS, LogOptions, ServerLog
-from eventproc.cli.session import directory_of
+from eventproc.cli.options import LEVELS, Command, CommandGroup, Settings, pass_settings
 
 SLOTS_MAX: Final = 256
 """Largest number of slots: a typing error must not fill the machine."""
@@ -59,6 +57,8 @@ def worker(settings: Settings, slots: int, master: str, log_level: str | None) -
         eventproc ingest worker --slots 4
         eventproc ingest worker --slots 8 --master spark://cluster:7077
     """
+    from eventproc.cli.server_log import LogOptions, ServerLog
+    from eventproc.cli.session import directory_of
     from eventproc.spark.ingestion.worker import IngestionWorker
 
     ServerLog(settings, LogOptions(log_level, None, None)).install()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from eventproc.cli import session
 from eventproc.cli.options import (
     Command,
     DirectoryParam,
@@ -44,6 +43,8 @@ def init(
         eventproc init data --durability os
         eventproc init data --chunks /mnt/shared/chunks
     """
+    from eventproc.cli import session
+
     if argument is not None:
         use_directory(settings, argument)
     path = session.directory_of(settings)

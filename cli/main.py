@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from eventproc._version import __version__
 from eventproc.cli import exit_codes, standard_streams
@@ -88,6 +89,15 @@ class RootCommand(DocumentedGroup):
         assert isinstance(found, click.Command), f"{cmd_name} is a {type(found).__name__}"
         return found
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the rows and options that begin with `incomplete`, without importing the commands."""
+        rows = [
+            CompletionItem(name, help=line)
+            for name, (_, line) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return rows + click.Command.shell_complete(self, ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table, without importing the commands."""
         with formatter.section("Commands"):
@@ -152,10 +162,8 @@ def _invoke(arguments: list[str], settings: Settings) -> int:
     if instruction := os.environ.get(COMPLETE_VARIABLE):
         from click.shell_completion import shell_complete
 
-        from eventproc.cli.completion_tree import completion_root
-
         try:
-            return shell_complete(completion_root(), {}, PROGRAM, COMPLETE_VARIABLE, instruction)
+            return shell_complete(root, {"obj": settings}, PROGRAM, COMPLETE_VARIABLE, instruction)
         except (KeyError, ValueError):  # the script's other variables are missing, or not numbers
             raise click.UsageError(
                 f"{COMPLETE_VARIABLE} is for the scripts of `{PROGRAM} completion`; unset it"

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
+from eventproc.cli.completion import COMPLETED
 from eventproc.cli.help_texts import DocumentedCommand, DocumentedGroup
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,6 +30,9 @@ WATCH_S: Final = 2.0
 
 WATCH_S_MIN: Final = 0.1
 """Shortest interval of --watch: a read of many groups takes about as long."""
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+"""The values of --log-level."""
 
 TABLE: Final = "table"
 """The value of --output for people; the others are for programs."""
@@ -57,6 +62,12 @@ class DirectoryParam(click.types.StringParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name unchanged."""
         return str(super().convert(value, param, ctx)) or self.fail("the directory is empty", param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Let the shell complete it."""
+        return [CompletionItem(incomplete, type="dir")]
 
 
 class DurationParam(click.FloatRange):
@@ -118,6 +129,8 @@ class Command(DocumentedCommand):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        for each in self.params:
+            each.type = COMPLETED.get(each.metavar or "", each.type)
         self.params += global_options(hidden=True)
         if not any("--output" in parameter.opts for parameter in self.params):
             self.params.append(
@@ -269,6 +282,12 @@ def timeout_option(command: F) -> F:
 def dry_run_option(command: F) -> F:
     """Decorator of commands that can say beforehand what they would change."""
     return click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")(command)
+
+
+def destructive(command: F) -> F:
+    """Decorator of commands that destroy data: `--yes` and `--dry-run`."""
+    command = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(command)
+    return dry_run_option(command)
 
 
 def note(settings: Settings, text: str) -> None:

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final
 
-import attrs
 import click
 
-from eventproc.cli import session
-from eventproc.cli.group import segment_row
-from eventproc.cli.live_status import blocker_text
-from eventproc.cli.options import (
-    CommandGroup,
-    Settings,
-    group_argument,
-    output_option,
-    pass_settings,
-    watch_option,
-)
-from eventproc.cli.output.tables import Row, show_done, show_one, show_rows
-from eventproc.cli.watch import show_found
-from eventproc.processors import Blocker, ProcessorDescription, ProcessorMember
-from eventproc.runtime import Eventproc
+from eventproc.cli.options import group_argument
+from eventproc.cli.output.tables import Row, described, rows_of
+from eventproc.cli.verbs import Noun
+
+if TYPE_CHECKING:
+    from eventproc.processors import ProcessorDescription, ProcessorMember
+    from eventproc.runtime import Eventproc
 
 COLUMNS: Final = (
     "name",
@@ -52,7 +44,7 @@ SEGMENT_COLUMNS: Final = (
 )
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=Noun)
 def processor() -> None:
     """List, describe, pause and resume event processors.
 
@@ -62,84 +54,72 @@ def processor() -> None:
     """
 
 
-@processor.command("list")
-@watch_option
-@output_option()
-@pass_settings
-def list_(settings: Settings, output: str) -> None:
+def _for_people(row: Row) -> Row:
+    """Return a row, and those of its members, with the event that blocks it in words."""
+    from eventproc.cli.live_status import blocker_text
+    from eventproc.processors import Blocker
+
+    found = row.get("blocker")
+    shown = {**row, "blocker": blocker_text(Blocker(**found)) if isinstance(found, dict) else None}
+    return (
+        shown | {"members": [_for_people(each) for each in rows_of(row, "members")]}
+        if "members" in row
+        else shown
+    )
+
+
+@processor.shows(COLUMNS, people=_for_people)
+async def list_(ep: Eventproc) -> list[Row]:
     """List the processors with their progress.
 
     Examples:
         eventproc processor list
     """
-
-    def show(found: list[ProcessorDescription]) -> None:
-        show_rows([_summary(each, output) for each in found], COLUMNS, output)
-
-    show_found(settings, lambda ep: ep.processors(), show)
+    return [_summary(each) for each in await ep.processors()]
 
 
-@processor.command()
+@processor.shows(tables={"members": MEMBER_COLUMNS, "segments": SEGMENT_COLUMNS}, people=_for_people)
 @group_argument
-@watch_option
-@output_option()
-@pass_settings
-def describe(settings: Settings, name: str, output: str) -> None:
+async def describe(ep: Eventproc, name: str) -> Row:
     """Show a processor: its lag, the event that blocks it, its processes, and its segments with their owners.
 
     Examples:
         eventproc processor describe shop/mailer
     """
+    from eventproc.cli.group import segment_row
 
-    async def look(ep: Eventproc) -> tuple[ProcessorDescription, int]:
-        return await ep.processor(name), (await ep.dead_letters(name).count()).letters
-
-    def show(described: tuple[ProcessorDescription, int]) -> None:
-        found, letters = described
-        members = [_member(each, output) for each in found.members]
-        segments = [segment_row(each) for each in found.group.segments]
-        summary = {**_summary(found, output), "dead_letters": letters}
-        if output != "table":
-            show_one({**summary, "members": members, "segments": segments}, output)
-            return
-        show_one(summary, output)
-        for rows, columns in ((members, MEMBER_COLUMNS), (segments, SEGMENT_COLUMNS)):
-            if rows:
-                click.echo()
-                show_rows(rows, columns, output)
-
-    show_found(settings, look, show)
+    found = await ep.processor(name)
+    return {
+        **_summary(found),
+        "dead_letters": (await ep.dead_letters(name).count()).letters,
+        "members": [_member(each) for each in found.members],
+        "segments": [segment_row(each) for each in found.group.segments],
+    }
 
 
-@processor.command()
+@processor.does("{name} is paused")
 @group_argument
-@output_option()
-@pass_settings
-def pause(settings: Settings, name: str, output: str) -> None:
+def pause(ep: Eventproc, name: str) -> Awaitable[None]:
     """Pause a processor in all processes until `resume`. Running handlers finish.
 
     Examples:
         eventproc processor pause shop/mailer
     """
-    session.run(settings, lambda ep: ep.pause_processor(name))
-    show_done(settings, {"done": "pause", "target": name}, output, f"{name} is paused")
+    return ep.pause_processor(name)
 
 
-@processor.command()
+@processor.does("{name} is resumed")
 @group_argument
-@output_option()
-@pass_settings
-def resume(settings: Settings, name: str, output: str) -> None:
+def resume(ep: Eventproc, name: str) -> Awaitable[None]:
     """Resume a paused processor.
 
     Examples:
         eventproc processor resume shop/mailer
     """
-    session.run(settings, lambda ep: ep.resume_processor(name))
-    show_done(settings, {"done": "resume", "target": name}, output, f"{name} is resumed")
+    return ep.resume_processor(name)
 
 
-def _summary(found: ProcessorDescription, output: str) -> Row:
+def _summary(found: ProcessorDescription) -> Row:
     group = found.group
     return {
         "name": found.name,
@@ -153,7 +133,7 @@ def _summary(found: ProcessorDescription, output: str) -> Row:
         "lag_bytes": group.bytes,
         "lag_ms": group.age_ms,
         "progress_at_ms": found.last_progress_ms,
-        "blocker": _blocker(found.blocker, output),
+        "blocker": None if found.blocker is None else described(found.blocker),
     }
 
 
@@ -165,7 +145,7 @@ def _state(found: ProcessorDescription) -> str:
     return "running" if found.alive else "stopped"
 
 
-def _member(member: ProcessorMember, output: str) -> Row:
+def _member(member: ProcessorMember) -> Row:
     row: dict[str, object] = {
         "reader": member.reader,
         "pid": member.pid,
@@ -174,11 +154,5 @@ def _member(member: ProcessorMember, output: str) -> Row:
         "segments": member.segments,
     }
     if (said := member.status) is not None:
-        row |= attrs.asdict(said) | {"state": said.state.value, "blocker": _blocker(said.blocker, output)}
+        row |= described(said)
     return row
-
-
-def _blocker(blocker: Blocker | None, output: str) -> object:
-    if blocker is None:
-        return None
-    return blocker_text(blocker) if output == "table" else attrs.asdict(blocker)

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from eventproc.cli import session
-from eventproc.cli.options import (
-    CommandGroup,
-    Settings,
-    output_option,
-    pass_settings,
-    timeout_option,
-    watch_option,
-)
-from eventproc.cli.output.tables import Row, show_one, show_rows
-from eventproc.cli.submit import wait_for_outcome
-from eventproc.cli.watch import show_found
-from eventproc.runtime import Eventproc
-from eventproc.store.clock import SystemClock, new_id
-from eventproc.store.requests import Request
+from eventproc.cli.options import Settings, output_option, pass_settings, timeout_option
+from eventproc.cli.verbs import Noun
+
+if TYPE_CHECKING:
+    from eventproc.cli.output.tables import Row
+    from eventproc.describe import Request
+    from eventproc.runtime import Eventproc
+
+request_argument = click.argument("request_id", metavar="ID")
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=Noun)
 def request() -> None:
     """Show, list and wait for requests to change streams and scopes.
 
@@ -39,24 +35,24 @@ def new_id_() -> None:
     Examples:
         eventproc request new-id
     """
+    from eventproc.store.clock import SystemClock, new_id
+
     click.echo(new_id(SystemClock()))
 
 
-@request.command()
-@click.argument("request_id", metavar="ID")
-@output_option()
-@pass_settings
-def show(settings: Settings, request_id: str, output: str) -> None:
+@request.shows(watch=False)
+@request_argument
+async def show(ep: Eventproc, request_id: str) -> Row:
     """Show a request and its outcome.
 
     Examples:
         eventproc request show 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55
     """
-    show_one(_row(session.run(settings, lambda ep: ep.requests.get(request_id))), output)
+    return _row(await ep.requests.get(request_id))
 
 
 @request.command()
-@click.argument("request_id", metavar="ID")
+@request_argument
 @timeout_option
 @output_option()
 @pass_settings
@@ -66,6 +62,9 @@ def wait(settings: Settings, request_id: str, timeout: float, output: str) -> No
     Examples:
         eventproc request wait 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55 --timeout 30
     """
+    from eventproc.cli import session
+    from eventproc.cli.output.tables import show_one
+    from eventproc.cli.submit import wait_for_outcome
 
     async def act(ep: Eventproc) -> Request:
         return await wait_for_outcome(settings, ep, await ep.requests.get(request_id), round(timeout * 1000))
@@ -73,26 +72,18 @@ def wait(settings: Settings, request_id: str, timeout: float, output: str) -> No
     show_one(_row(session.run(settings, act, host=True)), output)
 
 
-@request.command("list")
+@request.shows(["request_id", "kind", "target", "origin", "status", "created_ms", "error"])
 @click.option(
     "--limit", type=int, default=100, show_default=True, metavar="N", help="Largest number of requests."
 )
-@watch_option
-@output_option()
-@pass_settings
-def list_(settings: Settings, limit: int, output: str) -> None:
+async def list_(ep: Eventproc, limit: int) -> list[Row]:
     """List the newest requests, the newest first.
 
     Examples:
         eventproc request list
         eventproc request list --limit 10
     """
-    columns = ["request_id", "kind", "target", "origin", "status", "created_ms", "error"]
-
-    def show(found: list[Request]) -> None:
-        show_rows([_row(each) for each in found], columns, output)
-
-    show_found(settings, lambda ep: ep.requests.list(limit=limit), show)
+    return [_row(each) for each in await ep.requests.list(limit=limit)]
 
 
 def _row(found: Request) -> Row:

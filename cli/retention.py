@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-import attrs
 import click
 
 from eventproc.cli.options import DurationParam
-from eventproc.store.model.policies import KEEP_ALL, RetentionPolicy, as_retention
-from eventproc.store.segments import check_ttl
+
+if TYPE_CHECKING:
+    from eventproc.store.model.policies import RetentionPolicy
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DAY_MS: Final = 24 * 3_600_000
 
 
-@attrs.frozen
-class RetentionChoice:
+class RetentionChoice(NamedTuple):
     """What the options say; what they do not say stays as it is."""
 
     days: float | None
@@ -31,6 +30,10 @@ class RetentionChoice:
 
     def applied_to(self, policy: RetentionPolicy) -> RetentionPolicy:
         """Return the policy that this makes of `policy`."""
+        import attrs
+
+        from eventproc.store.model.policies import KEEP_ALL, as_retention
+
         chosen = KEEP_ALL if self.keep_all else policy
         if self.days is not None:
             chosen = attrs.evolve(chosen, age_ms=max(round(self.days * DAY_MS), 1))
@@ -127,4 +130,6 @@ def ttl_ms_of(ttl: float | None, before: int | None) -> int | None:
     """Return the time to live in ms that `--ttl` asks for; `before` without the option, None for 0."""
     if ttl is None:
         return before
+    from eventproc.store.segments import check_ttl
+
     return check_ttl(max(round(ttl * 1000), 1)) if ttl else None

@@ -5,18 +5,11 @@ from __future__ import annotations
 import signal
 from typing import Final
 
-import anyio
 import click
 
-from eventproc.cli.app_loader import load_app
 from eventproc.cli.exit_codes import FAILED, Signalled, error_line, exit_code
-from eventproc.cli.options import Command, DurationParam, Settings, pass_settings
-from eventproc.cli.server import DirectoryServer
-from eventproc.cli.server_log import LEVELS, LogOptions, ServerLog
-from eventproc.cli.worker_link import WorkerLink
-from eventproc.cli.worker_processes import WorkerSet
-from eventproc.processors import GRACE_MS, ProcessorFailed
-from eventproc.store.tasks import first_leaf
+from eventproc.cli.options import LEVELS, Command, DurationParam, Settings, pass_settings
+from eventproc.store.model.limits import GRACE_MS
 
 WORKERS_MAX: Final = 256
 """Largest number of workers: a typing error must not fill the machine. Each has an interpreter of about 50 MB."""
@@ -88,6 +81,16 @@ def run(
         eventproc run shop:app --workers 4 --log-format json
         eventproc run shop:app --reload
     """
+    import anyio
+
+    from eventproc.cli.app_loader import load_app
+    from eventproc.cli.server import DirectoryServer
+    from eventproc.cli.server_log import LogOptions, ServerLog
+    from eventproc.cli.worker_link import WorkerLink
+    from eventproc.cli.worker_processes import WorkerSet
+    from eventproc.processors import ProcessorFailed
+    from eventproc.store.tasks import first_leaf
+
     if not (apps or host):
         raise click.UsageError("nothing to do: name an app MODULE:APP, or leave --no-host out")
     if (workers or reload) and not apps:

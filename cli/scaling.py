@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-import attrs
 import click
 
 from eventproc.cli.options import DurationParam
 from eventproc.cli.output.tables import Row
-from eventproc.store.model.ids import format_segment
-from eventproc.store.model.policies import ScalingKind, ScalingPolicy, as_scaling
-from eventproc.workflows.policies import ScalingDescription
+
+if TYPE_CHECKING:
+    from eventproc.store.model.policies import ScalingPolicy
+    from eventproc.workflows.policies import ScalingDescription
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 VERDICT_COLUMNS: Final = ("segment", "verdict", "rates", "reason")
 
 
-@attrs.frozen
-class ScalingChoice:
+class ScalingChoice(NamedTuple):
     """What the options say."""
 
     segments: int | None
@@ -39,10 +38,14 @@ class ScalingChoice:
     @property
     def is_given(self) -> bool:
         """Whether one of the options was given."""
-        return any(each is not None for each in attrs.astuple(self))
+        return any(each is not None for each in self)
 
     def applied_to(self, policy: ScalingPolicy) -> ScalingPolicy:
         """Return the policy that this makes of `policy`. Raises UsageError, InvalidArgument."""
+        import attrs
+
+        from eventproc.store.model.policies import ScalingKind, ScalingPolicy, as_scaling
+
         if not self.is_given:
             return policy
         tunes = (self.factor, self.segments_max, self.window_s) != (None, None, None)
@@ -132,6 +135,8 @@ def policy_row(policy: ScalingPolicy) -> Row:
 
 def scaling_row(found: ScalingDescription) -> Row:
     """Return what a policy sees and does."""
+    from eventproc.store.model.ids import format_segment
+
     return {
         "windows_ms": list(found.windows_ms),
         "waits_for": found.waits_for,

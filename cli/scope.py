@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from eventproc.cli import session
-from eventproc.cli.destruction import Consent, destructive, is_confirmed, submit_destruction
-from eventproc.cli.losses import operation_losses
+import eventproc
 from eventproc.cli.options import (
-    CommandGroup,
     Settings,
+    destructive,
     output_option,
     page_options,
     pass_settings,
     request_id_option,
     waiting_options,
-    watch_option,
 )
-from eventproc.cli.output.tables import Row, show_done, show_rows
-from eventproc.cli.submit import WaitOptions
-from eventproc.cli.task import submit_in_background
-from eventproc.cli.watch import show_found
-from eventproc.cluster import DeleteScopeTask
-from eventproc.runtime import Eventproc
-from eventproc.store.catalog import SCOPE, get_scope, list_scopes, stream_names
-from eventproc.store.database import Tx
-from eventproc.store.model.list_pages import ListPage
-from eventproc.store.model.names import check_scope_name
-from eventproc.store.records import find
-from eventproc.workflows.requests import DeleteScope
-from eventproc.workflows.scopes import create_scope, verify_empty
+from eventproc.cli.verbs import Noun
+
+if TYPE_CHECKING:
+    from eventproc import DeleteScopeTask
+    from eventproc.cli.destruction import Consent
+    from eventproc.cli.output.tables import Row
+    from eventproc.runtime import Eventproc
+    from eventproc.store.database import Tx
+    from eventproc.store.model.list_pages import ListPage
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=Noun)
 def scope() -> None:
     """Create, list and delete scopes, the namespaces of streams.
 
@@ -42,33 +37,29 @@ def scope() -> None:
     """
 
 
-@scope.command()
+@scope.does("created scope {name}", existing="scope {name} exists already")
 @click.argument("name", metavar="SCOPE")
-@output_option()
-@pass_settings
-def create(settings: Settings, name: str, output: str) -> None:
+async def create(ep: Eventproc, name: str) -> Row:
     """Create a scope. An existing scope of that name is left as it is.
 
     Examples:
         eventproc scope create shop
     """
+    from eventproc.store.catalog import SCOPE
+    from eventproc.store.records import find
+    from eventproc.workflows.scopes import create_scope
 
     def make(tx: Tx) -> bool:
         existing = find(tx, SCOPE, name)
         create_scope(tx, name)
         return existing is None
 
-    created = session.run(settings, lambda ep: ep.db.write(make))
-    text = f"created scope {name}" if created else f"scope {name} exists already"
-    show_done(settings, {"done": "create", "target": name, "created": created}, output, text)
+    return {"created": await ep.db.write(make)}
 
 
-@scope.command("list")
+@scope.shows(["scope", "state", "streams", "created_ms"])
 @page_options("SCOPE")
-@watch_option
-@output_option()
-@pass_settings
-def list_(settings: Settings, page: ListPage, output: str) -> None:
+async def list_(ep: Eventproc, page: ListPage) -> list[Row]:
     """List the scopes.
 
     Examples:
@@ -76,6 +67,7 @@ def list_(settings: Settings, page: ListPage, output: str) -> None:
         eventproc scope list --limit 100 --after shop
         eventproc scope list --output json
     """
+    from eventproc.store.catalog import list_scopes, stream_names
 
     def look(tx: Tx) -> list[Row]:
         return [
@@ -88,8 +80,7 @@ def list_(settings: Settings, page: ListPage, output: str) -> None:
             for each in list_scopes(tx, page)
         ]
 
-    columns = ["scope", "state", "streams", "created_ms"]
-    show_found(settings, lambda ep: ep.db.read(look), lambda rows: show_rows(rows, columns, output))
+    return await ep.db.read(look)
 
 
 @scope.command()
@@ -122,44 +113,45 @@ def delete(
         eventproc scope delete shop --recursive --dry-run
         eventproc scope delete shop --recursive --background
     """
-
-    def verify(tx: Tx) -> None:
-        check_scope_name(name)
-        get_scope(tx, name)
-        verify_empty(tx, name)
-
-    async def look(ep: Eventproc) -> Row:
-        await ep.db.read(verify)
-        return await losses(ep)
+    from eventproc.cli.destruction import Consent, is_confirmed, submit_destruction
+    from eventproc.cli.losses import operation_losses
+    from eventproc.cli.submit import WaitOptions
+    from eventproc.cli.task import submit_in_background
 
     async def losses(ep: Eventproc) -> Row:
-        return (await operation_losses(ep, DeleteScope(name)))[1]
+        return (await operation_losses(ep, eventproc.DeleteScope(name)))[1]
 
     async def task(ep: Eventproc) -> DeleteScopeTask:
-        await ep.db.read(lambda tx: get_scope(tx, name))
-        return DeleteScopeTask(name)
+        await losses(ep)
+        return eventproc.DeleteScopeTask(name)
 
-    consent, question = Consent(yes, dry_run), f"Delete scope {name}"
-    if background and not recursive:
-        raise click.UsageError("--background needs --recursive: an empty scope is deleted immediately")
-    if background:
-        if is_confirmed(settings, consent, f"{question} with its groups and streams", losses, output):
+    consent, question = Consent(yes, dry_run), f"Delete scope {name} with its groups and streams"
+    if not recursive:
+        given = {"--background": background, "--no-wait": no_wait, "--request-id": request_id}
+        for option in (name for name, value in given.items() if value):
+            raise click.UsageError(f"{option} needs --recursive: an empty scope is deleted immediately")
+        _delete_empty(settings, name, consent, output)
+    elif background:
+        if is_confirmed(settings, consent, question, losses, output):
             submit_in_background(settings, task, output)
-    elif recursive:
-        done = f"deleted scope {name} with its groups and streams"
+    else:
         waiting = WaitOptions(no_wait, timeout, request_id)
-        submit_destruction(
-            settings,
-            DeleteScope(name),
-            consent,
-            f"{question} with its groups and streams",
-            waiting,
-            done,
-            output,
-        )
-    elif no_wait or request_id is not None:
-        option = "--no-wait" if no_wait else "--request-id"
-        raise click.UsageError(f"{option} needs --recursive: an empty scope is deleted immediately")
-    elif is_confirmed(settings, consent, question, look, output):
+        done = f"deleted scope {name} with its groups and streams"
+        submit_destruction(settings, eventproc.DeleteScope(name), consent, question, waiting, done, output)
+
+
+def _delete_empty(settings: Settings, name: str, consent: Consent, output: str) -> None:
+    from eventproc.cli import session
+    from eventproc.cli.destruction import is_confirmed
+    from eventproc.cli.losses import operation_losses
+    from eventproc.cli.output.tables import show_done
+    from eventproc.workflows.scopes import verify_empty
+
+    async def look(ep: Eventproc) -> Row:
+        _, losses = await operation_losses(ep, eventproc.DeleteScope(name))
+        await ep.db.read(lambda tx: verify_empty(tx, name))
+        return losses
+
+    if is_confirmed(settings, consent, f"Delete scope {name}", look, output):
         session.run(settings, lambda ep: ep.delete_scope(name))
         show_done(settings, {"done": "delete", "target": name}, output, f"deleted scope {name}")

@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eventproc.cli.app_loader import load_app
 from eventproc.cli.exit_codes import FAILED, Signalled, error_line, exit_code
-from eventproc.cli.options import Command, DurationParam, Settings, pass_settings
-from eventproc.cli.server import DirectoryServer
-from eventproc.cli.server_log import LEVELS, LogOptions, ServerLog
-from eventproc.processors import GRACE_MS, ProcessorFailed
-from eventproc.runtime import Eventproc
-from eventproc.store.tasks import first_leaf
+from eventproc.cli.options import LEVELS, Command, DurationParam, Settings, pass_settings
+from eventproc.store.model.limits import GRACE_MS
 
 if TYPE_CHECKING:
+    from eventproc.runtime import Eventproc
     from eventproc.server.access.certificates import Certificates
     from eventproc.server.endpoints import Addresses
 
@@ -143,6 +139,12 @@ def serve(
         eventproc serve --rest 9091
         eventproc serve --listen 0.0.0.0 --advertise db.example.com --certificate cert.pem --key key.pem
     """
+    from eventproc.cli.app_loader import load_app
+    from eventproc.cli.server import DirectoryServer
+    from eventproc.cli.server_log import LogOptions, ServerLog
+    from eventproc.processors import ProcessorFailed
+    from eventproc.store.tasks import first_leaf
+
     log = ServerLog(settings, LogOptions(log_level, log_format, None))
     try:
         _verify_installed(has_rest=rest is not None)

@@ -22,8 +22,6 @@ from eventproc.cli.options import Settings
 from eventproc.cli.output.tables import iso_time
 from eventproc.processors.observe.telemetry import HANDLER_LOG
 
-LEVELS: Final = ("debug", "info", "warning", "error")
-
 STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """Attributes of every log record. Others are fields that the caller added."""
 

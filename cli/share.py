@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import attrs
 import click
 
-from eventproc.cli import session
-from eventproc.cli.destruction import Consent, destructive, is_confirmed
-from eventproc.cli.options import (
-    CommandGroup,
-    DurationParam,
-    Settings,
-    dry_run_option,
-    note,
-    output_option,
-    page_options,
-    pass_settings,
-    share_argument,
-    watch_option,
-)
-from eventproc.cli.output.tables import Row, show_done, show_one, show_rows, show_with_tables
-from eventproc.cli.watch import show_found
-from eventproc.groups import SHARE, ShareGroupDescription, describe_share_group, group_name, list_groups
-from eventproc.groups.position_texts import parse_group_start
-from eventproc.runtime import Eventproc
-from eventproc.shares import (
-    DELIVERIES_MAX,
-    LOCK_MS,
-    ShareOptions,
-    ensure_share_group,
-)
-from eventproc.store.database import Peers, Tx
-from eventproc.store.model.ids import format_segment
-from eventproc.store.model.list_pages import ListPage
-from eventproc.store.model.names import check_scope_name
+from eventproc.cli.options import DurationParam, page_options, share_argument
+from eventproc.cli.verbs import Noun
+from eventproc.store.model.limits import DELIVERIES_MAX, LOCK_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eventproc.cli.output.tables import Row
+    from eventproc.groups import ShareGroupDescription
+    from eventproc.runtime import Eventproc
+    from eventproc.shares.changes import ShareResetPreview
+    from eventproc.store.database import Peers, Tx
+    from eventproc.store.model.list_pages import ListPage
 
 COLUMNS: Final = ("name", "state", "streams", "lag_events", "in_flight", "lag_bytes", "lag_ms")
 CONSUMER_COLUMNS: Final = ("consumer", "pid", "events")
@@ -50,13 +32,13 @@ SEGMENT_COLUMNS: Final = (
     "in_flight",
     "redelivered",
 )
-TABLES: Final = (("consumers", CONSUMER_COLUMNS), ("segments", SEGMENT_COLUMNS))
+TABLES: Final = {"consumers": CONSUMER_COLUMNS, "segments": SEGMENT_COLUMNS}
 """The tables of `describe`: the field of each, and its columns."""
 
 RESET_COLUMNS: Final = ("stream", "events_before", "events_after")
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=Noun)
 def share() -> None:
     """Create, show, reset and delete share groups: streams as queues.
 
@@ -67,13 +49,10 @@ def share() -> None:
     """
 
 
-@share.command("list")
+@share.shows(COLUMNS)
 @click.argument("scope", metavar="[SCOPE]", required=False)
 @page_options("SCOPE/SHARE")
-@watch_option
-@output_option()
-@pass_settings
-def list_(settings: Settings, scope: str | None, page: ListPage, output: str) -> None:
+async def list_(ep: Eventproc, scope: str | None, page: ListPage) -> list[Row]:
     """List the share groups of a scope, or of all scopes, with their lag and what is in flight.
 
     Examples:
@@ -81,37 +60,29 @@ def list_(settings: Settings, scope: str | None, page: ListPage, output: str) ->
         eventproc share list shop --output json
         eventproc share list shop --prefix mail --limit 100
     """
+    from eventproc.groups import SHARE, describe_share_group, list_groups
+    from eventproc.store.model.names import check_scope_name
 
     def look(tx: Tx) -> list[ShareGroupDescription]:
         if scope is not None:
             check_scope_name(scope)
         return [describe_share_group(tx, each.name) for each in list_groups(tx, scope, page, kinds=[SHARE])]
 
-    def show(found: list[ShareGroupDescription]) -> None:
-        show_rows([_summary(each) for each in found], COLUMNS, output)
-
-    show_found(settings, lambda ep: ep.db.read(look), show)
+    return [_summary(each) for each in await ep.db.read(look)]
 
 
-@share.command()
+@share.shows(tables=TABLES)
 @share_argument
-@watch_option
-@output_option()
-@pass_settings
-def describe(settings: Settings, name: str, output: str) -> None:
+async def describe(ep: Eventproc, name: str) -> Row:
     """Show a share group: its options, lag, deliveries, the consumers that hold events, and its segments.
 
     Examples:
         eventproc share describe shop/work
     """
-
-    async def look(ep: Eventproc) -> Row:
-        return _described(await (await ep.share_group(name)).describe(), ep.db.peers)
-
-    show_found(settings, look, partial(show_with_tables, tables=TABLES, output=output))
+    return _described(await (await ep.share_group(name)).describe(), ep.db.peers)
 
 
-@share.command()
+@share.does("created share group {target}", existing="share group {target} exists already")
 @share_argument
 @click.option(
     "--stream",
@@ -147,39 +118,33 @@ def describe(settings: Settings, name: str, output: str) -> None:
     metavar="N",
     help="After so many deliveries an event that nobody accepted becomes a dead letter.",
 )
-@output_option()
-@pass_settings
-def create(
-    settings: Settings,
+async def create(
+    ep: Eventproc,
     name: str,
     streams: tuple[str, ...],
     positions: tuple[str, ...],
     lock_s: float,
     deliveries_max: int,
-    output: str,
-) -> None:
+) -> Row:
     """Create a share group. An existing one with the same streams and options is left as it is.
 
     Examples:
         eventproc share create shop/work --stream shop/orders
         eventproc share create shop/mail --stream shop/mails --from tail --lock 60 --deliveries 3
     """
-
-    async def make(ep: Eventproc) -> bool:
-        known = {each: (await ep.stream(each)).stream_id for each in streams}
-        options = ShareOptions(lock_ms=round(lock_s * 1000), deliveries_max=deliveries_max)
-        start = parse_group_start(positions, known)
-        return await ep.db.write(
-            partial(ensure_share_group, name=full, streams=streams, start=start, options=options)
-        )
+    from eventproc.groups import group_name
+    from eventproc.groups.position_texts import parse_group_start
+    from eventproc.shares import ShareOptions, ensure_share_group
 
     full = group_name(name, streams)
-    created = session.run(settings, make)
-    text = f"created share group {full}" if created else f"share group {full} exists already"
-    show_done(settings, {"done": "create", "target": full, "created": created}, output, text)
+    known = {each: (await ep.stream(each)).stream_id for each in streams}
+    options = ShareOptions(lock_ms=round(lock_s * 1000), deliveries_max=deliveries_max)
+    start = parse_group_start(positions, known)
+    make = partial(ensure_share_group, name=full, streams=streams, start=start, options=options)
+    return {"target": full, "created": await ep.db.write(make)}
 
 
-@share.command()
+@share.previews("streams", RESET_COLUMNS, "is reset")
 @share_argument
 @click.option(
     "--to",
@@ -196,17 +161,9 @@ def create(
     metavar="SCOPE/STREAM",
     help="Replaces the streams of the group; may be repeated.",
 )
-@dry_run_option
-@output_option()
-@pass_settings
-def reset(
-    settings: Settings,
-    name: str,
-    positions: tuple[str, ...],
-    streams: tuple[str, ...],
-    dry_run: bool,
-    output: str,
-) -> None:
+async def reset(
+    ep: Eventproc, name: str, positions: tuple[str, ...], streams: tuple[str, ...], dry_run: bool
+) -> list[ShareResetPreview]:
     """Move a share group to another position. Consumers lose what they hold, and continue there.
 
     No event is lost, so the command does not ask. Events behind the position are delivered again, those before it are
@@ -216,55 +173,30 @@ def reset(
         eventproc share reset shop/work --to head --dry-run
         eventproc share reset shop/work --to tail
     """
+    from eventproc.groups.position_texts import parse_group_start
 
-    async def act(ep: Eventproc) -> tuple[str, list[Row]]:
-        found = await ep.share_group(name)
-        names = streams or tuple(each.name for each in (await found.info()).streams)
-        known = {each: (await ep.stream(each)).stream_id for each in names}
-        start = parse_group_start(positions, known)
-        previews = await found.reset(start, streams=streams or None, dry_run=dry_run)
-        return found.name, [attrs.asdict(each) for each in previews]
-
-    full, rows = session.run(settings, act)
-    if output == "table":
-        show_rows(rows, RESET_COLUMNS, output)
-    else:
-        verb = "would" if dry_run else "done"
-        show_one({"dry_run": dry_run, verb: "reset", "target": full, "streams": rows}, output)
-    note(settings, f"nothing was changed; without --dry-run, {full} is reset" if dry_run else f"reset {full}")
+    found = await ep.share_group(name)
+    names = streams or tuple(each.name for each in (await found.info()).streams)
+    known = {each: (await ep.stream(each)).stream_id for each in names}
+    start = parse_group_start(positions, known)
+    return await found.reset(start, streams=streams or None, dry_run=dry_run)
 
 
-@share.command()
+async def _losses(ep: Eventproc, name: str) -> Row:
+    found = await (await ep.share_group(name)).describe()
+    return {"in_flight": found.in_flight, "lag_events": found.events, "lag_bytes": found.bytes}
+
+
+@share.does("deleted {name}", consent="Delete share group {name}", losses=_losses)
 @share_argument
-@destructive
-@output_option()
-@pass_settings
-def delete(settings: Settings, name: str, yes: bool, dry_run: bool, output: str) -> None:
+async def delete(ep: Eventproc, name: str) -> None:
     """Delete a share group with its progress. Its consumers lose what they hold; streams and dead letters stay.
 
     Examples:
         eventproc share delete shop/work --dry-run
         eventproc share delete shop/work
     """
-
-    async def act(ep: Eventproc) -> None:
-        await (await ep.share_group(name)).delete()
-
-    async def look(ep: Eventproc) -> Row:
-        found = await (await ep.share_group(name)).describe()
-        return {
-            "dry_run": True,
-            "would": "delete",
-            "target": found.name,
-            "already_done": False,
-            "in_flight": found.in_flight,
-            "lag_events": found.events,
-            "lag_bytes": found.bytes,
-        }
-
-    if is_confirmed(settings, Consent(yes, dry_run), f"Delete share group {name}", look, output):
-        session.run(settings, act)
-        show_done(settings, {"done": "delete", "target": name}, output, f"deleted {name}")
+    await (await ep.share_group(name)).delete()
 
 
 def _summary(found: ShareGroupDescription) -> dict[str, object]:
@@ -283,6 +215,8 @@ def _summary(found: ShareGroupDescription) -> dict[str, object]:
 
 
 def _described(found: ShareGroupDescription, peers: Peers) -> Row:
+    from eventproc.store.model.ids import format_segment
+
     return {
         **_summary(found),
         "generation": found.generation,

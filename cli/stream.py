@@ -2,97 +2,64 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import ClassVar, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
-import attrs
 import click
 
-from eventproc.cli import session, stream_history
-from eventproc.cli.destruction import Consent, destructive, submit_destruction
+import eventproc
+from eventproc.cli.completion import SEGMENT
 from eventproc.cli.options import (
-    CommandGroup,
     DurationParam,
     Settings,
-    if_version_option,
     note,
     output_option,
     page_options,
     pass_settings,
-    request_id_option,
     stream_argument,
-    waiting_options,
     watch_option,
 )
-from eventproc.cli.output.tables import Row, rows_of, show_one, show_rows
+from eventproc.cli.output.tables import Row, described, rows_of, show_one, show_rows
 from eventproc.cli.retention import DAY_MS, RetentionChoice, retention_options
 from eventproc.cli.scaling import VERDICT_COLUMNS, ScalingChoice, policy_row, scaling_options, scaling_row
-from eventproc.cli.submit import WaitOptions, submit_and_wait
-from eventproc.cli.task import submit_in_background
-from eventproc.cli.watch import show_found
-from eventproc.cluster import OffloadTask
-from eventproc.groups.position_texts import cut_at_position
-from eventproc.runtime import Eventproc
-from eventproc.store.catalog import (
-    StreamRecord,
-    find_stream,
-    list_streams,
-    readable_size,
-)
-from eventproc.store.database import Tx
+from eventproc.cli.verbs import Noun
 from eventproc.store.model.counts import counted
-from eventproc.store.model.list_pages import ListPage
-from eventproc.store.model.names import StreamName, check_scope_name
-from eventproc.store.model.policies import StreamConfig, as_tags
-from eventproc.store.requests import Request
-from eventproc.store.segments import write_rate
-from eventproc.streams import StreamDescription
-from eventproc.streams.offload import OffloadResult
-from eventproc.streams.operations import MergeNeighbours, Scaling, SplitSegment, TruncateTo, opened_segments
-from eventproc.streams.position_texts import parse_position, parse_ranges, parse_segments
-from eventproc.workflows.requests import (
-    PRESENT,
-    CreateStream,
-    DeleteStream,
-    OfStream,
-    Operation,
-    ScaleStream,
-    SealStream,
-    UpdateStream,
-    stream_of,
-)
+from eventproc.store.model.limits import PAGE_ENTRIES
+
+if TYPE_CHECKING:
+    from eventproc import Operation, SegmentId, StreamCut
+    from eventproc.cli.submit import MakeOperation
+    from eventproc.cluster import OffloadTask
+    from eventproc.describe import Epoch, Segment
+    from eventproc.runtime import Eventproc
+    from eventproc.store.catalog import StreamRecord
+    from eventproc.store.database import Tx
+    from eventproc.store.model.list_pages import ListPage
+    from eventproc.store.model.policies import StreamConfig
+    from eventproc.store.requests import Request
+    from eventproc.streams import PastScale, SegmentDescription, Stream, StreamDescription
+    from eventproc.streams.offload import OffloadResult
+    from eventproc.streams.queries import Moment
 
 COLUMNS: Final = (
     *("name", "state", "events", "bytes", "events_per_second", "scaling", "segments_min", "epoch"),
     "created_ms",
 )
+SEGMENT_COLUMNS: Final = ("segment", "low", "high", "state", "head", "tail", "events", "sealed_epoch")
+EPOCH_COLUMNS: Final = ("epoch", "created_ms", "splits", "merges", "segments")
+SCALE_COLUMNS: Final = ("epoch", "created_ms", "splits", "merges", "segments", "sealed", "opened")
+
+limit_option = click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=PAGE_ENTRIES,
+    show_default=True,
+    metavar="N",
+    help="How many to list at most.",
+)
 
 
-@attrs.frozen
-class ChangeConfig(OfStream):
-    """Change what the options of `stream update` name. tags: None: as they are."""
-
-    kind: ClassVar[str] = UpdateStream.kind
-    scaling: ScalingChoice
-    retention: RetentionChoice
-    tags: tuple[str, ...] | None
-
-    def plan(self, tx: Tx) -> UpdateStream:
-        """See `Operation`. Raises UsageError for options that the present policy contradicts."""
-        found = stream_of(tx, self)
-        config = attrs.evolve(
-            found.config,
-            scaling=self.scaling.applied_to(found.config.scaling),
-            retention=self.retention.applied_to(found.config.retention),
-            tags=found.config.tags if self.tags is None else self.tags,
-        )
-        given = {"scaling": self.scaling.is_given, "tags": self.tags is not None}
-        fields = (*(field for field, is_given in given.items() if is_given), *self.retention.fields)
-        keeps = not self.scaling.is_given
-        return UpdateStream(*(found.name, found.stream_id, config, keeps, fields), if_version=self.if_version)
-
-
-@click.group(cls=CommandGroup)
+@click.group(cls=Noun)
 def stream() -> None:
     """Create, show, scale, truncate, offload, seal and delete streams.
 
@@ -103,20 +70,11 @@ def stream() -> None:
     """
 
 
-@stream.command("list")
+@stream.shows(COLUMNS)
 @click.argument("scope", metavar="[SCOPE]", required=False)
 @click.option("--tag", metavar="TAG", help="Only streams with this tag.")
 @page_options("SCOPE/STREAM")
-@watch_option
-@output_option()
-@pass_settings
-def list_(
-    settings: Settings,
-    scope: str | None,
-    tag: str | None,
-    page: ListPage,
-    output: str,
-) -> None:
+async def list_(ep: Eventproc, scope: str | None, tag: str | None, page: ListPage) -> list[Row]:
     """List the streams of a scope, or of all scopes, with the events and bytes that can be read.
 
     Topics are among them; their SCALING is partitions.
@@ -129,17 +87,21 @@ def list_(
         eventproc stream list shop --output json
         eventproc stream list shop --tag billing --limit 100
     """
+    from eventproc.store.catalog import list_streams
+    from eventproc.store.model.names import check_scope_name
 
     def look(tx: Tx) -> list[Row]:
         if scope is not None:
             check_scope_name(scope)
-        found = list_streams(tx, scope, page, tag=tag)
-        return [_listed(tx, each) for each in found]
+        return [_listed(tx, each) for each in list_streams(tx, scope, page, tag=tag)]
 
-    show_found(settings, lambda ep: ep.db.read(look), lambda rows: show_rows(rows, COLUMNS, output))
+    return await ep.db.read(look)
 
 
 def _listed(tx: Tx, found: StreamRecord) -> Row:
+    from eventproc.store.catalog import readable_size
+    from eventproc.store.segments import write_rate
+
     size = readable_size(tx, found)
     return {
         **_names(found.name),
@@ -171,6 +133,11 @@ def describe(settings: Settings, name: str, output: str) -> None:
         eventproc stream describe shop/orders --output json
     """
 
+    from eventproc.cli.watch import show_found
+
+    async def look(ep: Eventproc) -> StreamDescription:
+        return await (await ep.stream(name)).describe()
+
     def show(found: StreamDescription) -> None:
         row = _row(found)
         if output != "table":
@@ -178,7 +145,7 @@ def describe(settings: Settings, name: str, output: str) -> None:
             return
         show_one({name: value for name, value in row.items() if name != "policy"}, output)
         click.echo()
-        show_rows(rows_of(row, "segments"), stream_history.SEGMENT_COLUMNS[:-1], output)
+        show_rows(rows_of(row, "segments"), SEGMENT_COLUMNS[:-1], output)
         if found.scaling is not None:
             policy = scaling_row(found.scaling)
             click.echo()
@@ -186,7 +153,7 @@ def describe(settings: Settings, name: str, output: str) -> None:
             click.echo()
             show_rows(rows_of(policy, "segments"), VERDICT_COLUMNS, output)
 
-    show_found(settings, partial(_describe, name=name), show)
+    show_found(settings, look, show)
 
 
 def _row(found: StreamDescription) -> Row:
@@ -208,16 +175,181 @@ def _row(found: StreamDescription) -> Row:
         "bytes": found.size_bytes,
         "head": str(found.head),
         "tail": str(found.tail),
-        "segments": [stream_history.described(segment) for segment in found.segments],
+        "segments": [_described(segment) for segment in found.segments],
         "policy": None if found.scaling is None else scaling_row(found.scaling),
     }
 
 
-for _command in stream_history.COMMANDS:
-    stream.add_command(_command)
+@stream.shows(SEGMENT_COLUMNS)
+@stream_argument
+@click.option(
+    "--at", metavar="TIME", help="Those of head, of tail (default), or of a time (ISO 8601, or ms)."
+)
+@click.option("--epoch", type=click.IntRange(min=0), metavar="N", help="Those of an epoch.")
+@click.option("--sealed", is_flag=True, help="Those that are sealed, with their final sizes.")
+@click.option(
+    "--from", "start", metavar="POSITION", help="Those between two cuts: the earlier; head, a cut or a time."
+)
+@click.option("--to", "end", metavar="POSITION", help="Those between two cuts: the later; tail unless given.")
+@click.option("--after", metavar="ID", help="The last segment of the previous page, with --sealed or --from.")
+@limit_option
+async def segments(
+    ep: Eventproc,
+    name: str,
+    at: str | None,
+    epoch: int | None,
+    sealed: bool,
+    start: str | None,
+    end: str | None,
+    after: str | None,
+    limit: int,
+) -> list[Row]:
+    """List the active segments, or those of another time, in the order of their key ranges.
+
+    Sealed segments, and those between two cuts, are listed by age, page by page.
+
+    Examples:
+        eventproc stream segments shop/orders
+        eventproc stream segments shop/orders --at 2026-11-20T12:30:00Z
+        eventproc stream segments shop/orders --sealed --limit 100 --after 2.1
+        eventproc stream segments shop/orders --from head --to 2026-11-20T12:30:00Z
+    """
+    from eventproc.streams.position_texts import parse_segments
+
+    between = start is not None or end is not None
+    if (at is not None) + (epoch is not None) + sealed + between > 1:
+        raise click.UsageError("give one of --at, --epoch, --sealed, and --from with --to")
+    if after is not None and not (sealed or between):
+        raise click.UsageError("--after needs --sealed or --from")
+    last = None if after is None else parse_segments([after])[0]
+    stream = await ep.stream(name)
+    if sealed:
+        found = await stream.sealed_segments(after=last, limit=limit)
+    elif between:
+        low, high = await _cut(stream, start or "head"), await _cut(stream, end or "tail")
+        found = await stream.segments_between(low, high, after=last, limit=limit)
+    else:
+        found = await stream.segments(_moment(at or "tail"), epoch=epoch)
+    return [_described(each) for each in found]
 
 
-@stream.command()
+def _with_former_segments(row: Row) -> Row:
+    """Return the successors as texts, each with the segments that it replaced."""
+    after = row["successors"]
+    assert isinstance(after, dict)
+    return {**row, "successors": [f"{each} (after {', '.join(sealed)})" for each, sealed in after.items()]}
+
+
+@stream.shows(people=_with_former_segments, watch=False)
+@stream_argument
+@click.argument("segment", metavar="ID", type=SEGMENT)
+async def segment(ep: Eventproc, name: str, segment: str) -> Row:
+    """Show a segment, active or sealed: its size, the segments that it replaced, and those that replaced it.
+
+    Examples:
+        eventproc stream segment shop/orders 0.0
+    """
+    from eventproc.streams.position_texts import parse_segments
+
+    (identifier,) = parse_segments([segment])
+    stream = await ep.stream(name)
+    after = await stream.successors(identifier)
+    return {
+        **_described(await stream.segment(identifier)),
+        "predecessors": _texts(await stream.predecessors(identifier)),
+        "successors": dict(zip(_texts(after), map(_texts, after.values()), strict=True)),
+    }
+
+
+def _with_ranges(row: Row) -> Row:
+    """Return the segments of an epoch as texts."""
+    segments = rows_of(row, "segments")
+    return {**row, "segments": [f"{each['segment']} [{each['low']}-{each['high']})" for each in segments]}
+
+
+@stream.shows(EPOCH_COLUMNS, people=_with_ranges, watch=False)
+@stream_argument
+@click.option("--after", type=click.IntRange(min=0), metavar="N", help="The last epoch of the previous page.")
+@limit_option
+async def epochs(ep: Eventproc, name: str, after: int | None, limit: int) -> list[Row]:
+    """List the epochs that are still stored, the oldest first.
+
+    Examples:
+        eventproc stream epochs shop/orders
+        eventproc stream epochs shop/orders --limit 100 --after 99
+    """
+    return [_epoch(each) for each in await (await ep.stream(name)).epochs(after=after, limit=limit)]
+
+
+@stream.shows(SCALE_COLUMNS, watch=False)
+@stream_argument
+@click.option("--from", "since", metavar="TIME", help="From the epoch of this time on (ISO 8601, or ms).")
+@click.option("--to", "until", metavar="TIME", help="Until this time (ISO 8601, or ms).")
+@click.option("--after", type=click.IntRange(min=0), metavar="N", help="The last epoch of the previous page.")
+@limit_option
+async def scales(
+    ep: Eventproc, name: str, since: str | None, until: str | None, after: int | None, limit: int
+) -> list[PastScale]:
+    """List the scales of a stream: when each one was, and which segments it sealed and opened.
+
+    Examples:
+        eventproc stream scales shop/orders
+        eventproc stream scales shop/orders --from 2026-11-20T00:00:00Z --to 2026-11-21T00:00:00Z
+    """
+    from eventproc.streams.position_texts import parse_time
+
+    from_ms, to_ms = (None if each is None else parse_time(each) for each in (since, until))
+    return await (await ep.stream(name)).scales(from_ms, to_ms, after=after, limit=limit)
+
+
+@stream.shows(watch=False)
+@stream_argument
+@click.option(
+    "--from", "start", default="head", show_default=True, metavar="POSITION", help="A cut, head or a time."
+)
+@click.option(
+    "--to", "end", default="tail", show_default=True, metavar="POSITION", help="A cut, tail or a time."
+)
+async def size(ep: Eventproc, name: str, start: str, end: str) -> Row:
+    """Show how many bytes and events lie between two positions, and before the first since the stream was created.
+
+    Examples:
+        eventproc stream size shop/orders
+        eventproc stream size shop/orders --from 2026-11-20T12:30:00Z
+    """
+    from eventproc.streams.position_texts import parse_position
+
+    stream = await ep.stream(name)
+    low = parse_position(start, name, stream.stream_id)
+    found = await stream.measure(low, parse_position(end, name, stream.stream_id))
+    return {
+        "name": name,
+        "from": str(found.start),
+        "to": str(found.end),
+        "events": found.between.events,
+        "bytes": found.between.bytes,
+        "events_before": found.before.events,
+        "bytes_before": found.before.bytes,
+        "truncated_ms": found.truncated_ms,
+    }
+
+
+@stream.shows(people=lambda row: str(row["order"]), watch=False)
+@stream_argument
+@click.argument("one", metavar="POSITION")
+@click.argument("other", metavar="POSITION")
+async def compare(ep: Eventproc, name: str, one: str, other: str) -> Row:
+    """Print how the first position relates to the second: before, equal_or_after, or overlaps.
+
+    Examples:
+        eventproc stream compare shop/orders 7:0.0=120 tail
+    """
+    stream = await ep.stream(name)
+    order = await stream.compare_cuts(await _cut(stream, one), await _cut(stream, other))
+    return {"name": name, "order": order.value}
+
+
+@stream.shows(people=lambda row: str(row["cut"]), watch=False)
 @stream_argument
 @click.option(
     "--at",
@@ -226,49 +358,26 @@ for _command in stream_history.COMMANDS:
     metavar="POSITION",
     help="head, tail, or a time (ISO 8601, or ms).",
 )
-@output_option()
-@pass_settings
-def cut(settings: Settings, name: str, at: str, output: str) -> None:
+async def cut(ep: Eventproc, name: str, at: str) -> Row:
     """Print a cut, for `truncate --cut` and `read --from`.
 
     Examples:
         eventproc stream cut shop/orders
         eventproc stream cut shop/orders --at 2026-11-20T12:30:00Z
     """
-
-    async def look(ep: Eventproc) -> str:
-        found = await ep.stream(name)
-        return str(await cut_at_position(found, parse_position(at, name, found.stream_id)))
-
-    text = session.run(settings, look)
-    if output == "table":
-        click.echo(text)
-    else:
-        show_one({**_names(name), "cut": text}, output)
+    return {**_names(name), "cut": str(await _cut(await ep.stream(name), at))}
 
 
-@stream.command()
+@stream.submits("created stream {name}", existing="stream {name} exists already", versioned=False)
 @stream_argument
 @scaling_options
 @retention_options
 @click.option(
     "--tag", "tags", multiple=True, metavar="TAG", help="A label for `stream list --tag`; repeatable."
 )
-@request_id_option
-@waiting_options
-@output_option()
-@pass_settings
 def create(
-    settings: Settings,
-    name: str,
-    scaling: ScalingChoice,
-    retention: RetentionChoice,
-    tags: tuple[str, ...],
-    request_id: str | None,
-    no_wait: bool,
-    timeout: float,
-    output: str,
-) -> None:
+    name: str, scaling: ScalingChoice, retention: RetentionChoice, tags: tuple[str, ...]
+) -> MakeOperation:
     """Create a stream. An existing stream with the same configuration is left as it is.
 
     --output json says in the field "created" whether the stream is new.
@@ -282,6 +391,11 @@ def create(
     """
 
     def choose_config(tx: Tx) -> StreamConfig:
+        import attrs
+
+        from eventproc.store.catalog import find_stream
+        from eventproc.store.model.policies import StreamConfig, as_tags
+
         found = find_stream(tx, name)
         config = StreamConfig() if found is None else found.value.config
         return attrs.evolve(
@@ -292,16 +406,15 @@ def create(
         )
 
     async def make(ep: Eventproc) -> Operation:
+        from eventproc.store.model.names import StreamName
+
         StreamName.parse(name)
-        return CreateStream(name, await ep.db.read(choose_config))
+        return eventproc.CreateStream(name, await ep.db.read(choose_config))
 
-    created, existing = f"created stream {name}", f"stream {name} exists already"
-    submit_and_wait(
-        settings, make, WaitOptions(no_wait, timeout, request_id), created, output, existing=existing
-    )
+    return make
 
 
-@stream.command()
+@stream.submits("{name} is updated")
 @stream_argument
 @scaling_options
 @retention_options
@@ -309,24 +422,9 @@ def create(
     "--tag", "tags", multiple=True, metavar="TAG", help="A tag, instead of all present ones; repeatable."
 )
 @click.option("--no-tags", is_flag=True, help="Remove all tags.")
-@if_version_option
-@request_id_option
-@waiting_options
-@output_option()
-@pass_settings
 def update(
-    settings: Settings,
-    name: str,
-    scaling: ScalingChoice,
-    retention: RetentionChoice,
-    tags: tuple[str, ...],
-    no_tags: bool,
-    if_version: int | None,
-    request_id: str | None,
-    no_wait: bool,
-    timeout: float,
-    output: str,
-) -> None:
+    name: str, scaling: ScalingChoice, retention: RetentionChoice, tags: tuple[str, ...], no_tags: bool
+) -> Operation:
     """Change the configuration. A new number of segments takes effect immediately, with equal key ranges.
 
     A policy that goes by a rate leaves the segments as they are, unless there are fewer than --segments. --segments
@@ -343,17 +441,14 @@ def update(
         raise click.UsageError(
             "say what to change: --segments, --keep-days, --keep-bytes, --keep-all, --tag or --no-tags"
         )
+    from eventproc.cli.stream_update import ChangeConfig
+    from eventproc.store.model.policies import as_tags
+    from eventproc.workflows.requests import PRESENT
 
-    asked = ChangeConfig(
-        *(name, PRESENT, scaling, retention, as_tags(tags) if tags or no_tags else None),
-        if_version=if_version,
-    )
-    has_count = scaling.segments is not None and not scaling.goes_by_rate
-    done = f"{name} has {counted(scaling.segments or 0, 'segment')}" if has_count else f"{name} is updated"
-    submit_and_wait(settings, asked, WaitOptions(no_wait, timeout, request_id), done, output)
+    return ChangeConfig(name, PRESENT, scaling, retention, as_tags(tags) if tags or no_tags else None)
 
 
-@stream.command()
+@stream.submits("truncated {name}", consent="Truncate stream {name}")
 @stream_argument
 @click.option(
     "--cut",
@@ -362,40 +457,17 @@ def update(
     metavar="CUT",
     help="The new head: a cut from `stream cut`, head, tail or a time.",
 )
-@destructive
-@if_version_option
-@request_id_option
-@waiting_options
-@output_option()
-@pass_settings
-def truncate(
-    settings: Settings,
-    name: str,
-    position: str,
-    yes: bool,
-    dry_run: bool,
-    if_version: int | None,
-    request_id: str | None,
-    no_wait: bool,
-    timeout: float,
-    output: str,
-) -> None:
+def truncate(name: str, position: str) -> Operation:
     """Move the head of a stream to a cut. The events before it are deleted.
 
     Examples:
         eventproc stream truncate shop/orders --cut 2026-11-20T12:30:00Z --dry-run
         eventproc stream truncate shop/orders --cut tail
     """
+    from eventproc.streams.operations import TruncateTo
+    from eventproc.workflows.requests import PRESENT
 
-    submit_destruction(
-        settings,
-        TruncateTo(name, PRESENT, position, if_version=if_version),
-        Consent(yes, dry_run),
-        f"Truncate stream {name}",
-        WaitOptions(no_wait, timeout, request_id),
-        f"truncated {name}",
-        output,
-    )
+    return TruncateTo(name, PRESENT, position)
 
 
 @stream.command()
@@ -419,11 +491,14 @@ def offload(settings: Settings, name: str, days: float, background: bool, output
         eventproc stream offload shop/orders --older-than 7
         eventproc stream offload shop/orders --background
     """
+    from eventproc.cli import session
+    from eventproc.cli.task import submit_in_background
+
     age_ms = round(days * DAY_MS)
     if background:
 
         async def make(ep: Eventproc) -> OffloadTask:
-            return OffloadTask((await ep.stream(name)).name, age_ms)
+            return eventproc.OffloadTask((await ep.stream(name)).name, age_ms)
 
         submit_in_background(settings, make, output)
         return
@@ -433,186 +508,156 @@ def offload(settings: Settings, name: str, days: float, background: bool, output
 
     done = session.run(settings, work)
     note(settings, f"moved {counted(done.events, 'event')} of {name}")
-    show_one(attrs.asdict(done), output)
+    show_one(described(done), output)
 
 
-@stream.command()
+@stream.submits("sealed {name}", consent="Seal stream {name} for ever")
 @stream_argument
-@destructive
-@if_version_option
-@request_id_option
-@waiting_options
-@output_option()
-@pass_settings
-def seal(
-    settings: Settings,
-    name: str,
-    yes: bool,
-    dry_run: bool,
-    if_version: int | None,
-    request_id: str | None,
-    no_wait: bool,
-    timeout: float,
-    output: str,
-) -> None:
+def seal(name: str) -> Operation:
     """Seal a stream for ever: its open transactions are aborted, and nothing can be written. It can still be read.
 
     Examples:
         eventproc stream seal shop/orders --dry-run
         eventproc stream seal shop/orders
     """
+    from eventproc.workflows.requests import PRESENT, SealStream
 
-    submit_destruction(
-        settings,
-        SealStream(name, PRESENT, if_version=if_version),
-        Consent(yes, dry_run),
-        f"Seal stream {name} for ever",
-        WaitOptions(no_wait, timeout, request_id),
-        f"sealed {name}",
-        output,
-    )
+    return SealStream(name, PRESENT)
 
 
-@stream.command()
+@stream.submits("deleted {name}", consent="Delete stream {name}")
 @stream_argument
-@destructive
-@if_version_option
-@request_id_option
-@waiting_options
-@output_option()
-@pass_settings
-def delete(
-    settings: Settings,
-    name: str,
-    yes: bool,
-    dry_run: bool,
-    if_version: int | None,
-    request_id: str | None,
-    no_wait: bool,
-    timeout: float,
-    output: str,
-) -> None:
+def delete(name: str) -> Operation:
     """Delete a sealed stream with its events and transactions.
 
     Examples:
         eventproc stream delete shop/orders --dry-run
         eventproc stream delete shop/orders
     """
+    from eventproc.workflows.requests import PRESENT, DeleteStream
 
-    submit_destruction(
-        settings,
-        DeleteStream(name, PRESENT, if_version=if_version),
-        Consent(yes, dry_run),
-        f"Delete stream {name}",
-        WaitOptions(no_wait, timeout, request_id),
-        f"deleted {name}",
-        output,
-    )
+    return DeleteStream(name, PRESENT)
 
 
-@stream.command()
+async def _show_opened(ep: Eventproc, done: Request, *, settings: Settings, output: str) -> None:
+    """Print the segments that a scale opened."""
+    from eventproc.streams.operations import opened_segments
+
+    note(settings, f"scaled {done.target}")
+    opened = await opened_segments(ep.db, done)
+    show_rows([_segment(each) for each in opened], ["segment", "low", "high"], output)
+
+
+@stream.submits(_show_opened)
 @stream_argument
-@click.argument("segment", metavar="ID")
+@click.argument("segment", metavar="ID", type=SEGMENT)
 @click.option("--into", type=int, default=2, show_default=True, metavar="N", help="Number of equal parts.")
-@if_version_option
-@request_id_option
-@waiting_options
-@output_option()
-@pass_settings
-def split(
-    settings: Settings,
-    name: str,
-    segment: str,
-    into: int,
-    if_version: int | None,
-    request_id: str | None,
-    no_wait: bool,
-    timeout: float,
-    output: str,
-) -> None:
+def split(name: str, segment: str, into: int) -> Operation:
     """Split an active segment into equal parts, and print the new segments.
 
     Examples:
         eventproc stream split shop/orders 0.0
         eventproc stream split shop/orders 0.0 --into 4
     """
+    from eventproc.streams.operations import SplitSegment
+    from eventproc.streams.position_texts import parse_segments
+    from eventproc.workflows.requests import PRESENT
+
     (identifier,) = parse_segments([segment])
-    asked = SplitSegment(name, PRESENT, identifier, into, if_version=if_version)
-    _scale(settings, asked, WaitOptions(no_wait, timeout, request_id), output)
+    return SplitSegment(name, PRESENT, identifier, into)
 
 
-@stream.command()
+@stream.submits(_show_opened)
 @stream_argument
-@click.argument("segments", metavar="ID ID...", nargs=-1, required=True)
-@if_version_option
-@request_id_option
-@waiting_options
-@output_option()
-@pass_settings
-def merge(
-    settings: Settings,
-    name: str,
-    segments: tuple[str, ...],
-    if_version: int | None,
-    request_id: str | None,
-    no_wait: bool,
-    timeout: float,
-    output: str,
-) -> None:
+@click.argument("segments", metavar="ID ID...", type=SEGMENT, nargs=-1, required=True)
+def merge(name: str, segments: tuple[str, ...]) -> Operation:
     """Merge active segments with adjacent key ranges, and print the new segment.
 
     Examples:
         eventproc stream merge shop/orders 0.0 1.0
     """
-    asked = MergeNeighbours(name, PRESENT, parse_segments(segments), if_version=if_version)
-    _scale(settings, asked, WaitOptions(no_wait, timeout, request_id), output)
+    from eventproc.streams.operations import MergeNeighbours
+    from eventproc.streams.position_texts import parse_segments
+    from eventproc.workflows.requests import PRESENT
+
+    return MergeNeighbours(name, PRESENT, parse_segments(segments))
 
 
-@stream.command()
+@stream.submits(_show_opened)
 @stream_argument
-@click.option("--seal", "sealed", required=True, metavar="IDS", help="The segments to seal: 0.0,1.0")
+@click.option(
+    "--seal", "sealed", type=SEGMENT, required=True, metavar="IDS", help="The segments to seal: 0.0,1.0"
+)
 @click.option(
     "--ranges", required=True, metavar="RANGES", help="The key ranges of the new segments: 0-0.5,0.5-1"
 )
-@if_version_option
-@request_id_option
-@waiting_options
-@output_option()
-@pass_settings
-def scale(
-    settings: Settings,
-    name: str,
-    sealed: str,
-    ranges: str,
-    if_version: int | None,
-    request_id: str | None,
-    no_wait: bool,
-    timeout: float,
-    output: str,
-) -> None:
+def scale(name: str, sealed: str, ranges: str) -> Operation:
     """Seal segments, and open new ones over exactly the same key space; print the new ones.
 
     Examples:
         eventproc stream scale shop/orders --seal 0.0,1.0 --ranges 0-0.3,0.3-1
     """
-    asked = ScaleStream(name, PRESENT, parse_segments([sealed]), parse_ranges(ranges), if_version=if_version)
-    _scale(settings, asked, WaitOptions(no_wait, timeout, request_id), output)
+    from eventproc.streams.position_texts import parse_ranges, parse_segments
+    from eventproc.workflows.requests import PRESENT, ScaleStream
 
-
-def _scale(settings: Settings, asked: ScaleStream | Scaling, waiting: WaitOptions, output: str) -> None:
-    async def show_opened(ep: Eventproc, done: Request) -> None:
-        opened = await opened_segments(ep.db, done)
-        note(settings, f"scaled {asked.stream}")
-        rows: list[Row] = [stream_history.segment_row(segment) for segment in opened]
-        show_rows(rows, ["segment", "low", "high"], output)
-
-    submit_and_wait(settings, asked, waiting, show_opened, output)
-
-
-async def _describe(ep: Eventproc, *, name: str) -> StreamDescription:
-    return await (await ep.stream(name)).describe()
+    return ScaleStream(name, PRESENT, parse_segments([sealed]), parse_ranges(ranges))
 
 
 def _names(name: str) -> dict[str, object]:
     scope, _, stream = name.partition("/")
     return {"name": name, "scope": scope, "stream": stream}
+
+
+def _segment(segment: Segment) -> dict[str, object]:
+    """Return the fields that every table of segments shows."""
+    return {"segment": _texts([segment.id])[0], "low": segment.range.low, "high": segment.range.high}
+
+
+def _described(segment: SegmentDescription) -> dict[str, object]:
+    """Return a row of a table of segments."""
+    return {
+        "segment": _texts([segment.id])[0],
+        "low": segment.low,
+        "high": segment.high,
+        "state": "sealed" if segment.sealed else "active",
+        "head": segment.head,
+        "tail": segment.tail,
+        "head_number": segment.head_number,
+        "tail_number": segment.tail_number,
+        "events": segment.tail_number - segment.head_number,
+        "sealed_epoch": segment.sealed_epoch,
+    }
+
+
+def _epoch(epoch: Epoch) -> dict[str, object]:
+    return {
+        "epoch": epoch.number,
+        "created_ms": epoch.created_ms,
+        "splits": epoch.splits,
+        "merges": epoch.merges,
+        "request_id": epoch.request_id,
+        "segments": [_segment(segment) for segment in epoch.segments],
+    }
+
+
+def _texts(segments: Iterable[SegmentId]) -> list[str]:
+    from eventproc.store.model.ids import format_segment
+
+    return [format_segment(each) for each in segments]
+
+
+def _moment(text: str) -> Moment:
+    from eventproc.streams.position_texts import parse_time
+
+    match text:
+        case "head" | "tail":
+            return text
+        case _:
+            return parse_time(text)
+
+
+async def _cut(stream: Stream, text: str) -> StreamCut:
+    from eventproc.groups.position_texts import cut_at_position
+    from eventproc.streams.position_texts import parse_position
+
+    return await cut_at_position(stream, parse_position(text, stream.name, stream.stream_id))

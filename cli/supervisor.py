@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from itertools import zip_longest
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import attrs
 import click
 
-from eventproc import StreamCut
-from eventproc.cli import session
-from eventproc.cli.options import (
-    Command,
-    CommandGroup,
-    F,
-    Settings,
-    dry_run_option,
-    note,
-    output_option,
-    pass_settings,
-    watch_option,
-)
-from eventproc.cli.output.tables import Row, show_done, show_one, show_rows, show_with_tables
-from eventproc.cli.watch import show_found
-from eventproc.describe import IngestTaskInfo, SpecEffect, SupervisorStatus
-from eventproc.groups.position_texts import parse_cuts
-from eventproc.ingestion import SupervisorSpec
-from eventproc.runtime import Eventproc
-from eventproc.store.model.ids import format_segment
+from eventproc.cli.options import TABLE, F, Settings, dry_run_option, output_option, pass_settings
+from eventproc.cli.output.tables import Row, described, show_done, show_one
+from eventproc.cli.verbs import Noun
+
+if TYPE_CHECKING:
+    from eventproc import StreamCut
+    from eventproc.describe import IngestTaskInfo, SpecEffect, SupervisorStatus
+    from eventproc.ingestion import SupervisorSpec
+    from eventproc.runtime import Eventproc
 
 COLUMNS: Final = ("id", "state", "table", "suspended", "version")
 PARTITION_COLUMNS: Final = ("stream", "segment", "group", "offset", "read", "tail", "lag_events")
@@ -47,14 +34,14 @@ TASK_COLUMNS: Final = (
 ERROR_COLUMNS: Final = ("failed_at_ms", "message")
 RANGE_COLUMNS: Final = ("stream", "segment", "start", "end")
 HISTORY_COLUMNS: Final = ("version", "created_ms", "change")
-TABLES: Final = (("partitions", PARTITION_COLUMNS), ("tasks", TASK_COLUMNS), ("errors", ERROR_COLUMNS))
+TABLES: Final = {"partitions": PARTITION_COLUMNS, "tasks": TASK_COLUMNS, "errors": ERROR_COLUMNS}
 """The tables of `status`: the field of each, and its columns."""
 
 EFFECTS: Final = {
-    SpecEffect.CREATE: "create the supervisor",
-    SpecEffect.NONE: "change nothing",
-    SpecEffect.UPDATE: "update the supervisor; its tasks go on",
-    SpecEffect.REPLACE_TASKS: "let the tasks publish, and replace them",
+    "create": "create the supervisor",
+    "none": "change nothing",
+    "update": "update the supervisor; its tasks go on",
+    "replace_tasks": "let the tasks publish, and replace them",
 }
 
 
@@ -63,7 +50,7 @@ def supervisor_argument(command: F) -> F:
     return click.argument("name", metavar="SUPERVISOR")(command)
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=Noun)
 def supervisor() -> None:
     """Submit, show, suspend, reset and terminate supervisors, which ingest streams into tables.
 
@@ -73,7 +60,7 @@ def supervisor() -> None:
     """
 
 
-@supervisor.command(cls=Command)
+@supervisor.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @dry_run_option
 @output_option()
@@ -88,6 +75,9 @@ def submit(settings: Settings, file: str, dry_run: bool, output: str) -> None:
         eventproc supervisor submit clicks.yaml --dry-run
         eventproc supervisor submit clicks.yaml
     """
+    from eventproc.cli import session
+    from eventproc.ingestion import SupervisorSpec
+
     with click.open_file(file, encoding="utf-8", errors="replace") as opened:
         spec = SupervisorSpec.parse(opened.read())
 
@@ -98,8 +88,8 @@ def submit(settings: Settings, file: str, dry_run: bool, output: str) -> None:
         return effect
 
     effect = session.run(settings, act)
-    if output == "table" and dry_run:
-        click.echo(f"{spec.id}: this would {EFFECTS[effect]}")
+    if output == TABLE and dry_run:
+        click.echo(f"{spec.id}: this would {EFFECTS[effect.value]}")
     elif dry_run:
         show_one({"dry_run": True, "would": effect.value, "target": spec.id}, output)
     else:
@@ -107,78 +97,54 @@ def submit(settings: Settings, file: str, dry_run: bool, output: str) -> None:
         show_done(settings, row, output, f"submitted {spec.id}: {effect.value}")
 
 
-@supervisor.command("list")
-@watch_option
-@output_option()
-@pass_settings
-def list_(settings: Settings, output: str) -> None:
+@supervisor.shows(COLUMNS)
+async def list_(ep: Eventproc) -> list[Row]:
     """List the supervisors that have not ended.
 
     Examples:
         eventproc supervisor list
         eventproc supervisor list --output json
     """
-
-    async def look(ep: Eventproc) -> list[Row]:
-        return [
-            {
-                "id": each.id,
-                "state": each.state.value,
-                "healthy": each.healthy,
-                "table": each.datasource,
-                "suspended": each.suspended,
-                "version": each.version,
-            }
-            for each in await ep.supervisors()
-        ]
-
-    show_found(settings, look, lambda rows: show_rows(rows, COLUMNS, output))
+    return [
+        {
+            "id": each.id,
+            "state": each.state.value,
+            "healthy": each.healthy,
+            "table": each.datasource,
+            "suspended": each.suspended,
+            "version": each.version,
+        }
+        for each in await ep.supervisors()
+    ]
 
 
-@supervisor.command()
+@supervisor.shows(tables=TABLES)
 @supervisor_argument
-@watch_option
-@output_option()
-@pass_settings
-def status(settings: Settings, name: str, output: str) -> None:
+async def status(ep: Eventproc, name: str) -> Row:
     """Show what a supervisor does: state, partitions with their lag, live tasks, errors.
 
     Examples:
         eventproc supervisor status clicks
         eventproc supervisor status clicks --output json
     """
-
-    async def look(ep: Eventproc) -> Row:
-        return _status_row(await (await ep.supervisor(name)).status())
-
-    show_found(settings, look, partial(show_with_tables, tables=TABLES, output=output))
+    return _status_row(await (await ep.supervisor(name)).status())
 
 
-@supervisor.command()
+@supervisor.shows(PARTITION_COLUMNS)
 @supervisor_argument
-@watch_option
-@output_option()
-@pass_settings
-def lag(settings: Settings, name: str, output: str) -> None:
+async def lag(ep: Eventproc, name: str) -> list[Row]:
     """Show how far each partition was published and read, and the events behind that.
 
     Examples:
         eventproc supervisor lag clicks
         eventproc supervisor lag clicks --watch 2
     """
-
-    async def look(ep: Eventproc) -> list[Row]:
-        return _partition_rows(await (await ep.supervisor(name)).status())
-
-    show_found(settings, look, lambda rows: show_rows(rows, PARTITION_COLUMNS, output))
+    return _partition_rows(await (await ep.supervisor(name)).status())
 
 
-@supervisor.command()
+@supervisor.shows(TASK_COLUMNS)
 @supervisor_argument
-@watch_option
-@output_option()
-@pass_settings
-def tasks(settings: Settings, name: str, output: str) -> None:
+async def tasks(ep: Eventproc, name: str) -> list[Row]:
     """List the tasks with their reports, the oldest first; of those that ended, the last 200.
 
     As JSON, each has its positions, rates, and the samples of unparseable events.
@@ -187,39 +153,26 @@ def tasks(settings: Settings, name: str, output: str) -> None:
         eventproc supervisor tasks clicks
         eventproc supervisor tasks clicks --output json
     """
-
-    async def look(ep: Eventproc) -> list[Row]:
-        return [_task_row(each) for each in await (await ep.supervisor(name)).tasks()]
-
-    show_found(settings, look, lambda rows: show_rows(rows, TASK_COLUMNS, output))
+    return [_task_row(each) for each in await (await ep.supervisor(name)).tasks()]
 
 
-@supervisor.command()
+@supervisor.shows()
 @supervisor_argument
-@watch_option
-@output_option()
-@pass_settings
-def describe(settings: Settings, name: str, output: str) -> None:
+async def describe(ep: Eventproc, name: str) -> Row:
     """Show the spec of a supervisor: fields that differ from their defaults, as `submit` takes them.
 
     Examples:
         eventproc supervisor describe clicks
         eventproc supervisor describe clicks --output json
     """
-
-    async def look(ep: Eventproc) -> Row:
-        found: Row = json.loads((await (await ep.supervisor(name)).spec()).text())
-        return found
-
-    show_found(settings, look, lambda row: show_one(_flat(row) if output == "table" else row, output))
+    found: Row = json.loads((await (await ep.supervisor(name)).spec()).text())
+    return found
 
 
-@supervisor.command()
+@supervisor.does("drew {name} into {file}")
 @supervisor_argument
 @click.argument("file", type=click.Path(dir_okay=False))
-@output_option()
-@pass_settings
-def plot(settings: Settings, name: str, file: str, output: str) -> None:
+async def plot(ep: Eventproc, name: str, file: str) -> None:
     """Draw the lag of a supervisor since its beginning, and the rows of its table by interval and file.
 
     FILE is the picture: .png, .svg or .pdf. An existing one is replaced. Needs the extra `plot`.
@@ -227,79 +180,53 @@ def plot(settings: Settings, name: str, file: str, output: str) -> None:
     Examples:
         eventproc supervisor plot clicks clicks.png
     """
-
-    async def act(ep: Eventproc) -> None:
-        await (await ep.supervisor(name)).plot(file)
-
-    session.run(settings, act)
-    show_done(settings, {"done": "plot", "target": name, "file": file}, output, f"drew {name} into {file}")
+    await (await ep.supervisor(name)).plot(file)
 
 
-@supervisor.command()
+@supervisor.shows(HISTORY_COLUMNS, watch=False)
 @supervisor_argument
-@output_option()
-@pass_settings
-def history(settings: Settings, name: str, output: str) -> None:
+async def history(ep: Eventproc, name: str) -> list[Row]:
     """List the versions of a supervisor's spec, the newest first.
 
     Examples:
         eventproc supervisor history clicks
         eventproc supervisor history clicks --output json
     """
-
-    async def look(ep: Eventproc) -> list[Row]:
-        versions = await (await ep.supervisor(name)).history()
-        before = [each.spec for each in versions[1:]]
-        return [
-            {
-                "version": each.version,
-                "created_ms": each.created_ms,
-                "change": _change(each.spec, former),
-                "spec": None if each.spec is None else json.loads(each.spec.text()),
-            }
-            for each, former in zip_longest(versions, before)
-        ]
-
-    show_rows(session.run(settings, look), HISTORY_COLUMNS, output)
+    versions = await (await ep.supervisor(name)).history()
+    return [
+        {
+            "version": each.version,
+            "created_ms": each.created_ms,
+            "change": _change(each.spec, former),
+            "spec": None if each.spec is None else json.loads(each.spec.text()),
+        }
+        for each, former in zip_longest(versions, [each.spec for each in versions[1:]])
+    ]
 
 
-@supervisor.command()
+@supervisor.does("suspended {name}; its tasks publish")
 @supervisor_argument
-@output_option()
-@pass_settings
-def suspend(settings: Settings, name: str, output: str) -> None:
+async def suspend(ep: Eventproc, name: str) -> None:
     """Let the tasks of a supervisor publish and end, and create no others until `resume`.
 
     Examples:
         eventproc supervisor suspend clicks
     """
-
-    async def act(ep: Eventproc) -> None:
-        await (await ep.supervisor(name)).suspend()
-
-    session.run(settings, act)
-    show_done(settings, {"done": "suspend", "target": name}, output, f"suspended {name}; its tasks publish")
+    await (await ep.supervisor(name)).suspend()
 
 
-@supervisor.command()
+@supervisor.does("resumed {name}")
 @supervisor_argument
-@output_option()
-@pass_settings
-def resume(settings: Settings, name: str, output: str) -> None:
+async def resume(ep: Eventproc, name: str) -> None:
     """Let a suspended supervisor go on, at its published offsets.
 
     Examples:
         eventproc supervisor resume clicks
     """
-
-    async def act(ep: Eventproc) -> None:
-        await (await ep.supervisor(name)).resume()
-
-    session.run(settings, act)
-    show_done(settings, {"done": "resume", "target": name}, output, f"resumed {name}")
+    await (await ep.supervisor(name)).resume()
 
 
-@supervisor.command()
+@supervisor.does("{name}: groups publish what they have read")
 @supervisor_argument
 @click.option(
     "--group",
@@ -309,25 +236,18 @@ def resume(settings: Settings, name: str, output: str) -> None:
     metavar="N",
     help="Number of a group; may be repeated. All groups unless given.",
 )
-@output_option()
-@pass_settings
-def handoff(settings: Settings, name: str, groups: tuple[int, ...], output: str) -> None:
+async def handoff(ep: Eventproc, name: str, groups: tuple[int, ...]) -> Row:
     """Let groups publish what they have read now. Others go on behind them.
 
     Examples:
         eventproc supervisor handoff clicks
         eventproc supervisor handoff clicks --group 0
     """
-
-    async def act(ep: Eventproc) -> None:
-        await (await ep.supervisor(name)).handoff(groups or None)
-
-    session.run(settings, act)
-    row = {"done": "handoff", "target": name, "groups": list(groups)}
-    show_done(settings, row, output, f"{name}: groups publish what they have read")
+    await (await ep.supervisor(name)).handoff(groups or None)
+    return {"groups": list(groups)}
 
 
-@supervisor.command()
+@supervisor.previews("partitions", ("stream", "segment", "offset", "offset_after"), "is reset")
 @supervisor_argument
 @click.option(
     "--to",
@@ -336,10 +256,7 @@ def handoff(settings: Settings, name: str, groups: tuple[int, ...], output: str)
     metavar="CUT",
     help="A cut, as `eventproc stream cut` prints it; one for each stream that moves.",
 )
-@dry_run_option
-@output_option()
-@pass_settings
-def reset(settings: Settings, name: str, cuts: tuple[str, ...], dry_run: bool, output: str) -> None:
+async def reset(ep: Eventproc, name: str, cuts: tuple[str, ...], dry_run: bool) -> list[Row]:
     """Read again from another position; without --to, as the spec says for a first run.
 
     What was published stays, so rows of events that are read again are counted again: drop their intervals first. Only
@@ -349,25 +266,17 @@ def reset(settings: Settings, name: str, cuts: tuple[str, ...], dry_run: bool, o
         eventproc supervisor reset clicks --dry-run
         eventproc supervisor reset clicks --to 7:0.0=1200
     """
+    from eventproc.groups.position_texts import parse_cuts
 
-    async def act(ep: Eventproc) -> list[Row]:
-        found = await ep.supervisor(name)
-        status = await found.status()
-        chosen: list[StreamCut] = []
-        if cuts:
-            known = {each: (await ep.stream(each)).stream_id for each in status.streams}
-            chosen = list(parse_cuts(cuts, known).values())
-        if not dry_run:
-            await found.reset(chosen or None)
-        return _moves(status, chosen)
-
-    rows = session.run(settings, act)
-    if output == "table":
-        show_rows(rows, ("stream", "segment", "offset", "offset_after"), output)
-    else:
-        verb = "would" if dry_run else "done"
-        show_one({"dry_run": dry_run, verb: "reset", "target": name, "partitions": rows}, output)
-    note(settings, f"nothing was changed; without --dry-run, {name} is reset" if dry_run else f"reset {name}")
+    found = await ep.supervisor(name)
+    status = await found.status()
+    chosen: list[StreamCut] = []
+    if cuts:
+        known = {each: (await ep.stream(each)).stream_id for each in status.streams}
+        chosen = list(parse_cuts(cuts, known).values())
+    if not dry_run:
+        await found.reset(chosen or None)
+    return _moves(status, chosen)
 
 
 @supervisor.command()
@@ -400,6 +309,10 @@ def backfill(
         eventproc supervisor backfill clicks --task-count 4
     """
 
+    from eventproc.cli import session
+    from eventproc.cli.options import note
+    from eventproc.cli.output.tables import show_rows
+
     async def act(ep: Eventproc) -> SupervisorSpec:
         found = await ep.supervisor(name)
         if dry_run:
@@ -407,8 +320,8 @@ def backfill(
         return await (await found.backfill(bounded, task_count=task_count)).spec()
 
     spec = session.run(settings, act)
-    rows = [attrs.asdict(each) for each in spec.io.ranges]
-    if output == "table":
+    rows = [described(each) for each in spec.io.ranges]
+    if output == TABLE:
         show_rows(rows, RANGE_COLUMNS, output)
     else:
         verb = "would" if dry_run else "done"
@@ -418,11 +331,13 @@ def backfill(
     note(settings, f"nothing was changed; without --dry-run, {began}" if dry_run else began)
 
 
-@supervisor.command()
+async def _terminate(ep: Eventproc, name: str) -> None:
+    await (await ep.supervisor(name)).terminate()
+
+
+@supervisor.does("terminated {name}; its tasks publish")
 @supervisor_argument
-@output_option()
-@pass_settings
-def terminate(settings: Settings, name: str, output: str) -> None:
+async def terminate(ep: Eventproc, name: str) -> None:
     """End a supervisor; its tasks publish first. Its history, offsets and table stay.
 
     Submitting its spec again begins it again, where it ended.
@@ -430,34 +345,24 @@ def terminate(settings: Settings, name: str, output: str) -> None:
     Examples:
         eventproc supervisor terminate clicks
     """
-    _terminate(settings, name, output)
+    await _terminate(ep, name)
 
 
-@supervisor.command()
+@supervisor.does("terminated {name}; its tasks publish")
 @supervisor_argument
-@output_option()
-@pass_settings
-def shutdown(settings: Settings, name: str, output: str) -> None:
+async def shutdown(ep: Eventproc, name: str) -> None:
     """End a supervisor: Druid's former name of `terminate`.
 
     Examples:
         eventproc supervisor shutdown clicks
     """
-    _terminate(settings, name, output)
-
-
-def _terminate(settings: Settings, name: str, output: str) -> None:
-    async def act(ep: Eventproc) -> None:
-        await (await ep.supervisor(name)).terminate()
-
-    session.run(settings, act)
-    show_done(
-        settings, {"done": "terminate", "target": name}, output, f"terminated {name}; its tasks publish"
-    )
+    await _terminate(ep, name)
 
 
 def _moves(status: SupervisorStatus, cuts: list[StreamCut]) -> list[Row]:
     """Return the partitions that a reset moves; without cuts, all, to where a first run begins (None)."""
+    from eventproc.store.model.ids import format_segment
+
     after = {(cut.stream, segment): offset for cut in cuts for segment, offset in cut.offsets.items()}
     return [
         {
@@ -472,6 +377,8 @@ def _moves(status: SupervisorStatus, cuts: list[StreamCut]) -> list[Row]:
 
 
 def _change(spec: SupervisorSpec | None, former: SupervisorSpec | None) -> str:
+    import attrs
+
     if spec is None:
         return "terminated"
     if spec.suspended:
@@ -503,6 +410,8 @@ def _status_row(found: SupervisorStatus) -> dict[str, object]:
 
 
 def _partition_rows(found: SupervisorStatus) -> list[Row]:
+    from eventproc.store.model.ids import format_segment
+
     return [
         {
             "stream": each.stream,
@@ -543,14 +452,3 @@ def _task_row(each: IngestTaskInfo) -> dict[str, object]:
         "rates": list(stats.rates),
         "error": each.error,
     }
-
-
-def _flat(row: Row, prefix: str = "") -> dict[str, object]:
-    """Return nested fields by their paths, for people."""
-    flat: dict[str, object] = {}
-    for name, value in row.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = json.dumps(value) if isinstance(value, list) else value
-    return flat

@@ -7,21 +7,17 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-import attrs
 import click
 
-from eventproc.cli import session
-from eventproc.cli.destruction import Consent, destructive, is_confirmed
-from eventproc.cli.options import CommandGroup, Settings, output_option, pass_settings, watch_option
-from eventproc.cli.output.tables import Row, show_done, show_rows, show_with_tables
-from eventproc.cli.watch import show_found
-from eventproc.runtime import Eventproc
-from eventproc.store.database import Tx
-from eventproc.store.ingestion.published import TableSummary, drop_files, find_table, list_tables, used_files
-from eventproc.streams.position_texts import parse_time
+from eventproc.cli.options import Settings, destructive, output_option, pass_settings
+from eventproc.cli.output.tables import Row, described, show_done, show_rows
+from eventproc.cli.verbs import Noun
 
 if TYPE_CHECKING:
+    from eventproc.runtime import Eventproc
     from eventproc.spark import AttachedEventproc
+    from eventproc.store.database import Tx
+    from eventproc.store.ingestion.published import TableSummary
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,7 +32,7 @@ QUERY_ROWS: Final = 1_000
 """Rows of a query that are shown unless the command says otherwise: a mistake must not fill the terminal."""
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=Noun)
 def table() -> None:
     """List, query, compact, overwrite and drop the tables that ingestion supervisors publish.
 
@@ -52,46 +48,30 @@ def bounds_options(command: F) -> F:
     return click.option("--start", metavar="TIME", help=f"Only rows from it on. {TIMES}")(command)
 
 
-@table.command("list")
-@watch_option
-@output_option()
-@pass_settings
-def list_(settings: Settings, output: str) -> None:
+@table.shows(COLUMNS)
+async def list_(ep: Eventproc) -> list[Row]:
     """List the tables with their published files and rows.
 
     Examples:
         eventproc table list
         eventproc table list --output json
     """
+    from eventproc.store.ingestion.published import list_tables
 
-    async def look(ep: Eventproc) -> list[TableSummary]:
-        return await ep.db.read(list_tables)
-
-    show_found(settings, look, lambda found: show_rows([_row(each) for each in found], COLUMNS, output))
+    return [_row(each) for each in await ep.db.read(list_tables)]
 
 
-@table.command()
+@table.shows(tables={"intervals_by_start": INTERVAL_COLUMNS})
 @click.argument("name")
 @bounds_options
-@watch_option
-@output_option()
-@pass_settings
-def describe(settings: Settings, name: str, start: str | None, end: str | None, output: str) -> None:
+async def describe(ep: Eventproc, name: str, start: str | None, end: str | None) -> Row:
     """Show a table, and its published files by interval.
 
     Examples:
         eventproc table describe clicks
         eventproc table describe clicks --start 2026-11-20 --output json
     """
-    bounds = _bounds(start, end)
-
-    async def look(ep: Eventproc) -> Row:
-        return await ep.db.read(partial(_described, name=name, bounds=bounds))
-
-    def show(found: Row) -> None:
-        show_with_tables(found, [("intervals_by_start", INTERVAL_COLUMNS)], output)
-
-    show_found(settings, look, show)
+    return await ep.db.read(partial(_described, name=name, bounds=_bounds(start, end)))
 
 
 @table.command()
@@ -136,7 +116,22 @@ def compact(settings: Settings, name: str, start: str | None, end: str | None, o
     with _attached(settings) as ep:
         done = ep.compact_table(name, start=start_ms, end=end_ms)
     text = f"compacted {done.files_before} files of {name} into {done.files_after}"
-    show_done(settings, {"done": "compact", "target": name, **attrs.asdict(done)}, output, text)
+    show_done(settings, {"done": "compact", "target": name, **described(done)}, output, text)
+
+
+async def _losses(ep: Eventproc, name: str, start: str | None, end: str | None) -> Row:
+    """Return what a change of the intervals within bounds would remove."""
+    from eventproc.store.ingestion.published import find_table, used_files
+
+    bounds = _bounds(start, end)
+
+    def count(tx: Tx) -> Row:
+        find_table(tx, name)
+        found = [each for each in used_files(tx, name) if _lies_in(each.start_ms, each.end_ms, bounds)]
+        sizes = {"rows": sum(each.rows for each in found), "bytes": sum(each.bytes for each in found)}
+        return {"files": len(found), **sizes}
+
+    return await ep.db.read(count)
 
 
 @table.command()
@@ -158,8 +153,13 @@ def overwrite(
     Examples:
         eventproc table overwrite clicks "SELECT * FROM clicks WHERE ms > 0" --start 2026-11-20 --end 2026-11-21
     """
+    from eventproc.cli.destruction import Consent, is_confirmed
+    from eventproc.streams.position_texts import parse_time
+
+    async def look(ep: Eventproc) -> Row:
+        return {"dry_run": True, "would": "overwrite", "target": name, **await _losses(ep, name, start, end)}
+
     start_ms, end_ms = parse_time(start), parse_time(end)
-    look = partial(_would, what="overwrite", name=name, bounds=(start_ms, end_ms))
     if is_confirmed(settings, Consent(yes, dry_run), f"Overwrite rows of table {name}", look, output):
         from eventproc.spark.sql_errors import explained
 
@@ -171,18 +171,13 @@ def overwrite(
             )
             done = ep.overwrite_table(name, within, start=start_ms, end=end_ms, version=version)
         text = f"overwrote {done.rows_before} rows of {name} with {done.rows_after}"
-        show_done(settings, {"done": "overwrite", "target": name, **attrs.asdict(done)}, output, text)
+        show_done(settings, {"done": "overwrite", "target": name, **described(done)}, output, text)
 
 
-@table.command()
+@table.does("dropped {files} files of {name}", consent="Drop rows of table {name}", losses=_losses)
 @click.argument("name")
 @bounds_options
-@destructive
-@output_option()
-@pass_settings
-def drop(
-    settings: Settings, name: str, start: str | None, end: str | None, yes: bool, dry_run: bool, output: str
-) -> None:
+async def drop(ep: Eventproc, name: str, start: str | None, end: str | None) -> Row:
     """Remove the rows of a table; with bounds, of the intervals that lie between them.
 
     The files are deleted an hour later. The events are not ingested again: the offsets stay as they are.
@@ -191,37 +186,13 @@ def drop(
         eventproc table drop clicks --dry-run
         eventproc table drop clicks --end 2026-01-01 --yes
     """
-    bounds = _bounds(start, end)
+    from eventproc.store.ingestion.published import drop_files, find_table
 
-    look = partial(_would, what="drop", name=name, bounds=bounds)
-
-    async def act(ep: Eventproc) -> int:
-        def remove(tx: Tx) -> int:
-            find_table(tx, name)
-            return drop_files(tx, name, *bounds)
-
-        return await ep.db.write(remove)
-
-    if is_confirmed(settings, Consent(yes, dry_run), f"Drop rows of table {name}", look, output):
-        count = session.run(settings, act)
-        show_done(
-            settings,
-            {"done": "drop", "target": name, "files": count},
-            output,
-            f"dropped {count} files of {name}",
-        )
-
-
-async def _would(ep: Eventproc, *, what: str, name: str, bounds: Bounds) -> Row:
-    """Return what a change of the intervals within bounds would remove."""
-
-    def count(tx: Tx) -> Row:
+    def remove(tx: Tx) -> int:
         find_table(tx, name)
-        found = [each for each in used_files(tx, name) if _lies_in(each.start_ms, each.end_ms, bounds)]
-        sizes = {"rows": sum(each.rows for each in found), "bytes": sum(each.bytes for each in found)}
-        return {"dry_run": True, "would": what, "target": name, "files": len(found), **sizes}
+        return drop_files(tx, name, *_bounds(start, end))
 
-    return await ep.db.read(count)
+    return {"files": await ep.db.write(remove)}
 
 
 def _queried(
@@ -235,6 +206,8 @@ def _queried(
 
 
 def _bounds(start: str | None, end: str | None) -> Bounds:
+    from eventproc.streams.position_texts import parse_time
+
     return (None if start is None else parse_time(start), None if end is None else parse_time(end))
 
 
@@ -244,11 +217,13 @@ def _lies_in(start_ms: int, end_ms: int, bounds: Bounds) -> bool:
 
 
 def _row(found: TableSummary) -> Row:
-    row = attrs.asdict(found)
+    row = dict(described(found))
     return {**row, "first_ms": row.pop("min_ms"), "last_ms": row.pop("max_ms")}
 
 
 def _described(tx: Tx, *, name: str, bounds: Bounds) -> Row:
+    from eventproc.store.ingestion.published import find_table, used_files
+
     intervals: dict[int, Row] = {}
     row = _row(find_table(tx, name))
     for file in used_files(tx, name, *bounds):
@@ -275,6 +250,7 @@ def _plain(row: dict[str, Any]) -> Row:
 def _attached(settings: Settings) -> Iterator[AttachedEventproc]:
     """Give the directory attached to a session of Spark, which ends with the block unless it was there before."""
     import eventproc.spark
+    from eventproc.cli import session
     from eventproc.spark.sessions import borrowed_session
 
     with (

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import click
 
-from eventproc.cli import session
 from eventproc.cli.exit_codes import FAILED, OK
-from eventproc.cli.options import (
-    CommandGroup,
-    Settings,
-    output_option,
-    pass_settings,
-    timeout_option,
-    watch_option,
-)
-from eventproc.cli.output.tables import described, show_done, show_one, show_rows
-from eventproc.cli.watch import show_found
-from eventproc.cluster import AnyTask
-from eventproc.describe import TaskInfo, TaskStatus
-from eventproc.runtime import Eventproc
+from eventproc.cli.options import Settings, output_option, pass_settings, timeout_option
+from eventproc.cli.verbs import Noun
+
+if TYPE_CHECKING:
+    from eventproc.cluster import AnyTask
+    from eventproc.describe import TaskInfo
+    from eventproc.runtime import Eventproc
+
+task_argument = click.argument("task_id", metavar="ID")
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=Noun)
 def task() -> None:
     """List, describe, wait for and cancel tasks: backups, offloads and deletions in the background.
 
@@ -34,61 +30,44 @@ def task() -> None:
     """
 
 
-@task.command("list")
+@task.shows(["id", "kind", "resource", "status", "done", "total", "created_ms", "error"])
 @click.option(
     "--limit", type=int, default=100, show_default=True, metavar="N", help="Largest number of tasks."
 )
-@watch_option
-@output_option()
-@pass_settings
-def list_(settings: Settings, limit: int, output: str) -> None:
+def list_(ep: Eventproc, limit: int) -> Awaitable[list[TaskInfo]]:
     """List the newest tasks, the newest first. A task is kept for a day after its end.
 
     Examples:
         eventproc task list
         eventproc task list --watch
     """
-    columns = ["id", "kind", "resource", "status", "done", "total", "created_ms", "error"]
-
-    def show(found: list[TaskInfo]) -> None:
-        show_rows([described(each) for each in found], columns, output)
-
-    show_found(settings, lambda ep: ep.tasks.list(limit=limit), show)
+    return ep.tasks.list(limit=limit)
 
 
-@task.command()
-@click.argument("task_id", metavar="ID")
-@watch_option
-@output_option()
-@pass_settings
-def describe(settings: Settings, task_id: str, output: str) -> None:
+@task.shows()
+@task_argument
+def describe(ep: Eventproc, task_id: str) -> Awaitable[TaskInfo]:
     """Show a task: its progress, the instance that runs it, and its result or why it failed.
 
     Examples:
         eventproc task describe 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55
     """
-
-    def show(found: TaskInfo) -> None:
-        show_one(described(found), output)
-
-    show_found(settings, lambda ep: ep.tasks.get(task_id), show)
+    return ep.tasks.get(task_id)
 
 
-@task.command()
-@click.argument("task_id", metavar="ID")
-@output_option()
-@pass_settings
-def cancel(settings: Settings, task_id: str, output: str) -> None:
+@task.shows(watch=False)
+@task_argument
+def cancel(ep: Eventproc, task_id: str) -> Awaitable[TaskInfo]:
     """Ask a task to end. What it has done stays.
 
     Examples:
         eventproc task cancel 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55
     """
-    show_one(described(session.run(settings, lambda ep: ep.tasks.cancel(task_id))), output)
+    return ep.tasks.cancel(task_id)
 
 
 @task.command()
-@click.argument("task_id", metavar="ID")
+@task_argument
 @timeout_option
 @output_option()
 @pass_settings
@@ -100,19 +79,23 @@ def wait(settings: Settings, task_id: str, timeout: float, output: str) -> int:
     Examples:
         eventproc task wait 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55 --timeout 600
     """
+    from eventproc.cli import session
+    from eventproc.cli.output.tables import described, show_one
 
-    async def act(ep: Eventproc) -> TaskInfo:
-        return await ep.tasks.wait(task_id, timeout_ms=round(timeout * 1000))
+    def act(ep: Eventproc) -> Awaitable[TaskInfo]:
+        return ep.tasks.wait(task_id, timeout_ms=round(timeout * 1000))
 
     ended = session.run(settings, act, host=True)
     show_one(described(ended), output)
-    return OK if ended.status is TaskStatus.DONE else FAILED
+    return OK if ended.status.value == "done" else FAILED
 
 
 def submit_in_background(
     settings: Settings, make: Callable[[Eventproc], Awaitable[AnyTask]], output: str
 ) -> None:
     """Submit a task and print its id, without waiting for it. make: checks the arguments, and returns the task."""
+    from eventproc.cli import session
+    from eventproc.cli.output.tables import show_done
 
     async def act(ep: Eventproc) -> TaskInfo:
         return await ep.tasks.submit(await make(ep))

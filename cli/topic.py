@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import attrs
 import click
 
-from eventproc.cli import session
-from eventproc.cli.destruction import Consent, destructive, is_confirmed, submit_destruction
+import eventproc
 from eventproc.cli.options import (
-    CommandGroup,
     Settings,
     if_version_option,
     output_option,
@@ -21,36 +17,31 @@ from eventproc.cli.options import (
     timeout_option,
     topic_argument,
     waiting_options,
-    watch_option,
 )
-from eventproc.cli.output.tables import Row, show_done, show_rows, show_with_tables
+from eventproc.cli.output.tables import Row
 from eventproc.cli.retention import RetentionChoice, retention_options, ttl_ms_of, ttl_option
-from eventproc.cli.submit import WaitOptions, submit_and_wait
-from eventproc.cli.watch import show_found
-from eventproc.runtime import Eventproc
-from eventproc.store.catalog import StreamRecord, find_stream, get_topic, list_topics, readable_size
-from eventproc.store.database import Tx
-from eventproc.store.model.ids import format_segment
-from eventproc.store.model.list_pages import ListPage
-from eventproc.store.model.names import StreamName, check_scope_name
-from eventproc.store.model.policies import Partitioning, ScalingPolicy, StreamConfig
-from eventproc.store.requests import Request
-from eventproc.store.segments import write_rate
-from eventproc.streams.position_texts import parse_time
-from eventproc.topics import PartitionDescription, TopicDescription
-from eventproc.topics.description import partitioning_of
-from eventproc.topics.operations import TruncatePartitions, delete_topic
-from eventproc.workflows.requests import PRESENT, CreateStream, Operation, UpdateStream
+from eventproc.cli.verbs import Noun
+
+if TYPE_CHECKING:
+    from eventproc import Operation, UpdateStream
+    from eventproc.cli.submit import MakeOperation
+    from eventproc.describe import Request
+    from eventproc.runtime import Eventproc
+    from eventproc.store.catalog import StreamRecord
+    from eventproc.store.database import Tx
+    from eventproc.store.model.list_pages import ListPage
+    from eventproc.store.model.policies import StreamConfig
+    from eventproc.topics import PartitionDescription
 
 COLUMNS: Final = (
     *("name", "state", "partitions", "partitioning", "events", "bytes", "events_per_second", "created_ms"),
 )
 PARTITION_COLUMNS: Final = ("partition", "segment", "first", "end", "events", "bytes")
-STRATEGIES: Final = (Partitioning.KEY.value, Partitioning.ROUND_ROBIN.value)
+STRATEGIES: Final = ("key", "round_robin")
 KEYS_MOVE: Final = ": keys go to other partitions from now on, and their older events stay where they are"
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=Noun)
 def topic() -> None:
     """Create, show, alter, truncate and delete topics, which are streams with partitions.
 
@@ -63,7 +54,7 @@ def topic() -> None:
     """
 
 
-@topic.command()
+@topic.submits("created topic {name}", existing="topic {name} exists already", versioned=False)
 @topic_argument
 @click.option(
     "--partitions",
@@ -78,22 +69,13 @@ def topic() -> None:
 )
 @retention_options
 @ttl_option
-@request_id_option
-@waiting_options
-@output_option()
-@pass_settings
 def create(
-    settings: Settings,
     name: str,
     partitions: int | None,
     partitioning: str | None,
     retention: RetentionChoice,
     ttl: float | None,
-    request_id: str | None,
-    no_wait: bool,
-    timeout: float,
-    output: str,
-) -> None:
+) -> MakeOperation:
     """Create a topic. An existing topic with the same configuration is left as it is.
 
     --output json says in the field "created" whether the topic is new.
@@ -104,40 +86,25 @@ def create(
     """
 
     def choose_config(tx: Tx) -> StreamConfig:
+        from eventproc.store.catalog import find_stream
+
         found = find_stream(tx, name)
-        known = None if found is None or not found.value.config.is_topic else found.value.config
-        kept = 1 if known is None else known.scaling.segments_min
-        count = kept if partitions is None else partitions
-        if partitioning is not None:
-            strategy = Partitioning(partitioning)
-        else:
-            strategy = Partitioning.KEY if found is None else partitioning_of(found.value)
-        config = StreamConfig() if known is None else known
-        return attrs.evolve(
-            config,
-            scaling=ScalingPolicy.partitions(count),
-            partitioning=strategy,
-            retention=retention.applied_to(config.retention),
-            ttl_ms=ttl_ms_of(ttl, config.ttl_ms),
-        )
+        known = found.value if found is not None and found.value.config.is_topic else None
+        return _with_lifetime(_altered(known, partitions, partitioning)[0], retention, ttl)
 
     async def make(ep: Eventproc) -> Operation:
+        from eventproc.store.model.names import StreamName
+
         StreamName.parse(name)
-        return CreateStream(name, await ep.db.read(choose_config))
+        return eventproc.CreateStream(name, await ep.db.read(choose_config))
 
-    created, existing = f"created topic {name}", f"topic {name} exists already"
-    submit_and_wait(
-        settings, make, WaitOptions(no_wait, timeout, request_id), created, output, existing=existing
-    )
+    return make
 
 
-@topic.command("list")
+@topic.shows(COLUMNS)
 @click.argument("scope", metavar="[SCOPE]", required=False)
 @page_options("SCOPE/TOPIC")
-@watch_option
-@output_option()
-@pass_settings
-def list_(settings: Settings, scope: str | None, page: ListPage, output: str) -> None:
+async def list_(ep: Eventproc, scope: str | None, page: ListPage) -> list[Row]:
     """List the topics of a scope, or of all scopes, with the events and bytes that can be read.
 
     EVENTS/S (events_per_second in JSON) is the rate of writing, as in `stream list`.
@@ -147,16 +114,22 @@ def list_(settings: Settings, scope: str | None, page: ListPage, output: str) ->
         eventproc topic list shop --output json
         eventproc topic list shop --limit 100 --after shop/clicks
     """
+    from eventproc.store.catalog import list_topics
+    from eventproc.store.model.names import check_scope_name
 
     def look(tx: Tx) -> list[Row]:
         if scope is not None:
             check_scope_name(scope)
         return [_listed(tx, each) for each in list_topics(tx, scope, page)]
 
-    show_found(settings, lambda ep: ep.db.read(look), lambda rows: show_rows(rows, COLUMNS, output))
+    return await ep.db.read(look)
 
 
 def _listed(tx: Tx, found: StreamRecord) -> Row:
+    from eventproc.store.catalog import readable_size
+    from eventproc.store.segments import write_rate
+    from eventproc.topics.description import partitioning_of
+
     size = readable_size(tx, found)
     return {
         **_names(found.name),
@@ -171,12 +144,9 @@ def _listed(tx: Tx, found: StreamRecord) -> Row:
     }
 
 
-@topic.command()
+@topic.shows(tables={"partitions": PARTITION_COLUMNS})
 @topic_argument
-@watch_option
-@output_option()
-@pass_settings
-def describe(settings: Settings, name: str, output: str) -> None:
+async def describe(ep: Eventproc, name: str) -> Row:
     """Show a topic's state, strategy, sizes and partitions.
 
     The events of a partition have the numbers from FIRST on, below END.
@@ -185,14 +155,7 @@ def describe(settings: Settings, name: str, output: str) -> None:
         eventproc topic describe shop/clicks
         eventproc topic describe shop/clicks --output json
     """
-
-    def show(found: TopicDescription) -> None:
-        show_with_tables(_row(found), [("partitions", PARTITION_COLUMNS)], output)
-
-    show_found(settings, partial(_describe, name=name), show)
-
-
-def _row(found: TopicDescription) -> Row:
+    found = await (await ep.topic(name)).describe()
     return {
         **_names(found.name),
         "stream_id": found.stream_id,
@@ -213,6 +176,8 @@ def _row(found: TopicDescription) -> Row:
 
 
 def _described(partition: PartitionDescription) -> dict[str, object]:
+    from eventproc.store.model.ids import format_segment
+
     return {
         "partition": partition.number,
         "segment": format_segment(partition.segment),
@@ -263,74 +228,73 @@ def alter(
     """
     if partitions is None and partitioning is None and ttl is None and not retention.fields:
         raise click.UsageError("say what to change: --partitions, --partitioning, --keep-days, --ttl ...")
-    moves = False
+    from eventproc.cli.output.tables import show_done
+    from eventproc.cli.submit import WaitOptions, submit_and_wait
+    from eventproc.store.catalog import get_topic
 
-    def altered(tx: Tx) -> UpdateStream:
+    moves = False
+    given = {"scaling": partitions, "partitioning": partitioning, "ttl_ms": ttl}
+    fields = (*(field for field, value in given.items() if value is not None), *retention.fields)
+
+    def plan(tx: Tx) -> UpdateStream:
         nonlocal moves
         found = get_topic(tx, name).value
-        config = attrs.evolve(
-            found.config,
-            scaling=found.config.scaling if partitions is None else ScalingPolicy.partitions(partitions),
-            partitioning=partitioning_of(found) if partitioning is None else Partitioning(partitioning),
-        )
-        moves = config != found.config and config.partitioning is not Partitioning.ROUND_ROBIN
-        config = attrs.evolve(
-            config,
-            retention=retention.applied_to(config.retention),
-            ttl_ms=ttl_ms_of(ttl, config.ttl_ms),
-        )
-        given = {
-            "scaling": partitions is not None,
-            "partitioning": partitioning is not None,
-            "ttl_ms": ttl is not None,
-        }
-        fields = (*(field for field, is_given in given.items() if is_given), *retention.fields)
-        return UpdateStream(
-            name,
-            found.stream_id,
-            config,
-            keep_segments=partitions is None,
-            fields=fields,
-            if_version=if_version,
-        )
+        config, moves = _altered(found, partitions, partitioning)
+        config = _with_lifetime(config, retention, ttl)
+        keeps = partitions is None
+        return eventproc.UpdateStream(name, found.stream_id, config, keeps, fields, if_version=if_version)
 
     async def show_altered(ep: Eventproc, request: Request) -> None:
         row: Row = {"done": "alter", "target": name, "request_id": request.id, "keys_moved": moves}
         show_done(settings, row, output, f"altered {name}{KEYS_MOVE if moves else ''}")
 
     async def make(ep: Eventproc) -> Operation:
-        return await ep.db.read(altered)
+        return await ep.db.read(plan)
 
     submit_and_wait(settings, make, WaitOptions(no_wait, timeout, request_id), show_altered, output)
 
 
-@topic.command()
+def _altered(
+    found: StreamRecord | None, partitions: int | None, partitioning: str | None
+) -> tuple[StreamConfig, bool]:
+    """Return a topic's configuration with these partitions, and whether keys go to other ones. None: a new topic."""
+    import attrs
+
+    from eventproc.store.model.policies import Partitioning, ScalingPolicy, StreamConfig
+    from eventproc.topics.description import partitioning_of
+
+    before = StreamConfig(scaling=ScalingPolicy.partitions(1)) if found is None else found.config
+    strategy = Partitioning.KEY if found is None else partitioning_of(found)
+    after = attrs.evolve(
+        before,
+        scaling=before.scaling if partitions is None else ScalingPolicy.partitions(partitions),
+        partitioning=strategy if partitioning is None else Partitioning(partitioning),
+    )
+    return after, after != before and after.partitioning is not Partitioning.ROUND_ROBIN
+
+
+def _with_lifetime(config: StreamConfig, retention: RetentionChoice, ttl: float | None) -> StreamConfig:
+    import attrs
+
+    kept = retention.applied_to(config.retention)
+    return attrs.evolve(config, retention=kept, ttl_ms=ttl_ms_of(ttl, config.ttl_ms))
+
+
+def _truncation(name: str, partition: int | None, **_: object) -> str:
+    return (
+        f"Truncate topic {name}" if partition is None else f"Truncate partition {partition} of topic {name}"
+    )
+
+
+@topic.submits("truncated {name}", consent=_truncation)
 @topic_argument
 @click.option("--partition", type=int, metavar="P", help="Truncate only this partition.")
 @click.option("--before", metavar="TIME", help="Delete what was appended before it (ISO 8601, or ms).")
 @click.option("--number", type=int, metavar="N", help="With --partition: delete its events before number N.")
 @click.option("--cut", "position", metavar="CUT", help="The new head: a cut from `stream cut`, head or tail.")
-@destructive
-@if_version_option
-@request_id_option
-@waiting_options
-@output_option()
-@pass_settings
 def truncate(
-    settings: Settings,
-    name: str,
-    partition: int | None,
-    before: str | None,
-    number: int | None,
-    position: str | None,
-    yes: bool,
-    dry_run: bool,
-    if_version: int | None,
-    request_id: str | None,
-    no_wait: bool,
-    timeout: float,
-    output: str,
-) -> None:
+    name: str, partition: int | None, before: str | None, number: int | None, position: str | None
+) -> Operation:
     """Delete the oldest events of a topic, or of one partition.
 
     Examples:
@@ -338,6 +302,10 @@ def truncate(
         eventproc topic truncate shop/clicks --partition 3 --number 1000
         eventproc topic truncate shop/clicks --cut tail
     """
+    from eventproc.streams.position_texts import parse_time
+    from eventproc.topics.operations import TruncatePartitions
+    from eventproc.workflows.requests import PRESENT
+
     if sum(each is not None for each in (before, number, position)) != 1:
         raise click.UsageError("give exactly one of --before, --number and --cut")
     if number is not None and partition is None:
@@ -345,38 +313,21 @@ def truncate(
     if position is not None and partition is not None:
         raise click.UsageError("a cut names all partitions: leave --partition out")
     time_ms = None if before is None else parse_time(before)
-
-    asked = TruncatePartitions(
-        *(name, PRESENT, partition, time_ms, number), place=position, if_version=if_version
-    )
-    submit_destruction(
-        settings,
-        asked,
-        Consent(yes, dry_run),
-        f"Truncate topic {name}" if partition is None else f"Truncate partition {partition} of topic {name}",
-        WaitOptions(no_wait, timeout, request_id),
-        f"truncated {name}",
-        output,
-    )
+    return TruncatePartitions(name, PRESENT, partition, time_ms, number, place=position)
 
 
-@topic.command()
+async def _losses(ep: Eventproc, name: str, **_: object) -> Row:
+    found = await (await ep.topic(name)).describe()
+    return {"stream_count": 1, "events": found.events, "bytes": found.size_bytes}
+
+
+@topic.does("deleted {name}", consent="Delete topic {name}", losses=_losses, host=True)
 @topic_argument
-@destructive
 @if_version_option
 @request_id_option
 @timeout_option
-@output_option()
-@pass_settings
-def delete(
-    settings: Settings,
-    name: str,
-    yes: bool,
-    dry_run: bool,
-    if_version: int | None,
-    request_id: str | None,
-    timeout: float,
-    output: str,
+async def delete(
+    ep: Eventproc, name: str, if_version: int | None, request_id: str | None, timeout: float
 ) -> None:
     """Delete a topic with its events and transactions.
 
@@ -386,32 +337,11 @@ def delete(
         eventproc topic delete shop/clicks --dry-run
         eventproc topic delete shop/clicks
     """
+    from eventproc.topics.operations import delete_topic
+    from eventproc.workflows.requests import PRESENT
 
-    async def look(ep: Eventproc) -> Row:
-        found = await _describe(ep, name=name)
-        return {
-            "dry_run": True,
-            "would": "delete",
-            "target": name,
-            "already_done": False,
-            "stream_count": 1,
-            "events": found.events,
-            "bytes": found.size_bytes,
-        }
-
-    async def act(ep: Eventproc) -> None:
-        wait_ms = round(timeout * 1000)
-        await delete_topic(
-            ep.db, name, PRESENT, if_version=if_version, request_id=request_id, timeout_ms=wait_ms
-        )
-
-    if is_confirmed(settings, Consent(yes, dry_run), f"Delete topic {name}", look, output):
-        session.run(settings, act, host=True)
-        show_done(settings, {"done": "delete", "target": name}, output, f"deleted {name}")
-
-
-async def _describe(ep: Eventproc, *, name: str) -> TopicDescription:
-    return await (await ep.topic(name)).describe()
+    wait_ms = round(timeout * 1000)
+    await delete_topic(ep.db, name, PRESENT, if_version=if_version, request_id=request_id, timeout_ms=wait_ms)
 
 
 def _names(name: str) -> dict[str, object]:

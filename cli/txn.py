@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import anyio
 import click
 
-from eventproc.cli import session
-from eventproc.cli.destruction import Consent, destructive, is_confirmed
 from eventproc.cli.options import (
-    CommandGroup,
     Settings,
     note,
     output_option,
     pass_settings,
     stream_argument,
     timeout_option,
-    watch_option,
 )
-from eventproc.cli.output.tables import Row, described, show_done, show_rows, show_with_tables
-from eventproc.cli.watch import show_found
-from eventproc.errors import IllegalTransition, TransactionDecided
-from eventproc.runtime import Eventproc
+from eventproc.cli.verbs import Noun
 from eventproc.store.model.limits import TXNS_LISTED_MAX
-from eventproc.store.transactions import state_after_abort
-from eventproc.streams import TransactionDescription
+
+if TYPE_CHECKING:
+    from eventproc.cli.output.tables import Row
+    from eventproc.runtime import Eventproc
+    from eventproc.streams import TransactionDescription
 
 COLUMNS: Final = (
     *("id", "state", "created_ms", "age_ms", "owner", "owner_alive", "events", "size_bytes"),
@@ -43,11 +38,11 @@ FINISHED_COLUMNS: Final = (
 )
 APPENDED_COLUMNS: Final = ("segment", "offset", "number", "count")
 
-ID: Final = click.argument("txn_id", metavar="ID")
+ID: Final = click.argument("id", metavar="ID")
 """A transaction's id, as `write --transaction` and `txn list` print it."""
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=Noun)
 def txn() -> None:
     """List, describe, commit and abort transactions.
 
@@ -56,7 +51,7 @@ def txn() -> None:
     """
 
 
-@txn.command("list")
+@txn.shows(lambda finished, **_: FINISHED_COLUMNS if finished else COLUMNS)
 @stream_argument
 @click.option("--finished", is_flag=True, help="List those that ended within the last day, the newest first.")
 @click.option("--after", metavar="ID", help="The last transaction of the previous page.")
@@ -68,47 +63,28 @@ def txn() -> None:
     metavar="N",
     help="How many to list at most.",
 )
-@watch_option
-@output_option()
-@pass_settings
-def list_(settings: Settings, name: str, finished: bool, after: str | None, limit: int, output: str) -> None:
+async def list_(
+    ep: Eventproc, name: str, finished: bool, after: str | None, limit: int
+) -> list[TransactionDescription]:
     """List a stream's unfinished transactions: open, committing or aborting.
 
     Examples:
         eventproc txn list shop/orders
         eventproc txn list shop/orders --finished --limit 20
     """
-
-    async def look(ep: Eventproc) -> list[TransactionDescription]:
-        stream = await ep.stream(name)
-        return await stream.transactions(finished=finished, after=after, limit=limit)
-
-    def show(found: list[TransactionDescription]) -> None:
-        show_rows([described(each) for each in found], FINISHED_COLUMNS if finished else COLUMNS, output)
-
-    show_found(settings, look, show)
+    return await (await ep.stream(name)).transactions(finished=finished, after=after, limit=limit)
 
 
-@txn.command()
+@txn.shows(tables={"appended": APPENDED_COLUMNS})
 @stream_argument
 @ID
-@watch_option
-@output_option()
-@pass_settings
-def describe(settings: Settings, name: str, txn_id: str, output: str) -> None:
+async def describe(ep: Eventproc, name: str, id: str) -> TransactionDescription:
     """Show a transaction: owner, size, lease, and the position of its events after the commit.
 
     Examples:
         eventproc txn describe shop/orders 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55
     """
-
-    async def look(ep: Eventproc) -> TransactionDescription:
-        return await (await ep.stream(name)).transaction_of(txn_id).status()
-
-    def show(found: TransactionDescription) -> None:
-        show_with_tables(described(found), [("appended", APPENDED_COLUMNS)], output)
-
-    show_found(settings, look, show)
+    return await (await ep.stream(name)).transaction_of(id).status()
 
 
 @txn.command()
@@ -122,31 +98,55 @@ def describe(settings: Settings, name: str, txn_id: str, output: str) -> None:
 @timeout_option
 @output_option()
 @pass_settings
-def commit(settings: Settings, name: str, txn_id: str, no_wait: bool, timeout: float, output: str) -> None:
+def commit(settings: Settings, name: str, id: str, no_wait: bool, timeout: float, output: str) -> None:
     """Commit a transaction: make its staged events visible. Events that its owner has not staged yet are left out.
 
     Examples:
         eventproc txn commit shop/orders 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55
     """
 
+    import anyio
+
+    from eventproc.cli import session
+    from eventproc.cli.output.tables import show_done
+
     async def act(ep: Eventproc) -> None:
-        found = (await ep.stream(name)).transaction_of(txn_id)
+        found = (await ep.stream(name)).transaction_of(id)
         await found.commit(wait=False)
         if no_wait:
             return
         try:
             await found.commit(timeout_ms=round(timeout * 1000))
         except anyio.get_cancelled_exc_class():
-            note(settings, f"eventproc: transaction {txn_id} is decided; its commit goes on")
+            note(settings, f"eventproc: transaction {id} is decided; its commit goes on")
             raise
 
     session.run(settings, act, host=not no_wait)
     state = "decided" if no_wait else "committed"
-    row = {"done": "commit", "target": name, "id": txn_id, "state": state}
-    show_done(settings, row, output, f"{txn_id} is {state}")
+    row = {"done": "commit", "target": name, "id": id, "state": state}
+    show_done(settings, row, output, f"{id} is {state}")
 
 
-@txn.command()
+async def _losses(ep: Eventproc, name: str, id: str, force: bool) -> Row:
+    """Return what an abort would discard. Raises the same refusal."""
+    from eventproc.errors import IllegalTransition, TransactionDecided
+    from eventproc.store.transactions import state_after_abort
+
+    found = await (await ep.stream(name)).transaction_of(id).status()
+    try:
+        after = state_after_abort(found.state, found.reason, force=force)
+    except IllegalTransition as why:
+        raise TransactionDecided(stream=found.stream, txn=found.id, state=why.state, event="abort") from None
+    return {
+        "id": found.id,
+        "already_done": after is found.state,
+        "events": found.events,
+        "bytes": found.size_bytes,
+        "streams": list(found.streams),
+    }
+
+
+@txn.does("{id} is aborted", consent="Abort transaction {id} of {name}", losses=_losses)
 @stream_argument
 @ID
 @click.option(
@@ -154,12 +154,7 @@ def commit(settings: Settings, name: str, txn_id: str, no_wait: bool, timeout: f
     is_flag=True,
     help="Abort it also if it is decided to commit, but its commit fails; `txn describe` shows the reason.",
 )
-@destructive
-@output_option()
-@pass_settings
-def abort(
-    settings: Settings, name: str, txn_id: str, force: bool, yes: bool, dry_run: bool, output: str
-) -> None:
+async def abort(ep: Eventproc, name: str, id: str, force: bool) -> None:
     """Abort a transaction: discard its staged events permanently. Its owner gets an error at its next call.
 
     A joint transaction is aborted in all its streams.
@@ -169,33 +164,4 @@ def abort(
     Examples:
         eventproc txn abort shop/orders 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55 --dry-run
     """
-
-    async def act(ep: Eventproc) -> None:
-        await (await ep.stream(name)).transaction_of(txn_id).abort(force=force)
-
-    async def look(ep: Eventproc) -> Row:
-        return _would_abort(await (await ep.stream(name)).transaction_of(txn_id).status(), force)
-
-    question = f"Abort transaction {txn_id} of {name}"
-    if is_confirmed(settings, Consent(yes, dry_run), question, look, output):
-        session.run(settings, act)
-        row = {"done": "abort", "target": name, "id": txn_id}
-        show_done(settings, row, output, f"{txn_id} is aborted")
-
-
-def _would_abort(found: TransactionDescription, force: bool) -> Row:
-    """Return what an abort would discard. Raises the same refusal."""
-    try:
-        after = state_after_abort(found.state, found.reason, force=force)
-    except IllegalTransition as why:
-        raise TransactionDecided(stream=found.stream, txn=found.id, state=why.state, event="abort") from None
-    return {
-        "dry_run": True,
-        "would": "abort",
-        "target": found.stream,
-        "id": found.id,
-        "already_done": after is found.state,
-        "events": found.events,
-        "bytes": found.size_bytes,
-        "streams": list(found.streams),
-    }
+    await (await ep.stream(name)).transaction_of(id).abort(force=force)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import anyio
+from typing import TYPE_CHECKING
+
 import click
 
-from eventproc.cli import session
+import eventproc
 from eventproc.cli.exit_codes import FAILED, OK
 from eventproc.cli.options import (
     TABLE,
@@ -17,11 +18,10 @@ from eventproc.cli.options import (
 )
 from eventproc.cli.output.tables import show_one
 from eventproc.cli.task import submit_in_background
-from eventproc.cluster import VerifyTask
-from eventproc.cluster.integrity_checks import IntegrityReport, verify_backup, verify_directory
-from eventproc.errors import Corrupt
-from eventproc.runtime import Eventproc
-from eventproc.store.database.files import BACKUP_MANIFEST
+
+if TYPE_CHECKING:
+    from eventproc.cluster import VerifyTask
+    from eventproc.runtime import Eventproc
 
 
 @click.command(cls=Command)
@@ -45,6 +45,11 @@ def verify(settings: Settings, argument: str | None, background: bool, output: s
         eventproc verify data --background
         eventproc verify /mnt/backups/monday --output json
     """
+    from eventproc.cli import session
+    from eventproc.cluster.integrity_checks import IntegrityReport, verify_backup, verify_directory
+    from eventproc.errors import Corrupt
+    from eventproc.store.database.files import BACKUP_MANIFEST
+
     if argument is not None:
         settings.directory = argument
     path = session.directory_of(settings)
@@ -56,8 +61,7 @@ def verify(settings: Settings, argument: str | None, background: bool, output: s
             )
 
         async def make(ep: Eventproc) -> VerifyTask:
-            await anyio.lowlevel.checkpoint()
-            return VerifyTask()
+            return eventproc.VerifyTask()
 
         submit_in_background(settings, make, output)
         return OK

@@ -2,40 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Final
 
-import anyio
-import anyio.to_thread
 import click
-from anyio.streams.memory import MemoryObjectSendStream
 
-from eventproc.cli import session
-from eventproc.cli.input.lines import InputFile, open_input
-from eventproc.cli.input.rows import FORMATS, InputRow, InputRows, take_chunk
-from eventproc.cli.options import (
-    TABLE,
-    Command,
-    Settings,
-    note,
-    output_option,
-    pass_settings,
-    stream_argument,
-)
-from eventproc.cli.output.tables import show_one
-from eventproc.cli.output.terminal import progress
-from eventproc.errors import Retryable, TransactionDecided
-from eventproc.runtime import Eventproc
-from eventproc.store.model.counts import counted
-from eventproc.store.tasks import BackgroundTasks
-from eventproc.streams import NewEvent
-
-AHEAD_CHUNKS: Final = 3
-"""Chunks that are read while another one is written. A chunk has at most about 1 MiB, or what a pipe held."""
-
-RowChunk = tuple[list[InputRow], click.ClickException | None]
-"""Rows that are written together, and the error of the bad row that follows them."""
+from eventproc.cli.input.recognition import FORMATS
+from eventproc.cli.options import Command, Settings, output_option, pass_settings, stream_argument
 
 
 @click.command(cls=Command)
@@ -97,10 +69,14 @@ def write(
         eventproc write shop/clicks clicks.jsonl --partition 3
         tail -f app.log | eventproc write shop/log
     """
+    from eventproc.cli import session
+    from eventproc.cli.input.lines import open_input
+    from eventproc.cli.writing import WriteReport, write_rows, write_transaction
+
     if key is not None and kind == "lines":
         raise click.UsageError("--key needs --format csv or jsonl: a plain line has no fields")
     with open_input(file) as source:
-        act = _write_transaction if atomic else _write
+        act = write_transaction if atomic else write_rows
         # A host makes a transaction visible: this process becomes the host if there is none.
         session.run(
             settings,
@@ -116,138 +92,3 @@ def write(
             ),
             host=atomic,
         )
-
-
-async def _write(
-    ep: Eventproc,
-    *,
-    settings: Settings,
-    name: str,
-    source: InputFile,
-    kind: str | None,
-    key: str | None,
-    partition: int | None,
-    report: WriteReport,
-) -> None:
-    stream = await ep.stream(name)
-    writer, failed = stream.writer(), True
-
-    async def add(rows: list[InputRow]) -> None:
-        await writer.write_many(_placed(rows, partition))
-        report.update(writer.events_written)
-        advance(source.position, f"{writer.events_written:,} written")
-
-    with progress(settings, f"writing {name}", source.size_bytes, typed=source.raw.isatty()) as advance:
-        try:
-            async with writer:
-                await _each_chunk(source, kind, key, add)
-            failed = False
-        except Retryable as why:
-            if writer.events_written:  # the error is about the last send; the earlier ones are durable
-                why.add_note(
-                    f"wrote {counted(writer.events_written, 'row')} before it; continue with the rows after them"
-                )
-            raise
-        finally:
-            # In every case: leaving the writer has waited for the last send.
-            report.end(writer.events_written, failed=failed)
-
-
-async def _write_transaction(
-    ep: Eventproc,
-    *,
-    settings: Settings,
-    name: str,
-    source: InputFile,
-    kind: str | None,
-    key: str | None,
-    partition: int | None,
-    report: WriteReport,
-) -> None:
-    stream = await ep.stream(name)
-    txn, count, decided, theirs = stream.transaction(), 0, False, False
-    note(settings, f"transaction {txn.id}")
-
-    async def add(rows: list[InputRow]) -> None:
-        nonlocal count
-        count += await txn.write_many(_placed(rows, partition))
-        advance(source.position, f"{count:,} staged")
-
-    with progress(settings, f"writing {name}", source.size_bytes, typed=source.raw.isatty()) as advance:
-        try:
-            async with txn:
-                await _each_chunk(source, kind, key, add)
-                await txn.commit(wait=False)
-                decided = True
-                await txn.commit()
-        except TransactionDecided:
-            theirs = True  # another process committed the staged events; the error says so
-            raise
-        finally:
-            # A decided transaction becomes visible, however this process ends.
-            if decided:
-                report.end(count, failed=False)
-            elif not theirs:
-                note(settings, f"transaction {txn.id} is aborted: nothing was written")
-
-
-def _placed(rows: list[InputRow], partition: int | None) -> Iterable[InputRow | NewEvent[bytes]]:
-    """Return the rows as events of the partition, if one is given."""
-    if partition is None:
-        return rows
-    return [NewEvent(payload, key, partition=partition) for payload, key in rows]
-
-
-async def _produce(
-    send: MemoryObjectSendStream[RowChunk], source: InputFile, kind: str | None, key: str | None
-) -> None:
-    """Read ahead in a thread, because reading standard input may block for long."""
-    found = InputRows(source, kind, key)
-    more = True
-    async with send:
-        while more:
-            taken, error, more = await anyio.to_thread.run_sync(take_chunk, found, abandon_on_cancel=True)
-            await send.send((taken, error))
-
-
-async def _each_chunk(
-    source: InputFile, kind: str | None, key: str | None, add: Callable[[list[InputRow]], Awaitable[None]]
-) -> None:
-    """Pass the rows to `add`, all that were read meanwhile in one call. Raises the error of a bad row at the end."""
-    send, receive = anyio.create_memory_object_stream[RowChunk](AHEAD_CHUNKS)
-    # `receive` is closed after the tasks have ended, so that a failure here is the only error that is raised.
-    async with receive, BackgroundTasks() as tasks:
-        tasks.start_soon(_produce, send, source, kind, key)
-        async for taken, error in receive:
-            # On a slow disk the commits become larger, instead of the queue longer.
-            while error is None and receive.statistics().current_buffer_used:
-                more, error = receive.receive_nowait()
-                taken += more
-            await add(taken)
-            if error is not None:
-                raise error
-
-
-class WriteReport:
-    """Prints how many events are durable: cumulative, and never the same number twice."""
-
-    def __init__(self, output: str) -> None:
-        self._output = output
-        self._reported = 0
-
-    def update(self, written: int) -> None:
-        """Print the number if it has grown. One JSON document has the last number only."""
-        if written > self._reported and self._output != "json":
-            self._print(written)
-
-    def end(self, written: int, *, failed: bool) -> None:
-        """Print the last number, unless it was printed. A failed command does not print 0."""
-        if written > self._reported or (written == 0 and not failed):
-            self._print(written)
-
-    def _print(self, written: int) -> None:
-        self._reported = written
-        if self._output == TABLE:
-            click.echo(f"written {written}")
-        else:
-            show_one({"written": written}, self._output)

@@ -15,11 +15,10 @@ import click
 from eventproc.cli.options import TABLE, Command, DirectoryParam, Settings, note, output_option, pass_settings
 from eventproc.cli.output.tables import show_one
 from eventproc.cli.output.terminal import print_table, progress
-from eventproc.cli.signals import SignalScope, run_with_signals
-from eventproc.store.clock import SystemClock
 
 if TYPE_CHECKING:
     from eventproc.cli.demo.report import DemoReport
+    from eventproc.cli.signals import SignalScope
 
 DEFAULT_MEAN: Final = "dep_delay"
 """The column of the flight records whose mean is shown by default."""
@@ -98,6 +97,8 @@ def demo(
         raise click.UsageError("--topics and --auto-scale exclude each other")
     from eventproc.cli.demo.report import DemoTask
     from eventproc.cli.demo.run import run
+    from eventproc.cli.signals import run_with_signals
+    from eventproc.store.clock import SystemClock
 
     file = _flights() if file is None else file
     mean = _check_columns(file, key, mean)

@@ -11,6 +11,9 @@ from typing import IO, Any, Final, cast
 
 from eventproc.cli.input.lines import InputFile, PeekedStream, refused
 
+FORMATS: Final = ("lines", "jsonl", "csv", "json", "parquet", "arrow")
+"""The values of --format."""
+
 TEXT_PEEK_BYTES: Final = 1024 * 1024
 """How much of an input is read to see whether its first line is a JSON document of its own. A longer first line that
 begins like an array is taken for one."""

@@ -41,8 +41,6 @@ CHUNK_BYTES: Final = 1024 * 1024
 KEY_CHARS_SHOWN: Final = 40
 """Characters of an invalid key that the error message shows."""
 
-FORMATS: Final = ("lines", "jsonl", "csv", "json", "parquet", "arrow")
-
 _SUFFIXES: Final = {
     ".csv": "csv",
     ".jsonl": "jsonl",

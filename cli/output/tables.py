@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 import click
 
@@ -40,7 +41,12 @@ TIMES: Final = frozenset(
 
 
 def described(found: object) -> Row:
-    """Return a description in its one JSON form: the fields that it has in Python, written as REST writes them."""
+    """Return a description in its one JSON form: the fields that it has in Python, written as REST writes them.
+
+    found: a description, or a row, which is returned as it is.
+    """
+    if isinstance(found, Mapping):
+        return found
     from eventproc.describe import to_dict
 
     return to_dict(found)
@@ -55,6 +61,29 @@ def show_rows(rows: Sequence[Row], columns: Sequence[str], output: str) -> None:
             click.echo(_json(row))
     else:
         _show_table(rows, columns)
+
+
+def show_result(
+    found: object,
+    output: str,
+    columns: Sequence[str] = (),
+    tables: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    people: Callable[[Row], Any] | None = None,
+) -> None:
+    """Print what a command found: a description with its tables, or a list of them with these columns.
+
+    people: returns what people see of a description: a row, or a text.
+    """
+    if isinstance(found, list):
+        rows = [described(each) for each in found]
+        show_rows([people(row) for row in rows] if people and output == TABLE else rows, columns, output)
+        return
+    row = described(found)
+    seen = people(row) if people and output == TABLE else row
+    if isinstance(seen, str):
+        click.echo(seen)
+    else:
+        show_with_tables(seen, tables, output)
 
 
 def show_done(settings: Settings, row: Row, output: str, text: str) -> None:
@@ -74,18 +103,21 @@ def show_pending(request_id: str, output: str) -> None:
 
 
 def show_one(row: Row, output: str) -> None:
-    """Print one object: a line for each field, or one JSON object."""
+    """Print one object: for people a line for each field, by its path; or one JSON object."""
     if output == TABLE:
-        fields = [name for name in row if not _is_table(row[name])]
-        print_fields([(_label(name), text(row, name)) for name in fields])
+        flat = _flat(row)
+        print_fields([(_label(name), text(flat, name)) for name in flat if not _is_table(flat[name])])
     else:
         click.echo(_json(row, indent=2 if output == "json" else None))
 
 
-def show_with_tables(row: Row, tables: Iterable[tuple[str, Sequence[str]]], output: str) -> None:
-    """Print one object; for people, also each of its tables that has rows: pairs of the field and its columns."""
+def show_with_tables(row: Row, tables: Mapping[str, Sequence[str]], output: str) -> None:
+    """Print one object; for people, also each of its tables that has rows.
+
+    tables: the field of each, and its columns.
+    """
     show_one(row, output)
-    for name, columns in tables if output == TABLE else ():
+    for name, columns in tables.items() if output == TABLE else ():
         if rows := rows_of(row, name):
             click.echo()
             show_rows(rows, columns, output)
@@ -128,6 +160,16 @@ def iso_time(time_ms: int) -> str:
     except (OverflowError, ValueError, OSError):
         return f"{time_ms} ms"
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _flat(row: Row, prefix: str = "") -> Row:
+    flat: dict[str, object] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = _json(value) if prefix and _is_table(value) else value
+    return flat
 
 
 def _is_table(value: object) -> bool:

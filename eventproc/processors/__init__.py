@@ -24,7 +24,8 @@ from eventproc.processors.observe.status import (
 )
 from eventproc.processors.options import Directive, Failure
 from eventproc.processors.retry import RetryPolicy
-from eventproc.processors.run import GRACE_MS, Running, run_app
+from eventproc.processors.run import Running, run_app
+from eventproc.store.model.limits import GRACE_MS
 
 __all__ = [
     "GRACE_MS",

@@ -53,14 +53,11 @@ from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, NotFound
 from eventproc.store.model.group_errors import GroupStreamReplaced
+from eventproc.store.model.limits import GRACE_MS
 from eventproc.store.openable import Openable, Opening
 from eventproc.store.tasks import BackgroundTasks, HandleTasks, first_leaf, run_uninterrupted
 
 LOG = logging.getLogger("eventproc.processors")
-
-GRACE_MS: Final = 30_000
-"""How long the end of the block waits for running calls: longer than most handlers take, shorter than service managers
-wait."""
 
 CANCELLED_MS: Final = 10_000
 """How long user code may still run after it was cancelled: more than most needs to clean up. Higher: an app whose

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
-from typing import Final, Literal, TypeAlias, TypeVar, cast
+from typing import Literal, TypeAlias, TypeVar, cast
 
 from eventproc.store.catalog import StoredHistory, StreamRecord, StreamSize, get_stream, size_before
 from eventproc.store.catalog.cuts import head_cut, tail_cut, time_cut
@@ -19,6 +19,7 @@ from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import InvalidArgument, InvalidCut, StreamReplaced
 from eventproc.store.model.history import epoch_at, predecessors, successors
 from eventproc.store.model.ids import SegmentId, as_segment, printable
+from eventproc.store.model.limits import PAGE_ENTRIES
 from eventproc.store.model.partitions import partition_ids
 from eventproc.store.segments import sealed_segments
 from eventproc.streams.description import (
@@ -34,9 +35,6 @@ from eventproc.streams.description import (
 from eventproc.streams.stream_cuts import frontier_at
 
 R = TypeVar("R")
-
-PAGE_ENTRIES: Final = 1000
-"""Entries of a page unless the caller chooses another number. Higher: longer reads, and more memory for a page."""
 
 SegmentName: TypeAlias = int | str
 """How callers name a segment: by its id, or by the text of one, such as "2.1"."""

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from eventproc.store.groups.consumption import consumed_cut, cut_before, earliest_cut, release
 from eventproc.store.groups.records import (
-    DELIVERIES_MAX,
     EQUAL,
     GROUP,
     GROUPS,
-    LOCK_MS,
     OWNED,
     PROCESSOR,
     READERS,
@@ -72,6 +70,7 @@ from eventproc.store.groups.share_groups import (
     watch_share,
     write_deliveries,
 )
+from eventproc.store.model.limits import DELIVERIES_MAX, LOCK_MS
 
 __all__ = [
     "DELIVERIES_MAX",

@@ -11,6 +11,7 @@ from eventproc.store.database import Tx, Watch
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.errors import CorruptRecord, NotFound
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import DELIVERIES_MAX, LOCK_MS
 from eventproc.store.records import RecordKind, find, get, keys
 from eventproc.store.replicated import LogId
 
@@ -58,15 +59,8 @@ LEASE_MS_MIN: Final = 1_000
 CHECKPOINT_MS_MIN: Final = 100
 """Shortest pause between automatic checkpoints. Each one is an update from every reader."""
 
-LOCK_MS: Final = 30_000
-"""Default time for which a consumer holds an event, as in Kafka. Higher: an event of a hung consumer waits longer.
-Lower: a slow handler loses its events to others."""
-
 LOCK_MS_MIN: Final = 100
 """Shortest lock. With a shorter one a busy machine would be enough to lose it before the handler begins."""
-
-DELIVERIES_MAX: Final = 5
-"""Default number of deliveries after which an event becomes a dead letter, as in Kafka."""
 
 
 def _lease(instance: object, attribute: object, value: int | None) -> None:

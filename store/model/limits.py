@@ -119,6 +119,20 @@ shorter: a process that was suspended while its commit ran may find no result.""
 TXNS_LISTED_MAX: Final = 500
 """Transactions that one listing returns unless its caller chooses another number."""
 
+LOCK_MS: Final = 30_000
+"""Default time for which a consumer holds an event, as in Kafka. Higher: an event of a hung consumer waits longer.
+Lower: a slow handler loses its events to others."""
+
+DELIVERIES_MAX: Final = 5
+"""Default number of deliveries after which an event becomes a dead letter, as in Kafka."""
+
+GRACE_MS: Final = 30_000
+"""How long the end of a running app waits for its handlers: longer than most take, and shorter than service managers
+wait."""
+
+PAGE_ENTRIES: Final = 1000
+"""Entries of a page unless the caller chooses another number. Higher: longer reads, and more memory for a page."""
+
 assert EVENT_BYTES_MAX + FRAME_BYTES <= BATCH_BYTES_MAX, "the largest event fits one transaction"
 assert EVENT_BYTES_MAX < 2**31, "the length in an event's frame is a signed 32-bit integer"
 assert HEADERS_BYTES_MAX < EVENT_BYTES_MAX, "headers accompany a payload, they do not replace it"

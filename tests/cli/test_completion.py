@@ -8,15 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import click
 import pytest
 
-from eventproc.cli.completion_tree import completion_root, describe_command
 from eventproc.cli.main import COMPLETE_VARIABLE
 from tests.cli.conftest import Cli
 from tests.cli.support import COMMAND, GROUP, environment
-from tests.cli.test_command_tree import TREE
-from tools.docs import completion
 
 CPU_RATIO_MAX = 2.5
 """CPU time of a completion, beside an interpreter that only imports click. Measured: 1.2 to 1.5."""
@@ -129,20 +125,3 @@ def test_completing_a_name_loads_nothing_heavy(shop: Cli) -> None:
         text=True,
     )
     assert done.stdout == "plain,shop/orders\n[]\n"
-
-
-def test_table_of_completion_has_every_command_and_parameter() -> None:
-    path = Path(completion.__file__).parents[2] / "cli" / "completion_table.py"
-    assert path.read_text(encoding="utf-8") == completion.render(), "run `make docs`"
-    root = completion_root()
-    for name, command in TREE.items():
-        context = click.Context(root)
-        found: click.Command = root
-        for word in name.split():
-            assert isinstance(found, click.Group)
-            inner = found.get_command(context, word)
-            assert inner is not None, name
-            found = inner
-        known = {option for each in found.params for option in (*each.opts, *each.secondary_opts)}
-        described = {each for names, _, _ in describe_command(command)[1] for each in names.split()}
-        assert described <= known, name

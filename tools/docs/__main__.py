@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tools import blocking
-from tools.docs import acceptance, completion, errors, states
+from tools.docs import acceptance, errors, states
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +23,6 @@ def main() -> int:
         ROOT / "docs" / "states.md": states.render(),
         ROOT / "docs" / "acceptance.md": acceptance.render(ROOT),
         blocking.PATH: blocking.render(),
-        ROOT / "cli" / "completion_table.py": completion.render(),
     }
     for path, text in documents.items():
         if path.exists() and path.read_text(encoding="utf-8") == text:
