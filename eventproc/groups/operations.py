@@ -115,6 +115,24 @@ def _described(tx: Tx, state: GroupState, checkpoint: CheckpointState) -> GroupC
     return GroupCheckpoint(checkpoint.name, checkpoint.at_ms, checkpoint.automatic, cuts)
 
 
+@attrs.frozen
+class ResetPreview:
+    """A stream before and after a reset: the group's position in it, and how much is left to read from there.
+
+    The fields "before" are None for a stream that the group does not read now, or that was deleted since.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    stream: str
+    cut_before: StreamCut | None
+    cut_after: StreamCut
+    events_before: int | None
+    events_after: int
+    bytes_before: int | None
+    bytes_after: int
+
+
 def reset_group(
     tx: Tx,
     group: str,
@@ -123,16 +141,49 @@ def reset_group(
     checkpoint: str | None = None,
     streams: Sequence[str] | None = None,
     until: GroupResetEnd = "same",
-) -> None:
+    dry_run: bool = False,
+) -> list[ResetPreview]:
     """Move the group to `start`, or to the position of a checkpoint. Its readers continue there.
 
     Streams are found by name, so a stream that was deleted and created again is read from now on.
     streams: the streams to read from now on; None: the same.
     until: where the group ends; with a different end its checkpoints are dropped.
+    dry_run: only return what would change.
     Raises NotFound, InvalidArgument, InvalidCut (also if the end lies before the start), and as `ensure_group`.
+    Cost: a few look-ups for each segment of the streams.
     """
     starts = reset_positions(tx, group, start, checkpoint=checkpoint, streams=streams, until=until)
-    change(tx, group, GroupReset(tuple(starts)))
+    described = describe_group(tx, group)
+    before = {} if described.replaced else group_cuts(tx, group)
+    previews: list[ResetPreview] = []
+    for start_position in starts:
+        name = start_position.stream.name
+        stream = get_stream(tx, name, stream_id=start_position.stream.stream_id).value
+        cut = _cut_of(start_position, StoredHistory(tx, stream))
+        parts = unfinished_parts(tx, stream, cut, dict(start_position.ends))
+        left = [each for each in described.segments if each.stream == name]
+        known = name in before
+        previews.append(
+            ResetPreview(
+                stream=name,
+                cut_before=before.get(name),
+                cut_after=cut,
+                events_before=sum(each.events for each in left) if known else None,
+                events_after=sum(each.events for each in parts),
+                bytes_before=sum(each.bytes for each in left) if known else None,
+                bytes_after=sum(each.bytes for each in parts),
+            )
+        )
+    if not dry_run:
+        change(tx, group, GroupReset(tuple(starts)))
+    return previews
+
+
+def _cut_of(start_position: StartPosition, history: History) -> StreamCut:
+    own = {segment: progress.offset for segment, progress in start_position.held}
+    own |= {segment: NOT_REACHED for segment, _ in start_position.waiting}
+    offsets = with_ends(own, dict(start_position.ends), history)
+    return StreamCut(start_position.stream.name, start_position.stream.stream_id, offsets)
 
 
 def adopt_recreated_streams(tx: Tx, group: str) -> tuple[str, ...]:
@@ -444,66 +495,3 @@ def _progress_at(tx: Tx, stream: str, key: SegmentKey, offset: int) -> Progress:
 
 def _state(tx: Tx, group: str) -> GroupState:
     return folded_state(tx, get_group(tx, group)).state
-
-
-@attrs.frozen
-class ResetPreview:
-    """A stream before and after a reset: the group's position in it, and how much is left to read from there.
-
-    The fields "before" are None for a stream that the group does not read now, or that was deleted since.
-    """
-
-    __repr__ = short_repr_of_fields
-
-    stream: str
-    cut_before: StreamCut | None
-    cut_after: StreamCut
-    events_before: int | None
-    events_after: int
-    bytes_before: int | None
-    bytes_after: int
-
-
-def preview_reset(
-    tx: Tx,
-    group: str,
-    start: GroupStart = "head",
-    *,
-    checkpoint: str | None = None,
-    streams: Sequence[str] | None = None,
-    until: GroupResetEnd = "same",
-) -> list[ResetPreview]:
-    """Return what `Group.reset` would do now with the same arguments. Raises the errors that it would raise.
-
-    Costs a few look-ups for each segment of the streams.
-    """
-    starts = reset_positions(tx, group, start, checkpoint=checkpoint, streams=streams, until=until)
-    described = describe_group(tx, group)
-    before = {} if described.replaced else group_cuts(tx, group)
-    previews: list[ResetPreview] = []
-    for start_position in starts:
-        name = start_position.stream.name
-        stream = get_stream(tx, name, stream_id=start_position.stream.stream_id).value
-        cut = _cut_of(start_position, StoredHistory(tx, stream))
-        parts = unfinished_parts(tx, stream, cut, dict(start_position.ends))
-        left = [each for each in described.segments if each.stream == name]
-        known = name in before
-        previews.append(
-            ResetPreview(
-                stream=name,
-                cut_before=before.get(name),
-                cut_after=cut,
-                events_before=sum(each.events for each in left) if known else None,
-                events_after=sum(each.events for each in parts),
-                bytes_before=sum(each.bytes for each in left) if known else None,
-                bytes_after=sum(each.bytes for each in parts),
-            )
-        )
-    return previews
-
-
-def _cut_of(start_position: StartPosition, history: History) -> StreamCut:
-    own = {segment: progress.offset for segment, progress in start_position.held}
-    own |= {segment: NOT_REACHED for segment, _ in start_position.waiting}
-    offsets = with_ends(own, dict(start_position.ends), history)
-    return StreamCut(start_position.stream.name, start_position.stream.stream_id, offsets)

@@ -31,7 +31,6 @@ from eventproc.runtime.groups import GroupSystem
 from eventproc.runtime.maintenance import MaintenanceSystem
 from eventproc.runtime.processors import ProcessorSystem
 from eventproc.runtime.requests import Requests
-from eventproc.runtime.share_groups import ShareSystem
 from eventproc.runtime.supervisors import SupervisorSystem
 from eventproc.runtime.tasks import Tasks
 from eventproc.runtime.topics import TopicSystem
@@ -90,7 +89,7 @@ S = TypeVar("S")
 U = TypeVar("U")
 
 
-class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, ShareSystem, SupervisorSystem, TopicSystem):
+class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSystem, TopicSystem):
     """An open directory, or memory. Made by `open` and `open_memory`; usable until their block ends, or until `close`.
 
     Closing it closes the writers, readers and running apps that are still open, the newest first.

@@ -39,29 +39,6 @@ def ensure_share_group(
     return True
 
 
-def reset_share_group(
-    tx: Tx, name: str, start: GroupStart = "head", *, streams: Sequence[str] | None = None
-) -> None:
-    """Move the group to `start`: every lock is lost, and every delivery is forgotten.
-
-    streams: the streams to consume from now on, found by name. None: the same; those that were deleted stay in the
-        group, which goes on with the next stream of the name.
-    Raises NotFound, InvalidArgument, InvalidCut, Truncated.
-    """
-    record = get_group(tx, name, share=True)
-    starts = _starts_after_reset(tx, record, start, streams)
-    held = {each.stream.stream_id: dict(each.held) for each in starts}
-    start_share_group(tx, name, held, read_deliveries(tx, name))
-    after = tuple(each.stream for each in starts)
-    started = {each.name for each in after}
-    deleted = [each for each in record.streams if streams is None and each.name not in started]
-    replace_share(
-        tx,
-        get(tx, GROUP, name),
-        attrs.evolve(record, streams=(*after, *deleted), generation=record.generation + 1),
-    )
-
-
 @attrs.frozen
 class ShareResetPreview:
     """A stream of a share group before and after a reset: how many events are not finished.
@@ -76,14 +53,26 @@ class ShareResetPreview:
     events_after: int
 
 
-def preview_share_reset(
-    tx: Tx, name: str, start: GroupStart = "head", *, streams: Sequence[str] | None = None
+def reset_share_group(
+    tx: Tx,
+    name: str,
+    start: GroupStart = "head",
+    *,
+    streams: Sequence[str] | None = None,
+    dry_run: bool = False,
 ) -> list[ShareResetPreview]:
-    """Return what `reset_share_group` would do now; changes nothing. Raises the same."""
+    """Move the group to `start`: every lock is lost, and every delivery is forgotten.
+
+    streams: the streams to consume from now on, found by name. None: the same; those that were deleted stay in the
+        group, which goes on with the next stream of the name.
+    dry_run: only return what would change.
+    Raises NotFound, InvalidArgument, InvalidCut, Truncated.
+    """
     record = get_group(tx, name, share=True)
+    starts = _starts_after_reset(tx, record, start, streams)
     known = {each.stream_id for each in record.streams}
     now = describe_share_group(tx, name).segments
-    return [
+    previews = [
         ShareResetPreview(
             each.stream.name,
             sum(part.events for part in now if part.stream_id == each.stream.stream_id)
@@ -91,8 +80,21 @@ def preview_share_reset(
             else None,
             sum(unfinished_part(tx, each.stream.stream_id, *held).events for held in each.held),
         )
-        for each in _starts_after_reset(tx, record, start, streams)
+        for each in starts
     ]
+    if dry_run:
+        return previews
+    held = {each.stream.stream_id: dict(each.held) for each in starts}
+    start_share_group(tx, name, held, read_deliveries(tx, name))
+    after = tuple(each.stream for each in starts)
+    started = {each.name for each in after}
+    deleted = [each for each in record.streams if streams is None and each.name not in started]
+    replace_share(
+        tx,
+        get(tx, GROUP, name),
+        attrs.evolve(record, streams=(*after, *deleted), generation=record.generation + 1),
+    )
+    return previews
 
 
 def _starts_after_reset(

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, TypeVar, overload
 
 from eventproc.groups import GroupInfo, GroupStart, ShareGroupDescription, describe_share_group, group_info
-from eventproc.shares.changes import ShareResetPreview, preview_share_reset, reset_share_group
+from eventproc.shares.changes import ShareResetPreview, reset_share_group
 from eventproc.shares.consumer import ShareConsumer
-from eventproc.store.database import Database, Tx
+from eventproc.store.database import Database
 from eventproc.store.faults import Step
 from eventproc.store.groups import delete_group, get_group
 from eventproc.streams.codec import Codec, codec_for, decode_of
@@ -104,12 +104,7 @@ class ShareGroup:
             Truncated: `start` lies before the head of a stream.
         """
 
-        def act(tx: Tx) -> list[ShareResetPreview]:
-            previews = preview_share_reset(tx, self.name, start, streams=streams)
-            if not dry_run:
-                reset_share_group(tx, self.name, start, streams=streams)
-            return previews
-
+        act = partial(reset_share_group, name=self.name, start=start, streams=streams, dry_run=dry_run)
         return await (self._db.read(act) if dry_run else self._db.write(act, step=Step.SHARE_CHANGE))
 
     async def delete(self) -> None:

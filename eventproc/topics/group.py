@@ -31,7 +31,6 @@ from eventproc.groups.operations import (
     find_checkpoint,
     list_checkpoints,
     pending_readers,
-    preview_reset,
     reader_offline,
     reset_group,
     reset_offsets,
@@ -346,14 +345,15 @@ class Group:
             Truncated: `start` lies before the head of a stream.
         """
 
-        def act(tx: Tx) -> list[ResetPreview]:
-            previews = preview_reset(
-                tx, self.name, start, checkpoint=checkpoint, streams=streams, until=until
-            )
-            if not dry_run:
-                reset_group(tx, self.name, start, checkpoint=checkpoint, streams=streams, until=until)
-            return previews
-
+        act = partial(
+            reset_group,
+            group=self.name,
+            start=start,
+            checkpoint=checkpoint,
+            streams=streams,
+            until=until,
+            dry_run=dry_run,
+        )
         return await (self._db.read(act) if dry_run else self._db.write(act, step=Step.GROUP_CHANGE))
 
     async def reset_offsets(
