@@ -49,7 +49,10 @@ def _parts(count: int) -> int:
 
 @attrs.frozen
 class SplitSegment(Scaling):
-    """Split an active segment into equal parts. Planning raises NotFound and InvalidArgument."""
+    """Split an active segment into equal parts.
+
+    Planning raises NotFound and InvalidArgument.
+    """
 
     segment: SegmentId = attrs.field(converter=as_segment)
     into: int = attrs.field(default=2, converter=_parts)
@@ -61,7 +64,10 @@ class SplitSegment(Scaling):
 
 @attrs.frozen
 class MergeNeighbours(Scaling):
-    """Merge active segments whose key ranges are neighbours. Planning raises NotFound and InvalidArgument."""
+    """Merge active segments whose key ranges are neighbours.
+
+    Planning raises NotFound and InvalidArgument.
+    """
 
     segments: tuple[SegmentId, ...] = attrs.field(converter=_sorted_ids)
 

@@ -139,7 +139,9 @@ def test_a_rate_has_no_more_segments_than_writers_of_clients_can_serve(rest: Res
 
 def test_scaling_events_are_those_of_a_period_after_the_one_before(rest: RestClient) -> None:
     own = create(rest, "scaled")
-    assert len(rest.call("POST", f"{own}/split", {"segment": "0.0", "into": 3}).body["segments"]) == 3
+    stale = rest.call("POST", f"{own}/split", {"segment": "0.0", "if_version": 99})
+    assert (stale.status, stale.body["type"]) == (409, "urn:eventproc:error:StaleVersion")
+    assert len(rest.call("POST", f"{own}/split", {"segment": "0.0", "into": 3}).body) == 3
     assert rest.call("POST", f"{own}/merge", {"segments": ["1.1", "2.1"]}).status == 200
     path = "/v1/scopes/s/streams/scaled/scaling-events"
     first, second, third = rest.get(f"{path}?from=0&to=4000000000000")
@@ -190,10 +192,10 @@ async def test_a_stream_is_truncated_at_a_cut(rest: RestClient, ep: Eventproc) -
         for number in range(4):
             await writer.write(b"%d" % number)
     assert rest.get(own)["events"] == 4
-    truncated = rest.call("POST", f"{own}/truncate", {"cut": "tail"})
+    truncated = rest.call("POST", f"{own}/truncate", {"place": "tail"})
     assert (truncated.status, truncated.body["events"]) == (200, 0)
     assert rest.get(f"{own}/cut?at=head")["cut"] == truncated.body["tail"]
-    assert rest.call("POST", f"{own}/truncate", {"cut": "soon"}).status == 400
+    assert rest.call("POST", f"{own}/truncate", {"place": "soon"}).status == 400
 
 
 async def test_transactions_are_listed_by_pages_and_aborted(rest: RestClient, ep: Eventproc) -> None:
@@ -278,7 +280,7 @@ async def test_the_history_of_a_stream_is_asked_for(rest: RestClient, ep: Eventp
 def test_a_scale_needs_the_same_keys(rest: RestClient) -> None:
     own = create(rest, "ranges", 2)
     half = {"seal": ["0.0"], "ranges": [{"low": 0, "high": 0.2}, {"low": 0.2, "high": 0.5}]}
-    assert len(rest.call("POST", f"{own}/scale", half).body["segments"]) == 2
+    assert len(rest.call("POST", f"{own}/scale", half).body) == 2
     refused = rest.call("POST", f"{own}/scale", half)
     assert refused.status in (404, 409)
     wrong = rest.call("POST", f"{own}/scale", {"seal": ["1.0"], "ranges": [{"low": 0, "high": 0.1}]})
@@ -331,7 +333,7 @@ RANGES = [{"low": 0, "high": 0.25}, {"low": 0.25, "high": 0.5}]
                 {"seal": ["0.0"], "ranges": [{"low": 0, "high": 0.1}, {"low": 0.1, "high": 0.5}]},
             ],
         ),
-        ("POST", "OWN/truncate", {"cut": "CUT"}, [{"cut": "OTHER"}]),
+        ("POST", "OWN/truncate", {"place": "CUT"}, [{"place": "OTHER"}]),
         ("POST", "/eventproc/v1/topics/s/TOPIC/alter", {"partitions": 3}, [{"partitions": 4}]),
     ],
     ids=["name", "config", "update", "split", "scale", "truncate", "topic"],
@@ -402,7 +404,7 @@ def test_a_call_that_does_not_wait_is_given_the_place_of_its_request(rest: RestC
         ),
         ("/v1/scopes/s/streams", {"streamName": "x", "rolloverSizeBytes": 5}, "rolloverSizeBytes"),
         ("/eventproc/v1/streams/s/x/split", {"segment": "zero"}, "number.epoch"),
-        ("/eventproc/v1/streams/s/x/merge", {"segments": []}, "least possible is 1"),
+        ("/eventproc/v1/groups/s", {"name": "g", "streams": []}, "least possible is 1"),
     ],
 )
 def test_a_bad_body_is_refused_with_its_place_and_reason(

@@ -1,6 +1,6 @@
-"""Answers that are a method of a public class: of the directory, or of what the path names.
+"""Answers that are a method of a public class, of the directory or of what the path names; or a change of a stream.
 
-What the method does, returns and refuses is what Python's callers get; its documentation is that of the route.
+What it does, returns and refuses is what Python's callers get; its documentation is that of the route.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from eventproc.server.rest.routes import (
     ScopeName,
     page_of,
 )
+from eventproc.store.requests import Request
+from eventproc.workflows.requests import PRESENT, OfStream
 
 Method = Callable[..., Awaitable[Any]]
 
@@ -98,16 +100,44 @@ def listing(
     return _described(answer, name, method, parameters, optional, Page[entry])
 
 
+def changing(
+    name: str,
+    change: type[OfStream],
+    result: Any,
+    then: Callable[[RestCall, Request], Awaitable[Any]],
+    *,
+    omitted: tuple[str, ...] = (),
+) -> Answer:
+    """Return the answer that submits a change of a stream, whose fields are the body. The path names the stream.
+
+    result, then: what is shown of the request that is done. omitted: fields that callers do not give.
+    """
+    fields = {
+        each.name: attrs.field(default=each.default, type=each.type, kw_only=True)
+        for each in attrs.fields(attrs.resolve_types(change))
+        if each.name not in ("stream", "stream_id", *omitted)
+    }
+    kind = attrs.make_class(change.__name__, fields)
+    kind.__doc__ = change.__doc__
+
+    async def answer(call: RestCall, scope: str, stream: str, body: Any) -> Any:
+        given = attrs.asdict(body, recurse=False)
+        return await then(call, await call.run(change(f"{scope}/{stream}", PRESENT, **given)))
+
+    parameters = {"scope": ScopeName, "stream": LocalName, "body": kind}
+    return _described(answer, name, change, parameters, {}, result)
+
+
 def _described(
     answer: Any,
     name: str,
-    method: Method,
+    described: Any,
     parameters: Mapping[str, Any],
     defaults: Mapping[str, Any],
     result: Any,
 ) -> Answer:
-    """Give the answer a signature for `route`."""
-    answer.__name__, answer.__doc__ = name, method.__doc__
+    """Give the answer a signature for `route`, and the documentation of what it does."""
+    answer.__name__, answer.__doc__ = name, described.__doc__
     answer.__annotations__ = {**parameters, "return": result}
     keywords = [
         Parameter(each, Parameter.KEYWORD_ONLY, default=defaults.get(each, Parameter.empty))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Final, TypeAlias
 
 import attrs
@@ -24,7 +25,7 @@ from eventproc.groups import (
 from eventproc.groups.position_texts import cut_at_position, parse_group_start
 from eventproc.runtime import Eventproc
 from eventproc.runtime.tasks import Tasks
-from eventproc.server.rest.method_answers import DIRECTORY, Target, calling, listing, named
+from eventproc.server.rest.method_answers import DIRECTORY, Target, calling, changing, listing, named
 from eventproc.server.rest.routes import (
     PAGE,
     After,
@@ -47,7 +48,6 @@ from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import SEGMENTS_MAX
 from eventproc.store.model.names import check_scope_name
-from eventproc.store.model.ranges import KeyRange
 from eventproc.store.records.plain import Limits
 from eventproc.store.requests import Request, RequestOrigin, RequestStatus
 from eventproc.store.task_queue import TaskInfo
@@ -61,7 +61,6 @@ from eventproc.streams import (
 )
 from eventproc.streams.operations import (
     MergeNeighbours,
-    Scaling,
     SplitSegment,
     TruncateTo,
     opened_segments,
@@ -69,7 +68,7 @@ from eventproc.streams.operations import (
 from eventproc.streams.position_texts import parse_position, parse_time
 from eventproc.streams.queries import Moment
 from eventproc.topics import Group
-from eventproc.workflows.requests import PRESENT, ScaleStream
+from eventproc.workflows.requests import ScaleStream
 
 Position: TypeAlias = Annotated[str, Limits(about="head, tail, a time (ISO 8601, or ms), or a cut.")]
 Segments: TypeAlias = Annotated[tuple[SegmentId, ...], Limits(1, SEGMENTS_MAX)]
@@ -124,75 +123,20 @@ async def get_cut(call: RestCall, scope: ScopeName, stream: LocalName, at: Posit
     )
 
 
-@attrs.frozen
-class ScaleBody:
-    """The segments to seal, and the key ranges of the new ones, which cover the same keys."""
-
-    seal: Segments
-    ranges: Annotated[tuple[KeyRange, ...], Limits(1, SEGMENTS_MAX)]
+async def _opened(call: RestCall, done: Request) -> tuple[Segment, ...]:
+    return await opened_segments(call.ep.db, done)
 
 
-@attrs.frozen
-class SplitBody:
-    """The segment to split, and into how many equal parts."""
-
-    segment: SegmentId
-    into: Annotated[int, Limits(2, SEGMENTS_MAX)] = 2
+async def _stream(call: RestCall, done: Request) -> StreamDescription:
+    return await (await call.ep.stream(done.target)).describe()
 
 
-@attrs.frozen
-class MergeBody:
-    """The segments to merge, whose key ranges are neighbours."""
+_scaling = partial(changing, result=tuple[Segment, ...], then=_opened)
 
-    segments: Segments
-
-
-@attrs.frozen
-class OpenedSegments:
-    """What a scale opened."""
-
-    segments: tuple[Segment, ...]
-
-
-async def scale_stream(
-    call: RestCall, scope: ScopeName, stream: LocalName, body: ScaleBody
-) -> OpenedSegments:
-    """Seal segments, and open new ones over exactly the same keys."""
-    return await _scale(call, ScaleStream(f"{scope}/{stream}", PRESENT, body.seal, tuple(body.ranges)))
-
-
-async def split_segment(
-    call: RestCall, scope: ScopeName, stream: LocalName, body: SplitBody
-) -> OpenedSegments:
-    """Split an active segment into equal parts."""
-    return await _scale(call, SplitSegment(f"{scope}/{stream}", PRESENT, body.segment, body.into))
-
-
-async def merge_segments(
-    call: RestCall, scope: ScopeName, stream: LocalName, body: MergeBody
-) -> OpenedSegments:
-    """Merge active segments with adjacent key ranges."""
-    return await _scale(call, MergeNeighbours(f"{scope}/{stream}", PRESENT, body.segments))
-
-
-async def _scale(call: RestCall, asked: ScaleStream | Scaling) -> OpenedSegments:
-    done = await call.run(asked)
-    return OpenedSegments(await opened_segments(call.ep.db, done))
-
-
-@attrs.frozen
-class TruncateBody:
-    """The new head: a cut, head, tail or a time."""
-
-    cut: Position
-
-
-async def truncate_stream(
-    call: RestCall, scope: ScopeName, stream: LocalName, body: TruncateBody
-) -> StreamDescription:
-    """Move the head of a stream to a cut. The events before it are deleted."""
-    await call.run(TruncateTo(f"{scope}/{stream}", PRESENT, body.cut))
-    return await (await call.ep.stream(f"{scope}/{stream}")).describe()
+scale_stream = _scaling("scale_stream", ScaleStream, omitted=("reason",))
+split_segment = _scaling("split_segment", SplitSegment)
+merge_segments = _scaling("merge_segments", MergeNeighbours)
+truncate_stream = changing("truncate_stream", TruncateTo, StreamDescription, _stream)
 
 
 @attrs.frozen

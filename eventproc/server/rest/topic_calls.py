@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 import attrs
 
 from eventproc.runtime import Eventproc
-from eventproc.server.rest.method_answers import DIRECTORY, calling, listing, named
+from eventproc.server.rest.method_answers import DIRECTORY, calling, changing, listing, named
 from eventproc.server.rest.routes import (
     LocalName,
     OfScope,
@@ -16,6 +16,7 @@ from eventproc.server.rest.routes import (
 )
 from eventproc.store.model.limits import SEGMENTS_MAX
 from eventproc.store.records.plain import Limits
+from eventproc.store.requests import Request
 from eventproc.topics import Topic, TopicDescription, TopicInfo, operations
 from eventproc.workflows.requests import PRESENT
 
@@ -38,15 +39,6 @@ class AlterBody:
 
     partitions: Partitions | None = None
     partitioning: Literal["key", "round_robin"] | None = None
-
-
-@attrs.frozen(kw_only=True)
-class BeforeBody:
-    """Which events to delete: those before a time, in ms since 1970, or before a number of one partition."""
-
-    before_ms: int | None = None
-    partition: Annotated[int, Limits(0)] | None = None
-    before_number: Annotated[int, Limits(0)] | None = None
 
 
 TOPIC: Final = named(Eventproc.topic, "stream")
@@ -82,15 +74,11 @@ async def alter_topic(
     return await found.describe()
 
 
-async def truncate_topic(
-    call: RestCall, scope: ScopeName, stream: LocalName, body: BeforeBody
-) -> TopicDescription:
-    """Delete the oldest events of a topic, or of one partition."""
-    name = f"{scope}/{stream}"
-    await call.run(
-        operations.TruncatePartitions(name, PRESENT, body.partition, body.before_ms, body.before_number)
-    )
-    return await (await call.ep.topic(name)).describe()
+async def _topic(call: RestCall, done: Request) -> TopicDescription:
+    return await (await call.ep.topic(done.target)).describe()
+
+
+truncate_topic = changing("truncate_topic", operations.TruncatePartitions, TopicDescription, _topic)
 
 
 async def delete_topic(call: RestCall, scope: ScopeName, stream: LocalName) -> None:
