@@ -1,6 +1,6 @@
 """A system in memory with a scope; every invariant is checked when a test is over.
 
-A conftest or a module imports `ep` by name, or `clock` and `timed_ep as ep` to move the clock.
+A conftest or a module imports `ep` by name, or `clock` and `timed_ep`, whose name is `ep`, too, to move the clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def clock() -> VirtualClock:
     return VirtualClock()
 
 
-@pytest.fixture
+@pytest.fixture(name="ep")
 async def timed_ep(clock: VirtualClock) -> AsyncIterator[Eventproc]:
     async with eventproc.open_memory(clock=clock) as ep:
         await ep.create_scope("s")
