@@ -12,7 +12,7 @@ from eventproc.store.database.locks import lock_holders
 from eventproc.testing import CrashProcess
 from eventproc.testing.crash import PATIENCE_S, environment
 
-__all__ = ["PATIENCE_S", "REPOSITORY", "ChildProcess", "run"]
+__all__ = ["PATIENCE_S", "REPOSITORY", "ChildProcess", "run", "stop_outside"]
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -27,14 +27,19 @@ class ChildProcess(CrashProcess):
 
     def stop_outside(self, lock: Path) -> None:
         """Suspend it at a moment when it does not hold `lock`: the others would wait for its end."""
-        self.stop()
-        while self.pid in lock_holders(lock):
-            self.resume()
-            self.stop()
+        stop_outside(self, lock)
 
     @classmethod
     def script(cls, path: Path, *arguments: object) -> Self:
         return cls([str(path), *map(str, arguments)])
+
+
+def stop_outside(process: CrashProcess, lock: Path) -> None:
+    """Suspend a process at a moment when it does not hold `lock`."""
+    process.stop()
+    while process.pid in lock_holders(lock):
+        process.resume()
+        process.stop()
 
 
 def run(code: str, *arguments: object) -> str:

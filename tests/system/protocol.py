@@ -2,8 +2,7 @@
 
 The name of a writer determines its rows: their keys, and how many rows each send has. So a test that knows how many
 rows were acknowledged knows which rows must be found, and it recognises half of a send by the number of rows.
-A worker prints one line for each step, and one for each log record. DEATH POINT COUNT among its arguments is what it
-does to itself, "kill" or "stop", when it reaches the fault POINT for the COUNTth time.
+A worker prints one line for each step, and one for each log record.
 """
 
 from __future__ import annotations
@@ -13,13 +12,8 @@ import logging
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import cast
 
-from eventproc.testing import SignalAt
-from eventproc.testing.faults import SignalName
-
-STREAM = "town/square"
-"""The stream that most tests are about."""
+import eventproc
 
 KEYS = 12
 BATCH_MAX = 8
@@ -76,9 +70,11 @@ def check_rows(
     return {writer: len(numbers) for writer, numbers in by_writer.items()}
 
 
-def mortality(death: str = "", point: str = "", count: str = "0") -> SignalAt | None:
-    """Return the fault "kill" or "stop" at a point, which is not armed yet. None without arguments."""
-    return SignalAt(point, int(count), signal=cast("SignalName", death), armed=False) if death else None
+async def read_all(ep: eventproc.Eventproc, name: str) -> list[tuple[str | None, bytes]]:
+    """Return (key, payload) of everything that is in a stream now, in the order of a reader of the whole stream."""
+    stream = await ep.stream(name)
+    async with stream.reader() as reader:
+        return [(event.key, event.payload) async for event in reader.until(await stream.tail())]
 
 
 def say(line: str) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import eventproc
-from eventproc.testing import check
+from eventproc.testing import CrashDirectory
 from tests.cli.support import COMMAND, shell
 from tests.support.child_process import ChildProcess
-from tests.system.protocol import STREAM, check_rows, key_of, payload_of
-from tests.system.support import WorkerProcesses, read_all
+from tests.system.protocol import check_rows, key_of, payload_of, read_all
 
+STREAM = "town/square"
 TAKEOVER_S_MAX = 10
 ROWS = 300
 FILE_ROWS = 150_000
@@ -42,10 +42,21 @@ class Shells:
 
 
 @pytest.fixture
-def shells(processes: WorkerProcesses) -> Shells:
+def crash(tmp_path: Path) -> CrashDirectory:
     """A directory with STREAM in it, whose segments are 0.0 and 1.0."""
-    processes.found(segments=2)
-    return Shells(processes.directory)
+
+    async def make(ep: eventproc.Eventproc) -> None:
+        await ep.create_scope("town")
+        await ep.create_stream(STREAM, scaling=eventproc.ScalingPolicy.fixed(2))
+
+    crash = CrashDirectory(tmp_path / "store")
+    crash.run(make)
+    return crash
+
+
+@pytest.fixture
+def shells(crash: CrashDirectory) -> Shells:
+    return Shells(crash.path)
 
 
 def row_of(writer: str, number: int) -> str:
@@ -84,7 +95,7 @@ def hear_serving(server: ChildProcess) -> None:
 
 
 def test_two_write_and_one_follows_while_others_split_and_merge(
-    processes: WorkerProcesses, shells: Shells
+    crash: CrashDirectory, shells: Shells
 ) -> None:
     acked: dict[str, int] = {}
     with (
@@ -113,11 +124,11 @@ def test_two_write_and_one_follows_while_others_split_and_merge(
         assert follower.finish() == 0
     assert check_rows(followed, acked, by_batch=False) == acked
     assert check_rows(shells.read(), acked, by_batch=False) == acked
-    processes.call(lambda ep: check(ep.db))
+    crash.check()
 
 
 def test_every_row_that_a_killed_write_reported_is_there_once(
-    processes: WorkerProcesses, shells: Shells, tmp_path: Path
+    crash: CrashDirectory, shells: Shells, tmp_path: Path
 ) -> None:
     file = tmp_path / "rows.csv"
     with file.open("w", encoding="utf-8") as rows:
@@ -131,7 +142,7 @@ def test_every_row_that_a_killed_write_reported_is_there_once(
         writer.kill()
         reported += [int(line.split()[1]) for line in lines_of(writer)]
     assert reported == sorted(set(reported))
-    read = processes.call(lambda ep: read_all(ep, STREAM))
+    read = crash.run(read_all, STREAM)
     rows_read = [(key, json.loads(payload)["row"].encode()) for key, payload in read]
     found = check_rows(rows_read, {"ada": reported[-1]}, by_batch=False)
     assert reported[-1] <= found["ada"] <= FILE_ROWS
@@ -139,12 +150,12 @@ def test_every_row_that_a_killed_write_reported_is_there_once(
 
 
 def test_the_others_go_on_when_run_sleeps_and_when_it_is_killed(
-    processes: WorkerProcesses, shells: Shells
+    crash: CrashDirectory, shells: Shells
 ) -> None:
     with shells.start("run") as first:
         hear_serving(first)
         shells.run("stream", "split", STREAM, "0.0")
-        first.stop_outside(processes.directory / "write.lock")
+        first.stop_outside(crash.path / "write.lock")
         assert shells.run("write", STREAM, "--format", "lines", stdin=b"a\nb\n").endswith("written 2\n")
         shells.run("stream", "split", STREAM, "2.1", "--timeout", TAKEOVER_S_MAX)
         first.resume()
@@ -155,5 +166,5 @@ def test_the_others_go_on_when_run_sleeps_and_when_it_is_killed(
             shells.run("stream", "split", STREAM, "6.3")
             os.kill(second.pid, signal.SIGTERM)
             assert second.finish() == 0
-    processes.call(lambda ep: check(ep.db))
-    assert processes.call(epoch_of) == 4
+    crash.check()
+    assert crash.run(epoch_of) == 4

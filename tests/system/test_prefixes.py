@@ -15,8 +15,7 @@ import eventproc
 from eventproc.store import faults
 from eventproc.testing import CrashDirectory, check
 from eventproc.testing.checkers import settle_requests
-from tests.system.protocol import batches, check_rows, key_of, payload_of, say
-from tests.system.support import read_all
+from tests.system.protocol import batches, check_rows, key_of, payload_of, read_all, say
 
 SCOPE = "lives"
 SENDS = 3

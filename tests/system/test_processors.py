@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from random import Random
 
+import anyio
+import anyio.to_thread
 import attrs
 import pytest
 
 import eventproc
 from eventproc.groups.operations import reader_offline
+from eventproc.processors.app import OrderName
 from eventproc.store import faults
 from eventproc.store.groups import progress_by_segment
 from eventproc.store.model.progress import Progress
-from eventproc.testing import check
-from tests.support.child_process import ChildProcess
-from tests.system.processing import GROUP, SEEN_EACH, SOURCE, TARGET
-from tests.system.support import WorkerProcesses, read_all, wait_dead
+from eventproc.testing import CrashDirectory, CrashProcess, check
+from tests.support.child_process import stop_outside
+from tests.system.protocol import SayHandler, read_all, say
 
 pytestmark = pytest.mark.torture
+
+SOURCE = "work/in"
+TARGET = "work/out"
+GROUP = "work/group"
+
+SEEN_EACH = 250
+YIELD_EACH = 17
+"""One call in so many waits, so that calls for many keys run at the same time."""
 
 EVENTS_MAX = 100_000
 EVENTS_EACH = 20_000
@@ -67,59 +80,129 @@ def size(pytestconfig: pytest.Config) -> Size:
     return Size(factor, KILLS if factor > 1 else KILLS_QUICK)
 
 
-def start(processes: WorkerProcesses, name: str, order: str, kind: str, *rest: object) -> ChildProcess:
-    return ChildProcess(
-        ["-m", "tests.system.processing", str(processes.base), name, order, kind, *map(str, rest)]
-    )
+class HandlerNotes:
+    """What this process handled: "segment number payload key", a line each, without a buffer."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._seen = 0
+
+    def note(self, event: eventproc.Event) -> None:
+        os.write(
+            self._file,
+            b"%d %d %s %s\n" % (event.segment, event.number, event.payload, (event.key or "").encode()),
+        )
+        self._seen += 1
+        if self._seen % SEEN_EACH == 0:
+            say(f"seen {self._seen}")
 
 
-def heard(worker: ChildProcess, *expected: str) -> None:
-    """Return when the worker has said the lines that begin so, in this order; others may come between."""
-    for each in expected:
-        while not (line := worker.hear()).startswith(each):
-            assert line, f"process {worker.pid} ended instead of saying {each!r}"
+class HandlerGate:
+    """Lets calls for events that count less than `begin` pass, and all once it is open."""
+
+    def __init__(self, begin: int | None) -> None:
+        self.opened = anyio.Event()
+        self._begin = begin
+
+    async def passed(self, event: eventproc.Event) -> None:
+        if self._begin is not None and int(event.payload) >= self._begin and not self.opened.is_set():
+            say("gated")
+            await self.opened.wait()
 
 
-async def found(ep: eventproc.Eventproc) -> None:
-    """Make the streams."""
+def make_app(
+    order: OrderName | None, notes: HandlerNotes, gate: HandlerGate, *, exactly_once: bool
+) -> eventproc.App:
+    app = eventproc.App()
+
+    @app.processor(SOURCE, group=GROUP, order=order, exactly_once=exactly_once)
+    async def work(event: eventproc.Event, context: eventproc.Context) -> None:
+        await gate.passed(event)
+        if event.number % YIELD_EACH == 0:
+            await anyio.lowlevel.checkpoint()
+        for part in (b"a", b"b"):
+            context.emit(TARGET, event.payload + part, key=event.key)
+        notes.note(event)
+
+    return app
+
+
+async def process(
+    ep: eventproc.Eventproc, notes: Path, order: OrderName | None, kind: str, begin: int | None
+) -> None:
+    """Run one processor, in a process of its own, until its input ends; then drain.
+
+    Calls for events that count `begin` and more say "gated" and wait for a line on the input. It notes in a file each
+    event whose call is about to return, emits two events for each, and says "seen N" now and then, and "idle" when
+    nothing is left.
+    """
+    logging.basicConfig(handlers=[SayHandler()], level=logging.INFO)
+    gate = HandlerGate(begin)
+    async with ep.run(make_app(order, HandlerNotes(notes), gate, exactly_once=kind == "once")) as running:
+        say("open")
+
+        async def tell_idle() -> None:
+            await running.wait_idle()
+            say("idle")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tell_idle)
+            while await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
+                gate.opened.set()
+            tasks.cancel_scope.cancel()
+
+
+class Processes:
+    """The directory of one test, and the processes on it, by name."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.crash = CrashDirectory(base / "store", durability="os")
+
+    def start(
+        self,
+        name: str,
+        order: OrderName | None,
+        kind: str,
+        begin: int | None = None,
+        death: tuple[str, int] | None = None,
+    ) -> CrashProcess:
+        at, nth = death or (None, 1)
+        return self.crash.start(process, self.base / name, order, kind, begin, at=at, nth=nth)
+
+    def handled(self, name: str) -> list[Handled]:
+        """Return what a process noted, but for a line it was killed in."""
+        lines = (self.base / name).read_bytes().split(b"\n")[:-1]
+        return [
+            (int(segment), int(number), int(count), key.decode())
+            for segment, number, count, key in map(bytes.split, lines)
+        ]
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    found = Processes(tmp_path)
+    with found.crash:
+        yield found
+
+
+async def fill(ep: eventproc.Eventproc, rows: Iterator[tuple[bytes, str]]) -> None:
+    """Make the streams, and write the rows."""
     await ep.create_scope(SOURCE.partition("/")[0])
     for name in (SOURCE, TARGET):
         await ep.create_stream(name, scaling=eventproc.ScalingPolicy.fixed(SEGMENTS))
+    async with (await ep.stream(SOURCE)).writer() as writer:
+        await writer.write_many(rows)
 
 
-def fill(processes: WorkerProcesses, rows: Iterator[tuple[bytes, str]]) -> int:
-    """Write the rows; return how many."""
-
-    async def main(ep: eventproc.Eventproc) -> int:
-        await found(ep)
-        async with (await ep.stream(SOURCE)).writer() as writer:
-            return await writer.write_many(rows)
-
-    processes.found(durability="os")
-    return processes.call(main)
-
-
-def durable(processes: WorkerProcesses) -> dict[int, Progress]:
+async def durable(ep: eventproc.Eventproc) -> dict[int, Progress]:
     """Return {segment: what of it is finished, durably}."""
-
-    async def main(ep: eventproc.Eventproc) -> dict[int, Progress]:
-        known = await ep.db.read(lambda tx: progress_by_segment(tx, GROUP))
-        return {int(segment): progress for (_, segment), progress in known.items()}
-
-    return processes.call(main, host=False)
-
-
-def handled(processes: WorkerProcesses, name: str) -> list[Handled]:
-    """Return what a process noted, but for a line it was killed in."""
-    lines = (processes.journal / f"{name}.handled").read_bytes().split(b"\n")[:-1]
-    return [
-        (int(segment), int(number), int(count), key.decode())
-        for segment, number, count, key in map(bytes.split, lines)
-    ]
+    known = await ep.db.read(lambda tx: progress_by_segment(tx, GROUP))
+    return {int(segment): progress for (_, segment), progress in known.items()}
 
 
 def lives(
-    processes: WorkerProcesses, order: str, kind: str, events: int, kills: int
+    processes: Processes, order: OrderName | None, kind: str, events: int, kills: int
 ) -> Iterator[tuple[str, dict[int, Progress]]]:
     """Let processes begin and be killed, and one finish; yield each, with what was durable before it began.
 
@@ -127,23 +210,23 @@ def lives(
     """
     random, pause = Random(3), events // (KILLS + 2)
     for life in range(kills):
-        before = durable(processes) if life else {}
+        before = processes.crash.run(durable) if life else {}
         death = DEATHS[life // 2] if life % 2 else None
-        with start(
-            processes, f"life{life}", order, kind, *(() if death is None else ("-", "kill", *death))
-        ) as worker:
-            if death is None:
-                heard(worker, f"seen {random.randrange(pause // 3, pause) // SEEN_EACH * SEEN_EACH}")
-                worker.kill()
-            else:
-                wait_dead(worker)
+        worker = processes.start(f"life{life}", order, kind, death=death)
+        if death is None:
+            worker.wait_for(f"seen {random.randrange(pause // 3, pause) // SEEN_EACH * SEEN_EACH}")
+            worker.kill()
+        else:
+            while worker.hear():
+                pass
+            worker.wait_killed()
         yield f"life{life}", before
-    worked = sum(bool(handled(processes, f"life{life}")) for life in range(kills))
+    worked = sum(bool(processes.handled(f"life{life}")) for life in range(kills))
     assert worked >= kills // 2, f"only {worked} processes came to handle anything"
-    before = durable(processes)
-    with start(processes, "last", order, kind) as worker:
-        heard(worker, "idle")
-        assert worker.finish() == 0
+    before = processes.crash.run(durable)
+    worker = processes.start("last", order, kind)
+    worker.wait_for("idle")
+    assert worker.finish() == 0
     yield "last", before
 
 
@@ -196,29 +279,29 @@ def check_whole(by_life: list[list[Handled]], by: int | None, events: int) -> No
 
 
 @pytest.mark.parametrize("kind", ["once", "least"])
-@pytest.mark.parametrize(("order", "by"), [("segment", 0), ("key", 3), ("none", None)])
+@pytest.mark.parametrize(("order", "by"), [("segment", 0), ("key", 3), (None, None)])
 def test_killed_processes_lose_nothing_and_repeat_only_what_was_not_durable(
-    processes: WorkerProcesses, order: str, by: int | None, kind: str, size: Size
+    processes: Processes, order: OrderName | None, by: int | None, kind: str, size: Size
 ) -> None:
     choose, events = Random(17), min(EVENTS_EACH * size.factor, EVENTS_MAX)
-    fill(processes, ((b"%d" % number, f"k{choose.randrange(KEYS)}") for number in range(events)))
+    processes.crash.run(fill, ((b"%d" % number, f"k{choose.randrange(KEYS)}") for number in range(events)))
     by_life = []
     for name, before in lives(processes, order, kind, events, size.kills):
-        seen = handled(processes, name)
+        seen = processes.handled(name)
         check_life(seen, before, by)
         by_life.append(seen)
     check_whole(by_life, by, events)
     check_outputs(processes, events, ordered=by is not None)
 
 
-def check_outputs(processes: WorkerProcesses, events: int, *, ordered: bool = True) -> None:
+def check_outputs(processes: Processes, events: int, *, ordered: bool = True) -> None:
     """Assert that the outputs of each event are there once, those of a key in order, and that all invariants hold."""
 
     async def main(ep: eventproc.Eventproc) -> list[tuple[str | None, bytes]]:
         await check(ep.db)
         return await read_all(ep, TARGET)
 
-    read = processes.call(main)
+    read = processes.crash.run(main)
     assert len(read) == 2 * events
     assert len({payload for _, payload in read}) == 2 * events
     if not ordered:
@@ -232,24 +315,25 @@ def check_outputs(processes: WorkerProcesses, events: int, *, ordered: bool = Tr
 
 @pytest.mark.parametrize("kind", ["once", "least"])
 def test_a_suspended_process_that_was_expired_moves_and_emits_nothing(
-    processes: WorkerProcesses, kind: str
+    processes: Processes, kind: str
 ) -> None:
-    fill(processes, ((b"%d" % number, f"k{number % AT_ONCE}") for number in range(FEW)))
-    with start(processes, "sleeper", "key", kind, FEW // 2) as sleeper, ExitStack() as others:
-        heard(sleeper, "open", *["gated"] * AT_ONCE)
-        sleeper.stop_outside(processes.directory / "write.lock")
-        processes.call(expire_all, host=False)
-        heir = others.enter_context(start(processes, "heir", "key", kind))
-        heard(heir, "idle")
-        check_outputs(processes, FEW)
-        progress = durable(processes)
-        sleeper.resume()
-        sleeper.say("go")
-        heard(sleeper, "log eventproc.groups")
-        assert sleeper.finish() == heir.finish() == 0
-    assert durable(processes) == progress
+    processes.crash.run(fill, ((b"%d" % number, f"k{number % AT_ONCE}") for number in range(FEW)))
+    sleeper = processes.start("sleeper", "key", kind, FEW // 2)
+    for expected in ("open", *["gated"] * AT_ONCE):
+        sleeper.wait_for(expected)
+    stop_outside(sleeper, processes.crash.path / "write.lock")
+    processes.crash.run(expire_all)
+    heir = processes.start("heir", "key", kind)
+    heir.wait_for("idle")
     check_outputs(processes, FEW)
-    seen = handled(processes, "heir")
+    progress = processes.crash.run(durable)
+    sleeper.resume()
+    sleeper.say("go")
+    sleeper.wait_for("log eventproc.groups")
+    assert sleeper.finish() == heir.finish() == 0
+    assert processes.crash.run(durable) == progress
+    check_outputs(processes, FEW)
+    seen = processes.handled("heir")
     assert {each[2] for each in seen} >= set(range(FEW // 2, FEW))
 
 
