@@ -180,38 +180,3 @@ async def test_extent_joiner_skips_a_run_that_cannot_be_joined(
 def make_due(tiny: InlineExtentCounter) -> None:
     for start in range(256):
         tiny.note(7, SegmentId(0), start)
-
-
-async def test_a_record_that_cannot_be_decoded_keeps_the_host_from_no_other_stream(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        streams = [await ep.create_stream(f"s/{name}") for name in ("damaged", "healthy")]
-        for stream in streams:
-            async with stream.writer() as writer:
-                await writer.write_many([(b"x" * 50_000, "k")] * 4)
-        damaged, healthy = streams
-
-        def damage(tx: Tx) -> None:
-            tx.execute("UPDATE record SET body = x'00' WHERE kind = 'stream' AND key = ?", (damaged.name,))
-            tx.execute(
-                "INSERT INTO reap (stream_id, deleted, name, not_before_ms) VALUES (?, 0, ?, 0)",
-                (damaged.stream_id, damaged.name),
-            )
-            tx.wake("reap")
-
-        await ep.db.write(damage)
-        await healthy.truncate(await healthy.tail())
-
-        def has_bytes(tx: Tx) -> bool:
-            found = tx.execute("SELECT 1 FROM blob WHERE stream_id = ?", (healthy.stream_id,))
-            return found.fetchone() is not None
-
-        with anyio.fail_after(10):
-            while await ep.db.read(has_bytes):
-                await anyio.lowlevel.checkpoint()
-        await ep.create_stream("s/later")  # by a request, which the host runs
-    messages = [record.getMessage() for record in caplog.records]
-    assert any("the bytes of stream s/damaged cannot be freed" in each for each in messages)
-    assert not any("the host failed and will try again" in each for each in messages)

@@ -22,14 +22,8 @@ from eventproc.store.model.policies import StreamConfig
 from eventproc.testing import SimulatedInstance, SimulatedWorld
 from eventproc.workflows.policies.look import RETENTION_MS
 from eventproc.workflows.requests import CreateStream
+from tests.cluster.support import shares
 from tests.support.simulated_world import in_simulated_world
-
-
-async def shares(world: SimulatedWorld) -> dict[str, int]:
-    """Return the number of buckets of each live instance, by name, those without one left out."""
-    names = {each.ep.db.instance_id: each.name for each in world.instances if each.alive}
-    found = Counter(await world.ep.db.read(bucket_owners))
-    return {names.get(owner or "", "dead"): count for owner, count in sorted(found.items(), key=str)}
 
 
 def owned(instance: SimulatedInstance) -> set[int]:

@@ -137,12 +137,7 @@ async def test_large_commit_does_not_hold_up_those_of_other_streams(monkeypatch:
     monkeypatch.setattr(transaction_handlers, "_prepare", prepare_late)
     async with open_life() as life:
         large = await make_txn_stream(life)
-        ids = [await large.begin() for _ in range(2)]
-        for number, txn_id in enumerate(ids):
-            await write(large, txn_id, [(b"%d" % number, HIGH)])
-        await split(life, SegmentId(1), 0.75)  # so that they are prepared
-        for txn_id in ids:
-            await large.commit(txn_id)
+        ids = await _two_to_prepare(life, large)
 
         async def commit_others() -> None:
             for number in range(4):  # some are in the same segment of the commit stream
@@ -179,18 +174,24 @@ async def test_transaction_given_up_before_its_preparation_does_not_block_the_ne
     monkeypatch.setattr(commit_transactions, "begin_preparation", give_up_first)
     async with open_life() as life:
         txn_stream = await make_txn_stream(life)
-        ids = [await txn_stream.begin() for _ in range(2)]
-        for number, txn_id in enumerate(ids):
-            await write(txn_stream, txn_id, [(b"%d" % number, HIGH)])
-        await split(life, SegmentId(1), 0.75)  # so that they are prepared
-        for txn_id in ids:
-            await txn_stream.commit(txn_id)
+        ids = await _two_to_prepare(life, txn_stream)
         first, second = await serve(life, txn_stream, ids)
         (before,) = given_up
         assert (first.state, first.prepared, first.version) == (TxnState.ABORTED, 0, before.version + 1)
         assert (second.state, second.prepared) == (TxnState.COMMITTED, 1)
         assert by_key(await events_of(txn_stream)) == {HIGH: [b"1"]}
         await life.check()
+
+
+async def _two_to_prepare(life: Life, txn_stream: TxnStream) -> list[str]:
+    """Commit two transactions across a split, so that a host has to prepare them. Return their ids."""
+    ids = [await txn_stream.begin() for _ in range(2)]
+    for number, txn_id in enumerate(ids):
+        await write(txn_stream, txn_id, [(b"%d" % number, HIGH)])
+    await split(life, SegmentId(1), 0.75)
+    for txn_id in ids:
+        await txn_stream.commit(txn_id)
+    return ids
 
 
 async def _retry(life: Life) -> None:

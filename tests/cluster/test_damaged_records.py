@@ -17,9 +17,10 @@ from eventproc.store.database import Tx
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.requests import OUTCOME_MEMORY_MS
 from eventproc.store.task_queue import TaskStatus, cancel_task, submit_task
-from eventproc.testing import SimulatedInstance, SimulatedWorld
+from eventproc.testing import SimulatedWorld
 from eventproc.workflows.policies.look import RETENTION_MS
 from eventproc.workflows.requests import CreateStream
+from tests.cluster.support import hold_for_ever, read_for_ever
 from tests.support.simulated_world import in_simulated_world
 
 NAMES = ("s/damaged", "s/healthy")
@@ -69,6 +70,24 @@ async def test_policies_of_other_streams_are_kept(
 
 
 @in_simulated_world
+async def test_bytes_of_other_streams_are_freed(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.ep.create_scope("s")
+    await world.start()
+    damaged, healthy = [await world.ep.create_stream(name) for name in NAMES]
+    await world.write(healthy.name, b"x" * 200_000)
+    await damage_record(world, "stream", damaged.name)
+    due = "INSERT INTO reap (stream_id, deleted, name, not_before_ms) VALUES (?, 0, ?, 0)"
+    await damage(world, due, str(damaged.stream_id), damaged.name)
+    await healthy.truncate(await healthy.tail())
+    await anyio.sleep(10)
+    assert await world.ep.db.read(lambda tx: tx.execute("SELECT count(*) FROM blob").fetchone()) == (0,)
+    await host_works(world)
+    verify_log(caplog, f"the bytes of stream {damaged.name} cannot be freed")
+
+
+@in_simulated_world
 async def test_expired_transactions_of_other_streams_are_aborted(
     world: SimulatedWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -93,12 +112,6 @@ async def test_expired_transactions_of_other_streams_are_aborted(
 async def test_dead_members_of_other_groups_are_expired(
     world: SimulatedWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def read_for_ever(instance: SimulatedInstance, name: str) -> None:
-        group = await instance.ep.group(name)
-        async with group.reader("r") as reader:
-            async for _ in reader:
-                pass
-
     await world.ep.create_scope("s")
     await world.start()
     await world.ep.create_stream("s/t")
@@ -119,12 +132,6 @@ async def test_dead_members_of_other_groups_are_expired(
 async def test_locks_of_dead_consumers_of_other_share_groups_end(
     world: SimulatedWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def hold_for_ever(instance: SimulatedInstance, name: str) -> None:
-        group = await instance.ep.share_group(name)
-        async with group.consumer("c") as consumer:
-            await consumer.poll(1, timeout_ms=1_000)
-            await anyio.sleep_forever()
-
     await world.ep.create_scope("s")
     await world.start()
     await world.ep.create_stream("s/t")

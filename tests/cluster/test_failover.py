@@ -10,6 +10,7 @@ from eventproc.cluster.failover import LOOK_MS
 from eventproc.cluster.membership import LOOK_MS as CHANGES_MS
 from eventproc.describe import InstanceAdded, InstanceRemoved
 from eventproc.testing import SimulatedInstance, SimulatedWorld, check
+from tests.cluster.support import hold_for_ever, read_for_ever
 from tests.support.simulated_world import in_simulated_world
 
 STREAM, GROUP, SHARE = "s/t", "s/g", "s/q"
@@ -23,20 +24,6 @@ async def with_groups(world: SimulatedWorld) -> None:
     await world.write(STREAM, b"a", key="ana")
 
 
-async def read_for_ever(instance: SimulatedInstance) -> None:
-    group = await instance.ep.group(GROUP)
-    async with group.reader("r") as reader:
-        async for _ in reader:
-            pass
-
-
-async def hold_for_ever(instance: SimulatedInstance) -> None:
-    group = await instance.ep.share_group(SHARE)
-    async with group.consumer("c") as consumer:
-        await consumer.poll(1, timeout_ms=1_000)
-        await anyio.sleep_forever()
-
-
 async def members(world: SimulatedWorld) -> int:
     return len((await (await world.ep.group(GROUP)).describe()).members)
 
@@ -45,15 +32,18 @@ async def locked(world: SimulatedWorld) -> int:
     return (await (await world.ep.share_group(SHARE)).describe()).in_flight
 
 
-@pytest.mark.parametrize("host_dies", [False, True])
+@pytest.mark.parametrize(("host_dies", "life_s"), [(False, 2), (True, 2), (False, 0.1)])
 @in_simulated_world
-async def test_a_group_whose_members_all_died_is_empty_soon(world: SimulatedWorld, host_dies: bool) -> None:
+async def test_a_group_whose_members_all_died_is_empty_soon(
+    world: SimulatedWorld, host_dies: bool, life_s: float
+) -> None:
     host = await world.start()
     await with_groups(world)
+    await anyio.sleep(0.3)
     user = host if host_dies else await world.start(host=False)
-    user.start_soon(read_for_ever, user)
-    user.start_soon(hold_for_ever, user)
-    await anyio.sleep(2)
+    user.start_soon(read_for_ever, user, GROUP)
+    user.start_soon(hold_for_ever, user, SHARE)
+    await anyio.sleep(life_s)
     assert (await members(world), await locked(world)) == (1, 1)
     user.kill()
     if host_dies:
@@ -61,21 +51,6 @@ async def test_a_group_whose_members_all_died_is_empty_soon(world: SimulatedWorl
     await anyio.sleep(2 * LOOK_MS / 1000)
     assert (await members(world), await locked(world)) == (0, 0)
     await check(world.ep.db)
-
-
-@in_simulated_world
-async def test_an_instance_that_lived_shorter_than_a_look_leaves_nothing(world: SimulatedWorld) -> None:
-    await world.start()
-    await with_groups(world)
-    await anyio.sleep(0.3)
-    user = await world.start(host=False)
-    user.start_soon(read_for_ever, user)
-    user.start_soon(hold_for_ever, user)
-    await anyio.sleep(0.1)
-    assert (await members(world), await locked(world)) == (1, 1)
-    user.kill()
-    await anyio.sleep(2 * LOOK_MS / 1000)
-    assert (await members(world), await locked(world)) == (0, 0)
 
 
 @pytest.mark.parametrize("point", ["host.failover.begun", "host.failover.commit", "host.failover.committed"])
@@ -86,8 +61,8 @@ async def test_the_next_host_finishes_a_sweep_that_a_death_interrupted(
     host = await world.start(faults=[(point, "die")])
     await with_groups(world)
     user = await world.start(host=False)
-    user.start_soon(read_for_ever, user)
-    user.start_soon(hold_for_ever, user)
+    user.start_soon(read_for_ever, user, GROUP)
+    user.start_soon(hold_for_ever, user, SHARE)
     await anyio.sleep(2)
     user.kill()
     await host.ended()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import anyio
 import pytest
@@ -18,16 +17,11 @@ from eventproc.store.database.memory_database import MemoryStore
 from eventproc.store.model.buckets import BUCKET_COUNT
 from eventproc.store.model.errors import OwnerFenced
 from eventproc.testing import SimulatedInstance, SimulatedWorld
+from tests.cluster.support import read_for_ever, shares
 from tests.support.simulated_world import in_simulated_world
 
 TAKEN_S = (SILENT_MS + 2 * BEAT_MS + 2 * POLL_MS) / 1000
 """Virtual time within which what a suspended instance owns belongs to others."""
-
-
-async def shares(world: SimulatedWorld) -> Mapping[str, int]:
-    """Return the number of buckets of each instance, by name."""
-    names = {each.ep.db.instance_id: each.name for each in world.instances}
-    return Counter(names[owner] for owner in await world.ep.db.read(bucket_owners) if owner is not None)
 
 
 async def two_workers(world: SimulatedWorld) -> tuple[SimulatedInstance, SimulatedInstance]:
@@ -98,18 +92,12 @@ async def test_workers_that_work_keep_their_buckets(world: SimulatedWorld) -> No
 async def test_a_suspended_host_is_replaced_after_a_deadline_though_nothing_is_pending(
     world: SimulatedWorld,
 ) -> None:
-    async def read_for_ever(instance: SimulatedInstance) -> None:
-        group = await instance.ep.group("s/g")
-        async with group.reader("r") as reader:
-            async for _ in reader:
-                pass
-
     first, second = await two_workers(world)
     await world.ep.create_scope("s")
     await world.ep.create_stream("s/t")
     group = await world.ep.create_group("s/g", ["s/t"])
     reading = await world.start(host=False)
-    reading.start_soon(read_for_ever, reading)
+    reading.start_soon(read_for_ever, reading, "s/g")
     await anyio.sleep(1)
     first.suspend()
     reading.kill()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -80,10 +80,16 @@ def count_up(tx: Tx, key: str, number: int) -> None:
         replace(tx, COUNTER, found, CountedSteps(number))
 
 
-async def with_jobs(world: SimulatedWorld, jobs: Jobs, **options: object) -> SimulatedInstance:
-    instance = await world.start(**options)  # type: ignore[arg-type]
+async def with_jobs(
+    world: SimulatedWorld,
+    jobs: Jobs | None = None,
+    faults: Sequence[Fault | tuple[str, str]] = (),
+    **more: Job,
+) -> SimulatedInstance:
+    """Start an instance that runs tasks. more: jobs by their kind."""
+    instance = await world.start(faults=faults)  # type: ignore[arg-type]
     if instance.alive:
-        instance.start_soon(run_tasks, instance.ep.db, jobs.of(instance))
+        instance.start_soon(run_tasks, instance.ep.db, {**more, **(jobs.of(instance) if jobs else {})})
     return instance
 
 
@@ -249,13 +255,7 @@ def attempt_of(task: TaskInfo, attempt: int) -> TaskInfo:
 
 @in_simulated_world
 async def test_a_task_is_taken_over_although_its_bucket_moved_before_the_death(world: SimulatedWorld) -> None:
-    jobs: Mapping[str, Job] = {"wait": wait_for_ever}
-
-    async def start() -> SimulatedInstance:
-        instance = await world.start()
-        instance.start_soon(run_tasks, instance.ep.db, jobs)
-        return instance
-
+    start = partial(with_jobs, world, wait=wait_for_ever)
     first = await start()
     await anyio.sleep(1)
     tasks = [await submit(world, f"r{number}", "wait") for number in range(TASKS_MAX)]
@@ -298,9 +298,7 @@ async def test_a_task_whose_outcome_could_not_be_stored_runs_again_in_its_instan
         found: Mapping[str, str | int] = results.pop(0)
         return found
 
-    instance = await world.start()
-    jobs: Mapping[str, Job] = {"count": job}
-    instance.start_soon(run_tasks, instance.ep.db, jobs)
+    await with_jobs(world, count=job)
     with anyio.fail_after(600):
         done = await world.ep.tasks.wait((await submit(world)).id)
     assert (done.status, done.attempt, done.result) == (TaskStatus.DONE, 2, {"steps": 2})
@@ -308,10 +306,7 @@ async def test_a_task_whose_outcome_could_not_be_stored_runs_again_in_its_instan
 
 @in_simulated_world
 async def test_an_ending_task_makes_room_for_one_that_waits(world: SimulatedWorld) -> None:
-    jobs = Jobs()
-    instance = await world.start()
-    long: Mapping[str, Job] = {"wait": wait_for_ever}
-    instance.start_soon(run_tasks, instance.ep.db, {**long, **jobs.of(instance)})
+    await with_jobs(world, Jobs(), wait=wait_for_ever)
     for number in range(TASKS_MAX - 1):
         await submit(world, f"long {number}", "wait")
     await anyio.sleep(1)
@@ -327,9 +322,7 @@ async def test_a_task_starts_however_many_of_another_resource_wait(
     jobs = Jobs()
     names = [f"r{number}" for number in range(100)]
     other = next(each for each in names[1:] if (bucket_of(each) == bucket_of(names[0])) is same_bucket)
-    instance = await world.start()
-    long: Mapping[str, Job] = {"wait": wait_for_ever}
-    instance.start_soon(run_tasks, instance.ep.db, {**long, **jobs.of(instance)})
+    await with_jobs(world, jobs, wait=wait_for_ever)
     for number in range(WAITING):
         await submit(world, names[0], "wait", number=number)
     await anyio.sleep(1)
@@ -367,10 +360,8 @@ async def test_a_given_id_names_one_task_and_runs_once() -> None:
 @in_simulated_world
 async def test_a_task_survives_any_number_of_orderly_stops(world: SimulatedWorld) -> None:
     task = await submit(world, kind="wait")
-    jobs: Mapping[str, Job] = {"wait": wait_for_ever}
     for _ in range(ATTEMPTS_MAX + 1):
-        instance = await world.start()
-        instance.start_soon(run_tasks, instance.ep.db, jobs)
+        instance = await with_jobs(world, wait=wait_for_ever)
         await anyio.sleep(1)
         assert (await world.ep.tasks.get(task.id)).status is TaskStatus.RUNNING
         await instance.stop()
@@ -383,9 +374,7 @@ async def test_a_job_that_fills_the_disk_fails(world: SimulatedWorld) -> None:
     async def fill(ctx: TaskContext) -> Mapping[str, str | int]:
         raise DiskFull(path="/backups")
 
-    instance = await world.start()
-    jobs: Mapping[str, Job] = {"fill": fill}
-    instance.start_soon(run_tasks, instance.ep.db, jobs)
+    await with_jobs(world, fill=fill)
     ended = await world.ep.tasks.wait((await submit(world, kind="fill")).id)
     assert ended.status is TaskStatus.FAILED
     assert str(ended.error).startswith("DiskFull: /backups")
