@@ -138,4 +138,3 @@ def test_numbers_are_followed_by_singular_or_plural(shop: Cli) -> None:
     assert counted(0, "query", "queries") == "0 queries"
     assert counted(1200, "event") == "1,200 events"
     assert "has 1 stream and 0 groups;" in shop("scope", "delete", "shop", "--yes").refused(4)
-    assert shop("stream", "update", "shop/orders", "--segments", 1).err == "shop/orders has 1 segment\n"
