@@ -164,11 +164,3 @@ async def test_group_of_a_processor_and_a_deleted_one_are_refused(ep: Eventproc)
     await group.delete()
     with pytest.raises(NotFound):
         await group.update(lease_ms=LEASE_MS)
-
-
-async def test_consumer_group_has_the_same_update(ep: Eventproc) -> None:
-    await ep.create_topic("s/clicks", partitions=2)
-    group = await ep.create_group("c", ["s/clicks"], on_deleted="drop")
-    options = await group.update(lease_ms=LEASE_MS, rebalance_ms=2_000, assignor="round_robin")
-    assert (options.lease_ms, options.rebalance_ms, options.assignor) == (LEASE_MS, 2_000, "round_robin")
-    assert options == (await (await ep.group("s/c")).info()).options
