@@ -475,7 +475,7 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
-    ) -> None: ...
+    ) -> Event[P]: ...
     def post(
         self,
         payload: P,

@@ -9,6 +9,7 @@ from eventproc.blocking.buffer import Buffer
 from eventproc.blocking.loop import Loop, Opened
 from eventproc.blocking.twins import BlockingTwin, twin_of
 from eventproc.store.model.errors import Closed, WriterFailed
+from eventproc.store.segments import Event
 from eventproc.streams import EventWriter, NewEvent
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.new_events import check_events, headers_with_ttl
@@ -38,10 +39,10 @@ class BlockingWriter(BlockingTwin, Opened):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
-    ) -> None:
-        """Append one event and return when it is durable. Raises as `EventWriter.write`."""
+    ) -> Event[Any]:
+        """Append one event, and return it when it is durable. See `EventWriter.write`."""
         event = self._buffer.event(payload, key, event_time, headers_with_ttl(headers, ttl_ms), partition)
-        self._loop.call(self._write, self._buffer.take(), event)
+        return self._loop.call(self._write, self._buffer.take(), event)._replace(payload=payload)
 
     def post(
         self,
@@ -108,9 +109,9 @@ class BlockingWriter(BlockingTwin, Opened):
                 partition=event.partition,
             )
 
-    async def _write(self, before: list[NewEvent[bytes]], event: NewEvent[bytes]) -> None:
+    async def _write(self, before: list[NewEvent[bytes]], event: NewEvent[bytes]) -> Event[Any]:
         await self._post(before)
-        await self._twin.write(
+        return await self._twin.write(
             event.payload,
             key=event.key,
             event_time=event.event_time,

@@ -8,24 +8,29 @@ their order holds. An event of a topic that was written to a chosen partition st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, cast
+from itertools import accumulate
+from typing import Final, TypeAlias, cast
 
 import attrs
 
 from eventproc.store.catalog.routes import KEYS_KNOWN_MAX, NO_POSITION, KeyRoutes
-from eventproc.store.model.ids import SegmentId, number_of
+from eventproc.store.model.ids import SegmentId, number_of, printable
 from eventproc.store.model.limits import EVENT_BYTES_MAX, FRAME_BYTES
 from eventproc.store.model.partitions import stored_position
 from eventproc.store.model.routing import check_key, position
-from eventproc.store.segments import EventBlock, Headers, SegmentEvents
+from eventproc.store.segments import AppendResult, EventBlock, Headers, SegmentEvents
 from eventproc.streams.new_events import check_event_time, check_headers, check_size
+
+Place: TypeAlias = tuple[int, SegmentId, int, int]
+"""Where a durable event lies: (timestamp, segment, offset, number)."""
 
 
 @attrs.define(eq=False)
 class SegmentBuffer:
-    """Events for one segment, one list per column; the last three are None until an event needs them.
+    """Events for one segment, one list per column; the last four are None until an event needs them.
 
     chosen: whether the event was written to this partition, and not routed to it.
+    awaited: {index of an event: token} of those whose callers learn where they lie.
     """
 
     segment: SegmentId
@@ -34,6 +39,7 @@ class SegmentBuffer:
     event_times: list[int | None] | None = None
     headers: list[Headers | None] | None = None
     chosen: list[bool] | None = None
+    awaited: dict[int, object] | None = None
 
     def add_extra(self, event_time: int | None, headers: Headers | None, *, chosen: bool = False) -> None:
         """Add what few events have, of the event that was added last."""
@@ -53,13 +59,38 @@ class SegmentBuffer:
         if self.chosen is not None:
             self.chosen.append(chosen)
 
+    def await_last(self, token: object) -> None:
+        """Note under the token where the event that was added last will lie, for `places`."""
+        if self.awaited is None:
+            self.awaited = {}
+        self.awaited[len(self.payloads) - 1] = token
+
+    def places(self, first: AppendResult, timestamp: int) -> dict[object, Place]:
+        """Return where the awaited events lie. first: where this buffer was appended. O(events), if there are any."""
+        if self.awaited is None:
+            return {}
+        offsets = list(accumulate(map(FRAME_BYTES.__add__, map(len, self.payloads)), initial=first.offset))
+        segment = printable(first.segment)
+        return {
+            token: (timestamp, segment, offsets[index], first.number + index)
+            for index, token in self.awaited.items()
+        }
+
     def take(self) -> SegmentBuffer:
         """Return a buffer with the events of this one, which is then empty."""
         taken = SegmentBuffer(
-            self.segment, self.payloads, self.keys, self.event_times, self.headers, self.chosen
+            *(
+                self.segment,
+                self.payloads,
+                self.keys,
+                self.event_times,
+                self.headers,
+                self.chosen,
+                self.awaited,
+            )
         )
         self.payloads, self.keys = [], []
-        self.event_times = self.headers = self.chosen = None
+        self.event_times = self.headers = self.chosen = self.awaited = None
         return taken
 
     @property
@@ -148,8 +179,9 @@ class SegmentBuffers:
     def pour(self, buffers: Iterable[SegmentBuffer]) -> None:
         """Add the events of an older epoch's buffers, in their order, to these."""
         for buffer in buffers:
-            count = len(buffer.keys)
-            for payload, key, event_time, header, chosen in zip(
+            count, awaited = len(buffer.keys), buffer.awaited or {}
+            for index, payload, key, event_time, header, chosen in zip(
+                range(count),
                 buffer.payloads,
                 buffer.keys,
                 buffer.event_times or [None] * count,
@@ -162,6 +194,8 @@ class SegmentBuffers:
                 into.keys.append(key)
                 if chosen or event_time is not None or header is not None or into.has_extra:
                     into.add_extra(event_time, header, chosen=chosen)
+                if index in awaited:
+                    into.await_last(awaited[index])
 
 
 _NOTHING_KNOWN: Final[dict[str | None, SegmentBuffer]] = {}
@@ -180,14 +214,13 @@ def add_event(
     headers: Mapping[str, str] | None,
     partition: int | None = None,
     topic: str = "",
-) -> int:
-    """Check an event and add it to the buffer of its key or partition; return its size in the segment.
+) -> SegmentBuffer:
+    """Check an event and add it to the buffer of its key or partition; return the buffer.
 
     The same for writers and transactions. topic: name of the stream, for the error if there is no such partition.
     Raises InvalidArgument; then nothing was added.
     """
-    size = len(data) + FRAME_BYTES
-    if size > EVENT_BYTES_MAX:
+    if len(data) > EVENT_BYTES_MAX:
         check_size(data)
     if headers is not None:
         headers = check_headers(headers)
@@ -204,4 +237,4 @@ def add_event(
     buffer.keys.append(key)
     if event_time is not None or headers or partition is not None or buffer.has_extra:
         buffer.add_extra(event_time, headers or None, chosen=partition is not None)
-    return size
+    return buffer

@@ -165,9 +165,8 @@ class Staging:
         closed = bool(self._waiting_bytes) and self._waiting_bytes + len(data) + FRAME_BYTES > STAGE_BYTES
         if closed:
             self._close_batch()
-        self._waiting_bytes += add_event(
-            self._buffers, data, key, event_time, headers, partition, self._stream
-        )
+        add_event(self._buffers, data, key, event_time, headers, partition, self._stream)
+        self._waiting_bytes += len(data) + FRAME_BYTES
         if self._waiting_bytes < STAGE_BYTES:
             return closed
         self._close_batch()

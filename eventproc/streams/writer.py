@@ -32,10 +32,20 @@ from eventproc.store.model.errors import (
     WriterFailed,
     WriterFenced,
 )
+from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.partitions import Router
 from eventproc.store.model.policies import Partitioning
 from eventproc.store.openable import Openable
-from eventproc.store.segments import AppendResult, SegmentEvents, WriterSequence, append, last_sequence
+from eventproc.store.segments import (
+    AppendResult,
+    Event,
+    SegmentEvents,
+    WriterSequence,
+    append,
+    last_sequence,
+)
+from eventproc.store.segments.append import next_append
+from eventproc.store.segments.event import NO_HEADERS, shown_headers
 from eventproc.store.tasks import HandleTasks
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.new_events import (
@@ -47,7 +57,7 @@ from eventproc.streams.new_events import (
     headers_with_ttl,
 )
 from eventproc.streams.partitioners import Partitioner, choose_partition
-from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event
+from eventproc.streams.segment_buffers import Place, SegmentBuffer, SegmentBuffers, add_event
 
 P = TypeVar("P")
 
@@ -65,7 +75,7 @@ class Send:
 
     sequence: chosen by the caller; None: the writer's own count.
     posted: some events were posted, so no caller awaits them and the writer must keep a failure.
-    appended: where the events are; empty if they had been appended before.
+    appended: where the events are; empty if they had been appended before. places: of the events that were awaited.
     """
 
     buffers: Sequence[SegmentBuffer] = ()
@@ -75,6 +85,7 @@ class Send:
     settled: bool = False
     error: EventprocError | None = None
     appended: tuple[AppendResult, ...] = ()
+    places: Mapping[object, Place] = attrs.field(factory=dict)
     _done: anyio.Event | None = None
 
     def settle(self, error: EventprocError | None) -> None:
@@ -194,8 +205,8 @@ class EventWriter(Openable, Generic[P]):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
-    ) -> None:
-        """Append one event and return when it is durable.
+    ) -> Event[P]:
+        """Append one event, and return it when it is durable, as readers get it: with its segment, number and offset.
 
         If the call is cancelled, the event may still be appended: its send goes on.
 
@@ -227,11 +238,16 @@ class EventWriter(Openable, Generic[P]):
         if ttl_ms is not None:
             headers = headers_with_ttl(headers, ttl_ms)
         alone = self._sending is None and not self._waiting_bytes and not self._ready
-        self._add(payload, key, event_time, headers, partition)
+        token = object()
+        self._add(payload, key, event_time, headers, partition).await_last(token)
+        send = self._next
         if alone:
             await self._send(self._take())  # directly, which saves two switches to the sender's task
         else:
-            await self._next.wait()
+            await send.wait()
+        timestamp, segment, offset, number = send.places[token]
+        headers = shown_headers(headers) if headers else NO_HEADERS
+        return Event(payload, key, timestamp, event_time, self._stream, segment, offset, number, headers)
 
     async def post(
         self,
@@ -362,7 +378,8 @@ class EventWriter(Openable, Generic[P]):
                 )
             data = self._encode(new.payload)
             headers = headers_by_codec(new.stored_headers, self._ttl_ms)
-            size_bytes += add_event(buffers, data, new.key, new.event_time, headers, partition, self._stream)
+            add_event(buffers, data, new.key, new.event_time, headers, partition, self._stream)
+            size_bytes += len(data) + FRAME_BYTES
             if size_bytes > BUFFER_BYTES_MAX:
                 reason = f"one sequence takes at most {BUFFER_BYTES_MAX} bytes"
                 raise InvalidArgument(what="events", value=f"{count} or more", reason=reason)
@@ -390,8 +407,8 @@ class EventWriter(Openable, Generic[P]):
         event_time: int | None,
         headers: Mapping[str, str] | None,
         partition: int | None,
-    ) -> None:
-        """Add an event to the next send. Raises InvalidArgument; then nothing was added."""
+    ) -> SegmentBuffer:
+        """Add an event to the next send; return its buffer. Raises InvalidArgument; then nothing was added."""
         if self._failure is not None or not self._accepts:
             self._verify_open()
         if partition is None and self._partitioner is not None:
@@ -399,9 +416,11 @@ class EventWriter(Openable, Generic[P]):
         data = self._encode(payload)
         if self._ttl_ms is not None:
             headers = headers_by_codec(headers, self._ttl_ms)
-        size = add_event(self._buffers, data, key, event_time, headers, partition, self._stream)
+        buffer = add_event(self._buffers, data, key, event_time, headers, partition, self._stream)
+        size = len(data) + FRAME_BYTES
         self._waiting_bytes += size
         self._since_yield += size
+        return buffer
 
     def _verify_open(self) -> None:
         if self._failure is not None:
@@ -493,14 +512,21 @@ class EventWriter(Openable, Generic[P]):
         guard = self._router.reserve
         appended = append(tx, self._stream, self._stream_id, parts, identity=identity, guard=guard)
         if appended:
+            places: dict[object, Place] = {}
+            for buffer, first in zip(send.buffers, appended, strict=True):
+                if buffer.awaited is not None:
+                    *_, timestamp = next_append(tx, self._stream, self._stream_id, first.segment)
+                    places |= buffer.places(first, timestamp)
             # As an effect of the transaction, callers continue in the same turn of the event loop as this writer, and
             # their next events are sent in it, too.
-            tx.after(partial(self._note_appended, send, appended, sequence))
+            tx.after(partial(self._note_appended, send, appended, places, sequence))
         return appended
 
-    def _note_appended(self, send: Send, appended: tuple[AppendResult, ...], sequence: int) -> None:
+    def _note_appended(
+        self, send: Send, appended: tuple[AppendResult, ...], places: Mapping[object, Place], sequence: int
+    ) -> None:
         """Record that the send is durable, and wake its callers."""
-        send.appended = appended
+        send.appended, send.places = appended, places
         self._sequence = sequence
         self.events_written += sum([part.count for part in appended])
         send.settle(None)

@@ -125,10 +125,10 @@ def tail_offset(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> int:
     return tx.pending[_PENDING_APPENDS].tail(tx, stream, stream_id, segment).offset
 
 
-def next_append(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> tuple[int, int]:
-    """Return offset and number of the segment's next event, as `tail_offset` does."""
+def next_append(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> tuple[int, int, int]:
+    """Return offset and number of the segment's next event, and the time of its last one, as `tail_offset` does."""
     tail = tx.pending[_PENDING_APPENDS].tail(tx, stream, stream_id, segment)
-    return tail.offset, tail.number
+    return tail.offset, tail.number, tail.time
 
 
 def flush_appends(tx: Tx, stream_id: int) -> None:

@@ -105,7 +105,7 @@ class EventRun:
         """Return the headers of each event as users see them: without the reserved one."""
         if self.headers is None:
             return repeat(NO_HEADERS)
-        return [_shown(found) if found else NO_HEADERS for found in self.headers]
+        return [shown_headers(found) if found else NO_HEADERS for found in self.headers]
 
     def end_of(self, count: int) -> int:
         """Return the offset after the first `count` events."""
@@ -153,7 +153,8 @@ class EventRun:
         )
 
 
-def _shown(headers: Headers) -> Headers:
+def shown_headers(headers: Headers) -> Headers:
+    """Return headers as users see them: without the reserved one."""
     if TTL_HEADER not in headers:
         return headers
     return {name: value for name, value in headers.items() if name != TTL_HEADER} or NO_HEADERS

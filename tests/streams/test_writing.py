@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
+from typing import Literal
 
 import anyio
 import attrs
@@ -19,6 +21,7 @@ from eventproc.store.model.errors import (
     WriterFailed,
 )
 from eventproc.store.model.limits import EVENT_BYTES_MAX
+from eventproc.store.segments import Event
 from eventproc.streams import NewEvent, Stream
 from eventproc.streams.writer import BUFFER_BYTES_MAX
 from eventproc.testing import disk_full
@@ -216,3 +219,43 @@ async def test_events_posted_beside_a_lone_write_are_sent(stream: Stream) -> Non
     found = await sizes(stream)
     assert sorted(found) == [1] * 6 + [2] * 6 + [3] * 6
     assert [size for size in found if size > 1] == [2, 3] * 6
+
+
+@pytest.mark.parametrize("partitioning", [None, "key", "round_robin"])
+async def test_writing_returns_the_event_as_readers_get_it(
+    ep: Eventproc, partitioning: Literal["key", "round_robin"] | None
+) -> None:
+    stream: Stream
+    grow: Callable[[], Awaitable[object]]
+    if partitioning is None:
+        stream = await ep.create_stream("s/written")
+        writer, grow = stream.writer(), partial(stream.split, 0)
+    else:
+        stream = topic = await ep.create_topic("s/written", partitions=2, partitioning=partitioning)
+        writer, grow = topic.producer(), partial(topic.add_partitions, 1)
+    returned: list[Event] = []
+
+    async def write(number: int) -> None:
+        key = None if number % 4 == 0 else f"k{number % 4}"
+        await writer.post(b"x" * number, key=key)
+        headers = {"a": "b"} if number % 2 else None
+        event_time = number if number % 3 else None
+        returned.append(
+            await writer.write(
+                b"same", key=key, headers=headers, event_time=event_time, ttl_ms=number or None
+            )
+        )
+
+    async with writer:
+        for add in (False, True):
+            if add:  # the writer routes what waits once more, because its first send meets a sealed segment
+                await grow()
+            async with anyio.create_task_group() as tasks:
+                for number in range(20):
+                    tasks.start_soon(write, number)
+        returned.append(await writer.write(b"alone"))
+    async with stream.reader() as reader:
+        read = [event async for event in reader.until(await stream.tail())]
+    kept = [event for event in read if event.payload in (b"same", b"alone")]
+    assert len(returned) == 41
+    assert sorted(map(repr, returned)) == sorted(map(repr, kept))

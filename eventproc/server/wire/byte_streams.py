@@ -69,7 +69,7 @@ def offset_of_next_block(tx: Tx, target: WireSegment, stream_id: int, expected: 
 
     Raises OffsetConflict, SegmentSealed, NotFound, and InvalidArgument for a segment that holds events of others.
     """
-    offset, number = next_append(tx, target.stream, stream_id, target.segment)
+    offset, number, _ = next_append(tx, target.stream, stream_id, target.segment)
     if find_attribute(tx, stream_id, target.segment, _IS_BYTES) is None:
         if number:
             reason = "it holds events; a byte stream begins with an empty stream"
