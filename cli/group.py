@@ -362,7 +362,7 @@ def _ms(seconds: float | None) -> int | None:
     help="The new end: a cut for each stream, or never; unchanged unless given.",
 )
 @click.option(
-    "--offset", type=int, metavar="NUMBER", help="The new offset in each partition, an event number."
+    "--number", type=int, metavar="NUMBER", help="The next event to read in each partition, by its number."
 )
 @click.option(
     "--shift", type=int, metavar="NUMBER", help="Move each partition by so many events; negative: back."
@@ -391,7 +391,7 @@ def reset(
     checkpoint: str | None,
     streams: tuple[str, ...],
     ends: tuple[str, ...],
-    offset: int | None,
+    number: int | None,
     shift: int | None,
     duration_s: float | None,
     partitions: tuple[str, ...],
@@ -404,7 +404,7 @@ def reset(
     in the stream, and the command prints the former position, to which another reset returns. With --until another
     end, the group's checkpoints are dropped.
 
-    With --offset, --shift, --duration or --partition it moves event numbers of partitions, and the group must have no
+    With --number, --shift, --duration or --partition it moves event numbers of partitions, and the group must have no
     consumer online.
 
     Examples:
@@ -417,7 +417,7 @@ def reset(
     from eventproc.groups.position_texts import parse_cuts, parse_group_start
 
     move = OffsetMove(
-        positions=positions, offset=offset, shift=shift, duration_s=duration_s, partitions=partitions
+        positions=positions, number=number, shift=shift, duration_s=duration_s, partitions=partitions
     )
     if move.is_wanted:
         if checkpoint is not None or streams or ends:

@@ -21,7 +21,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.model.group_errors import NotAReaderGroup
 from eventproc.streams.position_texts import parse_time
 
-MOVE_COLUMNS: Final = ("topic", "partition", "committed", "offset", "clamped")
+MOVE_COLUMNS: Final = ("topic", "partition", "committed", "number", "clamped")
 
 
 @attrs.frozen(kw_only=True)
@@ -29,7 +29,7 @@ class OffsetMove:
     """Where `group reset` moves event numbers to; each field as the option of that name, None unless given."""
 
     positions: tuple[str, ...] = ()
-    offset: int | None = None
+    number: int | None = None
     shift: int | None = None
     duration_s: float | None = None
     partitions: tuple[str, ...] = ()
@@ -37,15 +37,15 @@ class OffsetMove:
     @property
     def is_wanted(self) -> bool:
         """Whether an option was given that only this form has."""
-        given = (self.offset, self.shift, self.duration_s)
+        given = (self.number, self.shift, self.duration_s)
         return bool(self.partitions) or any(each is not None for each in given)
 
 
 def move_offsets(settings: Settings, name: str, move: OffsetMove, *, dry_run: bool, output: str) -> None:
     """Move event numbers of a group without consumers online, and print each partition before and after."""
-    targets = [move.positions or None, move.offset, move.shift, move.duration_s]
+    targets = [move.positions or None, move.number, move.shift, move.duration_s]
     if sum(each is not None for each in targets) != 1 or len(move.positions) > 1:
-        raise click.UsageError("use exactly one of --to POSITION, --offset, --shift and --duration")
+        raise click.UsageError("use exactly one of --to POSITION, --number, --shift and --duration")
     chosen = [_partition(text) for text in move.partitions] or None
 
     async def act(ep: Eventproc) -> tuple[str, list[Row]]:
@@ -58,7 +58,7 @@ def move_offsets(settings: Settings, name: str, move: OffsetMove, *, dry_run: bo
         moved = await group.reset_offsets(
             _start(move.positions[0]) if move.positions else None,
             duration_ms=duration_ms,
-            offset=move.offset,
+            number=move.number,
             shift=move.shift,
             partitions=chosen,
             dry_run=dry_run,
@@ -73,7 +73,7 @@ def move_offsets(settings: Settings, name: str, move: OffsetMove, *, dry_run: bo
         verb = "would" if dry_run else "done"
         show_one({"dry_run": dry_run, verb: "reset", "target": full, "partitions": rows}, output)
     if any(row["clamped"] for row in rows):
-        note(settings, "some offsets lay outside their partition, and were moved to its nearest end")
+        note(settings, "some numbers lay outside their partition, and were moved to its nearest end")
     note(settings, f"nothing was changed; without --dry-run, {full} is reset" if dry_run else f"reset {full}")
 
 

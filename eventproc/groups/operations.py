@@ -268,9 +268,9 @@ OffsetStart: TypeAlias = Literal["head", "tail"] | int
 class OffsetReset:
     """A partition before and after a reset of its offset.
 
-    committed: the offset before; None if none was ever committed.
-    offset: the offset of the next event to read after it.
-    clamped: the wanted offset lay outside the partition, so the nearest one was taken.
+    committed: the number of the next event to read before it; None if none was ever committed.
+    number: of the next event to read after it.
+    clamped: the wanted event lay outside the partition, so the nearest one was taken.
     """
 
     __repr__ = short_repr_of_fields
@@ -278,7 +278,7 @@ class OffsetReset:
     stream: str
     partition: int
     committed: int | None
-    offset: int
+    number: int
     clamped: bool = False
 
 
@@ -287,24 +287,24 @@ class OffsetResetRequest:
     """Where each partition of a group is reset to: one of the fields, the others None. Raises InvalidArgument.
 
     start: an end, or the first event appended at that wall time or later. duration_ms: the first event that is not
-    older. offset: an event number. shift: so many events further, or back if negative.
+    older. number: of an event. shift: so many events further, or back if negative.
     """
 
     start: OffsetStart | None = None
     duration_ms: int | None = None
-    offset: int | None = None
+    number: int | None = None
     shift: int | None = None
 
     def __attrs_post_init__(self) -> None:
         given = [each for each in attrs.astuple(self) if each is not None]
         if len(given) != 1:
-            reason = "exactly one of start, duration_ms, offset and shift says where to go"
+            reason = "exactly one of start, duration_ms, number and shift says where to go"
             raise invalid_argument("reset", given, reason)
         if self.start is not None:
             check_start(self.start, ())
-        for what, number, least in (("duration", self.duration_ms, 0), ("offset", self.offset, 0)):
-            if number is not None:
-                check_int(what, number, least=least)
+        for what, value, least in (("duration", self.duration_ms, 0), ("number", self.number, 0)):
+            if value is not None:
+                check_int(what, value, least=least)
         if self.shift is not None:
             check_int("shift", self.shift)
 
@@ -320,7 +320,7 @@ class OffsetResetRequest:
             return (low if start == "head" else high), False
         if isinstance(start, int):
             return (0 if state is None else number_at(tx, *key, offset_at_time(tx, *key, start))), False
-        wanted = self.offset if self.offset is not None else before.number + (self.shift or 0)
+        wanted = self.number if self.number is not None else before.number + (self.shift or 0)
         number = min(max(wanted, low), high)
         return number, number != wanted
 
@@ -382,7 +382,7 @@ def reset_offsets(
                     stream=name,
                     partition=number_of(segment),
                     committed=old[segment].number if committed else None,
-                    offset=progress.number,
+                    number=progress.number,
                     clamped=segment in clamped,
                 )
             )
@@ -426,12 +426,12 @@ def _moved_offsets(
 
 def set_offsets(tx: Tx, db: Database, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
     """Commit offsets for a group without online readers. Raises as `reset_offsets`."""
-    for (stream, partition), offset in offsets.items():
-        request = OffsetResetRequest(offset=offset)
+    for (stream, partition), number in offsets.items():
+        request = OffsetResetRequest(number=number)
         (found,) = reset_offsets(tx, db, group, request, partitions=[(stream, partition)])
         if found.clamped:
-            reason = f"partition {partition} of {stream} keeps offset {found.offset} and others on one side of it only"
-            raise invalid_argument("offset", offset, reason)
+            reason = f"partition {partition} of {stream} keeps event {found.number} and others on one side of it only"
+            raise invalid_argument("number", number, reason)
 
 
 def verify_empty(tx: Tx, db: Database, group: str, *, event: str) -> None:

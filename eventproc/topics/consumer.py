@@ -171,7 +171,7 @@ class Consumer(JoinedMember, Generic[P]):
 
     @property
     def position(self) -> dict[TopicPartition, int]:
-        """The offset of the next event to deliver, for each assigned partition."""
+        """The number of the next event to deliver, for each assigned partition."""
         return {partition_of(each): each.next_number for each in self._own.assigned}
 
     @property
@@ -181,7 +181,7 @@ class Consumer(JoinedMember, Generic[P]):
 
     @property
     def committed(self) -> dict[TopicPartition, int]:
-        """The durable offset of each assigned partition: where another consumer would continue."""
+        """The number of the event at which another consumer would continue, for each assigned partition."""
         return {partition_of(each): each.durable.number for each in self._own.assigned}
 
     async def poll(self, events_max: int = POLL_EVENTS, *, timeout_ms: int | None = None) -> list[Event[P]]:
@@ -272,13 +272,13 @@ class Consumer(JoinedMember, Generic[P]):
         """Make positions durable: another consumer would continue there.
 
         Args:
-            offsets: {(topic, partition): offset of the next event to read}. None (default): the positions of all
+            offsets: {(topic, partition): number of the next event to read}. None (default): the positions of all
                 assigned partitions, so that every event that was delivered counts as processed.
 
         Raises:
             SegmentFenced: a partition with delivered events was taken from this consumer. Its offset is unchanged; the
                 others are committed. Nothing is committed if `offsets` names one that is not assigned.
-            InvalidArgument: `offsets` has the wrong form, or an offset lies beyond the end of its partition.
+            InvalidArgument: `offsets` has the wrong form, or a number lies beyond the end of its partition.
             NotFound: the group was deleted.
             IllegalTransition: a joint transaction holds the progress, and moves it with its commit.
 
@@ -311,21 +311,21 @@ class Consumer(JoinedMember, Generic[P]):
         if session.fenced is not None:
             raise session.fenced
 
-    async def seek(self, partition: PartitionRef, offset: int) -> None:
+    async def seek(self, partition: PartitionRef, number: int) -> None:
         """Deliver another event of a partition next. The committed offset changes with the next commit.
 
         Args:
             partition: (topic, partition), one that is assigned to this consumer.
-            offset: number of the event, from the first one that is kept to the end of the partition.
+            number: of the event, from the first one that is kept to the end of the partition.
 
         Raises:
             SegmentFenced: the partition is not assigned to this consumer.
-            InvalidArgument: the offset lies outside the partition.
+            InvalidArgument: the number lies outside the partition.
 
         Cost:
             One read.
         """
-        await self._seek({_partition(partition): check_int("offset", offset, least=0)})
+        await self._seek({_partition(partition): check_int("number", number, least=0)})
 
     async def seek_to_beginning(self, partitions: Iterable[PartitionRef] | None = None) -> None:
         """Deliver the first events that are kept next.
@@ -496,7 +496,7 @@ def _place(tx: Tx, owned: OwnedSegment, number: int, *, clamp: bool) -> tuple[in
     if clamp:
         number = min(max(number, low), high)
     elif not low <= number <= high:
-        raise invalid_argument("offset", number, f"{partition_of(owned)} has offsets {low} to {high}")
+        raise invalid_argument("number", number, f"{partition_of(owned)} has numbers {low} to {high}")
     return number, 0 if state is None else offset_of_number(tx, *owned.key, number)
 
 
@@ -517,8 +517,8 @@ def as_partitions(partitions: object) -> tuple[TopicPartition, ...]:
 def as_offsets(offsets: object) -> dict[TopicPartition, int]:
     """Return the offsets that a caller passed. Raises InvalidArgument."""
     return {
-        _partition(partition): check_int("offset", offset, least=0)
-        for partition, offset in check_mapping(
-            "offsets", offsets, "it must be {(topic, partition): offset}"
+        _partition(partition): check_int("number", number, least=0)
+        for partition, number in check_mapping(
+            "offsets", offsets, "it must be {(topic, partition): number}"
         ).items()
     }

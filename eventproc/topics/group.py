@@ -361,7 +361,7 @@ class Group:
         start: OffsetStart | None = None,
         *,
         duration_ms: int | None = None,
-        offset: int | None = None,
+        number: int | None = None,
         shift: int | None = None,
         partitions: Iterable[PartitionRef] | None = None,
         dry_run: bool = False,
@@ -371,13 +371,13 @@ class Group:
         Args:
             start: "head", "tail", or the first event appended at that wall time or later, in ms since 1970.
             duration_ms: to the first event that is not older than that, in ms.
-            offset: the event number to go to, in each partition.
+            number: of the event to go to, in each partition.
             shift: so many events further, or back if negative.
             partitions: (topic, partition) of those to move. None (default): all.
             dry_run: only return what would change; allowed while consumers are online. Default: False.
 
         Returns:
-            The partitions as before and after. An offset outside a partition is moved to its nearest end.
+            The partitions as before and after. A number outside a partition is moved to its nearest end.
 
         Raises:
             NotFound: no such group.
@@ -385,7 +385,7 @@ class Group:
             GroupStreamReplaced: a topic of the group was deleted.
             InvalidArgument: not exactly one target, or a partition that the group does not read.
         """
-        request = OffsetResetRequest(start=start, duration_ms=duration_ms, offset=offset, shift=shift)
+        request = OffsetResetRequest(start=start, duration_ms=duration_ms, number=number, shift=shift)
         chosen = None if partitions is None else as_partitions(partitions)
 
         def act(tx: Tx) -> list[OffsetReset]:

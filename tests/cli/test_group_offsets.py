@@ -36,8 +36,8 @@ def test_offsets_are_moved_only_without_consumers_online(
     billing: Cli, as_reader: subprocess.Popen[bytes]
 ) -> None:
     assert "online" in billing("group", "reset", GROUP, "--shift", "-1").refused(4)
-    assert "group offline" in billing("group", "reset", GROUP, "--offset", "0").refused(4)
-    shown = billing("group", "reset", GROUP, "--offset", "0", "--dry-run", "-o", "json").json()
+    assert "group offline" in billing("group", "reset", GROUP, "--number", "0").refused(4)
+    shown = billing("group", "reset", GROUP, "--number", "0", "--dry-run", "-o", "json").json()
     assert shown["dry_run"] is True
     billing("group", "members", GROUP).ok()
 
@@ -48,7 +48,7 @@ def test_offsets_are_moved_by_each_form(billing: Cli) -> None:
     for form, expected in (
         (("--to", "tail", "--partition", "shop/orders:0"), ends[0]),
         (("--shift", "-1", "--partition", "shop/orders:0"), ends[0] - 1),
-        (("--offset", "0"), 0),
+        (("--number", "0"), 0),
         (("--duration", "3600"), 0),
     ):
         done = billing("group", "reset", GROUP, *form, "-o", "json").json()
@@ -57,6 +57,6 @@ def test_offsets_are_moved_by_each_form(billing: Cli) -> None:
             expected,
             None,
         )
-    billing("group", "reset", GROUP, "--offset", "0", "--shift", "1").refused(2)
-    billing("group", "reset", GROUP, "--offset", "0", "--partition", "orders").refused(2)
-    billing("group", "reset", GROUP, "--offset", "0", "--until", "never").refused(2)
+    billing("group", "reset", GROUP, "--number", "0", "--shift", "1").refused(2)
+    billing("group", "reset", GROUP, "--number", "0", "--partition", "orders").refused(2)
+    billing("group", "reset", GROUP, "--number", "0", "--until", "never").refused(2)

@@ -90,7 +90,7 @@ async def test_chosen_offsets_are_committed_and_the_position_stays(ep: Eventproc
         await consumer.commit({(TOPIC, 0): 5})
         assert consumer.committed == {(TOPIC, 0): 5}
         assert consumer.position == {(TOPIC, 0): 8}
-        with pytest.raises(errors.InvalidArgument, match="offsets 0 to 10"):
+        with pytest.raises(errors.InvalidArgument, match="numbers 0 to 10"):
             await consumer.commit({(TOPIC, 0): 11})
         assert numbers_of(await consumer.poll()) == [8, 9]
     assert await committed(group) == {(TOPIC, 0): 5}
@@ -144,7 +144,7 @@ async def test_seeking_outside_a_partition_is_refused(ep: Eventproc) -> None:
     await make_topic(ep, 1, events=10)
     group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c") as consumer:
-        with pytest.raises(errors.InvalidArgument, match=r"s/t\[0\] has offsets 0 to 10"):
+        with pytest.raises(errors.InvalidArgument, match=r"s/t\[0\] has numbers 0 to 10"):
             await consumer.seek((TOPIC, 0), 11)
         with pytest.raises(errors.SegmentFenced):
             await consumer.seek((TOPIC, 9), 0)

@@ -50,11 +50,11 @@ async def test_lag_is_null_before_the_first_commit_exact_after_it_and_never_nega
     [
         ({"start": "head"}, 0),
         ({"start": "tail"}, 10),
-        ({"offset": 7}, 7),
+        ({"number": 7}, 7),
         ({"shift": -3}, 7),
         ({"duration_ms": 3_600_000}, 0),
         ({"start": 2**45}, 10),
-        ({"offset": 99}, 10),
+        ({"number": 99}, 10),
         ({"shift": -99}, 0),
     ],
 )
@@ -63,7 +63,7 @@ async def test_a_reset_moves_to_each_kind_of_target(
 ) -> None:
     group = await consumed(ep)
     (row,) = await group.reset_offsets(**target, dry_run=True)  # type: ignore[arg-type]
-    assert (row.partition, row.committed, row.offset) == (0, 10, offset)
+    assert (row.partition, row.committed, row.number) == (0, 10, offset)
     assert row.clamped == (99 in map(abs, (each for each in target.values() if isinstance(each, int))))
     assert await committed(group) == {(TOPIC, 0): 10}
     assert await group.reset_offsets(**target) == (row,)  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ async def test_a_reset_needs_exactly_one_target(ep: Eventproc) -> None:
     group = await consumed(ep)
     wrong: list[dict[str, Any]] = [
         {},
-        {"start": "tail", "offset": 1},
+        {"start": "tail", "number": 1},
         {"start": 1, "duration_ms": 1},
         {"start": "middle"},
     ]
@@ -104,7 +104,7 @@ async def test_a_reset_is_refused_while_consumers_are_online_but_its_dry_run_is_
         with pytest.raises(errors.GroupNotEmpty, match="c is"):
             await group.reset_offsets("head")
         (row,) = await group.reset_offsets("head", dry_run=True)
-        assert row.offset == 0
+        assert row.number == 0
         assert await committed(group) == {(TOPIC, 0): 10}
     await group.reset_offsets("head")
     assert await committed(group) == {(TOPIC, 0): 0}
@@ -198,7 +198,7 @@ async def test_a_reset_to_the_present_offset_commits_it(ep: Eventproc) -> None:
 
 
 @pytest.mark.parametrize("recreated", [False, True])
-@pytest.mark.parametrize("to", [{"start": "head"}, {"start": "tail"}, {"offset": 2}])
+@pytest.mark.parametrize("to", [{"start": "head"}, {"start": "tail"}, {"number": 2}])
 async def test_a_dry_run_tells_what_the_reset_does_after_a_topic_was_deleted(
     ep: Eventproc, to: dict[str, Any], recreated: bool
 ) -> None:
