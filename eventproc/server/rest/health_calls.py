@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Final, TypeAlias
 
+from eventproc.server.rest.method_answers import Target, calling
 from eventproc.server.rest.pravega_values import HealthResult, HealthStatus
 from eventproc.server.rest.routes import RestCall
 from eventproc.store.model.errors import EventprocError, NotFound
@@ -32,26 +33,6 @@ async def get_health(call: RestCall) -> HealthResult:
     return _whole({"database": _part("database", None), "host": _part("host", host, details)})
 
 
-async def get_status(call: RestCall) -> HealthStatus:
-    """Show the status of the server."""
-    return (await get_health(call)).status
-
-
-async def get_readiness(call: RestCall) -> bool:
-    """Show whether the server can serve."""
-    return (await get_health(call)).readiness
-
-
-async def get_liveness(call: RestCall) -> bool:
-    """Show whether the server need not be restarted."""
-    return (await get_health(call)).liveness
-
-
-async def get_details(call: RestCall) -> dict[str, str]:
-    """Show details of the server."""
-    return (await get_health(call)).details
-
-
 async def get_part_health(call: RestCall, part: PartName) -> HealthResult:
     """Show the health of a part."""
     found = await get_health(call)
@@ -62,24 +43,37 @@ async def get_part_health(call: RestCall, part: PartName) -> HealthResult:
     return found.children[part]
 
 
-async def get_part_status(call: RestCall, part: PartName) -> HealthStatus:
-    """Show the status of a part."""
-    return (await get_part_health(call, part)).status
+async def _status(found: HealthResult) -> HealthStatus:
+    """Show the status of the server or of a part."""
+    return found.status
 
 
-async def get_part_readiness(call: RestCall, part: PartName) -> bool:
-    """Show whether a part can serve."""
-    return (await get_part_health(call, part)).readiness
+async def _readiness(found: HealthResult) -> bool:
+    """Show whether the server or a part can serve."""
+    return found.readiness
 
 
-async def get_part_liveness(call: RestCall, part: PartName) -> bool:
-    """Show whether a part works."""
-    return (await get_part_health(call, part)).liveness
+async def _liveness(found: HealthResult) -> bool:
+    """Show whether the server or a part need not be restarted."""
+    return found.liveness
 
 
-async def get_part_details(call: RestCall, part: PartName) -> dict[str, str]:
-    """Show details of a part."""
-    return (await get_part_health(call, part)).details
+async def _details(found: HealthResult) -> dict[str, str]:
+    """Show details of the server or of a part."""
+    return found.details
+
+
+_WHOLE: Final = Target(get_health)
+_PART: Final = Target(get_part_health, {"part": PartName})
+
+get_status = calling("get_status", _status, _WHOLE, HealthStatus)
+get_readiness = calling("get_readiness", _readiness, _WHOLE, bool)
+get_liveness = calling("get_liveness", _liveness, _WHOLE, bool)
+get_details = calling("get_details", _details, _WHOLE, dict[str, str])
+get_part_status = calling("get_part_status", _status, _PART, HealthStatus)
+get_part_readiness = calling("get_part_readiness", _readiness, _PART, bool)
+get_part_liveness = calling("get_part_liveness", _liveness, _PART, bool)
+get_part_details = calling("get_part_details", _details, _PART, dict[str, str])
 
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})

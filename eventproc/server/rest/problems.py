@@ -29,7 +29,7 @@ from eventproc.errors import (
     StreamNotSealed,
     Truncated,
 )
-from eventproc.store.records.plain import Schema
+from eventproc.store.records.plain import Schema, to_dict
 
 PROBLEM_TYPE: Final = "application/problem+json"
 """Media type of a problem."""
@@ -114,7 +114,9 @@ def problem_of(why: Exception) -> Problem:
         status = status_of(type(why))
         retry = {"Retry-After": str(RETRY_AFTER_S)} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
         name = type(why).__name__
-        body = _body(TYPES + name, _in_words(name), status, str(why)) | {"fields": _fields(why)}
+        body = _body(TYPES + name, _in_words(name), status, str(why)) | {
+            "fields": to_dict(why) if attrs.has(type(why)) else {}
+        }
         return Problem(body, retry)
     if isinstance(why, HttpProblem):
         return Problem(_body("about:blank", why.status.phrase, why.status, why.detail), why.headers)
@@ -129,16 +131,3 @@ def _body(kind: str, title: str, status: HTTPStatus, detail: str) -> dict[str, A
 
 def _in_words(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).capitalize()
-
-
-def _fields(why: EventprocError) -> dict[str, Any]:
-    kind = type(why)
-    return (
-        {each.name: _plain(getattr(why, each.name)) for each in attrs.fields(kind)} if attrs.has(kind) else {}
-    )
-
-
-def _plain(value: object) -> Any:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return [_plain(each) for each in value] if isinstance(value, (tuple, list)) else str(value)
