@@ -169,6 +169,9 @@ if TYPE_CHECKING:
     from eventproc.store.openable import (
         Opening as Opening,
     )
+    from eventproc.store.records.plain import (
+        to_dict as to_dict,
+    )
     from eventproc.store.replicated import (
         ReplicatedType as ReplicatedType,
     )
@@ -360,6 +363,7 @@ _WHERE = {
     "open_memory": "eventproc.runtime",
     "register_codec": "eventproc.streams",
     "register_storage": "eventproc.store.segments.event_storage",
+    "to_dict": "eventproc.store.records.plain",
 }
 """Where each name is found."""
 

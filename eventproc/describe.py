@@ -1,6 +1,6 @@
 """What calls return: descriptions, states and results. They are values, and nobody else makes them.
 
-Each has one form in JSON: `to_dict` returns it, and `eventproc COMMAND --output json` and REST show it.
+Each has one form in JSON: `eventproc.to_dict` returns it, and `eventproc COMMAND --output json` and REST show it.
 """
 
 from __future__ import annotations
@@ -98,9 +98,6 @@ from eventproc.store.model.states import (
 from eventproc.store.model.transactions import (
     PingResult,
     TxnState,
-)
-from eventproc.store.records.plain import (
-    to_dict,
 )
 from eventproc.store.requests import (
     Request,
@@ -211,5 +208,4 @@ __all__ = [
     "TruncationDescription",
     "TxnState",
     "UserInfo",
-    "to_dict",
 ]

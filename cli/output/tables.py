@@ -47,7 +47,7 @@ def described(found: object) -> Row:
     """
     if isinstance(found, Mapping):
         return found
-    from eventproc.describe import to_dict
+    from eventproc import to_dict
 
     return to_dict(found)
 
