@@ -82,14 +82,15 @@ async def test_a_share_group_is_created_listed_reset_and_deleted(rest: RestInMem
     assert (await rest.call("GET", f"{OWN}/shares/s/q")).status == 404
 
 
-async def test_a_topic_is_created_altered_truncated_and_deleted(rest: RestInMemory) -> None:
+async def test_a_topic_is_created_altered_truncated_and_deleted(rest: RestInMemory, ep: Eventproc) -> None:
     made = await rest.ok("POST", f"{OWN}/topics/s", {"name": "topic", "partitions": 2, "partitioning": "key"})
     assert len(made["partitions"]) == 2
     altered = await rest.ok("POST", f"{OWN}/topics/s/topic/alter", {"partitions": 3})
     assert len(altered["partitions"]) == 3
     assert await rest.ok("POST", f"{OWN}/topics/s/topic/truncate", {"before_ms": 0})
     assert [each["name"] for each in (await rest.ok("GET", f"{OWN}/topics"))["items"]] == ["s/topic"]
-    assert await rest.ok("GET", f"{OWN}/topics/s/topic") is not None
+    described = await (await ep.topic("s/topic")).describe()
+    assert await rest.ok("GET", f"{OWN}/topics/s/topic") == eventproc.to_dict(described)
     assert (await rest.call("DELETE", f"{OWN}/topics/s/topic")).status == 204
     assert (await rest.call("DELETE", f"{OWN}/topics/s/t")).status == 404  # a stream, but not a topic
     wrong = await rest.call("POST", f"{OWN}/topics/s", {"name": "other", "partitioning": "sticky"})

@@ -405,6 +405,11 @@ def test_a_call_that_does_not_wait_is_given_the_place_of_its_request(rest: RestC
         ("/v1/scopes/s/streams", {"streamName": "x", "rolloverSizeBytes": 5}, "rolloverSizeBytes"),
         ("/eventproc/v1/streams/s/x/split", {"segment": "zero"}, "number.epoch"),
         ("/eventproc/v1/groups/s", {"name": "g", "streams": []}, "least possible is 1"),
+        (
+            "/eventproc/v1/streams/s/x/scale",
+            {"seal": ["0.0"], "ranges": [{"low": 0, "high": "x"}]},
+            "ranges[0].high 'x': it must be a number",
+        ),
     ],
 )
 def test_a_bad_body_is_refused_with_its_place_and_reason(
