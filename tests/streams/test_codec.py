@@ -12,6 +12,7 @@ import pytest
 
 import eventproc
 from eventproc.errors import InvalidArgument
+from eventproc.runtime import Eventproc
 from eventproc.streams import codec as module
 from eventproc.streams.codec import codec_for, codec_of, register_codec
 from tests.streams.payload_types import (
@@ -86,31 +87,29 @@ async def test_every_declaration_refuses_a_type_that_cannot_come_back() -> None:
 
 
 @pytest.mark.usefixtures("commit_path")
-async def test_a_codec_serves_a_type_that_could_not_come_back() -> None:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        stream = await ep.create_stream("s/t")
-        group = await ep.create_group("s/g", streams=["s/t"])
-        async with stream.writer(payload=str, codec=Reversed()) as writer:
-            await writer.write("abc")
-        async with stream.transaction(codec=Reversed()) as txn:
-            await txn.write("def")
-        async with stream.reader(codec=Reversed()) as reader:
-            assert [event.payload async for event in reader.until(await stream.tail())] == ["abc", "def"]
-        async with group.reader("r", codec=Reversed()) as taker:
-            assert [event.payload async for event in taker.until(await stream.tail())] == ["abc", "def"]
-        handled: list[str] = []
-        app = eventproc.App()
+async def test_a_codec_serves_a_type_that_could_not_come_back(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t")
+    group = await ep.create_group("s/g", streams=["s/t"])
+    async with stream.writer(payload=str, codec=Reversed()) as writer:
+        await writer.write("abc")
+    async with stream.transaction(codec=Reversed()) as txn:
+        await txn.write("def")
+    async with stream.reader(codec=Reversed()) as reader:
+        assert [event.payload async for event in reader.until(await stream.tail())] == ["abc", "def"]
+    async with group.reader("r", codec=Reversed()) as taker:
+        assert [event.payload async for event in taker.until(await stream.tail())] == ["abc", "def"]
+    handled: list[str] = []
+    app = eventproc.App()
 
-        @app.processor("s/t", payload=str, codec=Reversed())
-        async def handle(event: eventproc.Event[str]) -> None:
-            handled.append(event.payload)
+    @app.processor("s/t", payload=str, codec=Reversed())
+    async def handle(event: eventproc.Event[str]) -> None:
+        handled.append(event.payload)
 
-        async with ep.run(app) as running:
-            await running.wait_idle()
-        assert handled == ["abc", "def"]
-        async with (await ep.stream("s/t", codec=Reversed())).reader() as reader:
-            assert [event.payload async for event in reader.until(await stream.tail())] == ["abc", "def"]
+    async with ep.run(app) as running:
+        await running.wait_idle()
+    assert handled == ["abc", "def"]
+    async with (await ep.stream("s/t", codec=Reversed())).reader() as reader:
+        assert [event.payload async for event in reader.until(await stream.tail())] == ["abc", "def"]
 
 
 MISMATCHES: list[tuple[Any, str, str]] = [

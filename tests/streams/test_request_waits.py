@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import eventproc
+from eventproc.runtime import Eventproc
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database
 from eventproc.store.database.locks import WriteLock
@@ -45,19 +46,19 @@ async def test_a_request_that_cannot_be_recorded_in_time_is_refused_and_never_ru
         assert (await ep.requests.wait(asked.id)).error is None
 
 
-async def test_the_log_and_the_error_name_the_request(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_and_the_error_name_the_request(
+    ep: Eventproc, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("DEBUG", "eventproc.requests")
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        stream = await ep.create_stream("s/t")
-        await stream.seal()
-        (sealed, _) = await ep.requests.list()
-        assert f"request {sealed.id}, seal of s/t: done" in caplog.messages
-        with pytest.raises(StreamSealed) as caught:
-            await stream.update(tags=["a"])
-        (note,) = caught.value.__notes__
-        assert note.endswith("update of s/t")
-        assert any(each.startswith(f"{note}: StreamSealed") for each in caplog.messages)
+    stream = await ep.create_stream("s/t")
+    await stream.seal()
+    (sealed, _) = await ep.requests.list()
+    assert f"request {sealed.id}, seal of s/t: done" in caplog.messages
+    with pytest.raises(StreamSealed) as caught:
+        await stream.update(tags=["a"])
+    (note,) = caught.value.__notes__
+    assert note.endswith("update of s/t")
+    assert any(each.startswith(f"{note}: StreamSealed") for each in caplog.messages)
 
 
 def test_both_steps_of_the_deletion_of_a_topic_share_one_deadline() -> None:

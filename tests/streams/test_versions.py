@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-import eventproc
 from eventproc import RetentionPolicy, Stream
 from eventproc.errors import StaleVersion
+from eventproc.runtime import Eventproc
 
 CHANGES: Final[Mapping[str, Callable[[Stream, int], Awaitable[object]]]] = MappingProxyType(
     {
@@ -63,18 +63,16 @@ async def test_events_make_no_version(stream: Stream) -> None:
     assert (await stream.describe()).version == version
 
 
-async def test_topic_changes_on_its_version_only() -> None:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        topic = await ep.create_topic("s/t", partitions=2)
-        version = (await topic.describe()).version
+async def test_topic_changes_on_its_version_only(ep: Eventproc) -> None:
+    topic = await ep.create_topic("s/t", partitions=2)
+    version = (await topic.describe()).version
+    await topic.add_partitions(1, if_version=version)
+    with pytest.raises(StaleVersion):
         await topic.add_partitions(1, if_version=version)
-        with pytest.raises(StaleVersion):
-            await topic.add_partitions(1, if_version=version)
-        with pytest.raises(StaleVersion):
-            await topic.alter(partitions=4, if_version=version)
-        with pytest.raises(StaleVersion):
-            await topic.truncate(before_ms=0, if_version=version)
-        with pytest.raises(StaleVersion):
-            await topic.delete(if_version=version)
-        await topic.delete(if_version=(await topic.describe()).version)
+    with pytest.raises(StaleVersion):
+        await topic.alter(partitions=4, if_version=version)
+    with pytest.raises(StaleVersion):
+        await topic.truncate(before_ms=0, if_version=version)
+    with pytest.raises(StaleVersion):
+        await topic.delete(if_version=version)
+    await topic.delete(if_version=(await topic.describe()).version)

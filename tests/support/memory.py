@@ -23,8 +23,8 @@ async def ep() -> AsyncIterator[Eventproc]:
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
+async def clock() -> VirtualClock:
+    return VirtualClock()  # made within the event loop, whose time it follows
 
 
 @pytest.fixture(name="ep")

@@ -8,6 +8,7 @@ import pytest
 
 import eventproc
 from eventproc import RetentionPolicy
+from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import (
     IllegalTransition,
     InvalidArgument,
@@ -36,6 +37,7 @@ from eventproc.workflows.requests import (
     TruncateStream,
     UpdateStream,
 )
+from tests.support.memory import ep as ep  # a fixture
 from tests.workflows.support import Life
 
 
@@ -254,16 +256,14 @@ async def test_only_a_sealed_stream_is_deleted_and_sealing_twice_is_fine(life: L
     await life.check()
 
 
-async def test_updates_of_different_fields_keep_each_other() -> None:
+async def test_updates_of_different_fields_keep_each_other(ep: Eventproc) -> None:
     policy, scaling = RetentionPolicy(age_ms=60_000), ScalingPolicy.fixed(3)
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        stream = await ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
-        await stream.update(retention=policy)
-        await stream.update(scaling=scaling)
-        await stream.update(tags=["a"])
-        config = (await stream.describe()).config
-        assert (config.scaling, config.retention, config.tags) == (scaling, policy, ("a",))
+    stream = await ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
+    await stream.update(retention=policy)
+    await stream.update(scaling=scaling)
+    await stream.update(tags=["a"])
+    config = (await stream.describe()).config
+    assert (config.scaling, config.retention, config.tags) == (scaling, policy, ("a",))
 
 
 def limit(stream: Stream, field: str, policy: RetentionPolicy) -> UpdateStream:
@@ -273,38 +273,32 @@ def limit(stream: Stream, field: str, policy: RetentionPolicy) -> UpdateStream:
     )
 
 
-async def test_updates_of_different_limits_of_retention_keep_each_other() -> None:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        stream = await ep.create_stream("s/t", retention=RetentionPolicy(consumed=True))
-        for request in (
-            limit(stream, "age_ms", RetentionPolicy(age_ms=60_000)),
-            limit(stream, "size_bytes", RetentionPolicy(size_bytes=900)),
-        ):
-            await ep.requests.wait((await ep.requests.submit(request)).id)
-        assert (await stream.describe()).config.retention == RetentionPolicy(60_000, 900, consumed=True)
+async def test_updates_of_different_limits_of_retention_keep_each_other(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/t", retention=RetentionPolicy(consumed=True))
+    for request in (
+        limit(stream, "age_ms", RetentionPolicy(age_ms=60_000)),
+        limit(stream, "size_bytes", RetentionPolicy(size_bytes=900)),
+    ):
+        await ep.requests.wait((await ep.requests.submit(request)).id)
+    assert (await stream.describe()).config.retention == RetentionPolicy(60_000, 900, consumed=True)
 
 
-async def test_a_limit_that_contradicts_another_update_is_refused() -> None:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        policy = RetentionPolicy(60_000, consumed=True)
-        stream = await ep.create_stream("s/t", retention=policy)
-        with pytest.raises(InvalidArgument, match="smallest retention age"):
-            await ep.requests.submit(
-                limit(stream, "age_ms_min", RetentionPolicy(consumed=True, age_ms_min=70_000))
-            )
-        assert (await stream.describe()).config.retention == policy
-        with pytest.raises(InvalidArgument, match="it must be one of"):
-            limit(stream, "years", policy)
+async def test_a_limit_that_contradicts_another_update_is_refused(ep: Eventproc) -> None:
+    policy = RetentionPolicy(60_000, consumed=True)
+    stream = await ep.create_stream("s/t", retention=policy)
+    with pytest.raises(InvalidArgument, match="smallest retention age"):
+        await ep.requests.submit(
+            limit(stream, "age_ms_min", RetentionPolicy(consumed=True, age_ms_min=70_000))
+        )
+    assert (await stream.describe()).config.retention == policy
+    with pytest.raises(InvalidArgument, match="it must be one of"):
+        limit(stream, "years", policy)
 
 
-async def test_a_segment_named_twice_is_sealed_once() -> None:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        stream = await ep.create_stream("s/a")
-        await stream.scale(seal=[0, 0], ranges=[(0, 0.5), (0.5, 1)])
-        assert [len(epoch.segments) for epoch in await stream.epochs()] == [1, 2]
+async def test_a_segment_named_twice_is_sealed_once(ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/a")
+    await stream.scale(seal=[0, 0], ranges=[(0, 0.5), (0.5, 1)])
+    assert [len(epoch.segments) for epoch in await stream.epochs()] == [1, 2]
 
 
 async def test_a_scope_that_is_being_deleted_is_neither_made_nor_removed_beside_that() -> None:

@@ -24,7 +24,9 @@ from eventproc.workflows.policies import PolicyLook, look_at_stream
 from eventproc.workflows.policies.look import RETENTION_MS
 from eventproc.workflows.requests import TruncateStream
 from tests.streams.support import payloads
-from tests.support.memory import ep as ep  # a fixture
+from tests.support.memory import clock as clock  # a fixture
+from tests.support.memory import timed_ep as timed_ep  # a fixture, too: ep
+from tests.support.virtual_time import anyio_backend as anyio_backend  # a fixture
 
 HOUR_MS = 3_600_000
 
@@ -88,25 +90,21 @@ def test_the_policy_keeps_what_the_twin_keeps(
     run_seeded(run, seed=0)
 
 
-def test_the_truncations_of_a_policy_leave_one_outcome_beside_those_of_persons() -> None:
-    async def run() -> None:
-        clock = VirtualClock()
-        async with eventproc.open_memory(clock=clock) as ep:
-            await ep.create_scope("s")
-            stream = await ep.create_stream("s/t", retention=RetentionPolicy(size_bytes=1))
-            await _write(stream, b"first")
-            await stream.truncate(await stream.tail())
-            for _ in range(5):
-                await _write(stream, b"x", b"y")
-                clock.step_wall(2)
-                await _write(stream, b"z")
-                await anyio.sleep(RETENTION_MS / 1000)
-            assert await payloads(stream) == [b"z"]
-            found = [each for each in await ep.requests.list() if each.kind == "truncate"]
-            assert [each.origin for each in found] == [RequestOrigin.POLICY, RequestOrigin.PERSON]
-            assert all(each.status is RequestStatus.DONE for each in found)
-
-    run_seeded(run, seed=0)
+async def test_the_truncations_of_a_policy_leave_one_outcome_beside_those_of_persons(
+    ep: Eventproc, clock: VirtualClock
+) -> None:
+    stream = await ep.create_stream("s/t", retention=RetentionPolicy(size_bytes=1))
+    await _write(stream, b"first")
+    await stream.truncate(await stream.tail())
+    for _ in range(5):
+        await _write(stream, b"x", b"y")
+        clock.step_wall(2)
+        await _write(stream, b"z")
+        await anyio.sleep(RETENTION_MS / 1000)
+    assert await payloads(stream) == [b"z"]
+    found = [each for each in await ep.requests.list() if each.kind == "truncate"]
+    assert [each.origin for each in found] == [RequestOrigin.POLICY, RequestOrigin.PERSON]
+    assert all(each.status is RequestStatus.DONE for each in found)
 
 
 async def test_an_outcome_that_a_person_joined_stays() -> None:
@@ -144,93 +142,75 @@ async def _write(stream: Stream, *payloads: bytes) -> None:
             await writer.write(payload)
 
 
-def test_a_topic_keeps_its_policy_over_partitions_that_were_added() -> None:
-    async def run() -> None:
-        async with eventproc.open_memory(clock=VirtualClock()) as ep:
-            await ep.create_scope("s")
-            topic = await ep.create_topic("s/t", partitions=2, retention=RetentionPolicy(age_ms=HOUR_MS))
-            await _write(topic, b"old", b"older")
-            await topic.add_partitions(2)
-            await anyio.sleep((HOUR_MS + 2 * RETENTION_MS) / 1000)
-            await _write(topic, b"young")
-            assert await payloads(topic) == [b"young"]
-            assert len(await topic.partitions()) == 4
-            await topic.alter(retention=RetentionPolicy())
-            assert len(await topic.partitions()) == 4
-            await anyio.sleep(2 * HOUR_MS / 1000)
-            assert await payloads(topic) == [b"young"]
-
-    run_seeded(run, seed=0)
+async def test_a_topic_keeps_its_policy_over_partitions_that_were_added(ep: Eventproc) -> None:
+    topic = await ep.create_topic("s/t", partitions=2, retention=RetentionPolicy(age_ms=HOUR_MS))
+    await _write(topic, b"old", b"older")
+    await topic.add_partitions(2)
+    await anyio.sleep((HOUR_MS + 2 * RETENTION_MS) / 1000)
+    await _write(topic, b"young")
+    assert await payloads(topic) == [b"young"]
+    assert len(await topic.partitions()) == 4
+    await topic.alter(retention=RetentionPolicy())
+    assert len(await topic.partitions()) == 4
+    await anyio.sleep(2 * HOUR_MS / 1000)
+    assert await payloads(topic) == [b"young"]
 
 
 @pytest.mark.parametrize("back_ms", [2 * HOUR_MS, 30 * 365 * 24 * HOUR_MS])
-def test_a_limit_of_size_holds_although_the_clock_went_back(back_ms: int) -> None:
-    async def run() -> None:
-        clock = VirtualClock()
-        async with eventproc.open_memory(clock=clock, host=True) as ep:
-            await ep.create_scope("s")
-            size = 2 * (FRAME_BYTES + 1)
-            stream = await ep.create_stream("s/t", retention=RetentionPolicy(size_bytes=size))
-            clock.step_wall(HOUR_MS)
-            for payload in (b"a", b"b", b"c", b"d"):
-                await _write(stream, payload)
-                clock.advance(1)
-            clock.step_wall(-back_ms)
-            [request] = await wanted(ep)
-            await stream.truncate(eventproc.StreamCut("s/t", stream.stream_id, request.offsets))
-            assert await payloads(stream) == [b"c", b"d"]
-
-    run_seeded(run, seed=0)
+async def test_a_limit_of_size_holds_although_the_clock_went_back(
+    ep: Eventproc, clock: VirtualClock, back_ms: int
+) -> None:
+    size = 2 * (FRAME_BYTES + 1)
+    stream = await ep.create_stream("s/t", retention=RetentionPolicy(size_bytes=size))
+    clock.step_wall(HOUR_MS)
+    for payload in (b"a", b"b", b"c", b"d"):
+        await _write(stream, payload)
+        clock.advance(1)
+    clock.step_wall(-back_ms)
+    [request] = await wanted(ep)
+    await stream.truncate(eventproc.StreamCut("s/t", stream.stream_id, request.offsets))
+    assert await payloads(stream) == [b"c", b"d"]
 
 
-def test_limits_truncate_where_the_head_is_behind_them_and_leave_the_rest() -> None:
-    async def run() -> None:
-        clock = VirtualClock()
-        async with eventproc.open_memory(clock=clock, host=True) as ep:
-            await ep.create_scope("s")
-            stream = await ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(2))
-            ahead, behind = [each.id for each in await stream.segments()]
-            async with stream.writer() as writer:
-                await writer.write_many([(b"x", str(number)) for number in range(20)])
-                clock.advance(HOUR_MS)
-                begin_ms = clock.wall_ms()
-                at_hour = await stream.tail()
-                await writer.write_many([(b"x", str(number)) for number in range(20)])
-            tail = await stream.tail()
-            offsets = {ahead: tail.offsets[ahead], behind: 0}
-            await stream.truncate(eventproc.StreamCut("s/t", stream.stream_id, offsets))
-            expected = {ahead: tail.offsets[ahead], behind: at_hour.offsets[behind]}
-            assert (await stream.cut_at(begin_ms)).offsets == expected
-            await stream.update(retention=RetentionPolicy(age_ms=clock.wall_ms() - begin_ms + 1))
-            [request] = await wanted(ep)
-            assert request.offsets == expected
-
-    run_seeded(run, seed=0)
+async def test_limits_truncate_where_the_head_is_behind_them_and_leave_the_rest(
+    ep: Eventproc, clock: VirtualClock
+) -> None:
+    stream = await ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(2))
+    ahead, behind = [each.id for each in await stream.segments()]
+    async with stream.writer() as writer:
+        await writer.write_many([(b"x", str(number)) for number in range(20)])
+        clock.advance(HOUR_MS)
+        begin_ms = clock.wall_ms()
+        at_hour = await stream.tail()
+        await writer.write_many([(b"x", str(number)) for number in range(20)])
+    tail = await stream.tail()
+    offsets = {ahead: tail.offsets[ahead], behind: 0}
+    await stream.truncate(eventproc.StreamCut("s/t", stream.stream_id, offsets))
+    expected = {ahead: tail.offsets[ahead], behind: at_hour.offsets[behind]}
+    assert (await stream.cut_at(begin_ms)).offsets == expected
+    await stream.update(retention=RetentionPolicy(age_ms=clock.wall_ms() - begin_ms + 1))
+    [request] = await wanted(ep)
+    assert request.offsets == expected
 
 
-def test_a_stream_whose_policies_fail_does_not_hold_up_the_others(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_a_stream_whose_policies_fail_does_not_hold_up_the_others(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def look(tx: Tx, name: str) -> PolicyLook | None:
         if name == "s/bad":
             raise CorruptRecord(key=name, reason="planted")
         return look_at_stream(tx, name)
 
-    async def run() -> None:
-        async with eventproc.open_memory(clock=VirtualClock()) as ep:
-            await ep.create_scope("s")
-            policy = RetentionPolicy(age_ms=HOUR_MS)
-            streams = [await ep.create_stream(f"s/{name}", retention=policy) for name in ("a", "bad", "c")]
-            for stream in streams:
-                await _write(stream, b"old")
-            await anyio.sleep(HOUR_MS / 1000 + 2 * RETENTION_MS / 1000)
-            assert [await payloads(each) for each in streams] == [[], [b"old"], []]
-            monkeypatch.undo()  # it passed
-            await anyio.sleep(2 * FAILED_MS / 1000)
-            assert await payloads(streams[1]) == []
-
     monkeypatch.setattr(policies, "look_at_stream", look)
-    run_seeded(run, seed=0)
+    policy = RetentionPolicy(age_ms=HOUR_MS)
+    streams = [await ep.create_stream(f"s/{name}", retention=policy) for name in ("a", "bad", "c")]
+    for stream in streams:
+        await _write(stream, b"old")
+    await anyio.sleep(HOUR_MS / 1000 + 2 * RETENTION_MS / 1000)
+    assert [await payloads(each) for each in streams] == [[], [b"old"], []]
+    monkeypatch.undo()  # it passed
+    await anyio.sleep(2 * FAILED_MS / 1000)
+    assert await payloads(streams[1]) == []
     assert "s/bad: its policies wait after a failure" in caplog.text
 
 
