@@ -10,7 +10,7 @@ import pytest
 import eventproc
 from eventproc.store.faults import Died
 from eventproc.store.model.errors import DatabaseStopped, DiskFull, InvalidArgument, LockHeld
-from eventproc.testing import Fault, FaultPlan, KillAt, check, fault_points, run_until_death
+from eventproc.testing import Fault, FaultPlan, KillAt, check, disk_full, fault_points, run_until_death
 
 APPEND = "writer.append"
 
@@ -72,6 +72,24 @@ async def test_a_failing_disk_stops_the_handle() -> None:
             await ep.create_scope("s")
         with pytest.raises(DatabaseStopped):
             await ep.create_scope("s")
+
+
+async def test_what_is_no_death_is_raised() -> None:
+    async def main() -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        await run_until_death(main)
+
+
+async def test_a_full_disk_refuses_what_needs_room_and_nothing_is_broken() -> None:
+    async with eventproc.open_memory() as ep:
+        await _with_stream(ep)
+        async with disk_full(ep.db):
+            with pytest.raises(DiskFull):
+                await _append(ep, bytes(100_000))
+        await _append(ep, bytes(100_000))
+        assert await _count(ep) == 1
 
 
 @pytest.mark.parametrize("moment", ["begun", "committed"])

@@ -64,19 +64,6 @@ def test_long_retries_pass_in_virtual_time(runtime: VirtualRuntime) -> None:
     assert [attempt for _, _, attempt in calls] == [1, 2, 3, 4]
 
 
-def test_spent_retries_end_in_a_dead_letter(runtime: VirtualRuntime) -> None:
-    app, _ = shop(retry=eventproc.RetryPolicy(attempts=3, wait_ms=5_000))
-
-    async def test(t: RunningApp) -> None:
-        await t.write("shop/orders", b"9 failures", key="ana")
-        await t.write("shop/orders", b"none", key="bob")
-        await t.settled()
-        (letter,) = await t.dead_letters("shop/mailer")
-        assert (letter.payload, letter.attempts, letter.error_type) == (b"9 failures", 3, "ConnectionError")
-
-    in_app(runtime, app, test)
-
-
 def test_a_batch_that_lingers_for_a_minute_is_handled(runtime: VirtualRuntime) -> None:
     app, batches = eventproc.App(), list[int]()
 

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from eventproc import NewEvent, Partitioner, ScalingPolicy, Topic
+from eventproc import Partitioner, ScalingPolicy, Topic
 from eventproc.describe import PartitionDescription
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import (
@@ -19,14 +19,7 @@ from eventproc.store.model.errors import (
     StreamReplaced,
 )
 from eventproc.store.model.policies import Partitioning
-from eventproc.store.model.routing import position
 from tests.topics.support import all_events, by_partition
-
-KEYS = [f"key{number}" for number in range(40)]
-
-
-def partition_of(key: str, partitions: int) -> int:
-    return int(position(key) * partitions)
 
 
 @attrs.frozen
@@ -90,39 +83,6 @@ async def test_topics_are_found_and_listed_by_name(ep: Eventproc) -> None:
 async def test_a_strategy_that_is_none_is_refused(ep: Eventproc, wrong: Any) -> None:
     with pytest.raises(InvalidArgument, match="round_robin"):
         await ep.create_topic("s/t", partitioning=wrong)
-
-
-async def test_every_kind_of_writer_uses_the_same_partition_for_a_key(ep: Eventproc) -> None:
-    topic = await ep.create_topic("s/t", partitions=5)
-    stream = await ep.stream("s/t")
-    async with stream.writer() as writer, topic.producer() as producer, topic.transaction() as txn:
-        for key in KEYS:
-            await writer.post(b"w", key=key)
-            await producer.post(b"p", key=key)
-            await txn.write(b"t", key=key)
-    events = await all_events(topic)
-    assert len(events) == 3 * len(KEYS)
-    assert all(event.partition == partition_of(str(event.key), 5) for event in events)
-
-
-async def test_a_named_partition_is_used_whatever_the_key(ep: Eventproc) -> None:
-    topic = await ep.create_topic("s/t", partitions=4)
-    async with topic.producer() as producer:
-        await producer.write(b"0", key="k", partition=3)
-        await producer.post(b"1", partition=1)
-        await producer.write_many([NewEvent(b"2", key="k", partition=2), (b"3", "k")])
-        with pytest.raises(InvalidArgument, match="s/t has the partitions 0 to 3"):
-            await producer.write(b"4", partition=4)
-    async with topic.transaction() as txn:
-        await txn.write(b"5", key="k", partition=0)
-    found = await by_partition(topic)
-    assert {number: set(each) - {b"3"} for number, each in found.items()} == {
-        0: {b"5"},
-        1: {b"1"},
-        2: {b"2"},
-        3: {b"0"},
-    }
-    assert b"3" in found[partition_of("k", 4)]
 
 
 async def test_a_stream_without_partitions_refuses_a_partition(ep: Eventproc) -> None:
