@@ -40,6 +40,7 @@ from eventproc.store.inspection.database_file import directory_identity
 from eventproc.store.model.ingestion import NewFile
 from eventproc.store.ownership import find_owner
 from eventproc.store.segments.holds import hold_directory, release_directory
+from eventproc.store.task_queue import TaskStatus
 from tests.backup.support import (
     COUNT,
     files_of,
@@ -336,6 +337,20 @@ async def test_a_destination_that_cannot_be_used_is_refused(
     async with eventproc.open_memory() as memory:
         with pytest.raises(NotSupported):
             await memory.backup(tmp_path / "backup")
+
+
+async def test_a_backup_as_a_task_names_its_folder_and_does_not_replace_one(
+    ep: Eventproc, tmp_path: Path
+) -> None:
+    dest = tmp_path / "monday"
+    task = await ep.tasks.submit(eventproc.BackupTask(str(dest)))
+    done = await ep.tasks.wait(task.id)
+    assert (done.status, done.result["path"], done.done) == (TaskStatus.DONE, str(dest), done.total)
+    again = await ep.tasks.submit(eventproc.BackupTask(str(dest)))
+    failed = await ep.tasks.wait(again.id)
+    assert failed.status is TaskStatus.FAILED
+    assert failed.error is not None
+    assert "AlreadyExists" in failed.error
 
 
 async def test_a_backup_does_not_open_as_a_directory(ep: Eventproc, tmp_path: Path) -> None:

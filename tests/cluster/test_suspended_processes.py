@@ -1,4 +1,4 @@
-"""A real process that owns everything is suspended, or its event loop hangs: another one takes over and fences it."""
+"""A real process that owns everything is killed or suspended, or its event loop hangs: another one takes over."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def owners_of_all(tx: Tx) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("how", ["stop", "hang"])
-async def test_a_suspended_or_hung_process_loses_all_that_it_owns_and_its_writes_are_refused(
+@pytest.mark.parametrize("how", ["stop", "hang", "kill"])
+async def test_a_killed_suspended_or_hung_process_loses_what_it_owns_and_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     async def finish(ctx: TaskContext) -> Mapping[str, str | int]:
@@ -115,6 +115,8 @@ async def test_a_suspended_or_hung_process_loses_all_that_it_owns_and_its_writes
             assert await anyio.to_thread.run_sync(child.hear) == str(EVERYTHING)
             if how == "stop":
                 child.stop_outside(tmp_path / "data" / "write.lock")
+            elif how == "kill":
+                child.kill()
             async with (
                 eventproc.open(tmp_path / "data") as ep,
                 serving_containers(ep.db, address, address),
@@ -128,6 +130,7 @@ async def test_a_suspended_or_hung_process_loses_all_that_it_owns_and_its_writes
                 assert (ended.status, ended.result) == (TaskStatus.DONE, {"by": "the survivor"})
                 if how == "stop":
                     child.resume()
-                child.say("continue")
-                assert await anyio.to_thread.run_sync(child.hear) == str(EVERYTHING), "each is refused"
+                if how != "kill":
+                    child.say("continue")
+                    assert await anyio.to_thread.run_sync(child.hear) == str(EVERYTHING), "each is refused"
                 tasks.cancel_scope.cancel()
