@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
 
 import anyio
 import pytest
@@ -16,10 +15,8 @@ from eventproc.cluster.internal_processors import (
     InternalProcessor,
     run_internal_processors,
 )
-from eventproc.processors.engine.engine import Engine
-from eventproc.processors.handler import make_handler
-from eventproc.processors.options import Options, ProcessingOrder
-from eventproc.store.catalog import COMMIT_STREAM, REQUEST_STREAM, SYSTEM_EPOCH, SystemStream, post_event
+from eventproc.processors.options import ProcessingOrder
+from eventproc.store.catalog import COMMIT_STREAM, SYSTEM_EPOCH, SystemStream, post_event
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import OwnerFenced
 from eventproc.store.model.ids import SegmentId
@@ -142,31 +139,3 @@ async def test_progress_of_an_internal_processor_is_fenced_by_the_hosts_epoch(db
     assert [each.progress for each in successor.owned.values()] == list(moved.values())
     with pytest.raises(OwnerFenced):
         await member_of(db, owner).refresh()
-
-
-async def test_processor_without_publishing_handler_can_be_hosted(db: Database) -> None:
-    handled: list[bytes] = []
-    all_handled = anyio.Event()
-
-    async def note(event: Event) -> None:
-        handled.append(event.payload)
-        if len(handled) == 20:
-            all_handled.set()
-
-    await post_notices(db, ["s/a", "s/b"] * 10)
-    options = Options(
-        name="note",
-        streams=("s/any",),
-        group="s/note",
-        order=ProcessingOrder.KEY,
-        concurrency=3,
-        on_truncated="error",
-    )
-    member = member_of(db, await become_host(db))
-    engine = Engine(db, options, partial(make_handler, note), member)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(engine.run)
-        await all_handled.wait()
-        await engine.stop()
-    assert sum(each.number for each in await progress_of(db, COMMIT_STREAM)) == 20
-    assert await progress_of(db, REQUEST_STREAM) == [Progress(), Progress()]

@@ -35,8 +35,15 @@ from eventproc.store.task_queue import (
 from eventproc.streams.request_calls import run_request
 from eventproc.testing import Fault, SimulatedInstance, SimulatedWorld, VirtualClock, check
 from eventproc.workflows.requests import AnyRequest, SealStream
-from tests.cluster.counters import CountedSteps
 from tests.support.simulated_world import in_simulated_world
+
+
+@attrs.frozen
+class CountedSteps:
+    """A record that only grows by one."""
+
+    number: int
+
 
 COUNTER = RecordKind(name="counter of the tests", value=CountedSteps)
 STEPS = 5
