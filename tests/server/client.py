@@ -99,7 +99,7 @@ def transactions(manager: Any, stream: str) -> None:
 def read(manager: Any, stream: str, group: str, count: str, readers: str = "1") -> None:
     """Read a number of events with several readers of a new group; print them in the order of reading."""
     found: list[str] = []
-    made = manager.create_group(group, "s", stream)
+    made = manager.create_reader_group(group, "s", stream)
 
     async def run(name: str) -> None:
         reader = made.create_reader(name)
