@@ -5,8 +5,7 @@ That no step takes long follows from that; benchmarks/transactions.py measures i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -18,7 +17,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.model.limits import PREPARE_BYTES, PREPARE_ROWS, PREPARED_ROWS
 from eventproc.streams import Stream
 from eventproc.streams.staging import STAGE_BYTES
-from eventproc.testing import check
+from tests.support.memory import stored_ep as stored_ep  # a fixture: ep
 
 T = TypeVar("T")
 
@@ -35,14 +34,6 @@ STEP_ROWS_MAX: Final = 2 * max(PREPARED_ROWS, PREPARE_ROWS)
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture
-async def ep(tmp_path: Path) -> AsyncIterator[Eventproc]:
-    async with eventproc.open(tmp_path / "data", durability="os") as ep:
-        await ep.create_scope("s")
-        yield ep
-        await check(ep.db)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,19 +28,12 @@ from eventproc.streams import Stream
 from eventproc.streams.offload import OffloadResult, offload
 from eventproc.testing import check
 from eventproc.testing.faults import Deaths, run_until_death
+from tests.support.memory import stored_ep as stored_ep  # a fixture: ep
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture
-async def ep(tmp_path: Path) -> AsyncIterator[Eventproc]:
-    async with eventproc.open(tmp_path / "data", durability="os") as ep:
-        await ep.create_scope("s")
-        yield ep
-        await check(ep.db)
 
 
 SMALL = OffloadLimits(

@@ -1,11 +1,12 @@
-"""A system in memory with a scope; every invariant is checked when a test is over.
+"""A system with a scope, in memory or in a directory; every invariant is checked when a test is over.
 
-A conftest or a module imports `ep` by name, or `clock` and `timed_ep`, whose name is `ep`, too, to move the clock.
+A conftest or a module imports `ep` by name, or one of the others whose fixture has that name, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,15 @@ async def clock() -> VirtualClock:
 @pytest.fixture(name="ep")
 async def timed_ep(clock: VirtualClock) -> AsyncIterator[Eventproc]:
     async with eventproc.open_memory(clock=clock) as ep:
+        await ep.create_scope("s")
+        yield ep
+        await check(ep.db)
+
+
+@pytest.fixture(name="ep")
+async def stored_ep(tmp_path: Path) -> AsyncIterator[Eventproc]:
+    """A system in a directory, for a module that runs on asyncio alone."""
+    async with eventproc.open(tmp_path / "data", durability="os") as ep:
         await ep.create_scope("s")
         yield ep
         await check(ep.db)

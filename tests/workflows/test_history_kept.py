@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from functools import partial
 
 import anyio
@@ -20,13 +19,7 @@ from eventproc.store.ownership import find_owner
 from eventproc.streams.stream import Stream
 from eventproc.testing import check
 from eventproc.workflows.sweeps import reap
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[eventproc.Eventproc]:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        yield ep
+from tests.support.memory import ep as ep  # a fixture
 
 
 async def write(stream: Stream, *payloads: bytes) -> None:
