@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
 
-from eventproc.blocking import BlockingEventproc
+from eventproc.blocking import BlockingEventproc, BlockingStream
 from eventproc.cli.main import run as run_command
 from eventproc.ingestion import (
     Dimension,
@@ -34,6 +34,7 @@ from eventproc.spark.ingestion.rows import SESSION, RowFrames, table_columns
 from eventproc.spark.ingestion.stats import StatsMeter
 from eventproc.spark.ingestion.task import KEEP_MS, TaskRun, WorkerRoom
 from eventproc.spark.ingestion.worker import IngestionWorker
+from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Tx
@@ -73,6 +74,15 @@ BETWEEN_LOOKS = threading.Event()
 def published(spark: SparkSession, room: WorkerRoom) -> list[tuple[int, str, int, int]]:
     files = room.directory.read(lambda tx: used_files(tx, "clicks"))
     return rows_of(read_files(spark, table_columns(CLICKS), room.tables.paths_of(files)))
+
+
+def slices_of(
+    room: WorkerRoom, stream: BlockingStream, starts: dict[PartitionKey, int]
+) -> list[list[FileSlice]]:
+    """Export and hold what was written since."""
+    reader = RangeReader(room.directory, room.path, {stream.tail().stream_id: STREAM})
+    reader.hold("test", starts, room.directory.db.clock.wall_ms() + HOUR_MS)
+    return reader.slices(starts, positions(stream, tail=True))
 
 
 def tails_of(room: WorkerRoom, partitions: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
@@ -232,10 +242,8 @@ def test_rows_are_transformed_filtered_and_counted_when_refused(
         filter="page <> 'ROBOTS'",
     )
     with worker_room(spark, path) as room:
-        reader = RangeReader(room.directory, path, {stream.tail().stream_id: STREAM})
-        reader.hold("test", starts, room.directory.db.clock.wall_ms() + HOUR_MS)
         frames = RowFrames(spark, schema)
-        events = frames.read(reader.slices(starts, positions(stream, tail=True)))
+        events = frames.read(slices_of(room, stream, starts))
         seen = Observation()
         rows = frames.rolled_up(frames.typed(events, min_ms=1_600_000_000_000, counts=seen)).collect()
         assert sorted((f"{row[0]:%H:%M}", *row[1:]) for row in rows) == [
@@ -262,10 +270,8 @@ def test_a_row_that_was_on_time_at_its_append_is_no_early_row(
         writer.write_many((json.dumps(each).encode(), None) for each in rows)
     schema = attrs.evolve(CLICKS, timestamp=TimestampSpec(column="at"), dimensions=(Dimension(name="page"),))
     with worker_room(spark, path) as room:
-        reader = RangeReader(room.directory, path, {stream.tail().stream_id: STREAM})
-        reader.hold("test", starts, room.directory.db.clock.wall_ms() + HOUR_MS)
         frames = RowFrames(spark, schema)
-        events = frames.read(reader.slices(starts, positions(stream, tail=True)))
+        events = frames.read(slices_of(room, stream, starts))
 
         def accepted(max_ms: int, early_ms: int) -> list[str]:
             return sorted(

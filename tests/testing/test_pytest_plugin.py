@@ -67,7 +67,7 @@ def test_other_plugins_for_async_tests_leave_it_alone(tmp_path: Path) -> None:
     assert code == 0, printed
 
 
-def test_methods_and_other_fixtures_work(tmp_path: Path) -> None:
+def test_methods_other_fixtures_and_plain_functions_work(tmp_path: Path) -> None:
     test = """
 class TestShop:
     @pytest.mark.parametrize("number", [1, 2])
@@ -77,20 +77,14 @@ class TestShop:
             await t.settled()
             assert [event.payload for event in await t.events("shop/orders")] == [b"%d" % number]
             assert tmp_path.exists()
-"""
-    code, printed = run_pytest(tmp_path, test)
-    assert (code, "2 passed" in printed) == (0, True), printed
 
-
-def test_a_plain_function_runs_what_it_likes(tmp_path: Path) -> None:
-    test = """
 def test_plain(eventproc_runtime):
     async def main():
         return 7
     assert eventproc_runtime.run(main) == 7
 """
     code, printed = run_pytest(tmp_path, test)
-    assert code == 0, printed
+    assert (code, "3 passed" in printed) == (0, True), printed
 
 
 FAILS_WITH_SOME_SEEDS = """
@@ -157,15 +151,7 @@ def test_nothing():
     assert loaded == {"eventproc._version", "eventproc.pytest_plugin"}
 """
     (tmp_path / "test_plain.py").write_text(test)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "test_plain.py",
-    ]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_plain.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout
 
