@@ -37,11 +37,15 @@ _MADE = {
 }
 """Where the async class is found that a twin is made of; its name is what follows `Blocking`."""
 
-__all__ = (*_WRITTEN, *_MADE)
+_NAMES = (*_WRITTEN, *_MADE)
+
+TYPE_CHECKING = False  # type checkers read the names in the stub
+if not TYPE_CHECKING:
+    __all__ = _NAMES
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
