@@ -229,7 +229,7 @@ def test_a_call_that_is_stuck_on_a_thread_shows_where_it_is(caplog: pytest.LogCa
         async with system() as ep:
             await write(ep, ["ana"])
             with pytest.raises(ProcessorFailed) as raised:
-                async with ep.run(app_with(wait_for_gate, timeout_ms=50)) as running:
+                async with ep.run(app_with(wait_for_gate, timeout_ms=1_000)) as running:
                     await running.wait()
         assert raised.value.__cause__ is not None
         (note,) = raised.value.__cause__.__notes__
