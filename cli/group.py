@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         SegmentLag,
         TruncatedPolicy,
     )
-    from eventproc.groups.changes import Same
     from eventproc.runtime import Eventproc
     from eventproc.store.database import Peers, Tx
     from eventproc.store.model.cuts import StreamCut
@@ -529,29 +528,21 @@ async def update(
         eventproc group update shop/billing --lease 30
         eventproc group update shop/billing --lease none --assignor range
     """
-    from eventproc.groups.changes import SAME
-
-    if all(each is None for each in (lease, checkpoint, rebalance, on_truncated, assignor, retains)):
+    times = {"lease_ms": lease, "checkpoint_ms": checkpoint, "rebalance_ms": rebalance}
+    chosen = {"on_truncated": on_truncated, "assignor": assignor}
+    changes: dict[str, Any] = {key: _optional_ms(each) for key, each in times.items() if each is not None}
+    changes |= {key: each for key, each in chosen.items() if each is not None}
+    if retains is not None:
+        changes["retains"] = RETAINED[retains]
+    if not changes:
         raise click.UsageError(
             "say what to change: --lease, --checkpoint-every, --rebalance, --on-truncated, --assignor or --retains"
         )
-    options = await (await ep.group(name)).update(
-        lease_ms=_changed_ms(lease),
-        checkpoint_ms=_changed_ms(checkpoint),
-        rebalance_ms=_changed_ms(rebalance),
-        on_truncated=on_truncated,
-        assignor=assignor,
-        retains=SAME if retains is None else RETAINED[retains],
-    )
+    options = await (await ep.group(name)).update(**changes)
     return {"options": described(options)}
 
 
-def _changed_ms(seconds: float | None) -> int | Same | None:
-    """Return the option of a group that a duration means."""
-    from eventproc.groups.changes import SAME
-
-    if seconds is None:
-        return SAME
+def _optional_ms(seconds: float) -> int | None:
     return None if math.isinf(seconds) else round(seconds * 1000)
 
 

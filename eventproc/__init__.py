@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from eventproc.groups import (
         GroupReader as GroupReader,
     )
+    from eventproc.groups import (
+        GroupUpdate as GroupUpdate,
+    )
     from eventproc.ingestion.supervisor import Supervisor as Supervisor
     from eventproc.processors import (
         App as App,
@@ -312,6 +315,7 @@ _WHERE = {
     "GroupCheckpoint": "eventproc.groups",
     "GroupOptions": "eventproc.store.groups",
     "GroupReader": "eventproc.groups",
+    "GroupUpdate": "eventproc.groups",
     "JointTransaction": "eventproc.streams",
     "KeyRange": "eventproc.store.model.ranges",
     "LinkedListStorage": "eventproc.store.segments.event_storage",

@@ -25,7 +25,7 @@ from eventproc.groups import (
     TruncatedPolicy,
 )
 from eventproc.groups.assignors import Assignor
-from eventproc.groups.changes import Same
+from eventproc.groups.changes import GroupUpdate
 from eventproc.groups.operations import OffsetReset, OffsetStart
 from eventproc.groups.state import SegmentOwnership
 from eventproc.ingestion import SupervisorSpec
@@ -628,16 +628,7 @@ class BlockingGroup(_Twin):
         dry_run: bool = False,
     ) -> tuple[OffsetReset, ...]: ...
     def release(self, cut: StreamCut) -> None: ...
-    def update(
-        self,
-        *,
-        lease_ms: int | Same | None = ...,
-        checkpoint_ms: int | Same | None = ...,
-        rebalance_ms: int | Same | None = ...,
-        on_truncated: TruncatedPolicy | None = None,
-        assignor: str | None = None,
-        retains: RetainedPart | Same | None = ...,
-    ) -> GroupOptions: ...
+    def update(self, **options: Unpack[GroupUpdate]) -> GroupOptions: ...
     def reader_offline(
         self, reader: str, position: Mapping[str, Mapping[SegmentId, int]] | None = None
     ) -> None: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eventproc.groups.assignors import AssignableSegment, AssignmentInput, Assignor, Targets
 from eventproc.groups.changes import (
+    GroupUpdate,
     add_stream,
     ensure_group,
     list_groups,
@@ -68,6 +69,7 @@ __all__ = [
     "GroupResetEnd",
     "GroupStart",
     "GroupStream",
+    "GroupUpdate",
     "MemberDescription",
     "MemberOptions",
     "Membership",

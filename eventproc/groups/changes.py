@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypedDict
 
 import attrs
 
@@ -52,6 +52,7 @@ from eventproc.store.groups import (
     topic_of,
     write_signs_of_life,
 )
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import AlreadyExists, NotFound
 from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.group_errors import GroupStreamReplaced, NotAReaderGroup
@@ -66,11 +67,6 @@ from eventproc.streams.stream_cuts import PASSED_MAX, is_over
 LOG = logging.getLogger("eventproc.groups")
 
 SHARE_DEFAULTS: Final = ShareOptions()
-
-Same: TypeAlias = Literal["same"]
-
-SAME: Final = "same"
-"""An option that stays as it is, where None is a value."""
 
 
 def ensure_group(
@@ -182,41 +178,37 @@ def set_paused(tx: Tx, name: str, paused: bool) -> None:
         change(tx, name, PauseChanged(paused))
 
 
-@attrs.frozen(kw_only=True)
-class OptionChanges:
-    """The options of a group that shall change; see `GroupOptions`.
+class GroupUpdate(TypedDict, total=False):
+    """The options of `Group.update`. What is missing stays as it is.
 
-    SAME, or None where None is no value: the option stays as it is. Raises InvalidArgument.
+    lease_ms: how long a reader may go without asking for an event, in ms; None: as long as its process lives.
+    checkpoint_ms: pause between automatic checkpoints, in ms; None: there are none.
+    rebalance_ms: how long a reader may take to release a segment that another one shall own, in ms; None: as long as it
+        needs.
+    on_truncated: "earliest", "latest" or "error": what to do when unread events were truncated.
+    assignor: "equal", "range", "round_robin", "lag", or the name of an own one.
+    retains: what a stream with retention by consumption keeps for the group: "progress", "manual", or None for nothing.
     """
 
-    lease_ms: int | Same | None = SAME
-    checkpoint_ms: int | Same | None = SAME
-    rebalance_ms: int | Same | None = SAME
-    on_truncated: TruncatedPolicy | None = None
-    assignor: str | None = None
-    retains: RetainedPart | Same | None = SAME
-
-    def __attrs_post_init__(self) -> None:
-        self.applied_to(DEFAULT_OPTIONS)
-
-    def applied_to(self, options: GroupOptions) -> GroupOptions:
-        """Return the options after the change."""
-        changed = {
-            name: value
-            for name, value in attrs.asdict(self, recurse=False).items()
-            if value != SAME and (value is not None or name not in ("on_truncated", "assignor"))
-        }
-        return attrs.evolve(options, **changed)
+    lease_ms: int | None
+    checkpoint_ms: int | None
+    rebalance_ms: int | None
+    on_truncated: TruncatedPolicy
+    assignor: str
+    retains: RetainedPart | None
 
 
-def update_options(tx: Tx, name: str, changes: OptionChanges) -> GroupOptions:
+def update_options(tx: Tx, name: str, changes: GroupUpdate) -> GroupOptions:
     """Change options of a group of readers, and return all of them. Does nothing if they are so already.
 
-    Readers follow before their next event. A new or shorter lease counts from now. Raises NotFound, NotAReaderGroup.
+    Readers follow before their next event. A new or shorter lease counts from now. Raises NotFound, NotAReaderGroup,
+    InvalidArgument.
     """
+    if unknown := sorted(changes.keys() - GroupUpdate.__annotations__.keys()):
+        raise invalid_argument("option", unknown[0], "a group has no such option that may change")
     group = get_group(tx, name)
     verify_readers(group)
-    before, after = group.options, changes.applied_to(group.options)
+    before, after = group.options, attrs.evolve(group.options, **changes)
     updates: list[Update] = []
     if attrs.evolve(after, assignor=before.assignor) != before:
         updates.append(OptionsChanged(attrs.evolve(after, assignor=before.assignor)))

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeVar, overload
 
 import anyio
+from typing_extensions import Unpack
 
 from eventproc.groups import (
     GroupCheckpoint,
@@ -21,7 +22,7 @@ from eventproc.groups import (
     group_info,
 )
 from eventproc.groups.assignors import Assignor
-from eventproc.groups.changes import SAME, OptionChanges, Same, update_options
+from eventproc.groups.changes import GroupUpdate, update_options
 from eventproc.groups.cuts import group_cuts
 from eventproc.groups.liveness import POLL_MS, expire_silent, has_silent
 from eventproc.groups.operations import (
@@ -43,8 +44,6 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import (
     GroupOptions,
-    RetainedPart,
-    TruncatedPolicy,
     delete_group,
     get_group,
     release,
@@ -410,46 +409,20 @@ class Group:
         as_cut(cut, "released cut")
         await self._db.write(partial(release, group=self.name, cut=cut), step=Step.GROUP_CHANGE)
 
-    async def update(
-        self,
-        *,
-        lease_ms: int | Same | None = SAME,
-        checkpoint_ms: int | Same | None = SAME,
-        rebalance_ms: int | Same | None = SAME,
-        on_truncated: TruncatedPolicy | None = None,
-        assignor: str | None = None,
-        retains: RetainedPart | Same | None = SAME,
-    ) -> GroupOptions:
+    async def update(self, **options: Unpack[GroupUpdate]) -> GroupOptions:
         """Change options of the group, and return all of them. Readers stay online, and follow before their next event.
 
         A lease that is new or other than before counts from now.
 
         Args:
-            lease_ms: how long a reader may go without asking for an event, in ms; None: as long as its process lives.
-                "same" (default): as now.
-            checkpoint_ms: pause between automatic checkpoints, in ms; None: there are none. "same" (default): as now.
-            rebalance_ms: how long a reader may take to release a segment that another one shall own, in ms; None: as
-                long as it needs. "same" (default): as now.
-            on_truncated: "earliest", "latest" or "error": what to do when unread events were truncated. None (default):
-                as now.
-            assignor: "equal", "range", "round_robin", "lag", or the name of an own one. None (default): as now.
-            retains: what a stream with retention by consumption keeps for the group: "progress", "manual", or None for
-                nothing. "same" (default): as now.
+            options: see `GroupUpdate`.
 
         Raises:
             NotFound: no such group.
             NotAReaderGroup: the group belongs to a processor.
             InvalidArgument: an option is not valid.
         """
-        changes = OptionChanges(
-            lease_ms=lease_ms,
-            checkpoint_ms=checkpoint_ms,
-            rebalance_ms=rebalance_ms,
-            on_truncated=on_truncated,
-            assignor=assignor,
-            retains=retains,
-        )
-        step = partial(update_options, name=self.name, changes=changes)
+        step = partial(update_options, name=self.name, changes=options)
         return await self._db.write(step, step=Step.GROUP_CHANGE)
 
     async def reader_offline(

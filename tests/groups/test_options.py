@@ -146,6 +146,7 @@ async def test_waiting_reader_begins_and_ends_automatic_checkpoints(ep: Eventpro
         {"on_truncated": "ignore"},
         {"assignor": "two words"},
         {"retains": "everything"},
+        {"on_deleted": "drop"},
     ],
 )
 async def test_invalid_option_changes_nothing(ep: Eventproc, wrong: dict[str, object]) -> None:
