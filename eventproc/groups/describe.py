@@ -28,11 +28,13 @@ from eventproc.store.groups import (
     GroupStream,
     SegmentKey,
     ShareOptions,
+    followed,
     get_group,
     member_statuses,
     progress_by_segment,
     progress_times,
     read_deliveries,
+    unopened_segments,
 )
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.deliveries import SegmentDeliveries
@@ -408,27 +410,33 @@ def _not_reached(
 def describe_share_group(tx: Tx, name: str) -> ShareGroupDescription:
     """Return the description of a share group. Raises NotFound.
 
-    Segments that were created since the last poll are not counted. Costs a few look-ups for each open segment.
+    Cost: a few look-ups for each segment that is not finished.
     """
     record = get_group(tx, name, share=True)
-    stored = read_deliveries(tx, name)
-    names = {each.stream_id: each.name for each in record.streams}
-    present = {each: found.value.stream_id for each in names.values() if (found := find_stream(tx, each))}
+    stored, names, deleted = read_deliveries(tx, name), dict[int, str](), list[str]()
+    for each in record.streams:
+        if (found := find_stream(tx, each.name)) is None:
+            deleted.append(each.name)
+            continue
+        stream_id = found.value.stream_id
+        names[stream_id] = each.name
+        for segment in unopened_segments(tx, followed(each, stream_id)):
+            stored[stream_id, segment] = SegmentDeliveries()
     holders = tuple(_holders(stored.values()))
     return ShareGroupDescription(
         name=name,
         kind=record.kind,
         state="active" if holders else "empty",
         streams=record.streams,
-        deleted=tuple(each for each in names.values() if each not in present),
+        deleted=tuple(deleted),
         generation=record.generation,
         created_ms=record.created_ms,
         options=record.share,
         consumers=holders,
         segments=tuple(
-            _shared_segment(tx, names[key[0]], key, found)
-            for key, found in stored.items()
-            if key[0] in names and key[0] in present.values()
+            _shared_segment(tx, names[key[0]], key, deliveries)
+            for key, deliveries in stored.items()
+            if key[0] in names
         ),
         lost_events=record.lost_events,
     )

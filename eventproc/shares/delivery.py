@@ -27,6 +27,7 @@ from eventproc.store.groups import (
     GroupRecord,
     GroupStream,
     delete_deliveries,
+    followed,
     get_group,
     open_new_segments,
     read_deliveries,
@@ -433,8 +434,7 @@ def _follow_streams(tx: Tx, found: Versioned[GroupRecord]) -> tuple[GroupRecord,
         where, stream = each, _find(tx, each.name)
         if stream is not None:
             ids.add(stream.stream_id)
-            if stream.stream_id != each.stream_id:
-                where = attrs.evolve(each, stream_id=stream.stream_id, epoch=-1)
+            where = followed(each, stream.stream_id)
             if _has_changed(where, stream):
                 where, _ = open_new_segments(tx, name, where, stream)
         streams.append(where)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-import attrs
-
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream, tail_offsets
 from eventproc.store.catalog.cuts import head_cut
 from eventproc.store.database import Tx
@@ -24,7 +22,7 @@ from eventproc.store.groups.records import (
     get_group,
     released_key,
 )
-from eventproc.store.groups.share_groups import unopened_segments
+from eventproc.store.groups.share_groups import followed, unopened_segments
 from eventproc.store.model.cuts import (
     NOT_REACHED,
     StreamCut,
@@ -165,9 +163,8 @@ def _share_cuts(
     """Yield the cut of a share group; none if it does not consume the stream any more."""
     for where in group.streams:
         if where.name == stream.name:
-            if where.stream_id != stream.stream_id:  # created again; the next poll opens it from its head
-                where = attrs.evolve(where, stream_id=stream.stream_id, epoch=-1)
-            yield cut_before(tx, stream, {**offsets, **dict.fromkeys(unopened_segments(tx, where), 0)})
+            unopened = unopened_segments(tx, followed(where, stream.stream_id))
+            yield cut_before(tx, stream, {**offsets, **dict.fromkeys(unopened, 0)})
 
 
 def _is_after(cut: StreamCut, last: StreamCut, history: StoredHistory) -> bool:

@@ -145,6 +145,11 @@ def start_share_group(
             write_deliveries(tx, group, (stream_id, segment), None, SegmentDeliveries(progress))
 
 
+def followed(where: GroupStream, stream_id: int) -> GroupStream:
+    """Return where a share group stands in the stream that has the name now: before the head of one created again."""
+    return where if where.stream_id == stream_id else attrs.evolve(where, stream_id=stream_id, epoch=-1)
+
+
 def unopened_segments(tx: Tx, where: GroupStream) -> list[SegmentId]:
     """Return the segments of a stream that a share group has not opened yet, in ascending order. One query.
 

@@ -236,6 +236,20 @@ async def test_describe_counts_what_is_in_flight_and_how_often_it_was_delivered(
         await consumer.accept(again)
 
 
+async def test_describe_counts_what_no_consumer_has_seen_yet(ep: Eventproc) -> None:
+    stream = await written_to(ep, 4)
+    group = await ep.create_share_group("work", ["s/t"])
+    await stream.split(0)
+    await write_numbers(stream, [5, 6])
+    assert (await group.describe()).events == 6
+    await stream.seal()
+    await stream.delete()
+    assert (await group.describe()).deleted == ("s/t",)
+    await written_to(ep, 3)
+    found = await group.describe()
+    assert (found.events, found.deleted) == (3, ())
+
+
 async def test_a_slow_event_stops_new_ones_at_the_window_and_lets_them_go_on(ep: Eventproc) -> None:
     await written_to(ep, 2_100)
     group = await ep.create_share_group("work", ["s/t"])
