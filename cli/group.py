@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -27,6 +26,7 @@ from eventproc.cli.verbs import Noun
 
 if TYPE_CHECKING:
     from eventproc.groups import (
+        DeletedPolicy,
         GroupCheckpoint,
         GroupDescription,
         GroupInfo,
@@ -140,6 +140,7 @@ def _described(found: GroupDescription, info: GroupInfo, cuts: dict[str, StreamC
         "checkpoint_every_ms": options.checkpoint_ms,
         "rebalance_ms": options.rebalance_ms,
         "on_truncated": options.on_truncated,
+        "on_deleted": options.on_deleted,
         "assignor": found.assignor,
         "retains": options.retains or "nothing",
         "phase": found.phase,
@@ -277,6 +278,20 @@ async def offsets(ep: Eventproc, name: str) -> Row:
     help="Where to continue if events were truncated before they were read.",
 )
 @click.option(
+    "--on-deleted",
+    type=click.Choice(["error", "drop"]),
+    default="error",
+    show_default=True,
+    help="If a stream is deleted: fail, or go on with the others.",
+)
+@click.option(
+    "--rebalance",
+    "rebalance_s",
+    type=DurationParam(),
+    metavar="SECONDS",
+    help="How long a reader may take to release a segment; unless given, as long as it needs.",
+)
+@click.option(
     "--assignor",
     type=click.Choice(["equal", "range", "round_robin", "lag"]),
     default="equal",
@@ -299,37 +314,43 @@ async def create(
     lease_s: float | None,
     checkpoint_s: float | None,
     on_truncated: TruncatedPolicy,
+    on_deleted: DeletedPolicy,
+    rebalance_s: float | None,
     assignor: str,
     retains: str,
 ) -> Row:
-    """Create a group of readers that share streams. An existing group with the same options is left as it is.
+    """Create a group of readers or consumers. An existing group with the same options is left as it is.
 
     Examples:
         eventproc group create shop/billing --stream shop/orders
         eventproc group create shop/audit --stream shop/orders --stream shop/refunds --from tail --lease 30
     """
-    from eventproc.groups import READERS, GroupOptions, ensure_group, group_name
+    from eventproc.errors import NotFound
+    from eventproc.groups import group_name
     from eventproc.groups.position_texts import parse_cuts, parse_group_start
 
     full = group_name(name, streams)
     known = {each: (await ep.stream(each)).stream_id for each in streams}
-    options = GroupOptions(
+    try:
+        await ep.group(full)
+    except NotFound:
+        created = True
+    else:
+        created = False
+    await ep.create_group(
+        full,
+        streams,
+        start=parse_group_start(positions, known),
+        until=parse_cuts(ends, known) if ends else None,
         lease_ms=_ms(lease_s),
+        rebalance_ms=_ms(rebalance_s),
         checkpoint_ms=_ms(checkpoint_s),
         on_truncated=on_truncated,
+        on_deleted=on_deleted,
         assignor=assignor,
         retains=RETAINED[retains],
     )
-    create_group = partial(
-        ensure_group,
-        name=full,
-        streams=streams,
-        start=parse_group_start(positions, known),
-        until=parse_cuts(ends, known) if ends else None,
-        kind=READERS,
-        options=options,
-    )
-    return {"target": full, "created": await ep.db.write(create_group)}
+    return {"target": full, "created": created}
 
 
 def _ms(seconds: float | None) -> int | None:

@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 
+import anyio
 import pytest
 
+import eventproc
 from tests.cli.conftest import Cli
 from tests.cli.support import COMMAND, EVENTS, GROUP, PATIENCE_S, environment, numbers, rows_of
 from tests.cli.test_streams import everything
@@ -332,6 +334,23 @@ def test_completion_offers_the_commands_of_groups() -> None:
         text=True,
     )
     assert done.stdout.split() == ["plain,checkpoint", "plain,checkpoints"]
+
+
+def test_a_group_of_consumers_is_created_as_python_does(billing: Cli) -> None:
+    made = ("group", "create", "shop/late", "--stream", "shop/orders", "--from", "tail")
+    billing(*made, "--on-deleted", "drop", "--rebalance", 5).ok()
+    shown = billing("group", "describe", "shop/late", "-o", "json").json()
+    assert (shown["on_deleted"], shown["rebalance_ms"]) == ("drop", 5_000)
+
+    async def again() -> None:
+        async with eventproc.open(billing.directory) as ep:
+            group = await ep.create_group(
+                "shop/late", ["shop/orders"], start="tail", on_deleted="drop", rebalance_ms=5_000
+            )
+            assert group.name == "shop/late"
+
+    anyio.run(again)
+    assert "exists already" in billing(*made, "--on-deleted", "drop", "--rebalance", 5).err
 
 
 def test_update_changes_the_named_options_and_describe_shows_them(billing: Cli) -> None:

@@ -39,9 +39,10 @@ async def rest(ep: Eventproc) -> RestInMemory:
 
 
 async def test_a_group_is_created_updated_checkpointed_and_deleted(rest: RestInMemory, ep: Eventproc) -> None:
-    body = {"name": "g", "streams": ["s/t"], "start": ["tail"], "lease_ms": 60_000}
+    body = {"name": "g", "streams": ["s/t"], "start": ["tail"], "lease_ms": 60_000, "on_deleted": "drop"}
     made = await rest.ok("POST", f"{OWN}/groups/s", body)
     assert (made["name"], made["events"], made["options"]["lease_ms"]) == ("s/g", 0, 60_000)
+    assert made["options"]["on_deleted"] == "drop"
     assert (await rest.call("POST", f"{OWN}/groups/s", {**body, "lease_ms": None})).status == 409
     options = {
         name: value for name, value in made["options"].items() if not name.startswith(("on_del", "added"))

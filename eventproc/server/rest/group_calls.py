@@ -20,7 +20,14 @@ from eventproc.server.rest.routes import (
 )
 from eventproc.shares import ShareGroup
 from eventproc.store.access.permissions import Permission
-from eventproc.store.groups import DELIVERIES_MAX, EQUAL, LOCK_MS, RetainedPart, TruncatedPolicy
+from eventproc.store.groups import (
+    DELIVERIES_MAX,
+    EQUAL,
+    LOCK_MS,
+    DeletedPolicy,
+    RetainedPart,
+    TruncatedPolicy,
+)
 from eventproc.store.records.plain import Limits
 from eventproc.topics import Group, PartitionOffsets
 
@@ -37,14 +44,16 @@ Start: TypeAlias = Annotated[
 
 @attrs.frozen(kw_only=True)
 class GroupBody:
-    """A reader group to create. lease_ms, checkpoint_ms: null: none."""
+    """A group of readers or consumers to create. lease_ms, checkpoint_ms, rebalance_ms: null: none."""
 
     name: str
     streams: Streams
     start: Start = ("head",)
     lease_ms: int | None = None
     checkpoint_ms: int | None = None
+    rebalance_ms: int | None = None
     on_truncated: TruncatedPolicy = "earliest"
+    on_deleted: DeletedPolicy = "error"
     assignor: str = EQUAL
     retains: RetainedPart | None = "progress"
 
@@ -69,7 +78,7 @@ class CheckpointBody:
 
 
 async def create_group(call: RestCall, scope: ScopeName, body: GroupBody) -> GroupReport:
-    """Create a group of readers that share streams."""
+    """Create a group of readers or consumers that share streams."""
     start = await _start(call, body.streams, body.start)
     found = await call.ep.create_group(f"{scope}/{body.name}", body.streams, start=start, **_options(body))
     return await group_report(found)
