@@ -47,30 +47,20 @@ class InFlightRun:
 
     __slots__ = ("count", "done", "end", "ends", "first", "owned", "remaining", "size_bytes")
 
-    def __init__(self, owned: OwnedSegment, first: int, count: int, end: int) -> None:
-        """Create a run of finished events."""
-        self.owned = owned
-        self.first = first
-        self.count = count
-        self.end = end
-        self.remaining = 0
-        self.size_bytes = 0
-        self.done = bytearray()
-        self.ends: list[int] = []
-
-    @classmethod
-    def of_events(cls, owned: OwnedSegment, run: EventRun) -> InFlightRun:
+    def __init__(self, owned: OwnedSegment, run: EventRun) -> None:
         """Create a run of events to be handled. It keeps their offsets only: a payload is freed with its event."""
-        created = cls(owned, run.first_number, len(run), run.end)
-        created.size_bytes = run.end - run.start
-        created.done = bytearray(len(run))
-        created.ends = list(accumulate(map(FRAME_BYTES.__add__, map(len, run.payloads)), initial=run.start))
+        self.owned = owned
+        self.first = run.first_number
+        self.count = len(run)
+        self.end = run.end
+        self.size_bytes = run.end - run.start
+        self.done = bytearray(len(run))
+        self.ends = list(accumulate(map(FRAME_BYTES.__add__, map(len, run.payloads)), initial=run.start))
         for low, high, _ in owned.begun.finished:
-            begin, end = max(low - created.first, 0), min(high - created.first, created.count)
+            begin, end = max(low - self.first, 0), min(high - self.first, self.count)
             if begin < end:
-                created.done[begin:end] = b"\1" * (end - begin)
-        created.remaining = created.done.count(0)
-        return created
+                self.done[begin:end] = b"\1" * (end - begin)
+        self.remaining = self.done.count(0)
 
     def finish(self, number: int) -> None:
         """Mark the unfinished event `number` as finished."""
@@ -118,6 +108,7 @@ class OwnedSegment:
     number, offset: of the next event to take.
     next_number, next_offset: of the next event that a consumer delivers; it moves with `poll` and `seek`.
     end: offset at which the segment ends; None while that is unknown.
+    truncated: what a processor would hand out next was truncated.
     paused: the user wants none of it for now.
     closing: the segment is being released, or was lost to another reader. Nothing more is handed out, and events
         whose call has not begun are dropped.
@@ -130,7 +121,7 @@ class OwnedSegment:
         self.begun = self.durable = assigned.progress
         self.finished = progress or assigned.progress
         self.held: Progress | None = None
-        self.is_saved = self.must_save = self.paused = self.closing = False
+        self.is_saved = self.must_save = self.paused = self.closing = self.truncated = False
         self.waiting_bytes = 0
         self._runs: deque[InFlightRun] = deque()
         self._join_at = RUNS_TO_JOIN
@@ -163,23 +154,15 @@ class OwnedSegment:
     def add(self, run: EventRun) -> InFlightRun:
         """Take the next events and return their run in flight; events finished earlier are finished in it."""
         assert run.start == self.offset, f"{self!r} reads at {self.offset}, not {run.start}"
-        created = InFlightRun.of_events(self, run)
-        self._append(created)
-        return created
-
-    def skip(self, number: int, offset: int) -> None:
-        """Continue at `offset` and event `number`; truncated events before it count as finished."""
-        assert offset > self.offset and number > self.number, f"{self!r} cannot skip to {number}"
-        self._append(InFlightRun(self, self.number, number - self.number, offset))
-
-    def _append(self, run: InFlightRun) -> None:
-        self.offset, self.number = run.end, run.first + run.count
-        self.waiting_bytes += run.size_bytes
+        created = InFlightRun(self, run)
+        self.offset, self.number = created.end, created.first + created.count
+        self.waiting_bytes += created.size_bytes
         if len(self._runs) >= self._join_at:
             self._join_finished()
-        self._runs.append(run)
-        if not run.remaining:
-            self.settle(run)
+        self._runs.append(created)
+        if not created.remaining:
+            self.settle(created)
+        return created
 
     def _join_finished(self) -> None:
         """Join neighbouring finished runs: behind an event that never ends their number would grow without bound."""

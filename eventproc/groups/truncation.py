@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import attrs
 
@@ -32,9 +32,18 @@ from eventproc.store.model.progress import Progress
 from eventproc.store.segments import number_at, segment_state
 
 
-def skip(tx: Tx, name: str, stream: GroupStream, policy: TruncatedPolicy) -> int:
+def skip(
+    tx: Tx,
+    name: str,
+    stream: GroupStream,
+    policy: TruncatedPolicy,
+    *,
+    only: Collection[SegmentId] | None = None,
+) -> int:
     """Move the group behind truncated events: to the head, and (policy "latest") to the tails of truncated segments.
 
+    only: the segments to move. The others stay where they are, with their owners, as long as they have events. None
+        (default): all of them.
     A segment that was not truncated is read on where the group stands in it, by every policy. Nothing moves backwards.
     Returns how many unfinished events are lost, as far as known. Returns 0 without a change if none are, because
     another reader has skipped them. Raises NotFound, StreamReplaced.
@@ -50,6 +59,10 @@ def skip(tx: Tx, name: str, stream: GroupStream, policy: TruncatedPolicy) -> int
     }
     own = _frontier_of(state, stream.stream_id, finished)
     after = behind_both(own, head_cut(tx, record), history)
+    if only is not None:
+        after.held.update(
+            (each, at) for each, at in own.held.items() if each in after.held and each not in only
+        )
     if (after.held, after.waiting) == (own.held, own.waiting):
         return 0
     if policy == "latest":
@@ -150,9 +163,10 @@ def _lost_events(
     known = known_segments(tx, stream_id, history)
     lost = 0
     for segment in known:
-        if segment not in after.held and not (
-            _is_behind(after, known, segment) and not _is_behind(own, known, segment)
-        ):
+        is_passed = _is_behind(after, known, segment) and not _is_behind(own, known, segment)
+        if segment in after.held:
+            is_passed = after.held[segment] != own.held.get(segment)
+        if not is_passed:
             continue
         progress, end = finished.get(segment, Progress()), after.held.get(segment)
         lost += unfinished_part(tx, stream_id, segment, progress, end=end, count_truncated=True).events

@@ -40,7 +40,7 @@ class Twin:
 
 
 class SegmentLife:
-    """A owned and its twin, through the same random life."""
+    """An owned segment and its twin, through the same random life."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -70,8 +70,6 @@ class SegmentLife:
         choice = self.random.randrange(10)
         if rest and choice < 3:
             self._hand_out(self.random.randint(1, min(rest, 40)))
-        elif rest and choice == 3:
-            self._skip(self.random.randint(1, min(rest, 10)))
         elif self.out:
             number, in_flight = self.out.pop(self.random.randrange(len(self.out)))
             assert not in_flight.is_finished(number)
@@ -86,11 +84,6 @@ class SegmentLife:
         handed = [event.number for event in run.events("s/t") if not in_flight.is_finished(event.number)]
         assert handed == [n for n in range(first, first + count) if n not in self.twin.finished]
         self.out += [(number, in_flight) for number in handed]
-
-    def _skip(self, count: int) -> None:
-        number = self.owned.number + count
-        self.twin.finished |= set(range(self.owned.number, number))
-        self.owned.skip(number, self.twin.offset(number))
 
 
 @given(st.integers(0, 2**32))
@@ -212,8 +205,6 @@ def test_a_cell_refuses_what_does_not_follow() -> None:
     owned.add(run)
     with pytest.raises(AssertionError, match="reads at"):
         owned.add(run)
-    with pytest.raises(AssertionError, match="cannot skip"):
-        owned.skip(0, 0)
 
 
 def test_behind_an_event_that_never_ends_the_memory_stays_flat() -> None:

@@ -91,6 +91,38 @@ async def test_the_release_of_a_segment_does_not_wait_permanently_for_a_stuck_ca
 
 
 @in_virtual_time
+async def test_a_stuck_call_does_not_keep_a_segment_before_a_truncation_permanently() -> None:
+    seen: list[str | None] = []
+    begun = anyio.Event()
+    app = App()
+
+    @app.processor(STREAM, group=GROUP, name="p")
+    async def handle(event: Event) -> None:
+        if event.key == "stuck":
+            begun.set()
+            await anyio.sleep_forever()
+        seen.append(event.key)
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream(STREAM)
+        await write(ep, ["stuck"])
+        async with ep.run(app, grace_ms=0) as running:
+            await begun.wait()
+            await running.pause("p")
+            await anyio.sleep(1)
+            await write(ep, ["gone"] * 3)
+            await stream.truncate(await stream.tail())
+            await write(ep, ["next"])
+            await running.resume("p")
+            await anyio.sleep(RELEASE_MS / 1000 - 5)
+            assert not seen, "the call gets its time"
+            await anyio.sleep(RELEASE_MS / 1000 + 10)
+            (status,) = await running.status()
+        assert (seen, status.truncated) == (["next"], 4)
+
+
+@in_virtual_time
 async def test_blocked_keys_of_some_segments_leave_room_for_the_others() -> None:
     seen: list[str] = []
     names = ["s/a", "s/b", "s/c", "s/d"]

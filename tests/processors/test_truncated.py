@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from eventproc.processors import App, ProcessorFailed
+from eventproc.processors import App, ProcessorFailed, ProcessorState, Running
 from eventproc.processors.options import OnTruncated
 from eventproc.runtime import Eventproc
 from eventproc.store.model.cuts import StreamCut
@@ -16,6 +16,7 @@ from tests.processors.support import (
     events,
     finish,
     finished,
+    group,
     lag,
     progress,
     system,
@@ -58,6 +59,16 @@ async def make_group(ep: Eventproc, recorder: Recorder) -> None:
         pass
 
 
+async def until_paused(running: Running) -> None:
+    while (await running.status())[0].state is not ProcessorState.PAUSED:
+        await until_next()
+
+
+async def until_lost(running: Running, events: int) -> None:
+    while (await running.status())[0].truncated != events:
+        await until_next()
+
+
 async def cut_before(ep: Eventproc, number: int) -> None:
     """Truncate the stream, which has one segment, so that event `number` becomes its first."""
     stream = await ep.stream(STREAM)
@@ -82,6 +93,9 @@ async def test_a_processor_goes_on_behind_what_was_truncated_and_counts_it(
             await running.wait_idle()
             (status,) = await running.status()
             assert status.truncated == 6 - len(expected)
+            assert (await group(ep)).lost_events == status.truncated, (
+                "as with readers, the group counts the loss"
+            )
         assert recorder.seen == expected
         assert [each.number for each in await progress(ep)] == [6]
 
@@ -140,6 +154,45 @@ async def test_what_was_read_before_a_truncation_is_handled() -> None:
             assert status.truncated == 0
         assert recorder.seen == [0, 1, 2, 3, 0, 1]
         assert await lag(ep) == 0
+
+
+async def test_a_segment_that_skips_a_truncation_leaves_calls_for_other_segments_alone() -> None:
+    seen: list[str] = []
+    begun, gate = anyio.Event(), anyio.Event()
+    app = App()
+
+    @app.processor(STREAM, name="p", group=GROUP)
+    async def handle(event: Event) -> None:
+        if event.key == slow:
+            begun.set()
+            await gate.wait()
+        seen.append(str(event.key))
+
+    async with system() as ep:
+        stream = await ep.stream(STREAM)
+        left, _ = await stream.split(0)
+        keys = [f"k{n}" for n in range(20)]
+        await write(ep, keys)
+        of_left = {event.key for event in await events(ep, STREAM) if event.segment == left}
+        slow = next(key for key in keys if key in of_left)
+        quick = next(key for key in keys if key not in of_left)
+        await stream.truncate(await stream.tail())
+        async with ep.run(app) as running:
+            await running.wait_idle()
+            await write(ep, [slow])
+            await begun.wait()
+            await running.pause("p")
+            await until_paused(running)
+            await write(ep, [quick] * 3)
+            await stream.truncate(await stream.tail())
+            before = (await running.status())[0].truncated
+            await running.resume("p")
+            await until_lost(running, before + 3)
+            gate.set()
+            await write(ep, [quick])
+            await running.wait_idle()
+        assert seen == [slow, quick]
+        assert (await group(ep)).lost_events == before + 3
 
 
 @pytest.mark.parametrize("splits", [1, 2, 3])

@@ -169,7 +169,7 @@ class Committer:
     """Takes what is finished at one moment and commits it; one commit at a time.
 
     outbox: what waits for the next commit.
-    truncated: events of segments that were truncated before they were read.
+    truncated: events that were truncated before they were handled, as far as this process found that.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class Committer:
                 else:
                     break
             for owned in skipped:
-                await self._skip(owned)
+                await self.skip(owned)
 
     def _take(self, incomplete: Collection[OwnedSegment] = ()) -> ProgressCommit:
         now: dict[OwnedSegment, Progress] = {}
@@ -303,10 +303,11 @@ class Committer:
             self._began = None
             self._ended()
 
-    async def _skip(self, owned: OwnedSegment) -> None:
-        """Move the group to the head or the tail of the segment's stream; everything before was truncated.
+    async def skip(self, owned: OwnedSegment) -> None:
+        """Move the group to the head or the tail of the segment; everything before was truncated, or its successors.
 
-        The group reassigns what it skips. So the segments concerned are lost, and return at their new position.
+        The group reassigns what it skips. So the segment is lost, and returns at its new position. The stream's other
+        segments stay, because calls for events that were read before the truncation may run.
         """
         group, policy, stream_id = self._options.group, self._options.on_truncated, owned.key[0]
         if policy == "error":
@@ -316,14 +317,14 @@ class Committer:
 
         def move_on(tx: Tx) -> int:
             (stream,) = (each for each in get_group(tx, group).streams if each.stream_id == stream_id)
-            return skip(tx, group, stream, policy)
+            return skip(tx, group, stream, policy, only=[owned.key[1]])
 
         what = f"skipping what was truncated, for processor {self._options.name}"
         lost = await retry_transient(
             lambda: self._db.write(move_on, step=Step.PROCESSOR_SKIP), what, self._db.clock, LOG
         )
         self.truncated += lost
-        LOG.warning("%r: %d events behind it were truncated before they were handled", owned, lost)
+        LOG.warning("%r: %d events that follow were truncated before they were handled", owned, lost)
         await self._follow()
 
     async def _pause_hook(self, failures: int, why: CommitHookFailed) -> None:

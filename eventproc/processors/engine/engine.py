@@ -112,7 +112,7 @@ class Engine:
     @property
     def truncated(self) -> int:
         """Events that were truncated before they were handled."""
-        return self._fetcher.truncated + self._committer.truncated
+        return self._committer.truncated
 
     @property
     def is_busy(self) -> bool:
@@ -395,8 +395,20 @@ class Engine:
         self._calls.cancel(owned)
         self.pool.give_up_retries()
 
+    async def _pass_truncated(self, owned: OwnedSegment) -> None:
+        """Let the group continue behind what was truncated, once everything read before the truncation is handled.
+
+        Gives the segment up when nothing of it was finished for RELEASE_MS.
+        """
+        before = -1
+        while not (owned.is_quiet or owned.closing) and owned.unfinished != before:
+            before = owned.unfinished
+            with anyio.move_on_after(RELEASE_MS / 1000):
+                await self.pool.until(lambda: owned.is_quiet or owned.closing)
+        await self._give_back(owned)
+
     async def _give_back(self, owned: OwnedSegment) -> None:
-        """Wait for the calls of a segment, commit its progress, and release it."""
+        """Wait for the calls of a segment, commit its progress, and release it, or skip what was truncated of it."""
         async with self._in_round:  # held during a round only
             owned.closing = True
             self.pool.give_up_retries()
@@ -417,6 +429,9 @@ class Engine:
     async def _release(self, owned: OwnedSegment) -> None:
         await self._committer.commit()
         if self.segments.get(owned.key) is owned:
+            if owned.truncated:
+                await self._committer.skip(owned)
+                return
             async with self._membership_lock:
                 release = partial(self.membership.release, [owned.key])
                 await retry_transient(release, f"releasing {owned!r}", self._db.clock, LOG)
@@ -437,8 +452,12 @@ class Engine:
     async def _fill(self) -> bool:
         """Read on; return whether there was anything."""
         found = await self._fetcher.fill()
+        for owned in self.segments.values():
+            if owned.truncated and owned not in self._releasing:
+                self._releasing.add(owned)
+                self._tasks.start_soon(self._pass_truncated, owned)
         if found and self.options.exactly_once:
-            await self._committer.commit()  # the end of a segment, or truncated events; mostly nothing
+            await self._committer.commit()  # the end of a segment; mostly nothing
         elif found and any(owned.complete for owned in self.segments.values()):
             self._committer.ask()
         return found

@@ -16,10 +16,10 @@ from eventproc.processors.engine.key_queues import Item
 from eventproc.processors.engine.workers import PUT_EVENTS, WorkerPool
 from eventproc.processors.options import OnTruncated
 from eventproc.store.clock import Clock
-from eventproc.store.database import Database, Tx
+from eventproc.store.database import Database
 from eventproc.store.model.errors import Truncated
-from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments import EventRun, SegmentState, first_expiry, live_ranges, segment_state
+from eventproc.store.model.ids import SegmentId, parse_segment
+from eventproc.store.segments import EventRun, first_expiry, live_ranges
 from eventproc.streams.fetch import Fetched, Limit, StreamFetcher, watch_stream
 
 LOG = logging.getLogger("eventproc.processors")
@@ -89,7 +89,6 @@ class ReadAhead:
 class SegmentFetcher:
     """Reads the owned segments of any number of streams; used in `with`, by one task.
 
-    truncated: events that were truncated before they could be read.
     is_short: at the last `fill` a segment had no room, for reading more or for what was read.
     """
 
@@ -113,7 +112,6 @@ class SegmentFetcher:
         self._fetchers: dict[int, StreamFetcher] = {}
         self._ahead: dict[OwnedSegment, ReadAhead] = {}
         self.changes = db.subscribe()
-        self.truncated = 0
         self.is_short = False
 
     def __enter__(self) -> SegmentFetcher:
@@ -148,7 +146,7 @@ class SegmentFetcher:
         return taken
 
     async def fill(self) -> bool:
-        """Read on once where all that was read is handed out; return whether there were events, or an end.
+        """Read on once where all that was read is handed out; return whether that found anything.
 
         Raises NotFound and StreamReplaced when a stream was deleted, and Truncated if `on_truncated` is "error".
         """
@@ -158,10 +156,10 @@ class SegmentFetcher:
             name = next(iter(segments.values())).assigned.stream
             try:
                 fetched = await self._fetcher(name, stream_id).fetch_next(wanted)
-            except Truncated:
+            except Truncated as why:
                 if self._on_truncated == "error":
                     raise
-                await self._skip_truncated(stream_id, segments)
+                segments[parse_segment(why.segment)].truncated = True
                 found = True
             else:
                 self._take_in(segments, fetched)
@@ -176,7 +174,7 @@ class SegmentFetcher:
             return {}
         streams: dict[int, dict[SegmentId, OwnedSegment]] = {}
         for owned in sorted(self._segments.values(), key=self._held_bytes):
-            if owned.closing or owned.end is not None or owned in self._ahead:
+            if owned.closing or owned.truncated or owned.end is not None or owned in self._ahead:
                 continue
             if owned.has_room and not (only_empty and owned.waiting_bytes):
                 stream_id, segment = owned.key
@@ -208,24 +206,3 @@ class SegmentFetcher:
             )
         for segment in fetched.ended:
             segments[segment].end = ends[segment]
-
-    async def _skip_truncated(self, stream_id: int, segments: Mapping[SegmentId, OwnedSegment]) -> None:
-        def look(tx: Tx) -> dict[SegmentId, SegmentState | None]:
-            return {segment: segment_state(tx, stream_id, segment) for segment in segments}
-
-        for segment, state in (await self._db.read(look)).items():
-            owned = segments[segment]
-            if state is None:
-                LOG.warning("%r was truncated completely; it counts as finished", owned)
-                owned.end = owned.offset
-            elif state.sealed and owned.offset >= state.tail:
-                owned.end = owned.offset  # only its successors are unknown
-            elif owned.offset < state.head:
-                latest = self._on_truncated == "latest"
-                number, offset = (
-                    (state.tail_number, state.tail) if latest else (state.head_number, state.head)
-                )
-                lost = owned.begun.unfinished(owned.number, number)
-                self.truncated += lost
-                LOG.warning("%r: %d events were truncated before they were handled", owned, lost)
-                owned.skip(number, offset)
