@@ -30,7 +30,7 @@ class SegmentBuffer:
     """Events for one segment, one list per column; the last four are None until an event needs them.
 
     chosen: whether the event was written to this partition, and not routed to it.
-    awaited: {index of an event: token} of those whose callers learn where they lie.
+    awaited: {index of an event: token} of those whose callers learn where they lie, see `note_places`.
     """
 
     segment: SegmentId
@@ -60,21 +60,20 @@ class SegmentBuffer:
             self.chosen.append(chosen)
 
     def await_last(self, token: object) -> None:
-        """Note under the token where the event that was added last will lie, for `places`."""
+        """Let `note_places` say under the token where the event that was added last lies."""
         if self.awaited is None:
             self.awaited = {}
         self.awaited[len(self.payloads) - 1] = token
 
-    def places(self, first: AppendResult, timestamp: int) -> dict[object, Place]:
-        """Return where the awaited events lie. first: where this buffer was appended. O(events), if there are any."""
+    def note_places(self, first: AppendResult, timestamp: int, places: dict[object, Place]) -> None:
+        """Note where the awaited events lie. first: where this buffer was appended. O(events), if there are any."""
         if self.awaited is None:
-            return {}
-        offsets = list(accumulate(map(FRAME_BYTES.__add__, map(len, self.payloads)), initial=first.offset))
+            return
+        sizes = map(FRAME_BYTES.__add__, map(len, self.payloads))
+        offsets = [first.offset] if first.count == 1 else list(accumulate(sizes, initial=first.offset))
         segment = printable(first.segment)
-        return {
-            token: (timestamp, segment, offsets[index], first.number + index)
-            for index, token in self.awaited.items()
-        }
+        for index, token in self.awaited.items():
+            places[token] = timestamp, segment, offsets[index], first.number + index
 
     def take(self) -> SegmentBuffer:
         """Return a buffer with the events of this one, which is then empty."""

@@ -516,7 +516,7 @@ class EventWriter(Openable, Generic[P]):
             for buffer, first in zip(send.buffers, appended, strict=True):
                 if buffer.awaited is not None:
                     *_, timestamp = next_append(tx, self._stream, self._stream_id, first.segment)
-                    places |= buffer.places(first, timestamp)
+                    buffer.note_places(first, timestamp, places)
             # As an effect of the transaction, callers continue in the same turn of the event loop as this writer, and
             # their next events are sent in it, too.
             tx.after(partial(self._note_appended, send, appended, places, sequence))
