@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         GroupResetEnd,
         GroupStart,
         MemberDescription,
-        ResetPreview,
         RetainedPart,
         SegmentLag,
         TruncatedPolicy,
@@ -162,7 +161,6 @@ def lag(settings: Settings, name: str, output: str) -> None:
     Examples:
         eventproc group lag shop/billing
     """
-
     from eventproc.cli.watch import show_found
 
     async def look(ep: Eventproc) -> GroupDescription:
@@ -465,7 +463,7 @@ def reset(
         )
         read = {each.stream for each in previews}
         left = [row for row in before if row["stream"] not in read]
-        return found.name, [*map(_preview, previews), *left]
+        return found.name, [*map(described, previews), *left]
 
     full, rows = session.run(settings, act)
     if output == TABLE:
@@ -495,10 +493,6 @@ async def _positions(found: Group) -> list[Row]:
 def _skipped(row: Row) -> int:
     before, after = row.get("events_before"), row.get("events_after")
     return max(before - after, 0) if isinstance(before, int) and isinstance(after, int) else 0
-
-
-def _preview(found: ResetPreview) -> Row:
-    return described(found)
 
 
 @group.does("updated group {name}")
@@ -675,11 +669,7 @@ def _summary(found: GroupDescription) -> dict[str, object]:
 
 
 def _lag(events: int, size_bytes: int, age_ms: int | None) -> dict[str, object]:
-    return {
-        "lag_events": events,
-        "lag_bytes": size_bytes,
-        "lag_ms": age_ms,
-    }
+    return {"lag_events": events, "lag_bytes": size_bytes, "lag_ms": age_ms}
 
 
 def _reader(member: MemberDescription, peers: Peers) -> dict[str, object]:
