@@ -14,27 +14,31 @@ from eventproc.cli.verbs import Noun
 
 if TYPE_CHECKING:
     from eventproc import StreamCut
-    from eventproc.describe import IngestTaskInfo, SpecEffect, SupervisorStatus
+    from eventproc.describe import (
+        IngestPartition,
+        IngestTaskInfo,
+        SpecEffect,
+        SupervisorInfo,
+        SupervisorStatus,
+    )
     from eventproc.ingestion import SupervisorSpec
     from eventproc.runtime import Eventproc
 
-COLUMNS: Final = ("id", "state", "table", "suspended", "version")
-PARTITION_COLUMNS: Final = ("stream", "segment", "group", "offset", "read", "tail", "lag_events")
+COLUMNS: Final = ("id", "state", "datasource", "suspended", "version")
+PARTITION_COLUMNS: Final = ("stream", "segment", "group", "offset", "read", "tail", "lag")
 TASK_COLUMNS: Final = (
-    "id",
-    "group",
-    "state",
-    "publishing",
-    "remaining_ms",
-    "events",
-    "rows",
-    "unparseable",
-    "error",
+    *("id", "group", "state", "publishing", "remaining_ms", "stats.processed", "stats.rows"),
+    *("stats.unparseable", "error"),
 )
-ERROR_COLUMNS: Final = ("failed_at_ms", "message")
+ERROR_COLUMNS: Final = ("at_ms", "message")
 RANGE_COLUMNS: Final = ("stream", "segment", "start", "end")
 HISTORY_COLUMNS: Final = ("version", "created_ms", "change")
-TABLES: Final = {"partitions": PARTITION_COLUMNS, "tasks": TASK_COLUMNS, "errors": ERROR_COLUMNS}
+TABLES: Final = {
+    "partitions": PARTITION_COLUMNS,
+    "active": TASK_COLUMNS,
+    "publishing": TASK_COLUMNS,
+    "errors": ERROR_COLUMNS,
+}
 """The tables of `status`: the field of each, and its columns."""
 
 EFFECTS: Final = {
@@ -98,53 +102,43 @@ def submit(settings: Settings, file: str, dry_run: bool, output: str) -> None:
 
 
 @supervisor.shows(COLUMNS)
-async def list_(ep: Eventproc) -> list[Row]:
+async def list_(ep: Eventproc) -> list[SupervisorInfo]:
     """List the supervisors that have not ended.
 
     Examples:
         eventproc supervisor list
         eventproc supervisor list --output json
     """
-    return [
-        {
-            "id": each.id,
-            "state": each.state.value,
-            "healthy": each.healthy,
-            "table": each.datasource,
-            "suspended": each.suspended,
-            "version": each.version,
-        }
-        for each in await ep.supervisors()
-    ]
+    return await ep.supervisors()
 
 
 @supervisor.shows(tables=TABLES)
 @supervisor_argument
-async def status(ep: Eventproc, name: str) -> Row:
+async def status(ep: Eventproc, name: str) -> SupervisorStatus:
     """Show what a supervisor does: state, partitions with their lag, live tasks, errors.
 
     Examples:
         eventproc supervisor status clicks
         eventproc supervisor status clicks --output json
     """
-    return _status_row(await (await ep.supervisor(name)).status())
+    return await (await ep.supervisor(name)).status()
 
 
 @supervisor.shows(PARTITION_COLUMNS)
 @supervisor_argument
-async def lag(ep: Eventproc, name: str) -> list[Row]:
+async def lag(ep: Eventproc, name: str) -> list[IngestPartition]:
     """Show how far each partition was published and read, and the events behind that.
 
     Examples:
         eventproc supervisor lag clicks
         eventproc supervisor lag clicks --watch 2
     """
-    return _partition_rows(await (await ep.supervisor(name)).status())
+    return list((await (await ep.supervisor(name)).status()).partitions)
 
 
 @supervisor.shows(TASK_COLUMNS)
 @supervisor_argument
-async def tasks(ep: Eventproc, name: str) -> list[Row]:
+async def tasks(ep: Eventproc, name: str) -> list[IngestTaskInfo]:
     """List the tasks with their reports, the oldest first; of those that ended, the last 200.
 
     As JSON, each has its positions, rates, and the samples of unparseable events.
@@ -153,7 +147,7 @@ async def tasks(ep: Eventproc, name: str) -> list[Row]:
         eventproc supervisor tasks clicks
         eventproc supervisor tasks clicks --output json
     """
-    return [_task_row(each) for each in await (await ep.supervisor(name)).tasks()]
+    return await (await ep.supervisor(name)).tasks()
 
 
 @supervisor.shows()
@@ -384,71 +378,3 @@ def _change(spec: SupervisorSpec | None, former: SupervisorSpec | None) -> str:
     if spec.suspended:
         return "suspended"
     return "resumed" if former == attrs.evolve(spec, suspended=True) else "submitted"
-
-
-def _status_row(found: SupervisorStatus) -> dict[str, object]:
-    return {
-        "id": found.id,
-        "state": found.state.value,
-        "healthy": found.healthy,
-        "suspended": found.suspended,
-        "version": found.version,
-        "table": found.datasource,
-        "streams": list(found.streams),
-        "task_count": found.task_count,
-        "replicas": found.replicas,
-        "task_duration_ms": found.task_duration_ms,
-        "reading_tasks": len(found.active),
-        "publishing_tasks": len(found.publishing),
-        "waiting_tasks": found.waiting,
-        "lag_events": found.lag,
-        "autoscaler": found.autoscaler,
-        "partitions": _partition_rows(found),
-        "tasks": [_task_row(each) for each in (*found.active, *found.publishing)],
-        "errors": [{"failed_at_ms": each.at_ms, "message": each.message} for each in found.errors],
-    }
-
-
-def _partition_rows(found: SupervisorStatus) -> list[Row]:
-    from eventproc.store.model.ids import format_segment
-
-    return [
-        {
-            "stream": each.stream,
-            "segment": format_segment(each.segment),
-            "group": each.group,
-            "offset": each.offset,
-            "read": each.read,
-            "tail": each.tail,
-            "lag_events": each.lag,
-        }
-        for each in found.partitions
-    ]
-
-
-def _task_row(each: IngestTaskInfo) -> dict[str, object]:
-    stats = each.stats
-    return {
-        "id": each.id,
-        "group": each.group,
-        "replica": each.replica,
-        "state": each.state.value,
-        "publishing": each.publishing,
-        "worker": each.worker,
-        "created_ms": each.created_ms,
-        "started_at_ms": each.started_ms,
-        "finished_ms": each.finished_ms,
-        "remaining_ms": each.remaining_ms,
-        "starts": dict(each.starts),
-        "read": dict(each.read),
-        "events": stats.processed,
-        "bytes": stats.processed_bytes,
-        "rows": stats.rows,
-        "thrown_away": stats.thrown_away,
-        "unparseable": stats.unparseable,
-        "samples": list(stats.samples),
-        "progress_at_ms": stats.progress_ms,
-        "busy_ratio": stats.busy_ratio,
-        "rates": list(stats.rates),
-        "error": each.error,
-    }

@@ -23,20 +23,23 @@ from eventproc.cli.output.units import count_text, duration_text, rate_text, siz
 Row = Mapping[str, object]
 
 TIMES: Final = frozenset(
-    {
+    f"{name}_ms"
+    for name in (
         *(
-            "created_ms",
-            "end_ms",
-            "expires_ms",
-            "finished_ms",
-            "first_ms",
-            "last_ms",
-            "opened_ms",
-            "start_ms",
+            "at",
+            "created",
+            "end",
+            "expires",
+            "failed",
+            "finished",
+            "first",
+            "joined",
+            "last",
+            "last_progress",
         ),
-        *("timestamp", "truncated_ms"),
-    }
-)
+        *("moved", "opened", "progress", "start", "started", "truncated"),
+    )
+) | {"timestamp"}
 """Fields that hold a wall time in ms, beside those whose names end in `_at_ms`."""
 
 
@@ -193,7 +196,7 @@ def _with_unit(name: str, value: float) -> str:
 
 
 def _is_time(name: str) -> bool:
-    return name.endswith("_at_ms") or name in TIMES
+    return name.endswith("_at_ms") or name.rpartition(".")[2] in TIMES
 
 
 def _is_size(name: str) -> bool:
@@ -212,7 +215,7 @@ def _label(name: str) -> str:
 
 
 def _heading(name: str) -> str:
-    return _label(name).replace("_per_second", "/s").replace("_", " ").upper()
+    return _label(name).rpartition(".")[2].replace("_per_second", "/s").replace("_", " ").upper()
 
 
 LEFT_OUT_FIRST: Final = (
@@ -237,7 +240,7 @@ _RANK: Final = {name: rank for rank, name in enumerate(LEFT_OUT_FIRST)}
 
 
 def _show_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    headings = [_heading(name) for name in columns]
+    headings, rows = [_heading(name) for name in columns], [_flat(row) for row in rows]
     if not sys.stdout.isatty():
         print_table(headings, [[text(row, name) for name in columns] for row in rows])
         return
