@@ -15,8 +15,7 @@ from eventproc.cli.options import Settings
 from eventproc.cli.server_log import event_prefix
 from eventproc.cli.signals import SignalScope, run_with_signals
 from eventproc.errors import NotFound, StoreUnusable
-from eventproc.runtime import Eventproc
-from eventproc.runtime import open as open_directory
+from eventproc.runtime import Eventproc, open as open_directory
 from eventproc.store.tasks import first_leaf
 
 T = TypeVar("T")

@@ -17,63 +17,29 @@ if TYPE_CHECKING:
     )
     from eventproc.cluster import (
         BackupTask as BackupTask,
-    )
-    from eventproc.cluster import (
         Cluster as Cluster,
-    )
-    from eventproc.cluster import (
         CompactTask as CompactTask,
-    )
-    from eventproc.cluster import (
         DeleteScopeTask as DeleteScopeTask,
-    )
-    from eventproc.cluster import (
         OffloadTask as OffloadTask,
-    )
-    from eventproc.cluster import (
         VerifyTask as VerifyTask,
     )
     from eventproc.groups import (
         AssignableSegment as AssignableSegment,
-    )
-    from eventproc.groups import (
         AssignmentInput as AssignmentInput,
-    )
-    from eventproc.groups import (
         Assignor as Assignor,
-    )
-    from eventproc.groups import (
         GroupCheckpoint as GroupCheckpoint,
-    )
-    from eventproc.groups import (
         GroupReader as GroupReader,
-    )
-    from eventproc.groups import (
         GroupUpdate as GroupUpdate,
     )
     from eventproc.ingestion.supervisor import Supervisor as Supervisor
     from eventproc.processors import (
         App as App,
-    )
-    from eventproc.processors import (
         AppTx as AppTx,
-    )
-    from eventproc.processors import (
         Context as Context,
-    )
-    from eventproc.processors import (
         Directive as Directive,
-    )
-    from eventproc.processors import (
         Failure as Failure,
-    )
-    from eventproc.processors import (
         ProcessorFailed as ProcessorFailed,
-    )
-    from eventproc.processors import (
         RetryPolicy as RetryPolicy,
-    )
-    from eventproc.processors import (
         Running as Running,
     )
     from eventproc.processors.dead_letters.operations import (
@@ -84,14 +50,8 @@ if TYPE_CHECKING:
     )
     from eventproc.runtime import (
         Eventproc as Eventproc,
-    )
-    from eventproc.runtime import (
         Requests as Requests,
-    )
-    from eventproc.runtime import (
         open as open,
-    )
-    from eventproc.runtime import (
         open_memory as open_memory,
     )
     from eventproc.runtime.tasks import (
@@ -102,20 +62,12 @@ if TYPE_CHECKING:
     )
     from eventproc.shares import (
         Delivery as Delivery,
-    )
-    from eventproc.shares import (
         ShareConsumer as ShareConsumer,
-    )
-    from eventproc.shares import (
         ShareGroup as ShareGroup,
-    )
-    from eventproc.shares import (
         ShareOptions as ShareOptions,
     )
     from eventproc.store.access.permissions import (
         Grant as Grant,
-    )
-    from eventproc.store.access.permissions import (
         Permission as Permission,
     )
     from eventproc.store.database import (
@@ -129,23 +81,11 @@ if TYPE_CHECKING:
     )
     from eventproc.store.model.errors import (
         Corrupt as Corrupt,
-    )
-    from eventproc.store.model.errors import (
         EventprocError as EventprocError,
-    )
-    from eventproc.store.model.errors import (
         Fenced as Fenced,
-    )
-    from eventproc.store.model.errors import (
         NotFound as NotFound,
-    )
-    from eventproc.store.model.errors import (
         Pending as Pending,
-    )
-    from eventproc.store.model.errors import (
         Rejected as Rejected,
-    )
-    from eventproc.store.model.errors import (
         Retryable as Retryable,
     )
     from eventproc.store.model.ids import (
@@ -153,17 +93,9 @@ if TYPE_CHECKING:
     )
     from eventproc.store.model.policies import (
         Partitioning as Partitioning,
-    )
-    from eventproc.store.model.policies import (
         RetentionPolicy as RetentionPolicy,
-    )
-    from eventproc.store.model.policies import (
         ScalingKind as ScalingKind,
-    )
-    from eventproc.store.model.policies import (
         ScalingPolicy as ScalingPolicy,
-    )
-    from eventproc.store.model.policies import (
         StreamConfig as StreamConfig,
     )
     from eventproc.store.model.ranges import (
@@ -177,8 +109,6 @@ if TYPE_CHECKING:
     )
     from eventproc.store.replicated import (
         ReplicatedType as ReplicatedType,
-    )
-    from eventproc.store.replicated import (
         StateSynchronizer as StateSynchronizer,
     )
     from eventproc.store.segments import (
@@ -186,95 +116,43 @@ if TYPE_CHECKING:
     )
     from eventproc.store.segments.event_storage import (
         ArrayStorage as ArrayStorage,
-    )
-    from eventproc.store.segments.event_storage import (
         EventStorage as EventStorage,
-    )
-    from eventproc.store.segments.event_storage import (
         LinkedListStorage as LinkedListStorage,
-    )
-    from eventproc.store.segments.event_storage import (
         register_storage as register_storage,
     )
     from eventproc.streams import (
         Batch as Batch,
-    )
-    from eventproc.streams import (
         Codec as Codec,
-    )
-    from eventproc.streams import (
         EventWriter as EventWriter,
-    )
-    from eventproc.streams import (
         JointTransaction as JointTransaction,
-    )
-    from eventproc.streams import (
         NewEvent as NewEvent,
-    )
-    from eventproc.streams import (
         ProgressHold as ProgressHold,
-    )
-    from eventproc.streams import (
         ProgressSource as ProgressSource,
-    )
-    from eventproc.streams import (
         Stream as Stream,
-    )
-    from eventproc.streams import (
         StreamReader as StreamReader,
-    )
-    from eventproc.streams import (
         StreamTarget as StreamTarget,
-    )
-    from eventproc.streams import (
         Transaction as Transaction,
-    )
-    from eventproc.streams import (
         register_codec as register_codec,
     )
     from eventproc.streams.request_calls import (
         ChangeOptions as ChangeOptions,
-    )
-    from eventproc.streams.request_calls import (
         RequestOptions as RequestOptions,
     )
     from eventproc.topics import (
         Consumer as Consumer,
-    )
-    from eventproc.topics import (
         Group as Group,
-    )
-    from eventproc.topics import (
         Partitioner as Partitioner,
-    )
-    from eventproc.topics import (
         Topic as Topic,
-    )
-    from eventproc.topics import (
         TopicPartition as TopicPartition,
     )
     from eventproc.workflows.requests import (
         CreateStream as CreateStream,
-    )
-    from eventproc.workflows.requests import (
         DeleteScope as DeleteScope,
-    )
-    from eventproc.workflows.requests import (
         DeleteStream as DeleteStream,
-    )
-    from eventproc.workflows.requests import (
         Operation as Operation,
-    )
-    from eventproc.workflows.requests import (
         ScaleStream as ScaleStream,
-    )
-    from eventproc.workflows.requests import (
         SealStream as SealStream,
-    )
-    from eventproc.workflows.requests import (
         TruncateStream as TruncateStream,
-    )
-    from eventproc.workflows.requests import (
         UpdateStream as UpdateStream,
     )
 

@@ -22,8 +22,7 @@ from eventproc.cli.demo.topics import TopicsRun
 from eventproc.cli.signals import SignalScope
 from eventproc.errors import EventprocError
 from eventproc.processors import App, RetryPolicy
-from eventproc.runtime import Eventproc
-from eventproc.runtime import open as open_directory
+from eventproc.runtime import Eventproc, open as open_directory
 from eventproc.store.clock import SystemClock, new_id
 from eventproc.streams import Stream
 

@@ -24,8 +24,7 @@ from eventproc.cli.demo.cpu_times import CpuTimes
 from eventproc.cli.demo.ledger import DemoLedger
 from eventproc.cli.demo.producer import Produced, ProducerTask, produce_in_process
 from eventproc.cli.demo.report import DemoReport, DemoTask
-from eventproc.runtime import Eventproc
-from eventproc.runtime import open as open_directory
+from eventproc.runtime import Eventproc, open as open_directory
 from eventproc.streams import Stream
 from eventproc.topics import Topic
 

@@ -21,8 +21,11 @@ from itertools import islice
 from pathlib import Path
 
 import pyarrow.parquet
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
+from pyspark.sql import (
+    DataFrame,
+    SparkSession,
+    functions as F,  # noqa: N812 - as all of Spark's users know it
+)
 from pyspark.sql.streaming.query import StreamingQuery
 
 import eventproc.spark

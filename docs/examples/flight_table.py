@@ -27,8 +27,11 @@ from pathlib import Path
 from threading import Event
 from typing import Final, TypeAlias
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
+from pyspark.sql import (
+    DataFrame,
+    SparkSession,
+    functions as F,  # noqa: N812 - as all of Spark's users know it
+)
 
 import eventproc.spark
 from eventproc import ScalingPolicy

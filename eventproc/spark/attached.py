@@ -24,8 +24,7 @@ from eventproc.blocking import BlockingEventproc, BlockingRunning
 from eventproc.blocking.loop import Loop, running_loop
 from eventproc.blocking.system import open_on
 from eventproc.processors import GRACE_MS, App, ProcessorFailed
-from eventproc.runtime import Eventproc
-from eventproc.runtime import open as open_directory
+from eventproc.runtime import Eventproc, open as open_directory
 from eventproc.spark.foreach_batch import BatchWriter
 from eventproc.spark.ingestion.tables import Compaction, Moment, Overwriting, Tables
 from eventproc.spark.planner_directory import PlannerDirectory

@@ -33,8 +33,7 @@ from eventproc.streams.description import (
     describe_txn,
 )
 from eventproc.streams.operations import MergeNeighbours, Scaling, SplitSegment, opened_segments
-from eventproc.streams.queries import SegmentName as SegmentName
-from eventproc.streams.queries import StreamQueries, as_position, cut_at_position
+from eventproc.streams.queries import SegmentName as SegmentName, StreamQueries, as_position, cut_at_position
 from eventproc.streams.reader import StreamReader
 from eventproc.streams.request_calls import WAIT_MS, ChangeOptions, run_request
 from eventproc.streams.stream_cuts import frontier_at, frontier_of_segments

@@ -7,8 +7,7 @@ from os import PathLike
 from typing import Final
 
 from eventproc.groups.inspection import violations
-from eventproc.runtime import Eventproc
-from eventproc.runtime import open as open_directory
+from eventproc.runtime import Eventproc, open as open_directory
 from eventproc.store.database import Database
 from eventproc.store.inspection.database_file import check_all_pages
 from eventproc.store.model.errors import StillPending

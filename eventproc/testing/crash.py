@@ -24,8 +24,7 @@ import anyio
 import attrs
 
 from eventproc.processors import App
-from eventproc.runtime import Eventproc
-from eventproc.runtime import open as open_directory
+from eventproc.runtime import Eventproc, open as open_directory
 from eventproc.store.database import Durability
 from eventproc.store.faults import NO_FAULTS
 from eventproc.store.model.argument_checks import invalid_argument

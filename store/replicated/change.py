@@ -16,8 +16,7 @@ from eventproc.store.records import replace
 from eventproc.store.replicated.fold import FoldedState, UncommittedStates, fold_tail, require
 from eventproc.store.replicated.kinds import ReplicatedType
 from eventproc.store.replicated.log import LOG_RECORD, SEGMENT, LogId, get_log, log_name, tail
-from eventproc.store.segments import EventBlock, SegmentEvents, truncate_segments
-from eventproc.store.segments import append as append_events
+from eventproc.store.segments import EventBlock, SegmentEvents, append as append_events, truncate_segments
 
 S = TypeVar("S")
 U = TypeVar("U")

@@ -15,8 +15,7 @@ import anyio.from_thread
 import anyio.to_thread
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.chunks.chunk_file import ChunkReader

@@ -20,8 +20,7 @@ from typing import Any, Final
 import pytest
 
 from eventproc.cli import session
-from eventproc.runtime import Eventproc
-from eventproc.runtime import open as open_directory
+from eventproc.runtime import Eventproc, open as open_directory
 from eventproc.store.database import Tx
 from eventproc.testing import disk_full
 from tests.cli.conftest import Cli

@@ -19,8 +19,7 @@ from typing import Any
 import pyarrow
 import pytest
 from click import ClickException
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pyarrow import ipc, parquet
 
 from eventproc.cli.input import arrow_tables

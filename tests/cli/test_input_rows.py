@@ -8,8 +8,7 @@ import json
 
 import pytest
 from click import ClickException
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.cli.input.lines import InputFile
 from eventproc.cli.input.rows import InputRow, InputRows, guess_format, take_chunk

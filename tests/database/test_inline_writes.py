@@ -14,8 +14,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from eventproc.store.database import Database, Durability, Tx, Watch, open_database
-from eventproc.store.database import writer as writer_module
+from eventproc.store.database import Database, Durability, Tx, Watch, open_database, writer as writer_module
 from eventproc.store.database.file_database import FileDatabase
 from eventproc.store.database.guard import read_record
 from tests.database.support import MIGRATIONS, insert, names

@@ -12,8 +12,7 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.store.database import Tx
-from eventproc.store.database import writer as writer_module
+from eventproc.store.database import Tx, writer as writer_module
 from eventproc.store.database.commit_batch import BatchCommitter, CommitBatch, JobQueue
 from eventproc.store.database.file_database import FileDatabase
 from eventproc.store.faults import WRITE_COMMIT

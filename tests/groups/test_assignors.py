@@ -9,8 +9,7 @@ from random import Random
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.groups.assignors import (
     BUILT_IN,

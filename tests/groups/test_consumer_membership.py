@@ -29,8 +29,7 @@ from eventproc.store.model.routing import position
 from eventproc.store.progress import SegmentClaim, move_progress
 from eventproc.store.records import get
 from eventproc.testing import VirtualClock, check
-from tests.groups.support import GROUP_NAME, shares, state_now
-from tests.groups.support import settle as settle_once
+from tests.groups.support import GROUP_NAME, settle as settle_once, shares, state_now
 
 STATIC_MS = 60_000
 REBALANCE_MS = 30_000

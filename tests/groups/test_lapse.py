@@ -13,8 +13,7 @@ from eventproc.groups.reader import GroupReader
 from eventproc.runtime import Eventproc
 from eventproc.testing import VirtualClock
 from eventproc.topics.group import Group
-from tests.support.virtual_time import anyio_backend as anyio_backend
-from tests.support.virtual_time import clock_of
+from tests.support.virtual_time import anyio_backend as anyio_backend, clock_of
 
 LEASE_MS = 1_000
 GROUP = "s/g"

@@ -18,8 +18,7 @@ from eventproc.store.groups import GROUP
 from eventproc.store.records import get
 from eventproc.testing import VirtualClock, check
 from tests.groups.support import GROUP_NAME, state_now
-from tests.support.virtual_time import anyio_backend as anyio_backend
-from tests.support.virtual_time import clock_of
+from tests.support.virtual_time import anyio_backend as anyio_backend, clock_of
 
 LEASE_MS = 1_000
 

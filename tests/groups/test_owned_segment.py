@@ -7,8 +7,7 @@ from collections import deque
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.groups.owned_segment import WAITING_BYTES_MAX, InFlightRun, OwnedSegment
 from eventproc.store.model.limits import FINISHED_RANGES_MAX, FRAME_BYTES

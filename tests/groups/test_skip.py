@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.groups.truncation import behind_both
 from eventproc.store.model.cuts import StreamCut, verify_cut

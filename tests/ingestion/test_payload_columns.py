@@ -6,8 +6,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.spark.ingestion.payloads import parse_payloads
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from eventproc.store.model.cuts import equal_or_after, segments_between
 from eventproc.store.model.errors import InvalidArgument

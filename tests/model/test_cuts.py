@@ -7,8 +7,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from eventproc.store.model.cuts import (
     NOT_REACHED,

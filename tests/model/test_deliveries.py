@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import attrs
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.store.model.deliveries import (
     WINDOW_EVENTS,

@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.store.model.epochs import Epoch, first_epoch, merge_ranges, next_epoch, split_ranges
 from eventproc.store.model.errors import InvalidArgument, NotFound, Rejected, ScaleRefused

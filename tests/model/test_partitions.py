@@ -6,8 +6,7 @@ import math
 from bisect import bisect_right
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import InvalidArgument, ScaleRefused

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.limits import FINISHED_RANGES_MAX

@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import KEY_RANGE_WIDTH_MIN, SEGMENTS_MAX

@@ -7,8 +7,7 @@ from collections.abc import Hashable
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.processors.engine.key_queues import Item, KeyQueue, KeyQueues
 from eventproc.processors.options import ProcessingOrder

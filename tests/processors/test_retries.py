@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.processors import Context, RetryPolicy
 from eventproc.processors.options import ProcessingOrder

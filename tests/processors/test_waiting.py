@@ -10,8 +10,7 @@ import pytest
 
 import eventproc
 from eventproc.groups import GroupDescription, Membership, describe_group
-from eventproc.processors import App, Running
-from eventproc.processors import run as running_app
+from eventproc.processors import App, Running, run as running_app
 from eventproc.processors.engine.commit import ProgressCommit
 from eventproc.processors.options import Options
 from eventproc.runtime import Eventproc

@@ -27,12 +27,12 @@ from tests.replicated.support import (
     bounds,
     bounds_by,
     compacting,
+    fold as fold_ledger,
     make_ledger,
     member,
     stranger,
     writing,
 )
-from tests.replicated.support import fold as fold_ledger
 
 QUARTER = "x" * (COMPACT_BYTES // 4)
 """The padding of an update; four updates trigger a compaction."""

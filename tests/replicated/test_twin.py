@@ -6,8 +6,7 @@ from functools import partial
 from typing import TypeAlias
 
 import anyio
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.database import Database, Tx

@@ -5,8 +5,7 @@ from __future__ import annotations
 from array import array
 from math import nan
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.store.segments.columns import Columns, EventBlock, Headers, join_blocks
 from eventproc.store.segments.stored_columns import concatenate_columns, pick_events, slice_columns

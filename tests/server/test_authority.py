@@ -13,8 +13,7 @@ import pytest
 
 import eventproc
 from eventproc.runtime import Eventproc
-from eventproc.server.access import authority as authority_module
-from eventproc.server.access import delegation as delegation_module
+from eventproc.server.access import authority as authority_module, delegation as delegation_module
 from eventproc.server.access.authority import (
     MISSING,
     PASSWORDS_WAITING_MAX,

@@ -6,8 +6,7 @@ from random import Random
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.server.wire import commands
 from eventproc.server.wire.codec import (

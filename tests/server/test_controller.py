@@ -11,15 +11,13 @@ from typing import Any
 import anyio.lowlevel
 import pytest
 from grpclib.const import Status
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import eventproc
 from eventproc.cluster.segment_containers import ContainerServer, SegmentContainers
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import TRUSTED, Authority, Caller
-from eventproc.server.controller import catalog_calls, segment_queries
-from eventproc.server.controller import controller_pb2 as pb
+from eventproc.server.controller import catalog_calls, controller_pb2 as pb, segment_queries
 from eventproc.server.controller.conversions import (
     config_message,
     config_of,

@@ -19,8 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from eventproc.runtime import Eventproc
 from eventproc.server import endpoints
-from eventproc.server.controller import controller_pb2 as pb
-from eventproc.server.controller import service, serving
+from eventproc.server.controller import controller_pb2 as pb, service, serving
 from eventproc.server.controller.catalog_calls import CatalogCalls
 from eventproc.server.endpoints import Addresses, serve_endpoints
 from eventproc.server.listening import BoundedListener, listen_at

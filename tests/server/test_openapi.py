@@ -23,8 +23,10 @@ from eventproc.store.records.plain import camel
 from tests.server.access_support import UPDATE, add_user
 from tests.server.rest_client import RestClient
 from tests.server.support import ServerProcess
-from tests.server.test_rest import directory as directory  # a fixture
-from tests.server.test_rest import rest as rest  # a fixture
+from tests.server.test_rest import (
+    directory as directory,  # a fixture
+    rest as rest,  # a fixture
+)
 
 CALLS = 2
 """Calls of each operation with valid, and with invalid, values. Making them takes most of the time."""

@@ -6,8 +6,7 @@ import re
 from fnmatch import translate
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.store.access.permissions import Permission, check_pattern, covers
 from eventproc.store.model.errors import InvalidArgument

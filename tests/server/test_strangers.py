@@ -13,8 +13,7 @@ from anyio.streams.stapled import MultiListener
 from eventproc.cluster.segment_containers import serving_containers
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority, Caller
-from eventproc.server.wire import commands as c
-from eventproc.server.wire import strangers
+from eventproc.server.wire import commands as c, strangers
 from eventproc.server.wire.connection import OURS
 from eventproc.server.wire.listener import SegmentStore
 from eventproc.store.access.users import get_user

@@ -20,11 +20,9 @@ from eventproc.store.access import users
 from eventproc.store.access.permissions import Grant, Permission
 from eventproc.testing import VirtualClock
 from tests.server.access_support import READ, UPDATE, add_user, add_users, loaded, may
-from tests.server.access_table import NOTHING, SCOPES, WIRE, command_of
-from tests.server.access_table import WRITER as OF_WRITER
+from tests.server.access_table import NOTHING, SCOPES, WIRE, WRITER as OF_WRITER, command_of
 from tests.server.wire_peer import WRITER, block, connected, framed
-from tests.support.virtual_time import anyio_backend as anyio_backend
-from tests.support.virtual_time import clock_of
+from tests.support.virtual_time import anyio_backend as anyio_backend, clock_of
 
 SEGMENT, OTHER = "s/t/0.#epoch.0", "s/u/0.#epoch.0"
 

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import Final
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - its usual name
+from pyspark.sql import (
+    SparkSession,
+    functions as F,  # noqa: N812 - its usual name
+)
 
 from eventproc.spark import session
 from tests.spark.conftest import CHEAP

@@ -7,8 +7,10 @@ from typing import Final
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - its usual name
+from pyspark.sql import (
+    SparkSession,
+    functions as F,  # noqa: N812 - its usual name
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 

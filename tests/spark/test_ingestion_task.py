@@ -14,8 +14,11 @@ from typing import Any, NoReturn, TypeVar
 
 import attrs
 import pytest
-from pyspark.sql import Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
+from pyspark.sql import (
+    Observation,
+    SparkSession,
+    functions as F,  # noqa: N812 - as all of Spark's users know it
+)
 
 from eventproc.blocking import BlockingEventproc, BlockingStream
 from eventproc.cli.main import run as run_command

@@ -7,8 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from eventproc.spark.partitioning import FileSlice, divide_into_partitions, pack_into_tasks, split_groups
 from eventproc.store.model.limits import FRAME_BYTES

@@ -9,8 +9,11 @@ from typing import Any
 
 import attrs
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
+from pyspark.sql import (
+    DataFrame,
+    SparkSession,
+    functions as F,  # noqa: N812 - as all of Spark's users know it
+)
 
 from eventproc.blocking import BlockingEventproc
 from eventproc.errors import CorruptRecord, InvalidArgument

@@ -29,8 +29,10 @@ from eventproc.testing import VirtualClock, check
 from tests.model.support import Family, all_segments
 from tests.streams.history_twin import HistoryTwin
 from tests.support.hunt_counts import COUNTED
-from tests.support.memory import clock as clock  # a fixture
-from tests.support.memory import timed_ep as timed_ep  # a fixture, too: ep
+from tests.support.memory import (
+    clock as clock,  # a fixture
+    timed_ep as timed_ep,  # a fixture, too: ep
+)
 
 QUERIES = 50
 """Rounds of queries in the life of a stream; each asks two to six of them."""

@@ -26,8 +26,10 @@ from eventproc.store.segments import Event, segment_state
 from eventproc.streams import Batch, Stream, StreamReader
 from eventproc.streams.fetch import Fetched, Limit, StreamFetcher
 from eventproc.testing import VirtualClock, order_violations
-from tests.support.memory import clock as clock  # a fixture
-from tests.support.memory import timed_ep as timed_ep  # a fixture, too: ep
+from tests.support.memory import (
+    clock as clock,  # a fixture
+    timed_ep as timed_ep,  # a fixture, too: ep
+)
 
 KEYS = [f"key {number}" for number in range(12)]
 

@@ -35,8 +35,7 @@ from eventproc.store.transactions import (
     watch_txn,
 )
 from eventproc.workflows.requests import CreateStream, ScaleStream
-from tests.segments.support import SampleEvent
-from tests.segments.support import part as encode_part
+from tests.segments.support import SampleEvent, part as encode_part
 from tests.workflows.support import FEW_WORKERS, Life
 
 T = TypeVar("T")

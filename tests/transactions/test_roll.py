@@ -6,8 +6,7 @@ from functools import partial
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import eventproc
 from eventproc.runtime import Eventproc

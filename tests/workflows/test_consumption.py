@@ -27,8 +27,10 @@ from eventproc.workflows.policies.look import RETENTION_MS
 from eventproc.workflows.policies.retention import retained_head
 from eventproc.workflows.request_runner import submit
 from eventproc.workflows.requests import TruncateStream
-from tests.support.memory import clock as clock  # a fixture
-from tests.support.memory import timed_ep as timed_ep  # a fixture, too: ep
+from tests.support.memory import (
+    clock as clock,  # a fixture
+    timed_ep as timed_ep,  # a fixture, too: ep
+)
 
 EVENT = FRAME_BYTES + 1
 MINUTE_MS = 60_000

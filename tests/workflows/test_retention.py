@@ -5,8 +5,7 @@ from __future__ import annotations
 import anyio
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import eventproc
 from eventproc import RetentionPolicy
@@ -24,8 +23,10 @@ from eventproc.workflows.policies import PolicyLook, look_at_stream
 from eventproc.workflows.policies.look import RETENTION_MS
 from eventproc.workflows.requests import TruncateStream
 from tests.streams.support import payloads
-from tests.support.memory import clock as clock  # a fixture
-from tests.support.memory import timed_ep as timed_ep  # a fixture, too: ep
+from tests.support.memory import (
+    clock as clock,  # a fixture
+    timed_ep as timed_ep,  # a fixture, too: ep
+)
 from tests.support.virtual_time import anyio_backend as anyio_backend  # a fixture
 
 HOUR_MS = 3_600_000

@@ -25,8 +25,10 @@ from eventproc.testing import VirtualClock
 from eventproc.workflows.policies import wanted_scale
 from eventproc.workflows.request_runner import submit
 from eventproc.workflows.requests import ScaleStream
-from tests.support.memory import clock as clock  # a fixture
-from tests.support.memory import timed_ep as timed_ep  # a fixture, too: ep
+from tests.support.memory import (
+    clock as clock,  # a fixture
+    timed_ep as timed_ep,  # a fixture, too: ep
+)
 from tests.support.virtual_time import anyio_backend as anyio_backend  # a fixture
 
 WINDOW_MS = 1_000

@@ -15,9 +15,13 @@ from typing import Final, Literal, Protocol, TypeAlias
 import attrs
 
 from eventproc.groups import GROUP, READERS, add_stream, group_name
-from eventproc.processors.dead_letters.dead_letter import DeadLetter as DeadLetter
-from eventproc.processors.dead_letters.dead_letter import FailedEvent as FailedEvent
-from eventproc.processors.dead_letters.dead_letter import letter_headers, read_letter, redriven_headers
+from eventproc.processors.dead_letters.dead_letter import (
+    DeadLetter as DeadLetter,
+    FailedEvent as FailedEvent,
+    letter_headers,
+    read_letter,
+    redriven_headers,
+)
 from eventproc.processors.dead_letters.store import (
     LetterId,
     LetterSpan,
@@ -33,8 +37,8 @@ from eventproc.processors.dead_letters.store import (
     progress_group,
     redrive_stream,
     truncate_finished,
+    verify_letter_stream as verify_letter_stream,
 )
-from eventproc.processors.dead_letters.store import verify_letter_stream as verify_letter_stream
 from eventproc.processors.emit import Emission, append_emissions
 from eventproc.processors.errors import NotAProcessorGroup
 from eventproc.store.database import Database, Tx

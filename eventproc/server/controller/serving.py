@@ -16,8 +16,7 @@ import anyio
 from grpclib.config import Configuration
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError
-from grpclib.protocol import AbstractHandler, H2Protocol
-from grpclib.protocol import Stream as H2Stream
+from grpclib.protocol import AbstractHandler, H2Protocol, Stream as H2Stream
 from grpclib.server import Handler, Server
 
 from eventproc.server.controller.service import Controller

@@ -23,8 +23,7 @@ import attrs
 from cattrs import Converter
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.requests import Request as HttpRequest
+from starlette.requests import ClientDisconnect, Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route as HttpRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send

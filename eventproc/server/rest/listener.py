@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
-from hypercorn.asyncio import run as run_module
-from hypercorn.asyncio import serve
+from hypercorn.asyncio import run as run_module, serve
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.config import Config, Sockets
 

@@ -41,9 +41,9 @@ from eventproc.store.catalog import (
     find_stream,
     get_scope,
     get_stream,
+    list_streams as list_streams_of,
     record_names,
 )
-from eventproc.store.catalog import list_streams as list_streams_of
 from eventproc.store.database import Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import GROUP

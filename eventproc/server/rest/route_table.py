@@ -6,15 +6,17 @@ from functools import partial
 from typing import Final
 
 from eventproc.server.access.needs import ANYONE, UPDATE_SCOPE, UPDATE_SERVER, USER
-from eventproc.server.rest import group_calls as groups
-from eventproc.server.rest import health_calls as health
-from eventproc.server.rest import history_calls as history
-from eventproc.server.rest import operator_calls as operator
-from eventproc.server.rest import pravega_calls as pravega
-from eventproc.server.rest import processor_calls as processors
-from eventproc.server.rest import supervisor_calls as supervisors
-from eventproc.server.rest import topic_calls as topics
-from eventproc.server.rest import user_calls as users
+from eventproc.server.rest import (
+    group_calls as groups,
+    health_calls as health,
+    history_calls as history,
+    operator_calls as operator,
+    pravega_calls as pravega,
+    processor_calls as processors,
+    supervisor_calls as supervisors,
+    topic_calls as topics,
+    user_calls as users,
+)
 from eventproc.server.rest.routes import RestRoute, route
 
 OWN: Final = "/eventproc/v1"

@@ -17,9 +17,7 @@ from anyio.abc import TaskGroup
 from eventproc.cluster.segment_containers import SegmentContainers
 from eventproc.server.access.authority import Authority
 from eventproc.server.access.delegation import Delegation, TokenExpired, TokenRefused
-from eventproc.server.wire import commands as c
-from eventproc.server.wire import segment_calls as calls
-from eventproc.server.wire import table_commands
+from eventproc.server.wire import commands as c, segment_calls as calls, table_commands
 from eventproc.server.wire.channel import Channel, ConnectionOver, Frame, parse
 from eventproc.server.wire.codec import FRAME_HEAD, MalformedFrame, Message
 from eventproc.server.wire.command_needs import need_of

@@ -11,8 +11,13 @@ from datetime import MAXYEAR, UTC, datetime, timedelta
 from typing import Any, Final
 
 import attrs
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
+from pyspark.sql import (
+    Column,
+    DataFrame,
+    Observation,
+    SparkSession,
+    functions as F,  # noqa: N812 - as all of Spark's users know it
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BooleanType,

@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 import attrs
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users know it
+from pyspark.sql import (
+    DataFrame,
+    SparkSession,
+    functions as F,  # noqa: N812 - as all of Spark's users know it
+)
 
 from eventproc.ingestion import DataSchema, SupervisorSpec
 from eventproc.ingestion.ranges import ends_of
