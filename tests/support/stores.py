@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import eventproc
+from eventproc.runtime import Eventproc
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.database import Database
+from eventproc.testing import VirtualClock, check
 from tests.database.support import FORMS, World, backend_of, open_world
 
 
@@ -34,3 +37,13 @@ async def world(form: str, tmp_path: Path) -> AsyncIterator[World]:
 @pytest.fixture
 def db(world: World) -> Database:
     return world.db
+
+
+@pytest.fixture
+async def ep(form: str, tmp_path: Path) -> AsyncIterator[Eventproc]:
+    """An open system with a scope "s"."""
+    path = tmp_path / "store"
+    async with eventproc.open(path) if form == "file" else eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        yield ep
+        await check(ep.db)
