@@ -79,7 +79,7 @@ from eventproc.store.model.group_errors import AssignorDiffers, ReaderFenced, Re
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import SegmentClaim, move_progress, segment_fenced
 from eventproc.store.records import find
-from eventproc.store.replicated import FoldedState
+from eventproc.store.replicated import FoldedState, LogId
 from eventproc.store.segments import watch_growth
 from eventproc.store.tasks import run_uninterrupted
 
@@ -218,6 +218,7 @@ class GroupMember(Membership):
         self._answered = -1  # generation of the last request that the own assignor answered
         self._generation = -1
         self._folded: FoldedState[GroupState] | None = None
+        self._log: LogId | None = None  # of `_folded`; a group that is created again has another one
         self._state: GroupState | None = None
         self._members: Mapping[str, OnlineReader] = {}
         self._options = GroupOptions()
@@ -284,7 +285,7 @@ class GroupMember(Membership):
         view = await self._db.read(self._look)
         self._options = view.group.options
         if view.folded is not None:
-            self._folded = view.folded
+            self._folded, self._log = view.folded, view.group.log
             self._state = view.folded.state
             self._members = view.folded.state.present
         if self._watch(view):
@@ -476,12 +477,15 @@ class GroupMember(Membership):
         group = get_group(tx, self.group)
         hung = hung_among(tx, group, exclude=self.reader)
         catalog = catalog_version(tx) if self._follows_catalog(group) else None
-        folded = None if group.generation == self._generation else folded_state(tx, group, self._folded)
+        folded = None if group.generation == self._generation else self._fold(tx, group)
         state = self.state if folded is None else folded.state
         follows = bool(ended_reserves(tx, state))
         if catalog is not None and catalog != self._catalog:
             follows = follows or bool(stream_updates(tx, group, state))
         return _GroupView(group, folded, hung, catalog, follows)
+
+    def _fold(self, tx: Tx, group: GroupRecord) -> FoldedState[GroupState]:
+        return folded_state(tx, group, self._folded if group.log == self._log else None)
 
     def _follows_catalog(self, group: GroupRecord) -> bool:
         return group.options.on_deleted == "drop" or self._subscription is not None
@@ -548,7 +552,7 @@ class GroupMember(Membership):
         code = self._chosen.assignor
         if code is not None and code.name != group.options.assignor:
             raise AssignorDiffers(group=self.group, assignor=group.options.assignor, brought=code.name)
-        state = folded_state(tx, group, self._folded).state
+        state = self._fold(tx, group).state
         change(tx, self.group, *self._joining(tx, state))
         state = follow_catalog(tx, self.group)
         # In the commit itself: a cancellation by asyncio loses what a write returns.

@@ -59,6 +59,19 @@ async def test_leaving_cleanly_finishes_what_was_handed_out_last(ep: Eventproc) 
         assert await read_until_tail(reader, stream) == [4]
 
 
+async def test_a_reader_goes_on_in_a_group_that_was_created_again_under_its_name(ep: Eventproc) -> None:
+    stream = await written(ep, 5)
+    group = await ep.create_group("g", ["s/t"])
+    async with group.reader("a") as reader:
+        async with aclosing(aiter(reader)) as events:
+            assert (await anext(events)).payload == b"0"
+            await group.delete()
+            group = await ep.create_group("g", ["s/t"])
+            assert [int((await anext(events)).payload) for _ in range(3)] == [0, 1, 2]
+        assert await read_until_tail(reader, stream) == [3, 4]
+    assert (await group.describe()).events == 0
+
+
 async def test_after_a_break_reading_goes_on_behind_the_last_event(ep: Eventproc) -> None:
     stream = await written(ep, 6)
     group = await ep.create_group("g", ["s/t"])
