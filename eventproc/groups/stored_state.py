@@ -119,7 +119,7 @@ def folded_state(
     """Return the group's state; progress is as of the last change of owner. known: a state to continue from."""
     folded = None if group.log is None else fold_tail(tx, group.log, GROUP_LOG, known=known)
     if folded is None:
-        raise NotFound(kind="state of group", name=group.name)
+        raise NotFound(kind="group", name=group.name)
     return folded
 
 

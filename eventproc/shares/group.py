@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 from eventproc.groups import GroupInfo, GroupStart, ShareGroupDescription, describe_share_group, group_info
 from eventproc.shares.changes import ShareResetPreview, reset_share_group
 from eventproc.shares.consumer import ShareConsumer
-from eventproc.store.database import Database
+from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import delete_group, get_group
 from eventproc.streams.codec import Codec, codec_for, decode_of
@@ -113,4 +113,9 @@ class ShareGroup:
         Raises:
             NotFound: no such share group.
         """
-        await self._db.write(partial(delete_group, name=self.name), step=Step.SHARE_DELETE)
+
+        def act(tx: Tx) -> None:
+            get_group(tx, self.name, share=True)  # another kind of group may have the name since
+            delete_group(tx, self.name)
+
+        await self._db.write(act, step=Step.SHARE_DELETE)

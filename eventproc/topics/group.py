@@ -457,6 +457,7 @@ class Group:
         """
 
         def act(tx: Tx) -> None:
+            get_group(tx, self.name)  # a share group may have the name since
             if if_empty:
                 verify_empty(tx, self._db, self.name, event="deletion")
             delete_group(tx, self.name)

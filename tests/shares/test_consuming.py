@@ -357,6 +357,23 @@ async def test_a_deleted_group_takes_the_locks_and_its_name_is_free(ep: Eventpro
         assert numbers_of(await poll_now(consumer)) == [0]
 
 
+async def test_a_handle_does_not_delete_a_group_of_another_kind_that_has_its_name(ep: Eventproc) -> None:
+    await written_to(ep, 1)
+    queue = await ep.create_share_group("g", ["s/t"])
+    await queue.delete()
+    readers = await ep.create_group("g", ["s/t"])
+    with pytest.raises(NotFound, match="no share group 's/g'"):
+        await queue.delete()
+    await readers.delete()
+    queue = await ep.create_share_group("g", ["s/t"])
+    for if_empty in (False, True):
+        with pytest.raises(NotFound, match="no group 's/g'"):
+            await readers.delete(if_empty=if_empty)
+    with pytest.raises(NotFound, match="no group 's/g'"):
+        await readers.reset_offsets("head")
+    assert (await queue.describe()).events == 1
+
+
 async def test_a_scope_is_deleted_with_its_share_groups(ep: Eventproc) -> None:
     await ep.create_scope("gone")
     await ep.create_stream("gone/t")
