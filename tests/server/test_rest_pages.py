@@ -114,6 +114,7 @@ async def test_pages_of_streams_and_groups_are_full_whatever_is_left_out(
     for name in names:
         await ep.create_stream(f"s/{name}", tags=["all"])
         await ep.create_group(f"s/{name}-group", ["s/A"])
+    await ep.create_share_group("s/C-queue", ["s/A"])  # is no reader group
     await ep.db.write(insert)
     path = "/v1/scopes/s/streams"
     for query, expected in (

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 
 import attrs
 
+from eventproc.groups import list_groups
 from eventproc.server.rest.pravega_values import (
     CreateStreamRequest,
     ReaderGroupName,
@@ -42,11 +43,9 @@ from eventproc.store.catalog import (
     get_scope,
     get_stream,
     list_streams as list_streams_of,
-    record_names,
 )
 from eventproc.store.database import Tx
 from eventproc.store.faults import Step
-from eventproc.store.groups import GROUP
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import AlreadyExists
@@ -262,8 +261,8 @@ async def list_reader_groups(
     """List the reader groups of a scope."""
     check_scope_name(scope)
     page = ListPage(after=_full_name(scope, after), limit=limit + 1)
-    found = await call.ep.db.read(lambda tx: record_names(tx, GROUP, scope, page))
-    names = list(map(_local, found))
+    found = await call.ep.db.read(partial(list_groups, scope=scope, page=page))
+    names = [_local(each.name) for each in found]
     return linked_page(names, limit, str, lambda names: ReaderGroupsList(tuple(map(ReaderGroupName, names))))
 
 
