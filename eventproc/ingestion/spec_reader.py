@@ -126,9 +126,11 @@ def _read_array(converter: Converter, plain: object, kind: Any) -> Any:
 
 def _read_enum(plain: object, kind: Any) -> Any:
     """Return a member by its value, perhaps as Druid writes it: longSum, DAY, lagBased."""
-    text = str(plain).lower().replace("_", "")
-    same = (each for each in kind if each.replace("_", "") == VALUES.get(text, text))
-    return next(same, None) or STRICT.structure(plain, kind)
+    if isinstance(plain, str):
+        text = plain.lower().replace("_", "")
+        same = (each for each in kind if each.replace("_", "") == VALUES.get(text, text))
+        plain = next(same, plain)
+    return STRICT.structure(plain, kind)
 
 
 _LENIENT.register_structure_hook_factory(attrs.has, lambda _, converter: partial(_read_object, converter))

@@ -203,7 +203,7 @@ def _read_choice(plain: object, kind: Any) -> Any:
     for each in get_args(kind) or kind:  # members of a StrEnum are texts
         if plain == each:
             return each
-    raise malformed(plain, f"possible: {', '.join(get_args(kind) or kind)}")
+    raise malformed(plain, f"it must be one of {', '.join(get_args(kind) or kind)}")
 
 
 def _read_text(plain: object, _: Any) -> str:

@@ -68,10 +68,19 @@ def test_every_problem_of_a_spec_is_named_with_its_path() -> None:
             "period": "soon",
             "lateMessageRejection": 1,
         },
-        "schema": {"metrics": [{"name": "n", "type": "mean"}]},
+        "schema": {
+            "metrics": [{"name": "n", "type": "mean"}],
+            "timestamp": {"format": "unix"},
+            "query_granularity": None,
+        },
     }
     found = problems_of(plain)
-    assert set(found) == {"io.taskCunt", "io.period", "schema.datasource", "schema.metrics[0].type"}
+    assert set(found) == {
+        *("io.taskCunt", "io.period", "schema.datasource", "schema.metrics[0].type"),
+        *("schema.timestamp.format", "schema.query_granularity"),
+    }
+    assert found["schema.timestamp.format"] == "it must be one of auto, iso, millis, seconds, not 'unix'"
+    assert found["schema.query_granularity"].endswith("all, not None")
     assert "did you mean 'task_count'?" in found["io.taskCunt"]
     found = problems_of(
         {
