@@ -8,29 +8,27 @@ their order holds. An event of a topic that was written to a chosen partition st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import accumulate
 from typing import Final, TypeAlias, cast
 
 import attrs
 
 from eventproc.store.catalog.routes import KEYS_KNOWN_MAX, NO_POSITION, KeyRoutes
-from eventproc.store.model.ids import SegmentId, number_of, printable
-from eventproc.store.model.limits import EVENT_BYTES_MAX, FRAME_BYTES
+from eventproc.store.model.ids import SegmentId, number_of
+from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.model.partitions import stored_position
 from eventproc.store.model.routing import check_key, position
-from eventproc.store.segments import AppendResult, EventBlock, Headers, SegmentEvents
+from eventproc.store.segments import EventBlock, Headers, SegmentEvents
 from eventproc.streams.new_events import check_event_time, check_headers, check_size
 
-Place: TypeAlias = tuple[int, SegmentId, int, int]
-"""Where a durable event lies: (timestamp, segment, offset, number)."""
+BufferPlace: TypeAlias = tuple[SegmentId, int]
+"""Which event of some buffers: (segment of its buffer, index in it)."""
 
 
 @attrs.define(eq=False)
 class SegmentBuffer:
-    """Events for one segment, one list per column; the last four are None until an event needs them.
+    """Events for one segment, one list per column; the last three are None until an event needs them.
 
     chosen: whether the event was written to this partition, and not routed to it.
-    awaited: {index of an event: token} of those whose callers learn where they lie, see `note_places`.
     """
 
     segment: SegmentId
@@ -39,7 +37,6 @@ class SegmentBuffer:
     event_times: list[int | None] | None = None
     headers: list[Headers | None] | None = None
     chosen: list[bool] | None = None
-    awaited: dict[int, object] | None = None
 
     def add_extra(self, event_time: int | None, headers: Headers | None, *, chosen: bool = False) -> None:
         """Add what few events have, of the event that was added last."""
@@ -59,37 +56,13 @@ class SegmentBuffer:
         if self.chosen is not None:
             self.chosen.append(chosen)
 
-    def await_last(self, token: object) -> None:
-        """Let `note_places` say under the token where the event that was added last lies."""
-        if self.awaited is None:
-            self.awaited = {}
-        self.awaited[len(self.payloads) - 1] = token
-
-    def note_places(self, first: AppendResult, timestamp: int, places: dict[object, Place]) -> None:
-        """Note where the awaited events lie. first: where this buffer was appended. O(events), if there are any."""
-        if self.awaited is None:
-            return
-        sizes = map(FRAME_BYTES.__add__, map(len, self.payloads))
-        offsets = [first.offset] if first.count == 1 else list(accumulate(sizes, initial=first.offset))
-        segment = printable(first.segment)
-        for index, token in self.awaited.items():
-            places[token] = timestamp, segment, offsets[index], first.number + index
-
     def take(self) -> SegmentBuffer:
         """Return a buffer with the events of this one, which is then empty."""
         taken = SegmentBuffer(
-            *(
-                self.segment,
-                self.payloads,
-                self.keys,
-                self.event_times,
-                self.headers,
-                self.chosen,
-                self.awaited,
-            )
+            self.segment, self.payloads, self.keys, self.event_times, self.headers, self.chosen
         )
         self.payloads, self.keys = [], []
-        self.event_times = self.headers = self.chosen = self.awaited = None
+        self.event_times = self.headers = self.chosen = None
         return taken
 
     @property
@@ -175,10 +148,11 @@ class SegmentBuffers:
             )
         return parts
 
-    def pour(self, buffers: Iterable[SegmentBuffer]) -> None:
-        """Add the events of an older epoch's buffers, in their order, to these."""
+    def pour(self, buffers: Iterable[SegmentBuffer]) -> dict[BufferPlace, BufferPlace]:
+        """Add the events of an older epoch's buffers, in their order, to these; return which event became which."""
+        moved = {}
         for buffer in buffers:
-            count, awaited = len(buffer.keys), buffer.awaited or {}
+            count = len(buffer.keys)
             for index, payload, key, event_time, header, chosen in zip(
                 range(count),
                 buffer.payloads,
@@ -193,8 +167,8 @@ class SegmentBuffers:
                 into.keys.append(key)
                 if chosen or event_time is not None or header is not None or into.has_extra:
                     into.add_extra(event_time, header, chosen=chosen)
-                if index in awaited:
-                    into.await_last(awaited[index])
+                moved[buffer.segment, index] = into.segment, len(into.payloads) - 1
+        return moved
 
 
 _NOTHING_KNOWN: Final[dict[str | None, SegmentBuffer]] = {}

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import anyio
 import attrs
@@ -32,6 +32,7 @@ from eventproc.store.model.errors import (
     WriterFailed,
     WriterFenced,
 )
+from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.partitions import Router
 from eventproc.store.model.policies import Partitioning
@@ -39,13 +40,13 @@ from eventproc.store.openable import Openable
 from eventproc.store.segments import (
     AppendResult,
     Event,
+    EventRun,
     SegmentEvents,
     WriterSequence,
     append,
     last_sequence,
 )
 from eventproc.store.segments.append import next_append
-from eventproc.store.segments.event import NO_HEADERS, shown_headers
 from eventproc.store.tasks import HandleTasks
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.new_events import (
@@ -57,7 +58,7 @@ from eventproc.streams.new_events import (
     headers_with_ttl,
 )
 from eventproc.streams.partitioners import Partitioner, choose_partition
-from eventproc.streams.segment_buffers import Place, SegmentBuffer, SegmentBuffers, add_event
+from eventproc.streams.segment_buffers import BufferPlace, SegmentBuffer, SegmentBuffers, add_event
 
 P = TypeVar("P")
 
@@ -75,7 +76,8 @@ class Send:
 
     sequence: chosen by the caller; None: the writer's own count.
     posted: some events were posted, so no caller awaits them and the writer must keep a failure.
-    appended: where the events are; empty if they had been appended before. places: of the events that were awaited.
+    appended: where the events are; empty if they had been appended before.
+    awaited: a caller asks where its event lies, see `event`. times: then, when each of `appended` was, in ms.
     """
 
     buffers: Sequence[SegmentBuffer] = ()
@@ -85,7 +87,10 @@ class Send:
     settled: bool = False
     error: EventprocError | None = None
     appended: tuple[AppendResult, ...] = ()
-    places: Mapping[object, Place] = attrs.field(factory=dict)
+    awaited: bool = False
+    times: Sequence[int] = ()
+    _moved: dict[tuple[int, BufferPlace], tuple[int, BufferPlace]] = attrs.field(factory=dict)
+    _events: dict[SegmentId, list[Event[Any]]] = attrs.field(factory=dict)
     _done: anyio.Event | None = None
 
     def settle(self, error: EventprocError | None) -> None:
@@ -103,6 +108,23 @@ class Send:
             if self.settled:
                 self._done.set()
         return self._done
+
+    def move(self, old: int, new: int, moved: Mapping[BufferPlace, BufferPlace]) -> None:
+        """Note which event became which when the send was routed by the epoch `new` instead of `old`."""
+        if self.awaited:
+            self._moved.update({(old, before): (new, after) for before, after in moved.items()})
+
+    def event(self, stream: str, epoch: int, segment: SegmentId, index: int, payload: P) -> Event[P]:
+        """Return an event as readers of the stream get it: the one at this index of its buffer, in the epoch then."""
+        while self._moved and (epoch, (segment, index)) in self._moved:
+            epoch, (segment, index) = self._moved[epoch, (segment, index)]
+        if not self._events:
+            for buffer, first, time in zip(self.buffers, self.appended, self.times, strict=True):
+                columns = buffer.payloads, buffer.keys, buffer.event_times, buffer.headers
+                run = EventRun(buffer.segment, first.offset, 0, first.number, time, *columns)
+                self._events[buffer.segment] = list(run.events(stream))
+        event = self._events[segment][index]
+        return event if event.payload is payload else event._replace(payload=payload)
 
     async def wait(self) -> None:
         """Return when the events are durable. Raises the failure."""
@@ -238,16 +260,15 @@ class EventWriter(Openable, Generic[P]):
         if ttl_ms is not None:
             headers = headers_with_ttl(headers, ttl_ms)
         alone = self._sending is None and not self._waiting_bytes and not self._ready
-        token = object()
-        self._add(payload, key, event_time, headers, partition).await_last(token)
+        buffer = self._add(payload, key, event_time, headers, partition)
+        epoch, segment, index = self._router.epoch.number, buffer.segment, len(buffer.payloads) - 1
         send = self._next
+        send.awaited = True
         if alone:
             await self._send(self._take())  # directly, which saves two switches to the sender's task
         else:
             await send.wait()
-        timestamp, segment, offset, number = send.places[token]
-        headers = shown_headers(headers) if headers else NO_HEADERS
-        return Event(payload, key, timestamp, event_time, self._stream, segment, offset, number, headers)
+        return send.event(self._stream, epoch, segment, index, payload)
 
     async def post(
         self,
@@ -512,21 +533,20 @@ class EventWriter(Openable, Generic[P]):
         guard = self._router.reserve
         appended = append(tx, self._stream, self._stream_id, parts, identity=identity, guard=guard)
         if appended:
-            places: dict[object, Place] = {}
-            for buffer, first in zip(send.buffers, appended, strict=True):
-                if buffer.awaited is not None:
-                    *_, timestamp = next_append(tx, self._stream, self._stream_id, first.segment)
-                    buffer.note_places(first, timestamp, places)
+            times = [
+                next_append(tx, self._stream, self._stream_id, part.segment)[2]
+                for part in (appended if send.awaited else ())
+            ]
             # As an effect of the transaction, callers continue in the same turn of the event loop as this writer, and
             # their next events are sent in it, too.
-            tx.after(partial(self._note_appended, send, appended, places, sequence))
+            tx.after(partial(self._note_appended, send, appended, times, sequence))
         return appended
 
     def _note_appended(
-        self, send: Send, appended: tuple[AppendResult, ...], places: Mapping[object, Place], sequence: int
+        self, send: Send, appended: tuple[AppendResult, ...], times: Sequence[int], sequence: int
     ) -> None:
         """Record that the send is durable, and wake its callers."""
-        send.appended, send.places = appended, places
+        send.appended, send.times = appended, times
         self._sequence = sequence
         self.events_written += sum([part.count for part in appended])
         send.settle(None)
@@ -551,12 +571,13 @@ class EventWriter(Openable, Generic[P]):
         """Route these sends, and all that wait, by a later epoch; return False, without a change, if it is no later."""
         if router.epoch.number <= self._router.epoch.number:
             return False
+        old, new = self._router.epoch.number, router.epoch.number
         self._router = router
         waiting, self._buffers = self._buffers.take(), self._new_buffers()
         for each in (*sends, *self._ready):
-            self._buffers.pour(each.buffers)
+            each.move(old, new, self._buffers.pour(each.buffers))
             each.buffers = self._buffers.take()
-        self._buffers.pour(waiting)
+        self._next.move(old, new, self._buffers.pour(waiting))
         return True
 
     def _fail(self, error: EventprocError) -> None:
