@@ -141,6 +141,13 @@ def test_cold_neighbours_merge_down_to_the_minimum_and_not_below() -> None:
     assert [str(each) for each in found.ranges] == ["0.0-0.6", "0.6-1.0"]
 
 
+def test_cold_segments_that_would_be_hot_together_stay_apart() -> None:
+    half: Rates = (49.0, 49.0, 49.0, 49.0)
+    assert names(plan(ScalingPolicy.by_event_rate(TARGET), half, half, half).seal) == [0, 1]
+    more: Rates = (90.0, 51.0, 51.0, 49.0)
+    assert plan(ScalingPolicy.by_event_rate(TARGET), more, more).seal == ()
+
+
 def test_a_hot_segment_splits_by_its_rate_up_to_the_factor_and_the_maximum() -> None:
     assert len(plan(ScalingPolicy.by_event_rate(TARGET), BURST).ranges) == 2
     assert len(plan(ScalingPolicy.by_event_rate(TARGET, factor=4), BURST).ranges) == 4

@@ -207,6 +207,23 @@ async def test_a_share_group_keeps_segments_that_it_has_not_opened(
         assert {each.event.segment for each in await consumer.poll(100)} == {left}
 
 
+async def test_a_share_group_keeps_a_stream_that_was_created_again_before_it_polls(
+    ep: Eventproc, clock: VirtualClock
+) -> None:
+    policy = RetentionPolicy(consumed=True)
+    stream = await ep.create_stream("s/t", retention=policy)
+    await ep.create_share_group("s/shared", ["s/t"])
+    await stream.seal()
+    await stream.delete()
+    stream = await ep.create_stream("s/t", retention=policy)
+    await write(stream, clock, 10)
+    await group_at(ep, "s/readers", at(stream, 4))
+    assert await head_after(ep) == at(stream, 0)
+    async with (await ep.share_group("s/shared")).consumer("c") as consumer:
+        await consumer.accept(await consumer.poll(10))
+    assert await head_after(ep) == at(stream, 4)
+
+
 async def test_a_group_before_the_kept_history_counts_with_the_head(
     ep: Eventproc, clock: VirtualClock
 ) -> None:
