@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Directive as Directive,
         Failure as Failure,
         ProcessorFailed as ProcessorFailed,
+        ProcessorOptions as ProcessorOptions,
         RetryPolicy as RetryPolicy,
         Running as Running,
     )
@@ -207,6 +208,7 @@ _WHERE = {
     "Pending": "eventproc.store.model.errors",
     "Permission": "eventproc.store.access.permissions",
     "ProcessorFailed": "eventproc.processors",
+    "ProcessorOptions": "eventproc.processors",
     "ProgressHold": "eventproc.streams",
     "ProgressSource": "eventproc.streams",
     "Rejected": "eventproc.store.model.errors",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventproc.processors.app import App
+from eventproc.processors.app import App, ProcessorOptions
 from eventproc.processors.context import AppTx, Context
 from eventproc.processors.errors import (
     HandlerAbandoned,
@@ -43,6 +43,7 @@ __all__ = [
     "ProcessorDescription",
     "ProcessorFailed",
     "ProcessorMember",
+    "ProcessorOptions",
     "ProcessorState",
     "ProcessorStatus",
     "RetryPolicy",

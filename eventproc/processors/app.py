@@ -11,9 +11,10 @@ Declaring runs nothing and opens nothing; every option is checked immediately.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
 
 import attrs
+from typing_extensions import TypedDict, Unpack
 
 from eventproc.groups import GroupStart, group_name
 from eventproc.processors.context import AppTx
@@ -47,6 +48,56 @@ DEFAULT_RETRY: Final = RetryPolicy()
 
 OrderName: TypeAlias = Literal["segment", "key"]
 OnFailureName: TypeAlias = Literal["dead_letter", "skip", "stop"]
+
+
+class ProcessorOptions(TypedDict, Generic[P], total=False):
+    """Options of a processor.
+
+    group: the group under which all processes share progress. A name without a scope takes the scope of the first
+        stream. Default: the processor's name.
+    name: the processor's name in status, logs and commands. Default: the name of the handler.
+    order: "segment": one event of a segment at a time (serial). "key" (default): one event of a key at a time
+        (keyed). None: any order (concurrent).
+    concurrency: most calls in flight in one process. Default: 1 with order="segment", otherwise 100.
+    payload: type of the payloads, as for readers. A payload that does not fit is a permanent failure.
+    codec: converts payloads. None (default): the registered or built-in codec of `payload`.
+    linger_ms: how long to wait for a full batch, in ms. Default: 0. Needs `batch`.
+    retry: how often and when a failing call is retried. Default: 5 attempts within about 2 s.
+    timeout_ms: longest time of one call, in ms; None for no limit. Default: no limit, but 60 s with
+        exactly_once, which requires a limit.
+    on_failure: what becomes of an event whose attempts are spent: "dead_letter" (default) keeps it in the
+        dead-letter stream, "skip" logs it, "stop" stops the processor.
+    dead_letters: the dead-letter stream, as "scope/stream". Default: "<group>-dead-letters".
+    supervise: called with the `Failure` after attempts are spent; returns whether to resume, restart or stop.
+        None (default): resume.
+    exactly_once: process in rounds. What a round emits, its progress and `on_commit` become durable together
+        or not at all. Default: False, at least once.
+    on_commit: SQL that runs in the transaction of a round, with the events as the handler got them. It may run
+        several times for one round, for example if a write fails and is run again; exactly one run becomes
+        durable. Needs `exactly_once`.
+    round_events: the most events of a round. Default: 1000. Needs `exactly_once`.
+    start: where a new group begins: "head" (default), "tail", stream cuts, or a time in ms.
+    on_truncated: where to continue if the next event was truncated: "earliest" (default) at the head, "latest"
+        at the tails of the truncated segments, "error" stops the processor.
+    """
+
+    group: str | None
+    name: str | None
+    order: OrderName | None
+    concurrency: int | None
+    payload: type[P]
+    codec: Codec[P] | None
+    linger_ms: int | None
+    retry: RetryPolicy
+    timeout_ms: int | Literal["default"] | None
+    on_failure: OnFailureName
+    dead_letters: str | None
+    supervise: Supervisor | None
+    exactly_once: bool
+    on_commit: OnCommit[P] | None
+    round_events: int | None
+    start: GroupStart
+    on_truncated: OnTruncated
 
 
 @attrs.frozen
@@ -88,94 +139,18 @@ class App:
 
     @overload
     def processor(
-        self,
-        *streams: str,
-        group: str | None = None,
-        name: str | None = None,
-        order: OrderName | None = "key",
-        concurrency: int | None = None,
-        payload: type[P] = ...,
-        codec: Codec[P] | None = None,
-        batch: None = None,
-        linger_ms: int | None = None,
-        retry: RetryPolicy = DEFAULT_RETRY,
-        timeout_ms: int | Literal["default"] | None = "default",
-        on_failure: OnFailureName = "dead_letter",
-        dead_letters: str | None = None,
-        supervise: Supervisor | None = None,
-        exactly_once: bool = False,
-        on_commit: OnCommit[P] | None = None,
-        round_events: int | None = None,
-        start: GroupStart = "head",
-        on_truncated: OnTruncated = "earliest",
+        self, *streams: str, batch: None = None, **options: Unpack[ProcessorOptions[P]]
     ) -> HandlerDecorator[Event[P]]: ...
     @overload
     def processor(
-        self,
-        *streams: str,
-        group: str | None = None,
-        name: str | None = None,
-        order: OrderName | None = "key",
-        concurrency: int | None = None,
-        payload: type[P] = ...,
-        codec: Codec[P] | None = None,
-        batch: int,
-        linger_ms: int | None = None,
-        retry: RetryPolicy = DEFAULT_RETRY,
-        timeout_ms: int | Literal["default"] | None = "default",
-        on_failure: OnFailureName = "dead_letter",
-        dead_letters: str | None = None,
-        supervise: Supervisor | None = None,
-        exactly_once: bool = False,
-        on_commit: OnCommit[P] | None = None,
-        round_events: int | None = None,
-        start: GroupStart = "head",
-        on_truncated: OnTruncated = "earliest",
+        self, *streams: str, batch: int, **options: Unpack[ProcessorOptions[P]]
     ) -> HandlerDecorator[list[Event[P]]]: ...
     @overload
     def processor(
-        self,
-        *streams: str,
-        group: str | None = None,
-        name: str | None = None,
-        order: OrderName | None = "key",
-        concurrency: int | None = None,
-        payload: type[P] = ...,
-        codec: Codec[P] | None = None,
-        batch: int | None,
-        linger_ms: int | None = None,
-        retry: RetryPolicy = DEFAULT_RETRY,
-        timeout_ms: int | Literal["default"] | None = "default",
-        on_failure: OnFailureName = "dead_letter",
-        dead_letters: str | None = None,
-        supervise: Supervisor | None = None,
-        exactly_once: bool = False,
-        on_commit: OnCommit[P] | None = None,
-        round_events: int | None = None,
-        start: GroupStart = "head",
-        on_truncated: OnTruncated = "earliest",
+        self, *streams: str, batch: int | None, **options: Unpack[ProcessorOptions[P]]
     ) -> HandlerDecorator[Any]: ...
     def processor(
-        self,
-        *streams: str,
-        group: str | None = None,
-        name: str | None = None,
-        order: OrderName | None = "key",
-        concurrency: int | None = None,
-        payload: type[Any] = bytes,
-        codec: Codec[Any] | None = None,
-        batch: int | None = None,
-        linger_ms: int | None = None,
-        retry: RetryPolicy = DEFAULT_RETRY,
-        timeout_ms: int | Literal["default"] | None = "default",
-        on_failure: OnFailureName = "dead_letter",
-        dead_letters: str | None = None,
-        supervise: Supervisor | None = None,
-        exactly_once: bool = False,
-        on_commit: OnCommit[Any] | None = None,
-        round_events: int | None = None,
-        start: GroupStart = "head",
-        on_truncated: OnTruncated = "earliest",
+        self, *streams: str, batch: int | None = None, **options: Unpack[ProcessorOptions[Any]]
     ) -> Callable[[T], T]:
         """Decorate a handler, which is called for each event of the streams.
 
@@ -185,69 +160,20 @@ class App:
 
         Args:
             streams: The streams to read, as "scope/stream", at least one.
-            group: The group under which all processes share progress. A name without a scope takes the scope of the
-                first stream. Default: the processor's name.
-            name: The processor's name in status, logs and commands. Default: the name of the handler.
-            order: "segment": one event of a segment at a time (serial). "key" (default): one event of a key at a time
-                (keyed). None: any order (concurrent).
-            concurrency: Most calls in flight in one process. Default: 1 with order="segment", otherwise 100.
-            payload: Type of the payloads, as for readers. A payload that does not fit is a permanent failure.
-            codec: Converts payloads. None (default): the registered or built-in codec of `payload`.
             batch: The most events that the handler gets in one call, as a list. None (default): one event a call.
-            linger_ms: How long to wait for a full batch, in ms. Default: 0. Needs `batch`.
-            retry: How often and when a failing call is retried. Default: 5 attempts within about 2 s.
-            timeout_ms: Longest time of one call, in ms; None for no limit. Default: no limit, but 60 s with
-                exactly_once, which requires a limit.
-            on_failure: What becomes of an event whose attempts are spent: "dead_letter" (default) keeps it in the
-                dead-letter stream, "skip" logs it, "stop" stops the processor.
-            dead_letters: The dead-letter stream, as "scope/stream". Default: "<group>-dead-letters".
-            supervise: Called with the `Failure` after attempts are spent; returns whether to resume, restart or stop.
-                None (default): resume.
-            exactly_once: Process in rounds. What a round emits, its progress and `on_commit` become durable together
-                or not at all. Default: False, at least once.
-            on_commit: SQL that runs in the transaction of a round, with the events as the handler got them. It may run
-                several times for one round, for example if a write fails and is run again; exactly one run becomes
-                durable. Needs `exactly_once`.
-            round_events: The most events of a round. Default: 1000. Needs `exactly_once`.
-            start: Where a new group begins: "head" (default), "tail", stream cuts, or a time in ms.
-            on_truncated: Where to continue if the next event was truncated: "earliest" (default) at the head, "latest"
-                at the tails of the truncated segments, "error" stops the processor.
+            options: See `ProcessorOptions`.
 
         Raises:
             InvalidArgument: An argument is of the wrong type or out of range, arguments contradict each other, or the
                 annotations of the handler or of `on_commit` contradict `payload` or `batch`.
             AlreadyExists: The app has a processor with this name, group or dead-letter stream.
         """
-
         if any(callable(each) for each in streams):
             reason = 'it needs the names of streams: write @app.processor("scope/stream")'
             raise invalid_argument("processor", streams[0], reason)
 
-        add: Any = self.add  # its overloads are for callers that know these types
-
         def declare(target: T) -> T:
-            add(
-                target,
-                *streams,
-                group=group,
-                name=name,
-                order=order,
-                concurrency=concurrency,
-                payload=payload,
-                codec=codec,
-                batch=batch,
-                linger_ms=linger_ms,
-                retry=retry,
-                timeout_ms=timeout_ms,
-                on_failure=on_failure,
-                dead_letters=dead_letters,
-                supervise=supervise,
-                exactly_once=exactly_once,
-                on_commit=on_commit,
-                round_events=round_events,
-                start=start,
-                on_truncated=on_truncated,
-            )
+            self._declare(processor(target, streams, batch=batch, **options))
             return target
 
         return declare
@@ -257,71 +183,23 @@ class App:
         self,
         handler: HandlerOf[Event[P]],
         *streams: str,
-        group: str | None = None,
-        name: str | None = None,
-        order: OrderName | None = "key",
-        concurrency: int | None = None,
-        payload: type[P] = ...,
-        codec: Codec[P] | None = None,
         batch: None = None,
-        linger_ms: int | None = None,
-        retry: RetryPolicy = DEFAULT_RETRY,
-        timeout_ms: int | Literal["default"] | None = "default",
-        on_failure: OnFailureName = "dead_letter",
-        dead_letters: str | None = None,
-        supervise: Supervisor | None = None,
-        exactly_once: bool = False,
-        on_commit: OnCommit[P] | None = None,
-        round_events: int | None = None,
-        start: GroupStart = "head",
-        on_truncated: OnTruncated = "earliest",
+        **options: Unpack[ProcessorOptions[P]],
     ) -> None: ...
     @overload
     def add(
         self,
         handler: HandlerOf[list[Event[P]]],
         *streams: str,
-        group: str | None = None,
-        name: str | None = None,
-        order: OrderName | None = "key",
-        concurrency: int | None = None,
-        payload: type[P] = ...,
-        codec: Codec[P] | None = None,
         batch: int,
-        linger_ms: int | None = None,
-        retry: RetryPolicy = DEFAULT_RETRY,
-        timeout_ms: int | Literal["default"] | None = "default",
-        on_failure: OnFailureName = "dead_letter",
-        dead_letters: str | None = None,
-        supervise: Supervisor | None = None,
-        exactly_once: bool = False,
-        on_commit: OnCommit[P] | None = None,
-        round_events: int | None = None,
-        start: GroupStart = "head",
-        on_truncated: OnTruncated = "earliest",
+        **options: Unpack[ProcessorOptions[P]],
     ) -> None: ...
     def add(
         self,
         handler: object,
         *streams: str,
-        group: str | None = None,
-        name: str | None = None,
-        order: OrderName | None = "key",
-        concurrency: int | None = None,
-        payload: type[Any] = bytes,
-        codec: Codec[Any] | None = None,
         batch: int | None = None,
-        linger_ms: int | None = None,
-        retry: RetryPolicy = DEFAULT_RETRY,
-        timeout_ms: int | Literal["default"] | None = "default",
-        on_failure: OnFailureName = "dead_letter",
-        dead_letters: str | None = None,
-        supervise: Supervisor | None = None,
-        exactly_once: bool = False,
-        on_commit: OnCommit[Any] | None = None,
-        round_events: int | None = None,
-        start: GroupStart = "head",
-        on_truncated: OnTruncated = "earliest",
+        **options: Unpack[ProcessorOptions[Any]],
     ) -> None:
         """Declare a processor without a decorator.
 
@@ -330,42 +208,7 @@ class App:
 
         The other parameters and the errors are those of `processor`.
         """
-        processor_name = name or getattr(handler, "__name__", None)
-        if not processor_name:
-            raise invalid_argument("name", processor_name, "the handler has none; give one")
-        if not streams:
-            reason = f"processor {processor_name} needs at least one, as scope/stream"
-            raise invalid_argument("streams", streams, reason)
-        if round_events is not None and not exactly_once:
-            raise invalid_argument("round_events", round_events, "only exactly_once=True processes in rounds")
-        processing_order = ProcessingOrder.of(order)
-        if concurrency is None:
-            concurrency = 1 if processing_order is ProcessingOrder.SEGMENT else CONCURRENCY
-        if timeout_ms == "default":
-            timeout_ms = EVENT_TIMEOUT_MS if exactly_once else None
-        options = Options(
-            name=processor_name,
-            streams=streams,
-            group=group_name(group or processor_name, streams),
-            order=processing_order,
-            concurrency=concurrency,
-            batching=_batching(batch, linger_ms),
-            retry=retry,
-            timeout_ms=timeout_ms,
-            on_failure=OnFailure.of(on_failure),
-            dead_letters=dead_letters,
-            supervise=supervise,
-            exactly_once=exactly_once,
-            on_commit=on_commit,
-            round_events=ROUND_EVENTS if round_events is None else round_events,
-            start=start,
-            on_truncated=on_truncated,
-        )
-        known = payload if codec is None or payload is not bytes else None
-        check_handler(handler, options.name, EventArgument(known, is_list=batch is not None))
-        if on_commit is not None:
-            check_on_commit(options.name, on_commit, known)
-        self._declare(Processor(options, handler, decode_of(codec_for(payload, codec))))
+        self._declare(processor(handler, streams, batch=batch, **options))
 
     def _declare(self, processor: Processor) -> None:
         """Add a processor. Raises AlreadyExists if another one has its name, group or dead-letter stream."""
@@ -394,6 +237,68 @@ class App:
         check_function("setup", function)
         self._setups.append(function)
         return function
+
+
+def processor(
+    handler: object,
+    streams: tuple[str, ...],
+    *,
+    batch: int | None,
+    group: str | None = None,
+    name: str | None = None,
+    order: OrderName | None = "key",
+    concurrency: int | None = None,
+    payload: type[Any] = bytes,
+    codec: Codec[Any] | None = None,
+    linger_ms: int | None = None,
+    retry: RetryPolicy = DEFAULT_RETRY,
+    timeout_ms: int | Literal["default"] | None = "default",
+    on_failure: OnFailureName = "dead_letter",
+    dead_letters: str | None = None,
+    supervise: Supervisor | None = None,
+    exactly_once: bool = False,
+    on_commit: OnCommit[Any] | None = None,
+    round_events: int | None = None,
+    start: GroupStart = "head",
+    on_truncated: OnTruncated = "earliest",
+) -> Processor:
+    """Check the arguments of a declaration, and return what they declare; here are their defaults."""
+    processor_name = name or getattr(handler, "__name__", None)
+    if not processor_name:
+        raise invalid_argument("name", processor_name, "the handler has none; give one")
+    if not streams:
+        reason = f"processor {processor_name} needs at least one, as scope/stream"
+        raise invalid_argument("streams", streams, reason)
+    if round_events is not None and not exactly_once:
+        raise invalid_argument("round_events", round_events, "only exactly_once=True processes in rounds")
+    processing_order = ProcessingOrder.of(order)
+    if concurrency is None:
+        concurrency = 1 if processing_order is ProcessingOrder.SEGMENT else CONCURRENCY
+    if timeout_ms == "default":
+        timeout_ms = EVENT_TIMEOUT_MS if exactly_once else None
+    options = Options(
+        name=processor_name,
+        streams=streams,
+        group=group_name(group or processor_name, streams),
+        order=processing_order,
+        concurrency=concurrency,
+        batching=_batching(batch, linger_ms),
+        retry=retry,
+        timeout_ms=timeout_ms,
+        on_failure=OnFailure.of(on_failure),
+        dead_letters=dead_letters,
+        supervise=supervise,
+        exactly_once=exactly_once,
+        on_commit=on_commit,
+        round_events=ROUND_EVENTS if round_events is None else round_events,
+        start=start,
+        on_truncated=on_truncated,
+    )
+    known = payload if codec is None or payload is not bytes else None
+    check_handler(handler, options.name, EventArgument(known, is_list=batch is not None))
+    if on_commit is not None:
+        check_on_commit(options.name, on_commit, known)
+    return Processor(options, handler, decode_of(codec_for(payload, codec)))
 
 
 def _batching(batch: int | None, linger_ms: int | None) -> Batching | None:
