@@ -14,11 +14,12 @@ import faulthandler
 import logging
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
 
 import pytest
 from _pytest.capture import CaptureManager
@@ -73,6 +74,20 @@ def _is_of_this_test(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("asyncio").addFilter(_is_of_this_test)
+
+
+def _reversing(connect: Callable[..., sqlite3.Connection]) -> Callable[..., sqlite3.Connection]:
+    """Return `sqlite3.connect` whose connections reverse the order of rows that no ORDER BY gives."""
+
+    def connect_reversed(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*arguments, **options)
+        connection.execute("PRAGMA reverse_unordered_selects = ON")
+        return connection
+
+    return connect_reversed
+
+
+sqlite3.connect = _reversing(sqlite3.connect)  # a SELECT whose order matters must say so
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

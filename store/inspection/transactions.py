@@ -16,7 +16,10 @@ from eventproc.store.transactions.txn_record import TXN_COLUMNS, txn_from_row
 
 def txn_violations(tx: Tx) -> Iterator[str]:
     """Yield what is wrong with transactions and what they have staged."""
-    txns = [txn_from_row(row) for row in tx.execute(f"SELECT {TXN_COLUMNS} FROM txn").fetchall()]
+    txns = [
+        txn_from_row(row)
+        for row in tx.execute(f"SELECT {TXN_COLUMNS} FROM txn ORDER BY stream_id, id").fetchall()
+    ]
     yield from _of_rows(tx, txns)
     yield from _of_bells(tx, txns)
     yield from _of_joint(txns)

@@ -153,7 +153,9 @@ async def test_scale_before_a_commit_splits_only_affected_staged_rows(
     events = [(b"%s %d" % (key.encode(), number) + b"." * 500, key) for number in range(20) for key in KEYS]
     await write(txn_stream, txn_id, events)
     await write(txn_stream, txn_id, [(b"no key", None), (b"none", None)])
-    untouched = await txn_stream.rows("SELECT seq, part, place, place_offset FROM staged WHERE segment = 1")
+    untouched = await txn_stream.rows(
+        "SELECT seq, part, place, place_offset FROM staged WHERE segment = 1 ORDER BY seq, part"
+    )
     await split(life, ZERO, 0.25)
     await write(txn_stream, txn_id, [(b"late", key) for key in KEYS])
     (done,) = await commit(life, txn_stream, txn_id)
@@ -166,7 +168,7 @@ async def test_scale_before_a_commit_splits_only_affected_staged_rows(
     assert found[ZERO] == []
     assert {each.segment for each in done.appended} <= {ONE, segment_id(2, 1), segment_id(3, 1)}
     places = await txn_stream.rows(
-        "SELECT place, place_offset FROM extent WHERE stream_id = 4 AND segment = 1"
+        "SELECT place, place_offset FROM extent WHERE stream_id = 4 AND segment = 1 ORDER BY start"
     )
     assert [row[2:] for row in untouched] == places[:1]
     await life.check()
