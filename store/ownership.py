@@ -33,8 +33,8 @@ class Owner:
 def claim(tx: Tx, name: str, instance: str) -> Owner:
     """Become the owner of `name`. All earlier owners are fenced from this transaction on."""
     row = tx.execute(
-        "INSERT INTO owner (name, instance, owner_epoch) VALUES (?, ?, 1) ON CONFLICT DO UPDATE"
-        " SET instance = excluded.instance, owner_epoch = owner_epoch + 1 RETURNING owner_epoch",
+        "INSERT INTO owner (name, instance, owner_epoch) VALUES (?, ?, 1) ON CONFLICT (name) DO UPDATE"
+        " SET instance = excluded.instance, owner_epoch = owner.owner_epoch + 1 RETURNING owner_epoch",
         (name, instance),
     ).fetchone()
     tx.remember(("owner epoch", name), row[0])

@@ -11,12 +11,17 @@ from typing import Final, Self, TypeAlias
 
 import attrs
 
-from eventproc.store.database import PendingSlot, Tx
+from eventproc.store.database import PendingSlot, Tx, upsert
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.progress import Progress, decode_progress, encode_progress
 from eventproc.store.segments import Event
+
+STORE_PROGRESS: Final = upsert(
+    "group_segment", "group_name, stream_id, segment", "offset, number, finished, moved_ms"
+)
+"""Stores progress that has no owner."""
 
 
 @attrs.frozen
@@ -150,10 +155,7 @@ class _PendingProgress:
         for where in sorted(self._moved):
             progress = self._known[where]
             tx.execute(
-                "INSERT INTO group_segment (group_name, stream_id, segment, offset, number, finished, moved_ms)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
-                " SET offset = excluded.offset, number = excluded.number, finished = excluded.finished,"
-                " moved_ms = excluded.moved_ms",
+                STORE_PROGRESS,
                 (*where, progress.offset, progress.number, progress_text(progress), tx.now_ms),
             )
         self._known.clear()

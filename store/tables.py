@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.database import Tx
+from eventproc.store.database import Tx, upsert
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotFound, VersionConflict
 
@@ -91,7 +91,8 @@ def create_table(tx: Tx, name: str, *, key_length: int = 0) -> bool:
     if is_deleted(name):
         raise invalid_argument("table", name, "its scope is empty")
     done = tx.execute(
-        "INSERT OR IGNORE INTO ktable (name, tail, key_length) VALUES (?, 0, ?)", (name, key_length)
+        "INSERT INTO ktable (name, tail, key_length) VALUES (?, 0, ?) ON CONFLICT DO NOTHING",
+        (name, key_length),
     )
     return done.rowcount > 0
 
@@ -192,9 +193,7 @@ def update_entries(tx: Tx, name: str, entries: Sequence[TableEntry]) -> list[int
         versions.append(table.tail)
         rows[entry.key] = (table.id, entry.key, table.tail, entry.value)
         table = attrs.evolve(table, tail=table.tail + ENTRY_BYTES + entry.size_bytes)
-    tx.executemany(
-        "INSERT OR REPLACE INTO kentry (tbl, key, version, value) VALUES (?, ?, ?, ?)", rows.values()
-    )
+    tx.executemany(upsert("kentry", "tbl, key", "version, value"), rows.values())
     _move_tail(tx, table)
     return versions
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 import attrs
@@ -20,7 +21,18 @@ from eventproc.store.database import Tx, Watch
 from eventproc.store.model.buckets import BUCKET_COUNT, bucket_of
 from eventproc.store.model.errors import CorruptRecord, InvalidArgument, NotFound, OwnerFenced
 from eventproc.store.model.short_repr import short_repr_of_fields
-from eventproc.store.records import RecordKind, Versioned, create, delete, delete_all, find, keys, replace
+from eventproc.store.records import (
+    RecordKind,
+    Versioned,
+    count_up,
+    counted,
+    create,
+    delete,
+    delete_all,
+    find,
+    keys,
+    replace,
+)
 
 LOG = logging.getLogger("eventproc.tasks")
 
@@ -313,12 +325,7 @@ def forget_tasks(tx: Tx, *, limit: int = 1000) -> bool:
 
 def watch_tasks() -> Watch:
     """Return the watch for tasks that were submitted, started, released or ended. Each wake-up costs one look-up."""
-
-    def probe(tx: Tx) -> int:
-        row = tx.execute("SELECT value FROM counter WHERE name = ?", (COUNTER,)).fetchone()
-        return 0 if row is None else int(row[0])
-
-    return Watch(TASKS_TOPIC, probe)
+    return Watch(TASKS_TOPIC, partial(counted, name=COUNTER))
 
 
 def watch_task(task_id: str) -> Watch:
@@ -393,9 +400,6 @@ def _asked(task: TaskInfo) -> tuple[str, str, dict[str, str | int]]:
 
 
 def _wake(tx: Tx, task_id: str) -> None:
-    tx.execute(
-        "INSERT INTO counter (name, value) VALUES (?, 1) ON CONFLICT DO UPDATE SET value = value + 1",
-        (COUNTER,),
-    )
+    count_up(tx, COUNTER)
     tx.wake(TASKS_TOPIC)
     tx.wake(_topic(task_id))

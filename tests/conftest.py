@@ -87,7 +87,7 @@ def _reversing(connect: Callable[..., sqlite3.Connection]) -> Callable[..., sqli
     return connect_reversed
 
 
-sqlite3.connect = _reversing(sqlite3.connect)  # a SELECT whose order matters must say so
+sqlite3.connect = _reversing(sqlite3.connect)  # type: ignore[assignment]  # a SELECT whose order matters must say so
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

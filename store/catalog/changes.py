@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from eventproc.store.database import Tx, Watch
+from eventproc.store.records import count_up, counted
 
 COUNTER: Final = "catalog"
 """Name of a counter: how many streams were created and deleted, or got another policy."""
@@ -15,17 +16,13 @@ _TOPIC: Final = ("catalog",)
 def note_change(tx: Tx) -> None:
     """Wake the subscribers of the catalog. Called in each transaction that creates or deletes a stream, or changes
     its policies. One row."""
-    tx.execute(
-        "INSERT INTO counter (name, value) VALUES (?, 1) ON CONFLICT DO UPDATE SET value = value + 1",
-        (COUNTER,),
-    )
+    count_up(tx, COUNTER)
     tx.wake(_TOPIC)
 
 
 def catalog_version(tx: Tx) -> int:
     """Return a number that grows whenever a stream is created or deleted, or gets another policy. One look-up."""
-    row = tx.execute("SELECT value FROM counter WHERE name = ?", (COUNTER,)).fetchone()
-    return 0 if row is None else int(row[0])
+    return counted(tx, COUNTER)
 
 
 def watch_catalog() -> Watch:

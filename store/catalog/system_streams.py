@@ -21,7 +21,7 @@ from eventproc.store.model.partitions import opening_epoch
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.routing import position
 from eventproc.store.model.states import StreamEvent, StreamState, advance
-from eventproc.store.records import create
+from eventproc.store.records import count_up, create
 from eventproc.store.schema import add_asked, add_attributes, create_tables, unite_groups
 from eventproc.store.segments import EventBlock, SegmentEvents, append, create_segments
 
@@ -49,11 +49,7 @@ SYSTEM_EPOCH: Final = first_epoch(SYSTEM_SEGMENTS, created_ms=0)
 
 def new_stream_id(tx: Tx) -> int:
     """Return a new id for a stream or another owner of segments. Ids are never reused."""
-    row = tx.execute(
-        "INSERT INTO counter (name, value) VALUES ('stream_id', 1)"
-        " ON CONFLICT DO UPDATE SET value = value + 1 RETURNING value"
-    ).fetchone()
-    return int(row[0])
+    return count_up(tx, "stream_id")
 
 
 def insert_stream(tx: Tx, name: str, config: StreamConfig) -> StreamRecord:

@@ -138,7 +138,7 @@ def record_sink_batch(tx: Tx, stream: str, stream_id: int, batch: SinkBatch) -> 
         return False
     tx.execute(
         "INSERT INTO sink (stream_id, name, run, turn, batch, offsets) VALUES (?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET batch = excluded.batch, offsets = excluded.offsets",
+        " ON CONFLICT (stream_id, name, run) DO UPDATE SET batch = excluded.batch, offsets = excluded.offsets",
         (stream_id, batch.name, batch.run, turn, batch.batch, batch.offsets),
     )
     return True
@@ -188,10 +188,9 @@ def append_files(tx: Tx, folder: Path, stream: str, stream_id: int, files: Seque
         verify_file(folder / file.path, file.bytes)
         chunk = tx.execute(
             "INSERT INTO chunk (stream_id, start, length, first_number, count, path, bytes, checksum)"
-            " VALUES (?, 0, ?, 0, ?, ?, ?, ?)",
+            " VALUES (?, 0, ?, 0, ?, ?, ?, ?) RETURNING id",
             (stream_id, file.length, file.count, file.path, file.bytes, file.checksum),
-        ).lastrowid
-        assert chunk is not None, "an insert has a row id"
+        ).fetchone()[0]
         for batch in file.batches:
             blob = insert_file_blob(tx, stream_id, chunk, batch.buffers)
             for each in batch.spans:

@@ -14,6 +14,7 @@ from eventproc.store.database.database import (
 from eventproc.store.database.file_database import open_database, start_database
 from eventproc.store.database.instances import Peers
 from eventproc.store.database.migrate import Migration
+from eventproc.store.database.statements import upsert
 from eventproc.store.database.tx import PendingSlot, SharedSlot, SharedState, SqlParameters, SqlValue, Tx
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "open_database",
     "query_app_tables",
     "start_database",
+    "upsert",
 ]

@@ -24,6 +24,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import attrs
@@ -363,6 +364,11 @@ class Tx:
         If the function raises afterwards, its batch runs again, each function in its own savepoint.
         """
         self.changed = True
+
+    def directory(self) -> Path | None:
+        """Return the directory of the database; None in memory."""
+        row = self.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()
+        return Path(row[0]).parent if row[0] else None
 
     def total_changes(self) -> int:
         """Return the number of rows that SQL has changed on this connection so far. It only grows."""

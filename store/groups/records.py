@@ -12,7 +12,7 @@ from eventproc.store.model.argument_checks import check_int, check_str, invalid_
 from eventproc.store.model.errors import CorruptRecord, NotFound
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import DELIVERIES_MAX, LOCK_MS
-from eventproc.store.records import RecordKind, find, get, keys
+from eventproc.store.records import RecordKind, counted, find, get, keys, raise_counter
 from eventproc.store.replicated import LogId
 
 TruncatedPolicy: TypeAlias = Literal["earliest", "latest", "error"]
@@ -286,13 +286,9 @@ def watch_groups() -> Watch:
 
 def last_generation(tx: Tx) -> int:
     """Return the highest generation of any deleted group; 0 if no group was deleted. One look-up."""
-    row = tx.execute("SELECT value FROM counter WHERE name = ?", (GENERATION,)).fetchone()
-    return 0 if row is None else row[0]
+    return counted(tx, GENERATION)
 
 
 def raise_last_generation(tx: Tx, generation: int) -> None:
     """Make later groups start above `generation`."""
-    tx.execute(
-        "INSERT INTO counter (name, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = max(value, excluded.value)",
-        (GENERATION, generation),
-    )
+    raise_counter(tx, GENERATION, generation)

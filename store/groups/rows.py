@@ -47,7 +47,7 @@ def watch_progress(group: str) -> Watch:
     def probe(tx: Tx) -> object:
         # No prefix moves back between two changes of the group, which `watch_group` reports: the sum shows each move.
         return tx.execute(
-            "SELECT total(number) FROM group_segment WHERE group_name = ?", (group,)
+            "SELECT coalesce(sum(number), 0) FROM group_segment WHERE group_name = ?", (group,)
         ).fetchone()[0]
 
     return Watch(progress_topic(group), probe)
@@ -130,10 +130,11 @@ def write_segment(
     tx.execute(
         "INSERT INTO group_segment (group_name, stream_id, segment, offset, number, finished, owner,"
         " owner_epoch, target) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET offset = excluded.offset, number = excluded.number,"
-        " finished = excluded.finished, owner = excluded.owner, owner_epoch = excluded.owner_epoch,"
-        " target = excluded.target, waiting = NULL,"
-        " moved_ms = CASE WHEN finished = excluded.finished THEN moved_ms ELSE ? END",
+        " ON CONFLICT (group_name, stream_id, segment) DO UPDATE SET offset = excluded.offset,"
+        " number = excluded.number, finished = excluded.finished, owner = excluded.owner,"
+        " owner_epoch = excluded.owner_epoch, target = excluded.target, waiting = NULL,"
+        " moved_ms = CASE WHEN group_segment.finished = excluded.finished"
+        " THEN group_segment.moved_ms ELSE ? END",
         (
             *(group, *key, progress.offset, progress.number, progress_text(progress)),
             *(owner, owner_epoch, target, tx.now_ms),
@@ -145,7 +146,8 @@ def write_waiting(tx: Tx, group: str, key: SegmentKey, predecessors: Iterable[Se
     """Write the row of a segment that waits until `predecessors` are finished."""
     tx.execute(
         "INSERT INTO group_segment (group_name, stream_id, segment, offset, number, finished, waiting)"
-        " VALUES (?, ?, ?, 0, 0, '[0,0]', ?) ON CONFLICT DO UPDATE SET waiting = excluded.waiting",
+        " VALUES (?, ?, ?, 0, 0, '[0,0]', ?)"
+        " ON CONFLICT (group_name, stream_id, segment) DO UPDATE SET waiting = excluded.waiting",
         (group, *key, json.dumps(sorted(predecessors))),
     )
 

@@ -11,19 +11,25 @@ from typing import Final
 import attrs
 
 from eventproc.store.catalog import StreamRecord, get_stream
-from eventproc.store.database import Tx, Watch
+from eventproc.store.database import Tx, Watch, upsert
 from eventproc.store.groups.records import GROUP, GroupRecord, GroupStream, topic_of
 from eventproc.store.groups.rows import SegmentKey
 from eventproc.store.model.deliveries import DeliveredRange, DeliveryLock, SegmentDeliveries
 from eventproc.store.model.ids import SegmentId, epoch_of
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
-from eventproc.store.progress import progress_of_text, progress_text
+from eventproc.store.progress import STORE_PROGRESS, progress_of_text, progress_text
 from eventproc.store.records import Versioned, get, replace
 from eventproc.store.segments import segment_ids
 
 SHARE_POLL_EVENTS: Final = 500
 """Default size of a poll, as in Kafka. Higher: fewer transactions; more events wait in one consumer."""
+
+_WRITE_DELIVERY: Final = upsert(
+    "delivery",
+    "group_name, stream_id, segment, low",
+    "high, start_offset, end_offset, count, session, consumer, instance, boot, until_ms",
+)
 
 
 def watch_share(group: str) -> Watch:
@@ -34,11 +40,11 @@ def watch_share(group: str) -> Watch:
             "SELECT version FROM record WHERE kind = ? AND key = ?", (GROUP.name, group)
         ).fetchone()
         available = tx.execute(
-            "SELECT count(*), total(low), total(count) FROM delivery WHERE group_name = ? AND session IS NULL",
+            "SELECT count(*), sum(low), sum(count) FROM delivery WHERE group_name = ? AND session IS NULL",
             (group,),
         ).fetchone()
         finished = tx.execute(
-            "SELECT total(number), total(length(finished)) FROM group_segment WHERE group_name = ?", (group,)
+            "SELECT sum(number), sum(length(finished)) FROM group_segment WHERE group_name = ?", (group,)
         ).fetchone()
         return version, available, finished
 
@@ -97,9 +103,7 @@ def write_deliveries(
     """Write the rows of a segment that differ. before: what is stored; None if the segment is new."""
     if before is None or before.progress != after.progress:
         tx.execute(
-            "INSERT INTO group_segment (group_name, stream_id, segment, offset, number, finished, moved_ms)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET offset = excluded.offset,"
-            " number = excluded.number, finished = excluded.finished, moved_ms = excluded.moved_ms",
+            STORE_PROGRESS,
             (
                 *(group, *key, after.progress.offset, after.progress.number),
                 *(progress_text(after.progress), tx.now_ms),
@@ -112,8 +116,7 @@ def write_deliveries(
         [(group, *key, low) for low in old.keys() - new.keys()],
     )
     tx.executemany(
-        "INSERT OR REPLACE INTO delivery (group_name, stream_id, segment, low, high, start_offset, end_offset,"
-        " count, session, consumer, instance, boot, until_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        _WRITE_DELIVERY,
         [(group, *key, *_columns(each)) for low, each in new.items() if old.get(low) != each],
     )
 

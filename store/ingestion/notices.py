@@ -6,11 +6,13 @@ docs/design/ingestion.md.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import attrs
 
 from eventproc.store.database import Tx, Watch
+from eventproc.store.records import count_up, counted
 
 INGEST_TOPIC: Final = "ingest"
 """Topic to wake after a change that supervisors or workers must see."""
@@ -30,25 +32,20 @@ class StoredNotice:
 
 def announce(tx: Tx) -> None:
     """Wake supervisors and workers, in this process and in others, once the transaction is durable."""
-    tx.execute(
-        "INSERT INTO counter (name, value) VALUES ('ingest', 1) ON CONFLICT DO UPDATE SET value = value + 1"
-    )
+    count_up(tx, "ingest")
     tx.wake(INGEST_TOPIC)
 
 
 def watch_ingestion() -> Watch:
     """Return the subscription to everything that `announce` announces. Each wake-up costs one look-up."""
-
-    def probe(tx: Tx) -> object:
-        return tx.execute("SELECT value FROM counter WHERE name = 'ingest'").fetchone()
-
-    return Watch(INGEST_TOPIC, probe)
+    return Watch(INGEST_TOPIC, partial(counted, name="ingest"))
 
 
 def post_notice(tx: Tx, supervisor: str, kind: str = RUN, body: str = "{}") -> None:
     """Put a notice into the queue of a supervisor, unless an equal one waits there."""
     tx.execute(
-        "INSERT OR IGNORE INTO supervisor_notice (supervisor, kind, body, created_ms) VALUES (?, ?, ?, ?)",
+        "INSERT INTO supervisor_notice (supervisor, kind, body, created_ms) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT DO NOTHING",
         (supervisor, kind, body, tx.now_ms),
     )
     announce(tx)

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import attrs
 
-from eventproc.store.database import Tx
+from eventproc.store.database import Tx, upsert
+from eventproc.store.model.argument_checks import INT_MAX
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.ingestion import (
@@ -30,6 +31,11 @@ _TASK: Final = (
     "id, supervisor, base, replica, state, worker, n, read, planned, created_ms, not_before_ms, started_ms,"
     " seen_ms, finished_ms, error, stats"
 )
+_WRITE_OFFSET: Final = upsert("ingest_offset", "supervisor, stream_id, segment", "offset, number, closed")
+_WRITE_STREAM: Final = upsert("ingest_stream", "supervisor, name", "stream_id")
+_WRITE_GROUP: Final = upsert("ingest_group", "base", _GROUP.removeprefix("base, "))
+_WRITE_TASK: Final = upsert("ingest_task", "id", _TASK.removeprefix("id, "))
+_WRITE_SEQUENCE: Final = upsert("ingest_sequence", "base, n", "starts, ends, state")
 
 
 @attrs.frozen
@@ -69,9 +75,7 @@ def find_offset(tx: Tx, supervisor: str, key: PartitionKey) -> IngestOffset | No
 def write_offset(tx: Tx, supervisor: str, key: PartitionKey, offset: IngestOffset) -> None:
     """Set the committed offset of a partition."""
     tx.execute(
-        "INSERT INTO ingest_offset (supervisor, stream_id, segment, offset, number, closed)"
-        " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET offset = excluded.offset,"
-        " number = excluded.number, closed = excluded.closed",
+        _WRITE_OFFSET,
         (supervisor, *key, offset.offset, offset.number, int(offset.closed)),
     )
 
@@ -90,7 +94,7 @@ def read_streams(tx: Tx, supervisor: str) -> dict[str, int]:
 def write_stream(tx: Tx, supervisor: str, name: str, stream_id: int) -> None:
     """Note the incarnation of a stream that a supervisor reads from now on."""
     tx.execute(
-        "INSERT OR REPLACE INTO ingest_stream (supervisor, name, stream_id) VALUES (?, ?, ?)",
+        _WRITE_STREAM,
         (supervisor, name, stream_id),
     )
 
@@ -132,7 +136,7 @@ def write_group(tx: Tx, group: IngestGroup) -> None:
     """Create or replace the row of a group."""
     ends = None if group.ends is None else encode_positions(group.ends)
     tx.execute(
-        f"INSERT OR REPLACE INTO ingest_group ({_GROUP}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        _WRITE_GROUP,
         (
             *(group.base, group.supervisor, group.gid, group.version, group.fingerprint, group.state.value),
             *(group.created_ms, encode_positions(group.starts), ends),
@@ -227,7 +231,7 @@ def _task(row: tuple[Any, ...]) -> IngestTask:
 def write_task(tx: Tx, task: IngestTask) -> None:
     """Create or replace the row of a task whose end was not counted."""
     tx.execute(
-        f"INSERT OR REPLACE INTO ingest_task ({_TASK}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        _WRITE_TASK,
         (
             *(task.id, task.supervisor, task.base, task.replica, task.state.value, task.worker, task.n),
             *(encode_positions(task.read), encode_positions(task.planned), task.created_ms),
@@ -246,7 +250,7 @@ def forget_tasks(tx: Tx, supervisor: str, *, kept: int) -> None:
     """Delete the oldest tasks whose ends were counted, beyond `kept` of them."""
     tx.execute(
         "DELETE FROM ingest_task WHERE id IN (SELECT id FROM ingest_task WHERE supervisor = ? AND counted = 1"
-        " ORDER BY finished_ms DESC, id DESC LIMIT -1 OFFSET ?)",
+        f" ORDER BY finished_ms DESC, id DESC LIMIT {INT_MAX} OFFSET ?)",
         (supervisor, kept),
     )
 
@@ -289,7 +293,7 @@ def write_sequence(tx: Tx, sequence: IngestSequence) -> None:
     """Create or replace the row of a sequence."""
     ends = None if sequence.ends is None else encode_positions(sequence.ends)
     tx.execute(
-        "INSERT OR REPLACE INTO ingest_sequence (base, n, starts, ends, state) VALUES (?, ?, ?, ?, ?)",
+        _WRITE_SEQUENCE,
         (sequence.base, sequence.n, encode_positions(sequence.starts), ends, sequence.state.value),
     )
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.database import Tx
+from eventproc.store.database import Tx, upsert
 from eventproc.store.ingestion.notices import announce, post_notice
 from eventproc.store.ingestion.rows import (
     find_group,
@@ -74,7 +74,7 @@ class IngestWorker:
 def register_worker(tx: Tx, instance: str, slots: int) -> None:
     """Announce a worker that can run `slots` tasks simultaneously."""
     tx.execute(
-        "INSERT OR REPLACE INTO ingest_worker (instance, slots, started_ms) VALUES (?, ?, ?)",
+        upsert("ingest_worker", "instance", "slots, started_ms"),
         (instance, slots, tx.now_ms),
     )
     announce(tx)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eventproc.store.records.counters import count_up, counted, raise_counter
 from eventproc.store.records.record_kind import RecordKind, Upcast, from_json, from_plain, to_json, to_plain
 from eventproc.store.records.records import (
     ABSENT,
@@ -22,6 +23,8 @@ __all__ = [
     "Upcast",
     "Versioned",
     "count_keys",
+    "count_up",
+    "counted",
     "create",
     "delete",
     "delete_all",
@@ -30,6 +33,7 @@ __all__ = [
     "from_plain",
     "get",
     "keys",
+    "raise_counter",
     "replace",
     "to_json",
     "to_plain",

@@ -288,7 +288,8 @@ def _store_sequence(tx: Tx, stream_id: int, identity: WriterSequence) -> None:
     """Store the sequence as the writer's last on the stream."""
     tx.execute(
         "INSERT INTO writer (stream_id, writer, sequence, at_ms) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET sequence = max(sequence, excluded.sequence), at_ms = excluded.at_ms",
+        " ON CONFLICT (stream_id, writer) DO UPDATE SET at_ms = excluded.at_ms, sequence ="
+        " CASE WHEN excluded.sequence > writer.sequence THEN excluded.sequence ELSE writer.sequence END",
         (stream_id, identity.writer, identity.sequence, tx.now_ms),
     )
 

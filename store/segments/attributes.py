@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from eventproc.store.database import Tx
+from eventproc.store.database import Tx, upsert
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.ids import SegmentId
 
@@ -33,7 +33,6 @@ def set_attribute(tx: Tx, stream_id: int, segment: SegmentId, attribute: bytes, 
     if count >= ATTRIBUTES_MAX and len(attribute) == CLIENT_ID_BYTES:
         raise invalid_argument("attribute", attribute.hex(), f"a segment has at most {ATTRIBUTES_MAX:,}")
     tx.execute(
-        "INSERT INTO attribute (stream_id, segment, id, value) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET value = excluded.value",
+        upsert("attribute", "stream_id, segment, id", "value"),
         (stream_id, segment, attribute, value),
     )

@@ -210,7 +210,7 @@ def verify_storage_name(tx: Tx, name: str) -> None:
     """Raise InvalidArgument if a new stream of this database cannot keep its events in the storage of that name."""
     if name == DATABASE_STORAGE:
         return
-    if tx.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone() != ("",):
+    if tx.directory() is not None:
         reason = "a directory keeps all events in its database, because other storages end with the process"
         raise invalid_argument("storage", name, f"{reason}; leave it out, or use a system of open_memory()")
     if name not in _MAKERS:

@@ -208,13 +208,12 @@ def insert_blob(tx: Tx, stream_id: int, columns: Columns) -> int:
 
 
 def _insert_blob_row(tx: Tx, stream_id: int, form: int, columns: Columns, data: bytes | int) -> int:
-    done = tx.execute(
+    row = tx.execute(
         "INSERT INTO blob (stream_id, format, checksum, ends, keys, positions, times, event_times, headers, data)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
         (stream_id, form, _checksum(columns), *columns[:-1], data),
-    )
-    assert done.lastrowid is not None
-    return done.lastrowid
+    ).fetchone()
+    return int(row[0])
 
 
 def is_inline(tx: Tx, stream_id: int, size_bytes: int) -> bool:

@@ -85,8 +85,9 @@ class BufferRefs:
 
 def chunks_folder(tx: Tx) -> Path:
     """Return the folder of the database's chunk files."""
-    row = tx.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()
-    return Path(row[0]).parent / CHUNKS_FOLDER
+    directory = tx.directory()
+    assert directory is not None, "a database in memory has no files"
+    return directory / CHUNKS_FOLDER
 
 
 def load_file_blob(tx: Tx, chunk: int, packed: bytes) -> Columns:
@@ -101,12 +102,11 @@ def load_file_blob(tx: Tx, chunk: int, packed: bytes) -> Columns:
 
 def insert_file_blob(tx: Tx, stream_id: int, chunk: int, packed: bytes) -> int:
     """Insert a blob whose columns lie in a chunk file; return its id. packed: its packed `BufferRefs`."""
-    blob = tx.execute(
-        "INSERT INTO blob (stream_id, format, chunk, ends, data) VALUES (?, ?, ?, x'', ?)",
-        (stream_id, FILE_BLOB_FORMAT, chunk, packed),
-    ).lastrowid
-    assert blob is not None, "an insert has a row id"
-    return blob
+    row = tx.execute(
+        "INSERT INTO blob (stream_id, format, chunk, ends, data) VALUES (?, ?, ?, ?, ?) RETURNING id",
+        (stream_id, FILE_BLOB_FORMAT, chunk, b"", packed),
+    ).fetchone()
+    return int(row[0])
 
 
 def load_file_blob_ends(tx: Tx, chunk: int, packed: bytes) -> array[int]:

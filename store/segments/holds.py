@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.database import Tx
+from eventproc.store.database import Tx, upsert
 from eventproc.store.model.ids import SegmentId
 
 HOLD_MS: Final = 3_600_000
@@ -46,8 +46,7 @@ def place_hold(tx: Tx, stream_id: int, name: str, *, plan: str, ranges: HeldRang
     """Hold the ranges under `name` until `until_ms`; they replace the ranges that the name held before. One row."""
     rows = [[[each.segment, each.start, each.end] for each in group] for group in ranges]
     tx.execute(
-        "INSERT INTO hold (stream_id, name, plan, ranges, until_ms) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
-        " SET plan = excluded.plan, ranges = excluded.ranges, until_ms = excluded.until_ms",
+        upsert("hold", "stream_id, name", "plan, ranges, until_ms"),
         (stream_id, name, plan, json.dumps(rows), until_ms),
     )
 

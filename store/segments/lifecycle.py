@@ -102,7 +102,7 @@ def request_reaping(tx: Tx, stream: str, stream_id: int, *, deleted: bool) -> No
     """Record that the stream has unreadable bytes, and wake the reaper. deleted: the stream was deleted."""
     tx.execute(
         "INSERT INTO reap (stream_id, name, deleted) VALUES (?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET deleted = max(deleted, excluded.deleted), not_before_ms = 0",
+        " ON CONFLICT (stream_id) DO UPDATE SET deleted = reap.deleted | excluded.deleted, not_before_ms = 0",
         (stream_id, stream, deleted),
     )
     tx.wake("reap")

@@ -204,7 +204,8 @@ class ExtentBoundaries:
 def _ends(tx: Tx, extent: Extent) -> array[int]:
     """Return the event ends of the extent's columns, without loading the other columns of a blob."""
     row = tx.execute(
-        "SELECT format, ends, chunk, iif(chunk IS NULL, NULL, data) FROM blob WHERE id = ?", (extent.place,)
+        "SELECT format, ends, chunk, CASE WHEN chunk IS NOT NULL THEN data END FROM blob WHERE id = ?",
+        (extent.place,),
     ).fetchone()
     if row is not None and row[0] == FILE_BLOB_FORMAT:
         return load_file_blob_ends(tx, row[2], row[3])

@@ -223,7 +223,7 @@ def free_unreferenced_blobs(tx: Tx, places: Iterable[int]) -> None:
         deleted = tx.execute(
             "DELETE FROM blob WHERE id = ? AND NOT EXISTS (SELECT 1 FROM extent WHERE place = ?)"
             " AND NOT EXISTS (SELECT 1 FROM staged WHERE place = ?)"
-            " RETURNING stream_id, iif(format = ?, data, NULL)",
+            " RETURNING stream_id, CASE WHEN format = ? THEN data END",
             (place, place, place, STORAGE_BLOB_FORMAT),
         ).fetchone()
         if deleted is not None and deleted[1] is not None:
