@@ -135,9 +135,8 @@ def _described(found: GroupDescription, info: GroupInfo, cuts: dict[str, StreamC
         **_summary(found),
         "generation": found.generation,
         "created_ms": found.created_ms,
-        "lease_ms": options.lease_ms,
+        "patience_ms": options.patience_ms,
         "checkpoint_every_ms": options.checkpoint_ms,
-        "rebalance_ms": options.rebalance_ms,
         "on_truncated": options.on_truncated,
         "on_deleted": options.on_deleted,
         "assignor": found.assignor,
@@ -255,11 +254,11 @@ async def offsets(ep: Eventproc, name: str) -> Row:
     "--to", "ends", multiple=True, metavar="CUT", help="Where it ends, from `stream cut`; may be repeated."
 )
 @click.option(
-    "--lease",
-    "lease_s",
+    "--patience",
+    "patience_s",
     type=DurationParam(),
     metavar="SECONDS",
-    help="How long a reader may be silent before it is expired; unless given, only dead readers are removed.",
+    help="How long a reader may be silent or slow; unless given, only dead readers are removed.",
 )
 @click.option(
     "--checkpoint-every",
@@ -283,13 +282,6 @@ async def offsets(ep: Eventproc, name: str) -> Row:
     help="If a stream is deleted: fail, or go on with the others.",
 )
 @click.option(
-    "--rebalance",
-    "rebalance_s",
-    type=DurationParam(),
-    metavar="SECONDS",
-    help="How long a reader may take to release a segment; unless given, as long as it needs.",
-)
-@click.option(
     "--assignor",
     type=click.Choice(["equal", "range", "round_robin", "lag"]),
     default="equal",
@@ -309,11 +301,10 @@ async def create(
     streams: tuple[str, ...],
     positions: tuple[str, ...],
     ends: tuple[str, ...],
-    lease_s: float | None,
+    patience_s: float | None,
     checkpoint_s: float | None,
     on_truncated: TruncatedPolicy,
     on_deleted: DeletedPolicy,
-    rebalance_s: float | None,
     assignor: str,
     retains: str,
 ) -> Row:
@@ -321,7 +312,7 @@ async def create(
 
     Examples:
         eventproc group create shop/billing --stream shop/orders
-        eventproc group create shop/audit --stream shop/orders --stream shop/refunds --from tail --lease 30
+        eventproc group create shop/audit --stream shop/orders --stream shop/refunds --from tail --patience 30
     """
     from eventproc.errors import NotFound
     from eventproc.groups import group_name
@@ -340,8 +331,7 @@ async def create(
         streams,
         start=parse_group_start(positions, known),
         until=parse_cuts(ends, known) if ends else None,
-        lease_ms=_ms(lease_s),
-        rebalance_ms=_ms(rebalance_s),
+        patience_ms=_ms(patience_s),
         checkpoint_ms=_ms(checkpoint_s),
         on_truncated=on_truncated,
         on_deleted=on_deleted,
@@ -498,10 +488,10 @@ def _skipped(row: Row) -> int:
 @group.does("updated group {name}")
 @group_argument
 @click.option(
-    "--lease",
+    "--patience",
     type=OptionalDuration(),
     metavar="SECONDS",
-    help="How long a reader may be silent before it is expired; none: only dead readers are removed.",
+    help="How long a reader may be silent or slow; none: only dead readers are removed.",
 )
 @click.option(
     "--checkpoint-every",
@@ -509,12 +499,6 @@ def _skipped(row: Row) -> int:
     type=OptionalDuration(),
     metavar="SECONDS",
     help="Interval of automatic checkpoints; none: there are none.",
-)
-@click.option(
-    "--rebalance",
-    type=OptionalDuration(),
-    metavar="SECONDS",
-    help="How long a reader may take to release a segment; none: as long as it needs.",
 )
 @click.option(
     "--on-truncated",
@@ -530,9 +514,8 @@ def _skipped(row: Row) -> int:
 async def update(
     ep: Eventproc,
     name: str,
-    lease: float | None,
+    patience: float | None,
     checkpoint: float | None,
-    rebalance: float | None,
     on_truncated: TruncatedPolicy | None,
     assignor: str | None,
     retains: str | None,
@@ -540,10 +523,10 @@ async def update(
     """Change options of a group of readers or consumers, which stay online. The other options stay as they are.
 
     Examples:
-        eventproc group update shop/billing --lease 30
-        eventproc group update shop/billing --lease none --assignor range
+        eventproc group update shop/billing --patience 30
+        eventproc group update shop/billing --patience none --assignor range
     """
-    times = {"lease_ms": lease, "checkpoint_ms": checkpoint, "rebalance_ms": rebalance}
+    times = {"patience_ms": patience, "checkpoint_ms": checkpoint}
     chosen = {"on_truncated": on_truncated, "assignor": assignor}
     changes: dict[str, Any] = {key: _optional_ms(each) for key, each in times.items() if each is not None}
     changes |= {key: each for key, each in chosen.items() if each is not None}
@@ -551,7 +534,7 @@ async def update(
         changes["retains"] = RETAINED[retains]
     if not changes:
         raise click.UsageError(
-            "say what to change: --lease, --checkpoint-every, --rebalance, --on-truncated, --assignor or --retains"
+            "say what to change: --patience, --checkpoint-every, --on-truncated, --assignor or --retains"
         )
     options = await (await ep.group(name)).update(**changes)
     return {"options": described(options)}

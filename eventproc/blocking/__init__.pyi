@@ -178,8 +178,7 @@ class BlockingEventproc(_Twin, Opened):
         *,
         start: GroupStart = "head",
         until: GroupEnd = None,
-        lease_ms: int | None = None,
-        rebalance_ms: int | None = None,
+        patience_ms: int | None = None,
         checkpoint_ms: int | None = None,
         on_truncated: TruncatedPolicy = "earliest",
         on_deleted: DeletedPolicy = "error",
@@ -583,7 +582,6 @@ class BlockingGroup(_Twin):
         on_assigned: Callable[[tuple[TopicPartition, ...]], object] | None = None,
         on_revoked: Callable[[tuple[TopicPartition, ...]], object] | None = None,
         on_lost: Callable[[tuple[TopicPartition, ...]], object] | None = None,
-        callback_ms: int = ...,
     ) -> BlockingConsumer[bytes]: ...
     @overload
     def consumer(
@@ -599,7 +597,6 @@ class BlockingGroup(_Twin):
         on_assigned: Callable[[tuple[TopicPartition, ...]], object] | None = None,
         on_revoked: Callable[[tuple[TopicPartition, ...]], object] | None = None,
         on_lost: Callable[[tuple[TopicPartition, ...]], object] | None = None,
-        callback_ms: int = ...,
     ) -> BlockingConsumer[P]: ...
     def describe(self) -> GroupDescription: ...
     def info(self) -> GroupInfo: ...

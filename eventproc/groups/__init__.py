@@ -23,7 +23,6 @@ from eventproc.groups.describe import (
     describe_share_group,
     group_info,
 )
-from eventproc.groups.liveness import REBALANCE_MS
 from eventproc.groups.membership import MemberOptions, Membership, join
 from eventproc.groups.names import group_name, stream_names
 from eventproc.groups.operations import GroupCheckpoint, ResetPreview, adopt_recreated_streams
@@ -55,7 +54,6 @@ __all__ = [
     "GROUP",
     "PROCESSOR",
     "READERS",
-    "REBALANCE_MS",
     "SHARE",
     "AssignableSegment",
     "AssignmentInput",

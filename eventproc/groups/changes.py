@@ -181,18 +181,15 @@ def set_paused(tx: Tx, name: str, paused: bool) -> None:
 class GroupUpdate(TypedDict, total=False):
     """The options of `Group.update`. What is missing stays as it is.
 
-    lease_ms: how long a reader may go without asking for an event, in ms; None: as long as its process lives.
+    patience_ms: how long a reader may be silent or slow, in ms; None: as long as its process lives.
     checkpoint_ms: pause between automatic checkpoints, in ms; None: there are none.
-    rebalance_ms: how long a reader may take to release a segment that another one shall own, in ms; None: as long as it
-        needs.
     on_truncated: "earliest", "latest" or "error": what to do when unread events were truncated.
     assignor: "equal", "range", "round_robin", "lag", or the name of an own one.
     retains: what a stream with retention by consumption keeps for the group: "progress", "manual", or None for nothing.
     """
 
-    lease_ms: int | None
+    patience_ms: int | None
     checkpoint_ms: int | None
-    rebalance_ms: int | None
     on_truncated: TruncatedPolicy
     assignor: str
     retains: RetainedPart | None
@@ -201,7 +198,7 @@ class GroupUpdate(TypedDict, total=False):
 def update_options(tx: Tx, name: str, changes: GroupUpdate) -> GroupOptions:
     """Change options of a group of readers, and return all of them. Does nothing if they are so already.
 
-    Readers follow before their next event. A new or shorter lease counts from now. Raises NotFound, NotAReaderGroup,
+    Readers follow before their next event. Another patience counts silence from now. Raises NotFound, NotAReaderGroup,
     InvalidArgument.
     """
     if unknown := sorted(changes.keys() - GroupUpdate.__annotations__.keys()):
@@ -216,8 +213,8 @@ def update_options(tx: Tx, name: str, changes: GroupUpdate) -> GroupOptions:
         updates.append(AssignorChanged(after.assignor))
     if updates:
         change(tx, name, *updates)
-    if after.lease_ms is not None and after.lease_ms != before.lease_ms:
-        # Readers have given signs of life as often as the lease before demanded it, if any.
+    if after.patience_ms is not None and after.patience_ms != before.patience_ms:
+        # Readers have given signs of life as often as the patience before demanded it, if any.
         write_signs_of_life(tx, name)
     return after
 

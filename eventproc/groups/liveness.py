@@ -27,16 +27,12 @@ POLL_MS: Final = 200
 """Pause between two looks at the other members: how long the segments of a dead one wait. Each look costs 7 us for each
 member. Higher: events of a dead reader wait longer. Lower: no use, as deaths are rare."""
 
-BEATS_A_LEASE: Final = 3
-"""Signs of life within a lease, so two may be late. Each costs a write."""
+BEATS_IN_PATIENCE: Final = 3
+"""Signs of life within the patience of a group, so two may be late. Each costs a write."""
 
 ASSIGN_MS: Final = 5_000
 """How long a group waits for its own assignor, which needs milliseconds. Higher: segments have no reader for longer if
 no member has its code. Lower: a busy process answers too late."""
-
-REBALANCE_MS: Final = 30_000
-"""How long a consumer may take by default to release a partition. Higher: one that hangs delays the partition for
-longer. Lower: a callback that stores the state of a partition may be cut off."""
 
 NO_READER: Final = ""
 """An id that no reader has."""
@@ -109,10 +105,10 @@ def dead_among(
 
 
 def hung_among(tx: Tx, group: GroupRecord, *, exclude: str = NO_READER) -> frozenset[str]:
-    """Return the readers, except `exclude`, whose last sign of life is older than the group's lease. One query."""
-    if group.options.lease_ms is None:
+    """Return the readers, except `exclude`, that were silent for longer than the group's patience. One query."""
+    if group.options.patience_ms is None:
         return frozenset()
-    return silent_members(tx, group.name, group.options.lease_ms, exclude=exclude)
+    return silent_members(tx, group.name, group.options.patience_ms, exclude=exclude)
 
 
 def dead_instances_of_groups(tx: Tx, db: Database) -> dict[str, frozenset[str]]:
@@ -133,7 +129,7 @@ def dead_instances_of_groups(tx: Tx, db: Database) -> dict[str, frozenset[str]]:
 
 
 def has_silent(tx: Tx, db: Database, group: str) -> bool:
-    """Return whether a reader is dead or exceeds the lease. Raises NotFound."""
+    """Return whether a reader is dead or exceeds the patience. Raises NotFound."""
     record = get_group(tx, group)
     state = folded_state(tx, record).state
     left_ms = deadline_left_ms(state, record.options, tx.monotonic_ms)
@@ -155,9 +151,9 @@ def deadline_left_ms(
         for member in state.members.values()
         if member.away_since_ms is not None and member.static_ms is not None
     )
-    if (rebalance_ms := options.rebalance_ms) is not None:
+    if (patience_ms := options.patience_ms) is not None:
         deadlines += (
-            (each.late_since_ms, rebalance_ms)
+            (each.late_since_ms, patience_ms)
             for each in state.assignments
             if each.late_since_ms is not None and each.owner != exclude
         )
@@ -167,16 +163,18 @@ def deadline_left_ms(
 
 
 def expire_silent(tx: Tx, db: Database, group: str, *, exclude: str = NO_READER) -> GroupState:
-    """Remove readers that are dead, unresponsive, too long away or too late, except `exclude`; return the state.
+    """Remove readers that are dead, silent, slow or too long away, except `exclude`; return the state.
 
-    A static reader that is dead or unresponsive is away first. Raises NotFound.
+    A static reader that is dead, silent or slow is away first. Raises NotFound.
     """
     state = change(tx, group)
     options = get_group(tx, group).options
     hung = hung_among(tx, get_group(tx, group), exclude=exclude)
+    late = _late_among(state, options, tx.monotonic_ms, exclude=exclude)
     dead = dead_among(db, group, state.present, exclude=exclude)
-    for reader in sorted(hung.union(dead)):
-        why = "died" if reader in dead else "exceeded its lease"
+    for reader in sorted(hung.union(late, dead)):
+        silent = "was silent" if reader in hung else "did not release its segments"
+        why = "died" if reader in dead else f"{silent} for more than {options.patience_ms} ms"
         if (static_ms := state.members[reader].static_ms) is not None:
             LOG.warning("%s: static reader %r %s; its segments wait for %d ms", group, reader, why, static_ms)
             state = change(tx, group, away(tx, group, state, reader))
@@ -187,14 +185,6 @@ def expire_silent(tx: Tx, db: Database, group: str, *, exclude: str = NO_READER)
         each for each, member in state.members.items() if member.is_overdue(tx.monotonic_ms)
     ):
         LOG.warning("%s: static reader %r did not come back; expired", group, reader)
-        state = change(tx, group, left(tx, group, state, reader))
-    for reader in _late_among(state, options, tx.monotonic_ms, exclude=exclude):
-        LOG.warning(
-            "%s: reader %r did not release its segments within %s ms; expired",
-            group,
-            reader,
-            options.rebalance_ms,
-        )
         state = change(tx, group, left(tx, group, state, reader))
     if state.assigning is not None and not 0 <= tx.monotonic_ms - state.assigning.since_ms < ASSIGN_MS:
         LOG.warning(
@@ -207,13 +197,13 @@ def expire_silent(tx: Tx, db: Database, group: str, *, exclude: str = NO_READER)
     return state
 
 
-def _late_among(state: GroupState, options: GroupOptions, now_ms: int, *, exclude: str) -> list[str]:
-    """Return the owners, except `exclude`, that have not released a segment in time, sorted."""
-    if options.rebalance_ms is None:
-        return []
-    late = {
+def _late_among(state: GroupState, options: GroupOptions, now_ms: int, *, exclude: str) -> set[str]:
+    """Return the owners, except `exclude`, that have not released a segment in time."""
+    if options.patience_ms is None:
+        return set()
+    late = (
         each.owner
         for each in state.assignments
-        if each.late_since_ms is not None and not 0 <= now_ms - each.late_since_ms < options.rebalance_ms
-    }
-    return sorted(each for each in late if each is not None and each != exclude)
+        if each.late_since_ms is not None and not 0 <= now_ms - each.late_since_ms < options.patience_ms
+    )
+    return {each for each in late if each is not None and each != exclude}

@@ -34,7 +34,7 @@ from eventproc.groups.changes import (
 )
 from eventproc.groups.followed_streams import follow_catalog, stream_updates
 from eventproc.groups.liveness import (
-    BEATS_A_LEASE,
+    BEATS_IN_PATIENCE,
     LOCAL_MEMBERSHIPS,
     POLL_MS,
     dead_among,
@@ -267,9 +267,9 @@ class GroupMember(Membership):
 
     @property
     def may_be_expired(self) -> bool:
-        """Whether the lease ran out since the last sign of life: the process was suspended, or its user busy."""
-        lease_ms = self._options.lease_ms
-        return lease_ms is not None and self._db.clock.monotonic_ms() - self._beaten_ms > lease_ms
+        """Whether the patience ran out since the last sign of life: the process was suspended, or its user busy."""
+        patience_ms = self._options.patience_ms
+        return patience_ms is not None and self._db.clock.monotonic_ms() - self._beaten_ms > patience_ms
 
     async def refresh(self, *, beat: bool = True) -> None:
         """See `Membership.refresh`.
@@ -385,7 +385,7 @@ class GroupMember(Membership):
         return has_changed
 
     async def wait_change(self, timeout_ms: int | None = None, *, beat: bool = True) -> None:
-        """See `Membership.wait_change`. beat: keep the lease alive; a task beside the reader's must not."""
+        """See `Membership.wait_change`. beat: give signs of life; a task beside the reader's must not."""
         clock = self._db.clock
         until_ms = None if timeout_ms is None else clock.monotonic_ms() + timeout_ms
         while True:
@@ -393,8 +393,8 @@ class GroupMember(Membership):
             pauses = [left_ms]
             if not self._db.peers.alone:  # `LocalMemberships.discard` reports each death within this opening
                 pauses.append(POLL_MS)
-            if beat and self._options.lease_ms is not None:
-                pauses.append(self._options.lease_ms // BEATS_A_LEASE)
+            if beat and self._options.patience_ms is not None:
+                pauses.append(self._options.patience_ms // BEATS_IN_PATIENCE)
             pauses.append(self._deadline_left_ms())
             pause_ms = min((each for each in pauses if each is not None), default=None)
             changed = await self._changes.wait(pause_ms)
@@ -502,7 +502,7 @@ class GroupMember(Membership):
         state = change(tx, self.group)
         if (own := state.present.get(self.reader)) is None or own.epoch != self.epoch:
             return state
-        if beat and self._options.lease_ms is not None:
+        if beat and self._options.patience_ms is not None:
             self._beat(tx)
         state = expire_silent(tx, self._db, self.group, exclude=self.reader)
         if self._follows_catalog(get_group(tx, self.group)):
@@ -535,8 +535,8 @@ class GroupMember(Membership):
 
     def _beat_due(self) -> bool:
         now_ms = self._db.clock.monotonic_ms()
-        lease_ms = self._options.lease_ms
-        return lease_ms is not None and now_ms - self._beaten_ms >= lease_ms // BEATS_A_LEASE
+        patience_ms = self._options.patience_ms
+        return patience_ms is not None and now_ms - self._beaten_ms >= patience_ms // BEATS_IN_PATIENCE
 
     def _beat(self, tx: Tx) -> None:
         """Give a sign of life."""

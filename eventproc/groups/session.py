@@ -17,7 +17,7 @@ import anyio
 
 from eventproc.groups.changes import verify_streams
 from eventproc.groups.followed_streams import follow_catalog
-from eventproc.groups.liveness import BEATS_A_LEASE, POLL_MS
+from eventproc.groups.liveness import BEATS_IN_PATIENCE, POLL_MS
 from eventproc.groups.membership import GroupMember
 from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.groups.owned_segments import InFlight, OwnedSegments
@@ -160,7 +160,7 @@ class ReaderSession:
     async def follow(self) -> None:
         """Do what the group decided: release segments that are due to others, acquire those due to this reader.
 
-        Called when the user asks for the next event: it keeps the lease alive.
+        Called when the user asks for the next event: it gives a sign of life.
         """
         await self._catch_up(beat=True)
 
@@ -202,7 +202,7 @@ class ReaderSession:
         """Let the user finish work on segments that are about to be released. For subclasses."""
 
     def must_follow(self) -> bool:
-        """Return whether to follow the group before the next event: it changed, or the lease ran out."""
+        """Return whether to follow the group before the next event: it changed, or the patience ran out."""
         # A process that was suspended must not use what it took before: other readers may own it now.
         if not self.stale and self._member.may_be_expired:
             self.stale = True  # never set to False here: another thread calls this too
@@ -453,10 +453,10 @@ class ReaderSession:
             LOG.info("%s: %s", self._member.group, why)
 
     async def keep_time(self) -> None:
-        """Wake the reader as often as a lease, or automatic checkpoints, need it; until cancelled."""
+        """Wake the reader as often as its signs of life, or automatic checkpoints, need it; until cancelled."""
         while True:
             options, changed = self._member.options, self._options_changed
-            pauses = [options.checkpoint_ms, options.lease_ms and options.lease_ms // BEATS_A_LEASE]
+            pauses = [options.checkpoint_ms, options.patience_ms and options.patience_ms // BEATS_IN_PATIENCE]
             pause_ms = min((each for each in pauses if each), default=None)
             with anyio.move_on_after(None if pause_ms is None else pause_ms / 1000) as pause:
                 await changed.wait()

@@ -46,6 +46,7 @@ from eventproc.store.groups import (
     insert_member,
     progress_by_segment,
     topic_of,
+    with_patience,
     write_owner,
     write_segment,
     write_waiting,
@@ -80,6 +81,8 @@ GROUP_LOG: Final[ReplicatedType[GroupState, Update]] = ReplicatedType(
         "checkpoint_passed": CheckpointPassed,
     },
     fold=apply,
+    format=2,
+    upcasts={1: with_patience},
 )
 
 

@@ -55,8 +55,7 @@ class GroupSystem:
         *,
         start: GroupStart = "head",
         until: GroupEnd = None,
-        lease_ms: int | None = None,
-        rebalance_ms: int | None = None,
+        patience_ms: int | None = None,
         checkpoint_ms: int | None = None,
         on_truncated: TruncatedPolicy = "earliest",
         on_deleted: DeletedPolicy = "error",
@@ -76,10 +75,9 @@ class GroupSystem:
                 the tail or at that time, too, if it is older than the group; at its head if it is younger, or with
                 cuts. An existing group keeps its position.
             until: where a new group ends: cuts. None (default): it does not end.
-            lease_ms: longest time between two events that a reader asks for, or two polls, before it counts as hung,
-                in ms. None (default): only dead readers are removed.
-            rebalance_ms: how long a reader may take to release a segment that another one shall own, in ms. A reader
-                that exceeds it is expired. None (default): until it asks for its next event.
+            patience_ms: how long a reader may be silent or slow, in ms: between two events that it asks for or two
+                polls, to release a segment that another one shall own, and in a callback of a consumer. A reader that
+                exceeds it is expired. None (default): only dead readers are.
             checkpoint_ms: interval of automatic checkpoints, in ms. None (default): no automatic checkpoints.
             on_truncated: where to continue when unread events were truncated. Default: the earliest readable event.
             on_deleted: what happens when a stream is deleted: "error" (default): readers get GroupStreamReplaced until
@@ -102,8 +100,7 @@ class GroupSystem:
         from eventproc.topics import Group
 
         options = GroupOptions(
-            lease_ms=lease_ms,
-            rebalance_ms=rebalance_ms,
+            patience_ms=patience_ms,
             checkpoint_ms=checkpoint_ms,
             on_truncated=on_truncated,
             on_deleted=on_deleted,

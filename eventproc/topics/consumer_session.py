@@ -37,26 +37,17 @@ LOG = logging.getLogger("eventproc.topics")
 PartitionsCallback: TypeAlias = Callable[[tuple[TopicPartition, ...]], Awaitable[None]]
 """Called with the partitions that a consumer gained or lost."""
 
-CALLBACK_MS: Final = 30_000
-"""Longest time that a callback may take, in ms. Meanwhile the partitions wait for their new owners. Higher: a callback
-that hangs delays the group longer. Lower: a commit on a busy machine may not fit."""
-
-
 _CALLING: Final[ContextVar[ConsumerSession | None]] = ContextVar("eventproc consumer callback", default=None)
 """The session whose callback the task or thread runs: one that polled would wait for itself."""
 
 
 @attrs.frozen
 class RebalanceCallbacks:
-    """The callbacks of a consumer.
-
-    deadline_ms: see CALLBACK_MS.
-    """
+    """The callbacks of a consumer."""
 
     on_assigned: PartitionsCallback | None = None
     on_revoked: PartitionsCallback | None = None
     on_lost: PartitionsCallback | None = None
-    deadline_ms: int = CALLBACK_MS
 
 
 def partition_of(owned: OwnedSegment) -> TopicPartition:
@@ -307,9 +298,9 @@ class ConsumerSession(ReaderSession):
 
     def _log_expiry(self, held: str, held_ms: int) -> None:
         LOG.warning(
-            "%s: consumer %r was expired: %s handled the events of %s for %d ms; the lease is %s ms",
+            "%s: consumer %r was expired: %s handled the events of %s for %d ms; the patience is %s ms",
             *(self._member.group, self._member.reader, self.handler, held, held_ms),
-            self._member.options.lease_ms,
+            self._member.options.patience_ms,
         )
 
     async def _before_release(self, keys: Collection[SegmentKey]) -> None:
@@ -331,13 +322,14 @@ class ConsumerSession(ReaderSession):
             self._announced.pop(each.key, None)
 
     async def _call(self, callback: PartitionsCallback | None, owned: Iterable[OwnedSegment]) -> bool:
-        """Call back, and keep what the callback raises. Return False if it exceeded its deadline."""
+        """Call back, and keep what the callback raises. Return False if it exceeded the group's patience."""
         if callback is None:
             return True
         partitions = tuple(sorted(map(partition_of, owned)))
         self._calling = True
         caller = _CALLING.set(self)
-        scope = anyio.CancelScope(deadline=anyio.current_time() + self._callbacks.deadline_ms / 1000)
+        patience_ms = self._member.options.patience_ms
+        scope = anyio.move_on_after(None if patience_ms is None else patience_ms / 1000)
         try:
             with scope:
                 await callback(partitions)
@@ -348,8 +340,8 @@ class ConsumerSession(ReaderSession):
             _CALLING.reset(caller)
         if scope.cancelled_caught:
             LOG.warning(
-                "%s: a callback of consumer %r did not return within %d ms for %s; it was cancelled",
-                *(self._member.group, self._member.reader, self._callbacks.deadline_ms),
+                "%s: a callback of consumer %r did not return within %s ms for %s; it was cancelled",
+                *(self._member.group, self._member.reader, patience_ms),
                 ", ".join(map(str, partitions)),
             )
         return not scope.cancelled_caught

@@ -55,7 +55,7 @@ from eventproc.store.model.group_errors import CheckpointPending
 from eventproc.store.model.ids import SegmentId
 from eventproc.streams.codec import Codec, codec_for, decode_of
 from eventproc.topics.consumer import Consumer, PartitionRef, as_offsets, as_partitions
-from eventproc.topics.consumer_session import CALLBACK_MS, PartitionsCallback, RebalanceCallbacks
+from eventproc.topics.consumer_session import PartitionsCallback, RebalanceCallbacks
 from eventproc.topics.offsets import PartitionOffsets, partition_offsets
 
 P = TypeVar("P")
@@ -115,7 +115,6 @@ class Group:
         on_assigned: PartitionsCallback | None = None,
         on_revoked: PartitionsCallback | None = None,
         on_lost: PartitionsCallback | None = None,
-        callback_ms: int = CALLBACK_MS,
     ) -> Consumer[bytes]: ...
     @overload
     def consumer(
@@ -131,7 +130,6 @@ class Group:
         on_assigned: PartitionsCallback | None = None,
         on_revoked: PartitionsCallback | None = None,
         on_lost: PartitionsCallback | None = None,
-        callback_ms: int = CALLBACK_MS,
     ) -> Consumer[P]: ...
     def consumer(
         self,
@@ -146,13 +144,13 @@ class Group:
         on_assigned: PartitionsCallback | None = None,
         on_revoked: PartitionsCallback | None = None,
         on_lost: PartitionsCallback | None = None,
-        callback_ms: int = CALLBACK_MS,
     ) -> Consumer[Any]:
         """Return a consumer of the group, for `async with`, or for `await` and `close`.
 
         The callbacks get only the partitions that changed. The consumer awaits them between two polls; while no
         delivered event is uncommitted, a task in the background does, so that the group need not wait for the next
-        poll. They may commit and seek, but not poll.
+        poll. They may commit and seek, but not poll. A callback that exceeds the group's `patience_ms` is cancelled;
+        after `on_revoked` the consumer is then fenced: it gives up all partitions without a commit, and joins again.
 
         Args:
             consumer: its id, unique among the consumers that are online.
@@ -169,8 +167,6 @@ class Group:
             on_revoked: called before partitions move to another consumer; it may commit. Also called on leaving.
             on_lost: called when the consumer is not the owner any more, after it was expired or the group was reset.
                 Another consumer may own the partitions, so a commit raises SegmentFenced.
-            callback_ms: longest time for each call, in ms. A later callback is cancelled; for `on_revoked` the consumer
-                is then fenced: it gives up all partitions without a commit, and joins again. Default: 30 s.
 
         Raises:
             InvalidArgument: no codec serves the type.
@@ -179,14 +175,11 @@ class Group:
             NotAReaderGroup: entering; the group belongs to a processor.
             AssignorDiffers: entering; the group has another assignor.
         """
-        callbacks = RebalanceCallbacks(
-            on_assigned, on_revoked, on_lost, check_int("callback_ms", callback_ms, least=1)
-        )
         return Consumer[Any](
             *(self._db, self.name, consumer),
             decode=decode_of(codec_for(payload, codec)),
             auto_commit=auto_commit,
-            callbacks=callbacks,
+            callbacks=RebalanceCallbacks(on_assigned, on_revoked, on_lost),
             chosen=MemberOptions(
                 subscription=None if topics is None else tuple(topics), static_ms=static_ms, assignor=assignor
             ),
@@ -255,8 +248,8 @@ class Group:
     ) -> GroupCheckpoint:
         """Ask every reader for its position, and return the positions once all readers have answered.
 
-        A reader answers between two events. A reader that leaves, dies, or exceeds the group's lease is not waited for.
-        Without readers the checkpoint is complete immediately.
+        A reader answers between two events. A reader that leaves, dies, or exceeds the group's patience is not waited
+        for. Without readers the checkpoint is complete immediately.
 
         Args:
             name: of the checkpoint. If one of that name is under way or kept, it is that one. None (default): a new
@@ -412,7 +405,7 @@ class Group:
     async def update(self, **options: Unpack[GroupUpdate]) -> GroupOptions:
         """Change options of the group, and return all of them. Readers stay online, and follow before their next event.
 
-        A lease that is new or other than before counts from now.
+        Another patience counts silence from now.
 
         Args:
             options: see `GroupUpdate`.

@@ -33,6 +33,7 @@ from eventproc.store.groups.records import (
     released_key,
     topic_of,
     watch_groups,
+    with_patience,
 )
 from eventproc.store.groups.rows import (
     SegmentKey,
@@ -133,6 +134,7 @@ __all__ = [
     "watch_groups",
     "watch_progress",
     "watch_share",
+    "with_patience",
     "write_deliveries",
     "write_owner",
     "write_segment",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
@@ -50,11 +50,8 @@ EQUAL: Final = "equal"
 ASSIGNOR_CHARS_MAX: Final = 64
 """Characters of an assignor's name, which is stored with every group."""
 
-REBALANCE_MS_MIN: Final = 1_000
-"""Shortest time to release a segment. With a shorter one a busy machine would be enough to expire a healthy reader."""
-
-LEASE_MS_MIN: Final = 1_000
-"""Shortest lease. With a shorter one a busy machine would be enough to expire a healthy reader."""
+PATIENCE_MS_MIN: Final = 1_000
+"""Shortest patience. With a shorter one a busy machine would be enough to expire a healthy reader."""
 
 CHECKPOINT_MS_MIN: Final = 100
 """Shortest pause between automatic checkpoints. Each one is an update from every reader."""
@@ -63,9 +60,9 @@ LOCK_MS_MIN: Final = 100
 """Shortest lock. With a shorter one a busy machine would be enough to lose it before the handler begins."""
 
 
-def _lease(instance: object, attribute: object, value: int | None) -> None:
+def _patience(instance: object, attribute: object, value: int | None) -> None:
     if value is not None:
-        check_int("lease", value, least=LEASE_MS_MIN, unit="ms")
+        check_int("patience", value, least=PATIENCE_MS_MIN, unit="ms")
 
 
 def _pause(instance: object, attribute: object, value: int | None) -> None:
@@ -93,11 +90,6 @@ def _retains(instance: object, attribute: object, value: object) -> None:
         raise invalid_argument("retains", value, "it must be 'progress', 'manual' or None")
 
 
-def _rebalance(instance: object, attribute: object, value: int | None) -> None:
-    if value is not None:
-        check_int("rebalance timeout", value, least=REBALANCE_MS_MIN, unit="ms")
-
-
 def _assignor(instance: object, attribute: object, value: str) -> None:
     check_assignor(value)
 
@@ -114,15 +106,13 @@ def check_assignor(name: str) -> str:
 class GroupOptions:
     """Options of a group.
 
-    lease_ms: longest time between two signs of life of a reader; the group expires a reader that exceeds it. None
-        (default): only readers of dead processes are expired.
+    patience_ms: how long a reader may be silent, or slow to release a segment that another reader shall own, in ms; the
+        group expires a reader that exceeds it. None (default): only readers of dead processes are expired.
     checkpoint_ms: pause between automatic checkpoints. None (default): there are none.
     on_truncated: what to do when unread events were truncated; the loss is always logged and counted.
     on_deleted: what to do when a stream was deleted. Default: "error".
     added_start: where to begin in a stream that is older than the group and that a reader subscribes to later: "head"
         (default), "tail", or a time in ms. A younger stream is always read from its head.
-    rebalance_ms: how long a reader may take to release a segment that another reader shall own, in ms; the group
-        expires a reader that exceeds it. None (default): as long as it needs.
     assignor: who decides which reader owns which segment: "equal" (default), "range", "round_robin", "lag", or an own
         one.
     retains: what a stream with retention by consumption keeps for the group: what it has not finished ("progress",
@@ -130,12 +120,11 @@ class GroupOptions:
     Raises InvalidArgument.
     """
 
-    lease_ms: int | None = attrs.field(default=None, validator=_lease)
+    patience_ms: int | None = attrs.field(default=None, validator=_patience)
     checkpoint_ms: int | None = attrs.field(default=None, validator=_pause)
     on_truncated: TruncatedPolicy = attrs.field(default="earliest", validator=_policy)
     on_deleted: DeletedPolicy = attrs.field(default="error", validator=_deleted)
     added_start: AddedStart = attrs.field(default="head", validator=_added)
-    rebalance_ms: int | None = attrs.field(default=None, validator=_rebalance)
     assignor: str = attrs.field(default=EQUAL, validator=_assignor)
     retains: RetainedPart | None = attrs.field(default="progress", validator=_retains)
 
@@ -210,7 +199,25 @@ def _group_may_follow(before: GroupRecord | None, after: GroupRecord) -> str | N
     return None
 
 
-GROUP: Final = RecordKind(name="group", value=GroupRecord, invariant=_group_may_follow, immutable=True)
+def with_patience(plain: dict[str, Any]) -> dict[str, Any]:
+    """Return a record or an entry of the log of format 1 in format 2, with one deadline: the longest that was set."""
+    updates = [update for each in plain.get("updates") or () for update in each.values()]
+    for holder in (plain, plain.get("init") or {}, *updates):
+        for options in filter(None, (holder.get("options"), holder.get("created_options"))):
+            deadlines = [options.pop(each) for each in ("lease_ms", "rebalance_ms") if each in options]
+            if deadlines:
+                options["patience_ms"] = max(deadlines)
+    return plain
+
+
+GROUP: Final = RecordKind(
+    name="group",
+    value=GroupRecord,
+    format=2,
+    upcasts={1: with_patience},
+    invariant=_group_may_follow,
+    immutable=True,
+)
 
 
 def get_group(tx: Tx, name: str, *, share: bool = False) -> GroupRecord:

@@ -175,15 +175,15 @@ def write_sign_of_life(tx: Tx, group: str, reader: str, epoch: int) -> None:
 
 
 def write_signs_of_life(tx: Tx, group: str) -> None:
-    """Count every reader of the group as alive now: its lease begins."""
+    """Count every reader of the group as alive now: the patience with it begins."""
     tx.execute("UPDATE group_member SET seen_ms = ? WHERE group_name = ?", (tx.monotonic_ms, group))
 
 
-def silent_members(tx: Tx, group: str, lease_ms: int, *, exclude: str) -> frozenset[str]:
-    """Return the readers, except `exclude`, that gave no sign of life for longer than `lease_ms`. One query."""
+def silent_members(tx: Tx, group: str, patience_ms: int, *, exclude: str) -> frozenset[str]:
+    """Return the readers, except `exclude`, that gave no sign of life for longer than `patience_ms`. One query."""
     rows = tx.execute(
         "SELECT reader FROM group_member WHERE group_name = ? AND seen_ms < ? AND reader != ?",
-        (group, tx.monotonic_ms - lease_ms, exclude),
+        (group, tx.monotonic_ms - patience_ms, exclude),
     ).fetchall()
     return frozenset(reader for (reader,) in rows)
 

@@ -98,7 +98,7 @@ class RecordKind(Generic[T]):
             for step in range(found, self.format):
                 plain = self.upcasts[step](plain)
             return from_plain(plain, self.value)
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError) as error:  # an upcast meets any shape
             raise CorruptRecord(key=f"{self.name} {key}", reason=str(error)) from error
 
     def verify(self, key: str, before: T | None, after: T) -> None:

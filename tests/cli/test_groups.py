@@ -33,7 +33,7 @@ def cut(cli: Cli, at: str = "tail", stream: str = "shop/orders") -> str:
 def test_a_group_is_made_once_and_refused_when_it_differs(billing: Cli) -> None:
     done = billing("group", "create", GROUP, "--stream", "shop/orders")
     assert (done.code, done.out, done.err) == (0, "", f"group {GROUP} exists already\n")
-    again = ("group", "create", GROUP, "--stream", "shop/orders", "--lease", 5)
+    again = ("group", "create", GROUP, "--stream", "shop/orders", "--patience", 5)
     assert "options" in billing(*again).refused(4)
     assert "no stream" in billing("group", "create", "shop/x", "--stream", "shop/none").refused(3)
     assert "no scope" in billing("group", "create", "none/x", "--stream", "shop/orders").refused(3)
@@ -338,36 +338,36 @@ def test_completion_offers_the_commands_of_groups() -> None:
 
 def test_a_group_of_consumers_is_created_as_python_does(billing: Cli) -> None:
     made = ("group", "create", "shop/late", "--stream", "shop/orders", "--from", "tail")
-    billing(*made, "--on-deleted", "drop", "--rebalance", 5).ok()
+    billing(*made, "--on-deleted", "drop", "--patience", 5).ok()
     shown = billing("group", "describe", "shop/late", "-o", "json").json()
-    assert (shown["on_deleted"], shown["rebalance_ms"]) == ("drop", 5_000)
+    assert (shown["on_deleted"], shown["patience_ms"]) == ("drop", 5_000)
 
     async def again() -> None:
         async with eventproc.open(billing.directory) as ep:
             group = await ep.create_group(
-                "shop/late", ["shop/orders"], start="tail", on_deleted="drop", rebalance_ms=5_000
+                "shop/late", ["shop/orders"], start="tail", on_deleted="drop", patience_ms=5_000
             )
             assert group.name == "shop/late"
 
     anyio.run(again)
-    assert "exists already" in billing(*made, "--on-deleted", "drop", "--rebalance", 5).err
+    assert "exists already" in billing(*made, "--on-deleted", "drop", "--patience", 5).err
 
 
 def test_update_changes_the_named_options_and_describe_shows_them(billing: Cli) -> None:
     def options() -> tuple[object, ...]:
         found = billing("group", "describe", "shop/billing", "-o", "json").json()
-        names = ("lease_ms", "checkpoint_every_ms", "rebalance_ms", "on_truncated", "assignor", "retains")
+        names = ("patience_ms", "checkpoint_every_ms", "on_truncated", "assignor", "retains")
         return tuple(found[name] for name in names)
 
-    assert options() == (None, None, None, "earliest", "equal", "progress")
-    billing("group", "update", "shop/billing", "--lease", 30, "--rebalance", 2, "--retains", "nothing").ok()
-    assert options() == (30_000, None, 2_000, "earliest", "equal", "nothing")
+    assert options() == (None, None, "earliest", "equal", "progress")
+    billing("group", "update", "shop/billing", "--patience", 30, "--retains", "nothing").ok()
+    assert options() == (30_000, None, "earliest", "equal", "nothing")
     done = billing(
-        *("group", "update", "shop/billing", "--lease", "none", "--checkpoint-every", 60),
+        *("group", "update", "shop/billing", "--patience", "none", "--checkpoint-every", 60),
         *("--on-truncated", "latest", "--assignor", "range", "-o", "json"),
     ).json()
     assert (done["done"], done["options"]["checkpoint_ms"]) == ("update", 60_000)
-    assert options() == (None, 60_000, 2_000, "latest", "range", "nothing")
+    assert options() == (None, 60_000, "latest", "range", "nothing")
     assert "say what to change" in billing("group", "update", "shop/billing").refused(2)
-    billing("group", "update", "shop/none", "--lease", 30).refused(3)
-    billing("group", "update", "shop/billing", "--lease", 0.1).refused(2)
+    billing("group", "update", "shop/none", "--patience", 30).refused(3)
+    billing("group", "update", "shop/billing", "--patience", 0.1).refused(2)

@@ -114,7 +114,7 @@ def rows_of(directory: Path) -> list[str]:
         ("group create shop/g", 2, "--stream"),
         ("group create g --stream shop/orders --from yesterday", 2, "head, tail, a cut"),
         ("group create g --stream shop/orders --to tail", 2, "a cut"),
-        ("group create g --stream shop/orders --lease 0.5", 2, "at least 1000"),
+        ("group create g --stream shop/orders --patience 0.5", 2, "at least 1000"),
         ("group create g --stream shop/orders --on-truncated never", 2, "never"),
         ("group create g --stream shop/orders --from 4:0.0=5,1.0=0", 4, "inside an event"),
         (
@@ -139,7 +139,7 @@ def rows_of(directory: Path) -> list[str]:
         ("stream create shop/x --timeout 1e308", 2, "<=1000000000"),
         ("stream offload shop/orders --older-than nan", 2, "nan is not a number"),
         ("stream offload shop/orders --older-than inf", 2, "--older-than"),
-        ("group create g --stream shop/orders --lease nan", 2, "nan is not a number"),
+        ("group create g --stream shop/orders --patience nan", 2, "nan is not a number"),
         ("group create g --stream shop/orders --checkpoint-every inf", 2, "--checkpoint-every"),
         ("group checkpoint shop/none --timeout inf", 2, "--timeout"),
         ("run --grace inf", 2, "--grace"),

@@ -8,16 +8,19 @@ from pathlib import Path
 import pytest
 
 import eventproc
-from eventproc import ScalingPolicy, ShareOptions
+from eventproc import GroupOptions, ScalingPolicy, ShareOptions
 from eventproc.errors import CorruptRecord
 from eventproc.store.catalog import SYSTEM_MIGRATIONS, insert_stream
 from eventproc.store.database import Tx, open_database
-from eventproc.store.groups import write_deliveries
+from eventproc.store.groups import write_deliveries, write_segment
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
 from eventproc.store.model.deliveries import SegmentDeliveries
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import StreamConfig
+from eventproc.store.model.progress import Progress
+from eventproc.store.replicated import create_log
 from eventproc.store.schema import add_attributes
+from eventproc.store.segments import EventBlock, SegmentEvents, append
 from eventproc.testing import check
 from eventproc.workflows.scopes import create_scope
 
@@ -92,3 +95,70 @@ async def test_a_damaged_share_group_of_the_third_schema_stays_damaged(tmp_path:
             await ep.share_group("s/work")
         await ep.create_share_group("s/other", ["s/t"])
         assert [each.name for each in await ep.share_groups()] == ["s/other"]
+
+
+@pytest.mark.parametrize("body", [b"1:[]", b"1:5", b'1:{"options":[1]}', b'1:{"updates":3}'])
+async def test_a_damaged_group_of_the_first_format_stays_damaged(tmp_path: Path, body: bytes) -> None:
+    async with open_database(tmp_path / "data", migrations=SYSTEM_MIGRATIONS) as db:
+        sql = "INSERT INTO record (kind, key, version, body) VALUES ('group', 's/g', 1, ?)"
+        await db.write(lambda tx: tx.execute(sql, (body,)))
+    async with eventproc.open(tmp_path / "data") as ep:
+        with pytest.raises(CorruptRecord, match="group s/g"):
+            await ep.group("s/g")
+
+
+@pytest.mark.parametrize(
+    ("created", "updated", "patience_ms"),
+    [
+        ({"lease_ms": 5_000, "rebalance_ms": 30_000}, {}, None),
+        ({}, {"lease_ms": 5_000, "rebalance_ms": 30_000}, 30_000),
+        ({"rebalance_ms": 7_000}, {"lease_ms": 5_000}, 5_000),
+        ({"rebalance_ms": 7_000}, {"rebalance_ms": 7_000, "checkpoint_ms": 500}, 7_000),
+    ],
+)
+async def test_groups_of_the_first_format_have_one_deadline_the_longest(
+    tmp_path: Path, created: dict[str, int], updated: dict[str, int], patience_ms: int | None
+) -> None:
+    def fill(tx: Tx) -> None:
+        create_scope(tx, "s")
+        stream_id = insert_stream(tx, "s/t", StreamConfig(scaling=ScalingPolicy.fixed(1))).stream_id
+        log, streams = create_log(tx), [{"name": "s/t", "stream_id": stream_id}]
+        open_segment = {"stream_id": stream_id, "segment": 0, "progress": {}, "owner_epoch": 1}
+        state = {"generation": 1, "streams": streams, "assignments": [open_segment], "options": created}
+        entries = [{"init": state}, {"updates": [{"options_changed": {"options": updated}}]}]
+        block = EventBlock([f"1:{json.dumps(each)}".encode() for each in entries]).encode()
+        append(tx, f"log {log}", log, (SegmentEvents(SegmentId(0), block),), expected_offset=0)
+        body = {
+            "name": "s/g",
+            "streams": streams,
+            "generation": 2,
+            "kind": "readers",
+            "created_ms": 1,
+            "log": log,
+        }
+        tx.execute(
+            "INSERT INTO record (kind, key, version, body) VALUES ('group', 's/g', 1, ?)",
+            (f"1:{json.dumps(body | {'options': updated, 'created_options': created})}".encode(),),
+        )
+        write_segment(
+            tx, "s/g", (stream_id, SegmentId(0)), Progress(), owner=None, owner_epoch=1, target=None
+        )
+
+    async with open_database(tmp_path / "data", migrations=SYSTEM_MIGRATIONS) as db:
+        await db.write(fill)
+    async with eventproc.open(tmp_path / "data") as ep:
+        await check(ep.db)
+        group = await ep.group("s/g")
+        options = (await group.info()).options
+        assert options == GroupOptions(patience_ms=patience_ms, checkpoint_ms=updated.get("checkpoint_ms"))
+        assert (
+            await ep.create_group("s/g", ["s/t"], patience_ms=max(created.values(), default=None))
+        ).name == "s/g"
+        stream = await ep.stream("s/t")
+        async with stream.writer() as writer, group.reader("r") as reader:
+            await writer.write(b"1")
+            assert [event.payload async for event in reader.until(await stream.tail())] == [b"1"]
+        assert await group.update(patience_ms=8_000) == GroupOptions(
+            patience_ms=8_000, checkpoint_ms=updated.get("checkpoint_ms")
+        )
+        await check(ep.db)

@@ -33,7 +33,7 @@ from eventproc.testing import VirtualClock, check
 from tests.groups.support import GROUP_NAME, end_of, state_now
 
 STATIC_MS = 20_000
-REBALANCE_MS = 30_000
+PATIENCE_MS = 30_000
 ROUNDS_MAX = 40
 """Rounds in which a group must come to rest."""
 
@@ -93,7 +93,7 @@ class MembershipSimulation:
         for name in NAMES[1:]:
             await self.ep.create_stream(name)
         options = GroupOptions(
-            on_deleted="drop", rebalance_ms=REBALANCE_MS, assignor=self.random.choice(ASSIGNORS)
+            on_deleted="drop", patience_ms=PATIENCE_MS, assignor=self.random.choice(ASSIGNORS)
         )
         await self.ep.db.write(
             partial(ensure_group, name=GROUP_NAME, streams=["s/x", "s/y"], options=options)
@@ -241,7 +241,7 @@ class MembershipSimulation:
         return any(each.name == name for each in await self.ep.streams("s"))
 
     async def _wait(self) -> None:
-        self.clock.advance(self.random.choice([ASSIGN_MS, STATIC_MS // 2, STATIC_MS, REBALANCE_MS]))
+        self.clock.advance(self.random.choice([ASSIGN_MS, STATIC_MS // 2, STATIC_MS, PATIENCE_MS]))
 
     async def _check(self) -> None:
         state = await state_now(self.ep.db)

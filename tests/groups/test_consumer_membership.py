@@ -32,7 +32,7 @@ from eventproc.testing import VirtualClock, check
 from tests.groups.support import GROUP_NAME, settle as settle_once, shares, state_now
 
 STATIC_MS = 60_000
-REBALANCE_MS = 30_000
+PATIENCE_MS = 30_000
 MARGIN_MS = 10_000
 """More than the test itself takes: a virtual clock moves with the real one, too."""
 Virtual: TypeAlias = tuple[Eventproc, VirtualClock]
@@ -285,14 +285,14 @@ async def test_a_deleted_stream_leaves_the_group_and_the_others_go_on(virtual: V
 @pytest.mark.acceptance("K10", differs="without a callback: the owner itself does not release")
 async def test_an_owner_that_does_not_release_in_time_is_fenced(virtual: Virtual) -> None:
     ep, clock = virtual
-    await make_streams(ep, GroupOptions(rebalance_ms=REBALANCE_MS), x=2)
+    await make_streams(ep, GroupOptions(patience_ms=PATIENCE_MS), x=2)
     async with join_as(ep, "a") as a:
         await settle([a])
         async with join_as(ep, "b") as b:
             await b.refresh()
             await a.refresh()
             (late,) = a.surplus
-            clock.advance(REBALANCE_MS - MARGIN_MS)
+            clock.advance(PATIENCE_MS - MARGIN_MS)
             await b.refresh()
             assert b.owned == {}
             clock.advance(MARGIN_MS)

@@ -1,4 +1,4 @@
-"""A reader whose lease ran out asks its group before it hands out what it took earlier: others may have it by now."""
+"""A reader that exceeded the patience of its group asks it before it hands out what others may own by now."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventproc.testing import VirtualClock
 from eventproc.topics.group import Group
 from tests.support.virtual_time import anyio_backend as anyio_backend, clock_of
 
-LEASE_MS = 1_000
+PATIENCE_MS = 1_000
 GROUP = "s/g"
 
 
@@ -34,12 +34,12 @@ async def signs_of_life(ep: Eventproc) -> list[int]:
     return [seen_ms for (seen_ms,) in rows]
 
 
-@pytest.mark.parametrize(("slept_ms", "asks"), [(LEASE_MS, False), (LEASE_MS + 1, True)])
-async def test_a_reader_that_slept_asks_only_when_its_lease_ran_out(
+@pytest.mark.parametrize(("slept_ms", "asks"), [(PATIENCE_MS, False), (PATIENCE_MS + 1, True)])
+async def test_a_reader_that_slept_asks_only_when_it_exceeded_the_patience(
     ep: Eventproc, slept_ms: int, asks: bool
 ) -> None:
     clock = clock_of(ep)
-    group = await ep.create_group("g", ["s/t"], lease_ms=LEASE_MS)
+    group = await ep.create_group("g", ["s/t"], patience_ms=PATIENCE_MS)
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         await anext(events)
         before = await signs_of_life(ep)
@@ -49,7 +49,7 @@ async def test_a_reader_that_slept_asks_only_when_its_lease_ran_out(
         assert asks or await signs_of_life(ep) == before
 
 
-async def test_without_a_lease_nobody_asks(ep: Eventproc) -> None:
+async def test_without_a_patience_nobody_asks(ep: Eventproc) -> None:
     clock = clock_of(ep)
     group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
@@ -61,18 +61,18 @@ async def test_without_a_lease_nobody_asks(ep: Eventproc) -> None:
 
 
 async def test_the_segments_of_a_reader_that_hangs_go_to_another_one(ep: Eventproc) -> None:
-    group = await ep.create_group("g", ["s/t"], lease_ms=LEASE_MS)
+    group = await ep.create_group("g", ["s/t"], patience_ms=PATIENCE_MS)
     async with group.reader("hung") as hung, aclosing(aiter(hung)) as in_hand:
         await anext(in_hand)
         async with group.reader("other") as other, aclosing(aiter(other)) as events:
-            with anyio.fail_after(3 * LEASE_MS / 1000):
+            with anyio.fail_after(3 * PATIENCE_MS / 1000):
                 assert (await anext(events)).payload == b"0"
 
 
 async def change_often(group: Group) -> None:
-    """Let a reader come and go several times in a lease, until cancelled."""
+    """Let a reader come and go several times within the patience, until cancelled."""
     while True:
-        await anyio.sleep(LEASE_MS / 5_000)
+        await anyio.sleep(PATIENCE_MS / 5_000)
         async with group.reader("guest"):
             pass
 
@@ -84,7 +84,7 @@ async def members(group: Group) -> set[str]:
 async def test_a_reader_that_hangs_between_two_reads_is_expired_although_its_group_changes(
     ep: Eventproc,
 ) -> None:
-    group = await ep.create_group("g", ["s/t"], lease_ms=LEASE_MS)
+    group = await ep.create_group("g", ["s/t"], patience_ms=PATIENCE_MS)
     async with (
         group.reader("hung") as hung,
         aclosing(aiter(hung)) as in_hand,
@@ -94,9 +94,9 @@ async def test_a_reader_that_hangs_between_two_reads_is_expired_although_its_gro
         await hung.commit()  # nothing is in hand from here on
         tasks.start_soon(change_often, group)
         async with group.reader("other") as other, aclosing(aiter(other)) as events:
-            with anyio.fail_after(3 * LEASE_MS / 1000):
+            with anyio.fail_after(3 * PATIENCE_MS / 1000):
                 assert (await anext(events)).payload == b"1"
-            await anyio.sleep(LEASE_MS / 2_000)
+            await anyio.sleep(PATIENCE_MS / 2_000)
             assert await members(group) == {"other"}, "it does not join while it hangs"
             await other.commit()
         tasks.cancel_scope.cancel()
@@ -106,25 +106,25 @@ async def test_a_reader_that_hangs_between_two_reads_is_expired_although_its_gro
 
 async def test_a_consumer_that_stops_polling_is_expired_although_its_group_changes(ep: Eventproc) -> None:
     await ep.create_topic("s/p", partitions=2)
-    group = await ep.create_group("c", ["s/p"], lease_ms=LEASE_MS, on_deleted="drop")
+    group = await ep.create_group("c", ["s/p"], patience_ms=PATIENCE_MS, on_deleted="drop")
     async with group.consumer("hung") as hung, anyio.create_task_group() as tasks:
         await hung.poll(timeout_ms=0)
         tasks.start_soon(change_often, await ep.group("s/c"))
         async with group.consumer("other") as other:
-            with anyio.fail_after(3 * LEASE_MS / 1000):
+            with anyio.fail_after(3 * PATIENCE_MS / 1000):
                 while len(other.assignment) < 2:
-                    await other.poll(timeout_ms=LEASE_MS // 10)
+                    await other.poll(timeout_ms=PATIENCE_MS // 10)
             assert await members(await ep.group("s/c")) == {"other"}
             await hung.poll(timeout_ms=0)
             assert await members(await ep.group("s/c")) == {"hung", "other"}
         tasks.cancel_scope.cancel()
 
 
-async def test_readers_that_wait_for_events_keep_their_leases_while_the_group_changes(
+async def test_readers_that_wait_for_events_are_not_expired_while_the_group_changes(
     ep: Eventproc, caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = await ep.create_stream("s/empty", scaling=eventproc.ScalingPolicy.fixed(2))
-    group = await ep.create_group("g", ["s/empty"], lease_ms=LEASE_MS)
+    group = await ep.create_group("g", ["s/empty"], patience_ms=PATIENCE_MS)
 
     async def read(reader: GroupReader[bytes]) -> None:
         async for event in reader:
@@ -134,7 +134,7 @@ async def test_readers_that_wait_for_events_keep_their_leases_while_the_group_ch
         for each in (a, b):
             tasks.start_soon(read, each)
         tasks.start_soon(change_often, group)
-        await anyio.sleep(20 * LEASE_MS / 1000)
+        await anyio.sleep(20 * PATIENCE_MS / 1000)
         async with stream.writer() as writer:
             await writer.write(b"late", key="k")
         assert [each for each in caplog.messages if "expired" in each] == []

@@ -403,11 +403,11 @@ async def test_a_death_during_a_refused_join_under_the_same_id_is_noticed(ep: Ev
                 await a.refresh()
 
 
-async def test_the_others_expire_a_member_without_a_sign_of_life_for_a_lease(
+async def test_the_others_expire_a_member_that_exceeds_the_patience(
     ep: Eventproc,
 ) -> None:
     await ep.create_stream("s/t", scaling=ScalingPolicy.fixed(2))
-    options = GroupOptions(lease_ms=1_000)
+    options = GroupOptions(patience_ms=1_000)
     await ep.db.write(partial(ensure_group, name=GROUP_NAME, streams=["s/t"], options=options))
     async with join(ep.db, GROUP_NAME, "a") as a, join(ep.db, GROUP_NAME, "hung") as hung:
         await settle([a, hung])

@@ -20,7 +20,7 @@ from eventproc.testing import VirtualClock, check
 from tests.groups.support import GROUP_NAME, state_now
 from tests.support.virtual_time import anyio_backend as anyio_backend, clock_of
 
-LEASE_MS = 1_000
+PATIENCE_MS = 1_000
 
 
 @pytest.fixture
@@ -35,12 +35,12 @@ async def ep() -> AsyncIterator[Eventproc]:
 
 
 async def test_options_change_one_by_one_in_the_record_and_in_the_log(ep: Eventproc) -> None:
-    group = await ep.create_group("g", ["s/t"], lease_ms=5_000, checkpoint_ms=2_000)
-    assert await group.update(lease_ms=None) == GroupOptions(checkpoint_ms=2_000)
+    group = await ep.create_group("g", ["s/t"], patience_ms=5_000, checkpoint_ms=2_000)
+    assert await group.update(patience_ms=None) == GroupOptions(checkpoint_ms=2_000)
     assert await group.update(
-        rebalance_ms=3_000, on_truncated="latest", assignor="range", retains=None
+        patience_ms=3_000, on_truncated="latest", assignor="range", retains=None
     ) == GroupOptions(
-        checkpoint_ms=2_000, rebalance_ms=3_000, on_truncated="latest", assignor="range", retains=None
+        checkpoint_ms=2_000, patience_ms=3_000, on_truncated="latest", assignor="range", retains=None
     )
     options = await group.update(checkpoint_ms=None, retains="manual")
     assert options == (await group.info()).options == (await state_now(ep.db)).options
@@ -48,21 +48,21 @@ async def test_options_change_one_by_one_in_the_record_and_in_the_log(ep: Eventp
 
 
 async def test_a_program_that_starts_again_after_an_update_keeps_the_updated_options(ep: Eventproc) -> None:
-    await ep.create_group("g", ["s/t"], lease_ms=5_000)
-    for lease_ms in (7_000, 9_000):
+    await ep.create_group("g", ["s/t"], patience_ms=5_000)
+    for patience_ms in (7_000, 9_000):
         group = await ep.group("s/g")
-        updated = await group.update(lease_ms=lease_ms)
-        for created_ms in (5_000, lease_ms):
-            again = await ep.create_group("g", ["s/t"], lease_ms=created_ms)
+        updated = await group.update(patience_ms=patience_ms)
+        for created_ms in (5_000, patience_ms):
+            again = await ep.create_group("g", ["s/t"], patience_ms=created_ms)
             assert (await again.info()).options == updated
     with pytest.raises(AlreadyExists, match="options"):
-        await ep.create_group("g", ["s/t"], lease_ms=7_000)
+        await ep.create_group("g", ["s/t"], patience_ms=7_000)
 
 
 async def test_update_without_a_change_leaves_the_generation(ep: Eventproc) -> None:
-    group = await ep.create_group("g", ["s/t"], lease_ms=5_000)
+    group = await ep.create_group("g", ["s/t"], patience_ms=5_000)
     before = await group.info()
-    assert await group.update() == await group.update(lease_ms=5_000) == before.options
+    assert await group.update() == await group.update(patience_ms=5_000) == before.options
     assert await group.info() == before
 
 
@@ -72,24 +72,24 @@ async def test_every_member_has_the_new_options_after_its_next_refresh(ep: Event
         join_member(ep.db, GROUP_NAME, "a", as_reader=True) as a,
         join_member(ep.db, GROUP_NAME, "b", as_reader=True) as b,
     ):
-        options = await group.update(lease_ms=LEASE_MS, on_truncated="error")
+        options = await group.update(patience_ms=PATIENCE_MS, on_truncated="error")
         for member in (a, b):
             await member.wait_change(0)
             await member.refresh()
             assert member.options == options
 
 
-async def test_new_lease_expires_a_reader_that_hangs(ep: Eventproc) -> None:
+async def test_new_patience_expires_a_reader_that_hangs(ep: Eventproc) -> None:
     group = await ep.create_group("g", ["s/t"])
     async with group.reader("hung") as hung, aclosing(aiter(hung)) as in_hand:
         await anext(in_hand)
         async with group.reader("other") as other, aclosing(aiter(other)) as events:
-            await group.update(lease_ms=LEASE_MS)
-            with anyio.fail_after(3 * LEASE_MS / 1000):
+            await group.update(patience_ms=PATIENCE_MS)
+            with anyio.fail_after(3 * PATIENCE_MS / 1000):
                 assert (await anext(events)).payload == b"0"
 
 
-async def test_new_lease_counts_from_the_change_and_expires_no_healthy_reader(ep: Eventproc) -> None:
+async def test_new_patience_counts_from_the_change_and_expires_no_healthy_reader(ep: Eventproc) -> None:
     clock = clock_of(ep)
     group = await ep.create_group("g", ["s/t"])
     async with (
@@ -97,15 +97,15 @@ async def test_new_lease_counts_from_the_change_and_expires_no_healthy_reader(ep
         join_member(ep.db, GROUP_NAME, "b", as_reader=True) as b,
     ):
         epochs = a.epoch, b.epoch
-        clock.advance(100 * LEASE_MS)  # without a sign of life: none was needed
-        await group.update(lease_ms=LEASE_MS)
+        clock.advance(100 * PATIENCE_MS)  # without a sign of life: none was needed
+        await group.update(patience_ms=PATIENCE_MS)
         for _ in range(5):
-            clock.advance(LEASE_MS // 2)
+            clock.advance(PATIENCE_MS // 2)
             await a.refresh()
             await b.refresh()
         assert (a.epoch, b.epoch) == epochs
-        await group.update(lease_ms=None)
-        clock.advance(100 * LEASE_MS)
+        await group.update(patience_ms=None)
+        clock.advance(100 * PATIENCE_MS)
         await a.refresh()
         await b.refresh()
         assert (a.epoch, b.epoch) == epochs
@@ -138,10 +138,9 @@ async def test_waiting_reader_begins_and_ends_automatic_checkpoints(ep: Eventpro
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"lease_ms": 1},
-        {"lease_ms": "30"},
+        {"patience_ms": 1},
+        {"patience_ms": "30"},
         {"checkpoint_ms": 0},
-        {"rebalance_ms": 1.5},
         {"on_truncated": "ignore"},
         {"assignor": "two words"},
         {"retains": "everything"},
@@ -159,8 +158,8 @@ async def test_invalid_option_changes_nothing(ep: Eventproc, wrong: dict[str, ob
 async def test_group_of_a_processor_and_a_deleted_one_are_refused(ep: Eventproc) -> None:
     await ep.db.write(lambda tx: ensure_group(tx, "s/p", ["s/t"], kind=PROCESSOR))
     with pytest.raises(NotAReaderGroup):
-        await (await ep.group("s/p")).update(lease_ms=LEASE_MS)
+        await (await ep.group("s/p")).update(patience_ms=PATIENCE_MS)
     group = await ep.create_group("g", ["s/t"])
     await group.delete()
     with pytest.raises(NotFound):
-        await group.update(lease_ms=LEASE_MS)
+        await group.update(patience_ms=PATIENCE_MS)

@@ -78,7 +78,7 @@ async def test_kills_and_suspensions_of_readers_lose_no_event_and_no_order(
     async with eventproc.open(tmp_path / "store") as ep:
         await ep.create_scope("s")
         stream = await ep.create_stream("s/t")
-        group = await ep.create_group("g", ["s/t"], lease_ms=1_000)
+        group = await ep.create_group("g", ["s/t"], patience_ms=1_000)
         arena = Arena(tmp_path, ep, stream, group)
         with ExitStack() as stack:
             workers = {name: arena.start(stack, name) for name in ("a", "b", "c", "d")}
@@ -105,7 +105,7 @@ async def test_kills_and_suspensions_of_readers_lose_no_event_and_no_order(
             await stream.seal()
             for name in "b", "d":
                 while (heard := workers[name].hear()) != "ended":
-                    assert heard == "fenced"  # on a busy machine any reader may exceed its lease
+                    assert heard == "fenced"  # on a busy machine any reader may exceed the patience
         assert (await group.describe()).segments == ()
         await check(ep.db)
     _check_deliveries(arena.delivered())

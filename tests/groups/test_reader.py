@@ -246,4 +246,4 @@ async def test_what_cannot_be_is_refused_by_name(ep: Eventproc) -> None:
         async with group.reader(""):
             pass
     with pytest.raises(InvalidArgument):
-        await ep.create_group("h", ["s/t"], lease_ms=1)
+        await ep.create_group("h", ["s/t"], patience_ms=1)

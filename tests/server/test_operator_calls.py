@@ -39,18 +39,18 @@ async def rest(ep: Eventproc) -> RestInMemory:
 
 
 async def test_a_group_is_created_updated_checkpointed_and_deleted(rest: RestInMemory, ep: Eventproc) -> None:
-    body = {"name": "g", "streams": ["s/t"], "start": ["tail"], "lease_ms": 60_000, "on_deleted": "drop"}
+    body = {"name": "g", "streams": ["s/t"], "start": ["tail"], "patience_ms": 60_000, "on_deleted": "drop"}
     made = await rest.ok("POST", f"{OWN}/groups/s", body)
-    assert (made["name"], made["events"], made["options"]["lease_ms"]) == ("s/g", 0, 60_000)
+    assert (made["name"], made["events"], made["options"]["patience_ms"]) == ("s/g", 0, 60_000)
     assert made["options"]["on_deleted"] == "drop"
-    assert (await rest.call("POST", f"{OWN}/groups/s", {**body, "lease_ms": None})).status == 409
+    assert (await rest.call("POST", f"{OWN}/groups/s", {**body, "patience_ms": None})).status == 409
     options = {
         name: value for name, value in made["options"].items() if not name.startswith(("on_del", "added"))
     }
     changed = await rest.ok(
-        "PUT", f"{OWN}/groups/s/g/options", {**options, "lease_ms": None, "retains": "manual"}
+        "PUT", f"{OWN}/groups/s/g/options", {**options, "patience_ms": None, "retains": "manual"}
     )
-    assert (changed["options"]["lease_ms"], changed["options"]["retains"]) == (None, "manual")
+    assert (changed["options"]["patience_ms"], changed["options"]["retains"]) == (None, "manual")
     wrong = await rest.call("PUT", f"{OWN}/groups/s/g/options", {**options, "retains": "all"})
     assert (wrong.status, "it must be one of progress, manual" in wrong.body["detail"]) == (400, True)
     made = await rest.ok("POST", f"{OWN}/groups/s/g/checkpoints", {"name": "first"})

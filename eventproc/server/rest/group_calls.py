@@ -44,14 +44,13 @@ Start: TypeAlias = Annotated[
 
 @attrs.frozen(kw_only=True)
 class GroupBody:
-    """A group of readers or consumers to create. lease_ms, checkpoint_ms, rebalance_ms: null: none."""
+    """A group of readers or consumers to create. patience_ms, checkpoint_ms: null: none."""
 
     name: str
     streams: Streams
     start: Start = ("head",)
-    lease_ms: int | None = None
+    patience_ms: int | None = None
     checkpoint_ms: int | None = None
-    rebalance_ms: int | None = None
     on_truncated: TruncatedPolicy = "earliest"
     on_deleted: DeletedPolicy = "error"
     assignor: str = EQUAL
@@ -62,9 +61,8 @@ class GroupBody:
 class OptionsBody:
     """All options that can be changed, as `options` of the group shows them."""
 
-    lease_ms: int | None
+    patience_ms: int | None
     checkpoint_ms: int | None
-    rebalance_ms: int | None
     on_truncated: TruncatedPolicy
     assignor: str
     retains: RetainedPart | None
