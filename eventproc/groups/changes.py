@@ -131,10 +131,7 @@ def _verify_equal(
     if group.kind != kind:
         differing.append("kind")
     # A program that starts again names the options of the creation, also after an operator changed them.
-    # Where it starts counts only at the creation: a start an hour ago is another time at each start of the program.
-    known = [each for each in (group.options, group.created_options) if each is not None]
-    is_known = options in [attrs.evolve(each, added_start=options.added_start) for each in known]
-    if not is_known or share != group.share:
+    if options not in (group.options, group.created_options) or share != group.share:
         differing.append("options")
     if differing:
         raise AlreadyExists(kind="group", name=group.name, differing=tuple(differing))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from eventproc.groups.names import is_pattern, subscribes
-from eventproc.groups.start_positions import start_position_of, start_positions_of
+from eventproc.groups.start_positions import start_position_of
 from eventproc.groups.state import GroupState
 from eventproc.groups.stored_state import change, folded_state
-from eventproc.groups.updates import StartPosition, StreamAdded, StreamDropped, Update
-from eventproc.store.catalog import find_stream, get_stream, stream_names
+from eventproc.groups.updates import StreamAdded, StreamDropped, Update
+from eventproc.store.catalog import find_stream, stream_names
 from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GroupRecord,
@@ -26,8 +26,8 @@ def follow_catalog(tx: Tx, name: str) -> GroupState:
 def stream_updates(tx: Tx, group: GroupRecord, state: GroupState) -> list[Update]:
     """Return the updates by which the group follows the catalog: none while it reads what it shall read.
 
-    A deleted stream is dropped if the options say so. A stream is added if a dropped one had its name, or if a reader
-    subscribes to it. One look-up for each stream, and one query for each pattern's scope.
+    A deleted stream is dropped if the options say so. A stream is added, from its head, if a dropped one had its name,
+    or if a reader subscribes to it. One look-up for each stream, and one query for each pattern's scope.
     """
     gone = set(_deleted(tx, group, state))
     updates: list[Update] = [StreamDropped(stream_id) for stream_id in sorted(gone)]
@@ -38,7 +38,8 @@ def stream_updates(tx: Tx, group: GroupRecord, state: GroupState) -> list[Update
         if find_stream(tx, name) is not None:
             updates.append(StreamAdded(start_position_of(tx, name, added=awaited[name])))
             read.add(name)
-    updates += (StreamAdded(_start_of(tx, group, name)) for name in sorted(_subscribed(tx, state) - read))
+    added = sorted(_subscribed(tx, state) - read)
+    updates += (StreamAdded(start_position_of(tx, name, added=True)) for name in added)
     return updates
 
 
@@ -62,14 +63,3 @@ def _subscribed(tx: Tx, state: GroupState) -> set[str]:
             if not name.startswith(f"{scope}/_") and subscribes(patterns, name)
         }
     return found
-
-
-def _start_of(tx: Tx, group: GroupRecord, name: str) -> StartPosition:
-    """Return where the group begins in a stream that it has not read.
-
-    A stream that is younger than the group is read from its head: starting at the tail would skip the events that
-    were written before a reader noticed it.
-    """
-    if get_stream(tx, name).value.created_ms >= group.created_ms:
-        return start_position_of(tx, name, added=True)
-    return start_positions_of(tx, [name], group.options.added_start, added=[name])[0]

@@ -71,9 +71,8 @@ class GroupSystem:
             streams: names of the streams and topics, "scope/stream". Consumers read streams, too: their segments are
                 the partitions.
             start: where a new group begins: "head" (default), "tail", cuts, or a time in ms. Partitions that are added
-                later are read from their beginning. A topic that a consumer's names or patterns bring later begins at
-                the tail or at that time, too, if it is older than the group; at its head if it is younger, or with
-                cuts. An existing group keeps its position.
+                later are read from their beginning, and so are streams that a consumer's names or patterns bring
+                later. An existing group keeps its position.
             until: where a new group ends: cuts. None (default): it does not end.
             patience_ms: how long a reader may be silent or slow, in ms: between two events that it asks for or two
                 polls, to release a segment that another one shall own, and in a callback of a consumer. A reader that
@@ -104,7 +103,6 @@ class GroupSystem:
             checkpoint_ms=checkpoint_ms,
             on_truncated=on_truncated,
             on_deleted=on_deleted,
-            added_start=start if type(start) is int else "tail" if start == "tail" else "head",
             assignor=assignor,
             retains=retains,
         )

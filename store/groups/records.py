@@ -26,10 +26,6 @@ DeletedPolicy: TypeAlias = Literal["error", "drop"]
 """What a group does when a stream of it was deleted: raise GroupStreamReplaced to its readers ("error"), or read its
 other streams, and a stream created under the same name later from its head ("drop")."""
 
-AddedStart: TypeAlias = int | Literal["head", "tail"]
-"""Where a group begins in a stream that is older than the group and that a reader subscribes to later: at an end, or
-at a time in wall ms."""
-
 RetainedPart: TypeAlias = Literal["progress", "manual"]
 """What a group keeps a stream from losing by retention by consumption: what it has not finished ("progress"), or what
 it has not released with `Group.release` ("manual")."""
@@ -80,11 +76,6 @@ def _deleted(instance: object, attribute: object, value: object) -> None:
         raise invalid_argument("on_deleted", value, "it must be 'error' or 'drop'")
 
 
-def _added(instance: object, attribute: object, value: object) -> None:
-    if value not in ("head", "tail"):
-        check_int("added_start", value, unit="ms")
-
-
 def _retains(instance: object, attribute: object, value: object) -> None:
     if value not in ("progress", "manual", None):
         raise invalid_argument("retains", value, "it must be 'progress', 'manual' or None")
@@ -111,8 +102,6 @@ class GroupOptions:
     checkpoint_ms: pause between automatic checkpoints. None (default): there are none.
     on_truncated: what to do when unread events were truncated; the loss is always logged and counted.
     on_deleted: what to do when a stream was deleted. Default: "error".
-    added_start: where to begin in a stream that is older than the group and that a reader subscribes to later: "head"
-        (default), "tail", or a time in ms. A younger stream is always read from its head.
     assignor: who decides which reader owns which segment: "equal" (default), "range", "round_robin", "lag", or an own
         one.
     retains: what a stream with retention by consumption keeps for the group: what it has not finished ("progress",
@@ -124,7 +113,6 @@ class GroupOptions:
     checkpoint_ms: int | None = attrs.field(default=None, validator=_pause)
     on_truncated: TruncatedPolicy = attrs.field(default="earliest", validator=_policy)
     on_deleted: DeletedPolicy = attrs.field(default="error", validator=_deleted)
-    added_start: AddedStart = attrs.field(default="head", validator=_added)
     assignor: str = attrs.field(default=EQUAL, validator=_assignor)
     retains: RetainedPart | None = attrs.field(default="progress", validator=_retains)
 
@@ -200,10 +188,11 @@ def _group_may_follow(before: GroupRecord | None, after: GroupRecord) -> str | N
 
 
 def with_patience(plain: dict[str, Any]) -> dict[str, Any]:
-    """Return a record or an entry of the log of format 1 in format 2, with one deadline: the longest that was set."""
+    """Return a record or an entry of the log of format 1 in format 2: its one deadline is the longest that was set."""
     updates = [update for each in plain.get("updates") or () for update in each.values()]
     for holder in (plain, plain.get("init") or {}, *updates):
         for options in filter(None, (holder.get("options"), holder.get("created_options"))):
+            options.pop("added_start", None)
             deadlines = [options.pop(each) for each in ("lease_ms", "rebalance_ms") if each in options]
             if deadlines:
                 options["patience_ms"] = max(deadlines)

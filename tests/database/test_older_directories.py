@@ -112,11 +112,11 @@ async def test_a_damaged_group_of_the_first_format_stays_damaged(tmp_path: Path,
     [
         ({"lease_ms": 5_000, "rebalance_ms": 30_000}, {}, None),
         ({}, {"lease_ms": 5_000, "rebalance_ms": 30_000}, 30_000),
-        ({"rebalance_ms": 7_000}, {"lease_ms": 5_000}, 5_000),
+        ({"rebalance_ms": 7_000, "added_start": 5}, {"lease_ms": 5_000, "added_start": 5}, 5_000),
         ({"rebalance_ms": 7_000}, {"rebalance_ms": 7_000, "checkpoint_ms": 500}, 7_000),
     ],
 )
-async def test_groups_of_the_first_format_have_one_deadline_the_longest(
+async def test_groups_of_the_first_format_have_one_deadline_and_one_start(
     tmp_path: Path, created: dict[str, int], updated: dict[str, int], patience_ms: int | None
 ) -> None:
     def fill(tx: Tx) -> None:

@@ -138,8 +138,10 @@ async def test_what_nobody_subscribes_to_waits_for_a_reader_that_does(virtual: V
 
 async def test_a_reader_brings_the_streams_that_it_subscribes_to(virtual: Virtual) -> None:
     ep, _ = virtual
-    await ep.create_stream("s/older")
-    await make_streams(ep, GroupOptions(added_start="tail"), x=1)
+    older = await ep.create_stream("s/older")
+    async with older.writer() as writer:
+        await writer.write(b"1")
+    await make_streams(ep, GroupOptions(), x=1)
     async with join_as(ep, "a", subscription=["s/older", "s/later"]) as a:
         await settle([a])
         assert streams_of(a) == {"s/older"}
@@ -147,7 +149,8 @@ async def test_a_reader_brings_the_streams_that_it_subscribes_to(virtual: Virtua
         await a.wait_change()
         await settle([a])
         assert streams_of(a) == {"s/older", "s/later"}
-        assert a.owned[later.stream_id, SegmentId(0)].progress == Progress()
+        for each in (older, later):
+            assert a.owned[each.stream_id, SegmentId(0)].progress == Progress()
 
 
 async def test_a_pattern_takes_in_a_matching_stream_when_it_is_created(virtual: Virtual) -> None:
