@@ -98,11 +98,11 @@ def ensure_group(
         return False
     verify_active(get_scope(tx, name.partition("/")[0]).value, "create a group")
     starts = start_positions_of(tx, names, start, until, kind=kind)
-    before = GroupState(generation=last_generation(tx))
+    state = begin(last_generation(tx), starts, options)
     group = GroupRecord(
         name=name,
-        streams=tuple(each.stream for each in starts),
-        generation=before.generation + 1,
+        streams=state.streams,
+        generation=state.generation,
         kind=kind,
         created_ms=tx.now_ms,
         log=None if kind == SHARE else create_log(tx),
@@ -113,9 +113,8 @@ def ensure_group(
     if group.log is None:
         start_share_group(tx, name, {each.stream.stream_id: dict(each.held) for each in starts})
     else:
-        state = begin(before.generation, starts, options)
         initialize(tx, group.log, GROUP_LOG, state)
-        write_segments(tx, name, before, state)
+        write_segments(tx, name, GroupState(generation=0), state)
     tx.wake(topic_of(name))
     tx.wake(GROUPS)
     return True
@@ -216,14 +215,18 @@ def update_options(tx: Tx, name: str, changes: GroupUpdate) -> GroupOptions:
     return after
 
 
-def left(tx: Tx, group: str, state: GroupState, reader: str) -> ReaderLeft:
-    """Return the update by which a reader goes offline; its segments are released at their durable progress."""
-    return ReaderLeft(reader, progress_of(tx, group, state.owned_by(reader)))
+def departure(
+    tx: Tx, group: str, state: GroupState, reader: str, *, for_good: bool = False
+) -> ReaderLeft | ReaderAway:
+    """Return the update by which a reader owns nothing any more; its segments continue at their durable progress.
 
-
-def away(tx: Tx, group: str, state: GroupState, reader: str) -> ReaderAway:
-    """Return the update by which a static reader owns nothing until it is back; its progress is the durable one."""
-    return ReaderAway(reader, progress_of(tx, group, state.owned_by(reader)), tx.monotonic_ms)
+    A static reader is away, unless it was away already or leaves for good; any other one goes offline.
+    """
+    positions = progress_of(tx, group, state.owned_by(reader))
+    member = state.members[reader]
+    if for_good or member.static_ms is None or member.away_since_ms is not None:
+        return ReaderLeft(reader, positions)
+    return ReaderAway(reader, positions, tx.monotonic_ms)
 
 
 def list_groups(

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from eventproc.groups.changes import away, left
+from eventproc.groups.changes import departure
 from eventproc.groups.state import GroupState, OnlineReader
 from eventproc.groups.stored_state import change, folded_state
 from eventproc.groups.targets import fallen_back
+from eventproc.groups.updates import ReaderLeft
 from eventproc.store.database import Database, SharedSlot, Subscription, Tx
 from eventproc.store.groups import (
     GroupOptions,
@@ -143,23 +144,26 @@ def deadline_left_ms(
 
     0 if a deadline has passed. now_ms: monotonic.
     """
-    deadlines: list[tuple[int, int]] = []
+    return min((left_ms for _, left_ms in _deadlines(state, options, now_ms, exclude)), default=None)
+
+
+def _deadlines(
+    state: GroupState, options: GroupOptions, now_ms: int, exclude: str
+) -> list[tuple[str | None, int]]:
+    """Return the time left to each reader, except `exclude`, that is away or late, and to the own assignor (None)."""
+    since: list[tuple[str | None, int | None, int | None]] = [
+        (reader, each.away_since_ms, each.static_ms) for reader, each in state.members.items()
+    ]
+    if options.patience_ms is not None:
+        since += ((each.owner, each.late_since_ms, options.patience_ms) for each in state.assignments)
     if state.assigning is not None:
-        deadlines.append((state.assigning.since_ms, ASSIGN_MS))
-    deadlines += (
-        (member.away_since_ms, member.static_ms)
-        for member in state.members.values()
-        if member.away_since_ms is not None and member.static_ms is not None
-    )
-    if (patience_ms := options.patience_ms) is not None:
-        deadlines += (
-            (each.late_since_ms, patience_ms)
-            for each in state.assignments
-            if each.late_since_ms is not None and each.owner != exclude
-        )
+        since.append((None, state.assigning.since_ms, ASSIGN_MS))
     # A monotonic clock that went back means that the machine was restarted: then the deadline has passed.
-    left = [max(since + limit - now_ms, 0) if now_ms >= since else 0 for since, limit in deadlines]
-    return min(left, default=None)
+    return [
+        (reader, max(at_ms + limit_ms - now_ms, 0) if now_ms >= at_ms else 0)
+        for reader, at_ms, limit_ms in since
+        if at_ms is not None and limit_ms is not None and reader != exclude
+    ]
 
 
 def expire_silent(tx: Tx, db: Database, group: str, *, exclude: str = NO_READER) -> GroupState:
@@ -167,26 +171,18 @@ def expire_silent(tx: Tx, db: Database, group: str, *, exclude: str = NO_READER)
 
     A static reader that is dead, silent or slow is away first. Raises NotFound.
     """
-    state = change(tx, group)
-    options = get_group(tx, group).options
-    hung = hung_among(tx, get_group(tx, group), exclude=exclude)
-    late = _late_among(state, options, tx.monotonic_ms, exclude=exclude)
+    state, record = change(tx, group), get_group(tx, group)
+    options = record.options
     dead = dead_among(db, group, state.present, exclude=exclude)
-    for reader in sorted(hung.union(late, dead)):
-        silent = "was silent" if reader in hung else "did not release its segments"
-        why = "died" if reader in dead else f"{silent} for more than {options.patience_ms} ms"
-        if (static_ms := state.members[reader].static_ms) is not None:
-            LOG.warning("%s: static reader %r %s; its segments wait for %d ms", group, reader, why, static_ms)
-            state = change(tx, group, away(tx, group, state, reader))
-        else:
-            LOG.warning("%s: reader %r %s; expired", group, reader, why)
-            state = change(tx, group, left(tx, group, state, reader))
-    for reader in sorted(
-        each for each, member in state.members.items() if member.is_overdue(tx.monotonic_ms)
-    ):
-        LOG.warning("%s: static reader %r did not come back; expired", group, reader)
-        state = change(tx, group, left(tx, group, state, reader))
-    if state.assigning is not None and not 0 <= tx.monotonic_ms - state.assigning.since_ms < ASSIGN_MS:
+    for reader in sorted(hung_among(tx, record, exclude=exclude).union(dead)):
+        why = "died" if reader in dead else f"was silent for more than {options.patience_ms} ms"
+        state = _expire(tx, group, state, reader, why)
+    passed = [who for who, left_ms in _deadlines(state, options, tx.monotonic_ms, exclude) if not left_ms]
+    for reader in sorted({each for each in passed if each is not None}):
+        is_away = state.members[reader].away_since_ms is not None
+        why = f"did not release its segments within {options.patience_ms} ms"
+        state = _expire(tx, group, state, reader, "did not come back" if is_away else why)
+    if (None, 0) in _deadlines(state, options, tx.monotonic_ms, exclude):
         LOG.warning(
             "%s: no reader ran the assignor %r within %d ms; sharing equally",
             group,
@@ -197,13 +193,10 @@ def expire_silent(tx: Tx, db: Database, group: str, *, exclude: str = NO_READER)
     return state
 
 
-def _late_among(state: GroupState, options: GroupOptions, now_ms: int, *, exclude: str) -> set[str]:
-    """Return the owners, except `exclude`, that have not released a segment in time."""
-    if options.patience_ms is None:
-        return set()
-    late = (
-        each.owner
-        for each in state.assignments
-        if each.late_since_ms is not None and not 0 <= now_ms - each.late_since_ms < options.patience_ms
+def _expire(tx: Tx, group: str, state: GroupState, reader: str, why: str) -> GroupState:
+    update = departure(tx, group, state, reader)
+    LOG.warning(
+        *("%s: reader %r %s; %s", group, reader, why),
+        "expired" if isinstance(update, ReaderLeft) else "its segments wait until it comes back",
     )
-    return {each for each in late if each is not None and each != exclude}
+    return change(tx, group, update)

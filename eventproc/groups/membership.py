@@ -25,10 +25,9 @@ import attrs
 
 from eventproc.groups.assignors import Assignor, fault_in
 from eventproc.groups.changes import (
-    away,
     completion,
+    departure,
     ended_reserves,
-    left,
     verify_readers,
     verify_streams,
 )
@@ -51,6 +50,7 @@ from eventproc.groups.updates import (
     CheckpointPassed,
     CheckpointStarted,
     ReaderJoined,
+    ReaderLeft,
     ReaderRejoined,
     SegmentsAcquired,
     SegmentsReleased,
@@ -564,16 +564,15 @@ class GroupMember(Membership):
         joined = ReaderJoined(self.reader, self._db.instance_id, tx.now_ms, self._subscription, static_ms)
         if (known := state.members.get(self.reader)) is None:
             return [joined]
-        updates: list[Update] = []
-        if known.away_since_ms is None:
-            if not is_dead(self._db, self.group, self.reader, known):
-                pid = self._db.peers.pid_of(known.instance)
-                raise ReaderOnline(group=self.group, reader=self.reader, pid=pid)
-            if known.static_ms is None:
-                return [left(tx, self.group, state, self.reader), joined]
-            updates.append(away(tx, self.group, state, self.reader))
-        elif known.is_overdue(tx.monotonic_ms):
-            return [left(tx, self.group, state, self.reader), joined]
+        is_away, updates = known.away_since_ms is not None, list[Update]()
+        if not is_away and not is_dead(self._db, self.group, self.reader, known):
+            pid = self._db.peers.pid_of(known.instance)
+            raise ReaderOnline(group=self.group, reader=self.reader, pid=pid)
+        if not is_away or known.is_overdue(tx.monotonic_ms):
+            gone = departure(tx, self.group, state, self.reader)
+            if isinstance(gone, ReaderLeft):
+                return [gone, joined]
+            updates.append(gone)
         updates.append(ReaderRejoined(self.reader, self._db.instance_id, tx.now_ms, static_ms))
         if known.subscription != self._subscription:
             updates.append(SubscriptionChanged(self.reader, self._subscription, tx.monotonic_ms))
@@ -593,10 +592,8 @@ class GroupMember(Membership):
         own = state.members.get(self.reader)
         if own is None or own.epoch != self.epoch:
             return
-        if for_good or own.static_ms is None:
-            change(tx, self.group, left(tx, self.group, state, self.reader))
-        elif own.away_since_ms is None:
-            change(tx, self.group, away(tx, self.group, state, self.reader))
+        if for_good or own.away_since_ms is None:
+            change(tx, self.group, departure(tx, self.group, state, self.reader, for_good=for_good))
 
     def _release(self, tx: Tx, wanted: Mapping[SegmentKey, SegmentOwnership]) -> None:
         state = change(tx, self.group)

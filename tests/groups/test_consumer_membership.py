@@ -310,6 +310,22 @@ async def test_an_owner_that_does_not_release_in_time_is_fenced(virtual: Virtual
             assert shares([a, b]) == [1, 1]
 
 
+async def test_a_static_owner_that_does_not_release_in_time_is_away(virtual: Virtual) -> None:
+    ep, clock = virtual
+    await make_streams(ep, GroupOptions(patience_ms=PATIENCE_MS), x=4)
+    async with join_as(ep, "a", static_ms=STATIC_MS) as a:
+        await settle([a])
+        async with join_as(ep, "b") as b:
+            await b.refresh()
+            clock.advance(PATIENCE_MS)
+            await b.wait_change()
+            await settle([b])
+            assert (await state_now(ep.db)).members["a"].away_since_ms is not None
+            assert len(b.owned) == 2, "the others wait for their reader"
+            await settle([a, b])
+            assert shares([a, b]) == [2, 2]
+
+
 class FirstTakesAll:
     """An own assignor. answer: what it returns instead of its decision."""
 
