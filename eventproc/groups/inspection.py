@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eventproc.groups.stored_state import folded_state
+from eventproc.groups.stored_state import folded_state, member_rows, recorded
 from eventproc.store.database import Tx
-from eventproc.store.groups import GROUP, SHARE, GroupRecord, group_names, read_deliveries
+from eventproc.store.groups import (
+    GROUP,
+    SHARE,
+    GroupRecord,
+    group_names,
+    progress_by_segment,
+    read_deliveries,
+)
 from eventproc.store.inspection import (
     group_names_of_rows,
-    group_rows,
+    segment_rows,
     shared_violations,
+    stored_members,
     stream_violations,
     streams_to_check,
 )
@@ -58,21 +66,16 @@ def _of_share_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
 def _of_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
     state = folded_state(tx, group).state
     state.check()
-    if (group.generation, group.streams, group.paused) != (state.generation, state.streams, state.paused):
-        yield f"its record says {group}, its log {state}"
-    rows = group_rows(tx, group.name)
-    for key, (offset, is_owned) in rows.offsets.items():
-        assignment = state.open.get(key)
-        if assignment is None:
-            continue
-        if offset > assignment.progress.offset and not is_owned:
-            yield f"segment {key} has no owner, and moved from {assignment.progress} to {offset}"
-        if offset < assignment.progress.offset:
-            yield f"segment {key} moved back from {assignment.progress} to {offset}"
-    logged: dict[object, object] = {
-        each.key: (each.owner, each.owner_epoch, each.target) for each in state.assignments
-    }
-    if dict[object, object](rows.owners) != logged | dict(state.waits):
-        yield f"its rows say {rows.owners}, its log {logged | dict(state.waits)}"
-    if rows.members != {reader: (member.instance, member.epoch) for reader, member in state.present.items()}:
-        yield f"its rows say that {rows.members} are online, its log {state.present}"
+    assigned = {each.key: (each.owner, each.owner_epoch, each.target) for each in state.assignments}
+    for what, stored, derived in (
+        ("record says", group, recorded(group, state)),
+        ("segments say", segment_rows(tx, group.name), {**assigned, **dict(state.waits)}),
+        ("members say", stored_members(tx, group.name), member_rows(state)),
+    ):
+        if stored != derived:
+            yield f"its {what} {stored}, its log {derived}"
+    for key, progress in progress_by_segment(tx, group.name).items():
+        if (assignment := state.open.get(key)) is not None:
+            moved = progress.offset - assignment.progress.offset
+            if moved < 0 or (moved and assignment.owner is None):
+                yield f"segment {key} stands at {progress}, its log says {assignment}"

@@ -126,36 +126,38 @@ def folded_state(
     return folded
 
 
-def write_state(tx: Tx, record: Versioned[GroupRecord], before: GroupState, after: GroupState) -> None:
-    """Write the rows that differ, and wake the group's subscribers."""
-    name = record.key
-    created = record.value.created_options or record.value.options
-    group = attrs.evolve(
-        record.value,
-        streams=after.streams,
-        dropped=after.dropped,
-        generation=after.generation,
-        paused=after.paused,
-        options=after.options,
-        created_options=None if created == after.options else created,
+def recorded(group: GroupRecord, state: GroupState) -> GroupRecord:
+    """Return the record that belongs to the state: it says without a fold what lists and other rooms look up."""
+    created = group.created_options or group.options
+    return attrs.evolve(
+        group,
+        streams=state.streams,
+        dropped=state.dropped,
+        generation=state.generation,
+        paused=state.paused,
+        options=state.options,
+        created_options=None if created == state.options else created,
     )
-    replace(tx, GROUP, record, group)
-    _write_members(tx, name, before, after)
+
+
+def member_rows(state: GroupState) -> dict[str, tuple[str, int]]:
+    """Return the rows of members that belong to the state: instance and epoch of each reader online."""
+    return {reader: (member.instance, member.epoch) for reader, member in state.present.items()}
+
+
+def write_state(tx: Tx, record: Versioned[GroupRecord], before: GroupState, after: GroupState) -> None:
+    """Write the record and the rows that differ, and wake the group's subscribers."""
+    name, old, new = record.key, member_rows(before), member_rows(after)
+    replace(tx, GROUP, record, recorded(record.value, after))
+    for reader in old:
+        if new.get(reader) != old[reader]:
+            delete_member(tx, name, reader)
+    for reader, (instance, epoch) in new.items():
+        if old.get(reader) != new[reader]:
+            joined_ms = after.present[reader].joined_ms
+            insert_member(tx, name, reader, instance=instance, epoch=epoch, joined_ms=joined_ms)
     write_segments(tx, name, before, after)
     tx.wake(topic_of(name))
-
-
-def _write_members(tx: Tx, name: str, before: GroupState, after: GroupState) -> None:
-    for reader, member in before.present.items():
-        now = after.present.get(reader)
-        if now is None or now.epoch != member.epoch:
-            delete_member(tx, name, reader)
-    for reader, member in after.present.items():
-        known = before.present.get(reader)
-        if known is None or known.epoch != member.epoch:
-            insert_member(
-                tx, name, reader, instance=member.instance, epoch=member.epoch, joined_ms=member.joined_ms
-            )
 
 
 def write_segments(tx: Tx, name: str, before: GroupState, after: GroupState) -> None:

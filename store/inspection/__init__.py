@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from eventproc.store.database import Tx
 from eventproc.store.inspection.extents import blob_violations, extent_violations
-from eventproc.store.inspection.groups import GroupRows, group_names_of_rows, group_rows
+from eventproc.store.inspection.groups import group_names_of_rows, segment_rows, stored_members
 from eventproc.store.inspection.streams import (
     catalog_violations,
     request_violations,
@@ -20,12 +20,12 @@ from eventproc.store.inspection.transactions import txn_violations
 from eventproc.store.inspection.unfinished_events import unfinished_events
 
 __all__ = [
-    "GroupRows",
     "blob_violations",
     "extent_violations",
     "group_names_of_rows",
-    "group_rows",
+    "segment_rows",
     "shared_violations",
+    "stored_members",
     "stream_violations",
     "streams_to_check",
     "unfinished_events",

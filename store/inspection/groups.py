@@ -3,44 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-
-import attrs
 
 from eventproc.store.database import Tx
+from eventproc.store.groups import SegmentKey
 from eventproc.store.model.ids import SegmentId
 
 
-@attrs.frozen
-class GroupRows:
-    """What the tables say of one group.
-
-    owners: (owner, owner epoch, target) of each segment, or what a segment waits for.
-    offsets: offset of the next event of each segment, bytes, and whether a reader owns the segment.
-    members: (instance, epoch) of each reader.
-    """
-
-    owners: Mapping[tuple[int, SegmentId], tuple[object, ...]]
-    offsets: Mapping[tuple[int, SegmentId], tuple[int, bool]]
-    members: Mapping[str, tuple[str, int]]
-
-
-def group_rows(tx: Tx, group: str) -> GroupRows:
-    """Return the rows of `group`."""
-    owners: dict[tuple[int, SegmentId], tuple[object, ...]] = {}
-    offsets: dict[tuple[int, SegmentId], tuple[int, bool]] = {}
-    for stream_id, segment, offset, owner, owner_epoch, target, waiting in tx.execute(
-        "SELECT stream_id, segment, offset, owner, owner_epoch, target, waiting FROM group_segment"
-        " WHERE group_name = ?",
+def segment_rows(tx: Tx, group: str) -> dict[SegmentKey, tuple[object, ...]]:
+    """Return (owner, owner epoch, target) of each segment of `group`, or what the segment waits for."""
+    rows = tx.execute(
+        "SELECT stream_id, segment, owner, owner_epoch, target, waiting FROM group_segment WHERE group_name = ?",
         (group,),
-    ).fetchall():
-        key = stream_id, SegmentId(segment)
-        owners[key] = (owner, owner_epoch, target) if waiting is None else tuple(json.loads(waiting))
-        offsets[key] = offset, owner is not None
-    members = tx.execute(
-        "SELECT reader, instance, epoch FROM group_member WHERE group_name = ?", (group,)
     ).fetchall()
-    return GroupRows(owners, offsets, {reader: (instance, epoch) for reader, instance, epoch in members})
+    return {
+        (stream_id, SegmentId(segment)): tuple(assigned if waiting is None else json.loads(waiting))
+        for stream_id, segment, *assigned, waiting in rows
+    }
+
+
+def stored_members(tx: Tx, group: str) -> dict[str, tuple[str, int]]:
+    """Return (instance, epoch) of each reader of `group`."""
+    sql = "SELECT reader, instance, epoch FROM group_member WHERE group_name = ?"
+    return {reader: (instance, epoch) for reader, instance, epoch in tx.execute(sql, (group,)).fetchall()}
 
 
 def group_names_of_rows(tx: Tx) -> dict[str, list[str]]:
