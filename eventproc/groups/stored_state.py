@@ -14,28 +14,7 @@ import attrs
 
 from eventproc.groups.state import GroupState, SegmentAssignment, apply
 from eventproc.groups.targets import NOT_COUNTED, following, needs_lag, needs_targets
-from eventproc.groups.updates import (
-    AssignmentRequested,
-    AssignorChanged,
-    CheckpointPassed,
-    CheckpointStarted,
-    GroupReset,
-    OptionsChanged,
-    PauseChanged,
-    ReaderAway,
-    ReaderJoined,
-    ReaderLeft,
-    ReaderRejoined,
-    Retargeted,
-    SegmentCompleted,
-    SegmentsAcquired,
-    SegmentsReleased,
-    StreamAdded,
-    StreamDropped,
-    StreamSkipped,
-    SubscriptionChanged,
-    Update,
-)
+from eventproc.groups.updates import UPDATES, Update
 from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GROUP,
@@ -59,27 +38,7 @@ from eventproc.store.segments import segment_state
 GROUP_LOG: Final[ReplicatedType[GroupState, Update]] = ReplicatedType(
     name="group",
     state=GroupState,
-    updates={
-        "joined": ReaderJoined,
-        "left": ReaderLeft,
-        "away": ReaderAway,
-        "rejoined": ReaderRejoined,
-        "subscription_changed": SubscriptionChanged,
-        "retargeted": Retargeted,
-        "assignment_requested": AssignmentRequested,
-        "assignor_changed": AssignorChanged,
-        "options_changed": OptionsChanged,
-        "acquired": SegmentsAcquired,
-        "released": SegmentsReleased,
-        "completed": SegmentCompleted,
-        "stream_added": StreamAdded,
-        "stream_dropped": StreamDropped,
-        "stream_skipped": StreamSkipped,
-        "reset": GroupReset,
-        "pause_set": PauseChanged,
-        "checkpoint_started": CheckpointStarted,
-        "checkpoint_passed": CheckpointPassed,
-    },
+    updates=UPDATES,
     fold=apply,
     format=2,
     upcasts={1: with_patience},

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -225,3 +226,26 @@ Update: TypeAlias = (
     | CheckpointStarted
     | CheckpointPassed
 )
+
+UPDATES: Final[Mapping[str, type[Update]]] = {
+    "joined": ReaderJoined,
+    "left": ReaderLeft,
+    "away": ReaderAway,
+    "rejoined": ReaderRejoined,
+    "subscription_changed": SubscriptionChanged,
+    "retargeted": Retargeted,
+    "assignment_requested": AssignmentRequested,
+    "assignor_changed": AssignorChanged,
+    "options_changed": OptionsChanged,
+    "acquired": SegmentsAcquired,
+    "released": SegmentsReleased,
+    "completed": SegmentCompleted,
+    "stream_added": StreamAdded,
+    "stream_dropped": StreamDropped,
+    "stream_skipped": StreamSkipped,
+    "reset": GroupReset,
+    "pause_set": PauseChanged,
+    "checkpoint_started": CheckpointStarted,
+    "checkpoint_passed": CheckpointPassed,
+}
+"""The updates, by the names under which the log stores them."""
