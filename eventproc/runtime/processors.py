@@ -64,7 +64,7 @@ class ProcessorSystem:
         await self._db.write(lambda tx: pause_processor(tx, group, paused=True), step=Step.PROCESSOR_PAUSE)
 
     async def resume_processor(self, group: str) -> None:
-        """Undo `pause_processor`.
+        """Resume a processor that `pause_processor` paused, in all processes.
 
         Args:
             group: its group, "scope/group".

@@ -269,12 +269,12 @@ async def test_the_history_of_a_stream_is_asked_for(rest: RestClient, ep: Eventp
     (scale,) = rest.get(f"{own}/scales?after={scales['next']}")["items"]
     assert (scale["sealed"], scale["opened"]) == (["0.0"], ["1.1", "2.1"])
     assert rest.get(f"{own}/size")["between"]["events"] == 4
-    assert rest.get(f"{own}/size?from={middle}")["before"]["events"] == 4
+    assert rest.get(f"{own}/size?start={middle}")["before"]["events"] == 4
     assert rest.get(f"{own}/compare?one=head&other={middle}")["order"] == "before"
     assert rest.get(f"{own}/truncation") is None
     await stream.truncate(middle)
     assert rest.get(f"{own}/truncation")["events_before"] == 4
-    assert rest.call("GET", f"{own}/size?from=tail&to=head").status == 400
+    assert rest.call("GET", f"{own}/size?start=tail&end=head").status == 400
 
 
 def test_a_scale_needs_the_same_keys(rest: RestClient) -> None:

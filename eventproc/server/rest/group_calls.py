@@ -1,108 +1,126 @@
-"""Reader groups, consumer groups and share groups, as an operator changes them: beside what `operator_calls` shows."""
+"""Groups, topics and dead letters, as an operator changes them, where it is more than a method."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import attrs
 
-from eventproc.groups import GroupCheckpoint, GroupInfo, GroupStart, ShareGroupDescription
+from eventproc.groups import GroupDescription, GroupOptions, GroupStart, ResetPreview, ShareGroupDescription
 from eventproc.groups.position_texts import parse_group_start
+from eventproc.processors.dead_letters.dead_letter import DeadLetter
 from eventproc.runtime import Eventproc
-from eventproc.server.rest.method_answers import DIRECTORY, calling, listing, named
-from eventproc.server.rest.operator_calls import GROUP, GroupReport, Position, group_report
+from eventproc.server.rest.method_answers import Position, Start, Streams, creating, named, start_of
 from eventproc.server.rest.routes import (
+    PAGE,
+    After,
     LocalName,
-    OfScope,
+    Page,
+    PageLimit,
     RestCall,
     ScopeName,
+    page_of,
 )
 from eventproc.shares import ShareGroup
 from eventproc.store.access.permissions import Permission
-from eventproc.store.groups import (
-    DELIVERIES_MAX,
-    EQUAL,
-    LOCK_MS,
-    DeletedPolicy,
-    RetainedPart,
-    TruncatedPolicy,
-)
+from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.cuts import StreamCut
 from eventproc.store.records.plain import Limits
-from eventproc.topics import Group, PartitionOffsets
+from eventproc.store.requests import Request
+from eventproc.topics import Group, Topic, TopicDescription, operations
+from eventproc.workflows.requests import PRESENT
 
-STREAMS_MAX = 1_000
-"""Streams that a call names. Higher: longer transactions."""
+IDS_MAX = 10_000
+"""Dead letters that a call names by their ids; "all" names any number. Higher: longer transactions."""
 
-Streams: TypeAlias = Annotated[
-    tuple[str, ...], Limits(1, STREAMS_MAX, "Streams, as scope/name. The caller needs READ on each.")
-]
-Start: TypeAlias = Annotated[
-    tuple[Position, ...], Limits(1, STREAMS_MAX, "head, tail or a time; or cuts, at most one of each stream.")
-]
+LetterId: TypeAlias = Annotated[str, Limits(about="Id of the dead letter, such as 0.0:17.")]
+Partitioning: TypeAlias = Literal["key", "round_robin"]
 
-
-@attrs.frozen(kw_only=True)
-class GroupBody:
-    """A group of readers or consumers to create. patience_ms, checkpoint_ms: null: none."""
-
-    name: str
-    streams: Streams
-    start: Start = ("head",)
-    patience_ms: int | None = None
-    checkpoint_ms: int | None = None
-    on_truncated: TruncatedPolicy = "earliest"
-    on_deleted: DeletedPolicy = "error"
-    assignor: str = EQUAL
-    retains: RetainedPart | None = "progress"
-
-
-@attrs.frozen(kw_only=True)
-class OptionsBody:
-    """All options that can be changed, as `options` of the group shows them."""
-
-    patience_ms: int | None
-    checkpoint_ms: int | None
-    on_truncated: TruncatedPolicy
-    assignor: str
-    retains: RetainedPart | None
+GROUP: Final = named(Eventproc.group)
+SHARE: Final = named(Eventproc.share_group)
+TOPIC: Final = named(Eventproc.topic, "stream")
+PROCESSOR: Final = named(lambda ep, name: (ep, name), arguments=2)
 
 
 @attrs.frozen
-class CheckpointBody:
-    """A checkpoint to create. name: null: a new one."""
+class GroupReport:
+    """A reader group: its lag in all segments, its position, its options, and its readers and segments.
 
-    name: str | None = None
+    events, bytes: unfinished ones. age_ms: time since the oldest unfinished event was appended; None without one.
+    cuts: its durable position in each stream; none if a stream was deleted.
+    """
+
+    name: str
+    events: int
+    bytes: int
+    age_ms: int | None
+    cuts: dict[str, StreamCut]
+    options: GroupOptions
+    description: GroupDescription
 
 
-async def create_group(call: RestCall, scope: ScopeName, body: GroupBody) -> GroupReport:
-    """Create a group of readers or consumers that share streams."""
-    start = await _start(call, body.streams, body.start)
-    found = await call.ep.create_group(f"{scope}/{body.name}", body.streams, start=start, **_options(body))
-    return await group_report(found)
+async def group_report(found: Group) -> GroupReport:
+    """Return a reader group with its lag."""
+    described, info = await found.describe(), await found.info()
+    return GroupReport(
+        found.name,
+        described.events,
+        described.bytes,
+        described.age_ms,
+        {} if described.replaced else await found.cuts(),
+        info.options,
+        described,
+    )
 
 
-update_group = calling("update_group", Group.update, GROUP, GroupReport, then=group_report, body=OptionsBody)
-create_checkpoint = calling(
-    "create_checkpoint", Group.checkpoint, GROUP, GroupCheckpoint, body=CheckpointBody
+create_group = creating(
+    *(Eventproc.create_group, "create_group", group_report),
+    omitted=("until",),
+    streams=Streams,
+    start=Start,
 )
-list_checkpoints = calling("list_checkpoints", Group.checkpoints, GROUP, tuple[GroupCheckpoint, ...])
-take_reader_offline = calling(
-    *("take_reader_offline", Group.reader_offline, GROUP, type(None)),
-    reader=Annotated[str, Limits(about="Name of the reader.")],
+create_share = creating(
+    Eventproc.create_share_group, "create_share", ShareGroup.describe, streams=Streams, start=Start
 )
-list_offsets = calling("list_offsets", Group.offsets, named(Eventproc.group), tuple[PartitionOffsets, ...])
+create_topic = creating(
+    *(Eventproc.create_topic, "create_topic", Topic.describe),
+    submits=True,
+    omitted=("payload", "codec", "storage", "retention"),
+    partitioning=Partitioning,
+)
 
 
 @attrs.frozen(kw_only=True)
-class ShareBody:
-    """A share group to create."""
+class ResetBody:
+    """The new position, or a checkpoint. Nothing changes unless `execute` is true.
 
-    name: str
-    streams: Streams
-    start: Start = ("head",)
-    lock_ms: int = LOCK_MS
-    deliveries_max: int = DELIVERIES_MAX
+    to: head, tail or a time; or cuts, at most one of each stream.
+    """
+
+    to: Annotated[tuple[Position, ...], Limits(1, 1_000)] | None = None
+    checkpoint: str | None = None
+    execute: bool = False
+
+
+@attrs.frozen
+class ResetReport:
+    """Each stream of a group before and after a reset, and whether it was done."""
+
+    executed: bool
+    streams: tuple[ResetPreview, ...]
+
+
+async def reset_group(call: RestCall, scope: ScopeName, group: LocalName, body: ResetBody) -> ResetReport:
+    """Move a reader group to another position, or show what that would do. Its online readers continue there."""
+    if (body.to is None) == (body.checkpoint is None):
+        raise invalid_argument("to", body.to, "give either `to` or `checkpoint`")
+    found = await call.ep.group(f"{scope}/{group}")
+    start: GroupStart = "head"
+    if body.to is not None:
+        names = [each.name for each in (await found.info()).streams]
+        start = parse_group_start(body.to, {each: (await call.ep.stream(each)).stream_id for each in names})
+    rows = await found.reset(start, checkpoint=body.checkpoint, dry_run=not body.execute)
+    return ResetReport(body.execute, tuple(rows))
 
 
 @attrs.frozen
@@ -112,39 +130,76 @@ class ShareStart:
     to: Start
 
 
-SHARE: Final = named(Eventproc.share_group)
-
-list_shares = listing("list_shares", Eventproc.share_groups, DIRECTORY, GroupInfo, scope=OfScope)
-describe_share = calling("describe_share", ShareGroup.describe, SHARE, ShareGroupDescription)
-delete_share = calling("delete_share", ShareGroup.delete, SHARE, type(None))
-
-
-async def create_share(call: RestCall, scope: ScopeName, body: ShareBody) -> ShareGroupDescription:
-    """Create a share group."""
-    start = await _start(call, body.streams, body.start)
-    found = await call.ep.create_share_group(
-        f"{scope}/{body.name}", body.streams, start=start, **_options(body)
-    )
-    return await found.describe()
-
-
 async def reset_share(
     call: RestCall, scope: ScopeName, group: LocalName, body: ShareStart
 ) -> ShareGroupDescription:
     """Move a share group to another position."""
     found = await call.ep.share_group(f"{scope}/{group}")
     streams = [each.name for each in (await found.info()).streams]
-    await found.reset(await _start(call, streams, body.to))
+    await found.reset(await start_of(call, streams, body.to))
     return await found.describe()
 
 
-async def _start(call: RestCall, streams: Sequence[str], texts: Sequence[str]) -> GroupStart:
-    """Return where a group begins. Raises NotPermitted if the caller may not read a stream."""
-    for each in streams:
-        call.caller.verify(Permission.READ, each)
-    return parse_group_start(texts, {each: (await call.ep.stream(each)).stream_id for each in streams})
+async def changed_topic(call: RestCall, done: Request) -> TopicDescription:
+    """Return the topic that was changed."""
+    return await (await call.ep.topic(done.target)).describe()
 
 
-def _options(body: GroupBody | ShareBody) -> dict[str, Any]:
-    given = ("name", "streams", "start")
-    return {name: value for name, value in attrs.asdict(body, recurse=False).items() if name not in given}
+async def delete_topic(call: RestCall, scope: ScopeName, stream: LocalName) -> None:
+    """Delete a topic with its events and transactions."""
+    await operations.delete_topic(
+        call.ep.db, f"{scope}/{stream}", PRESENT, request_id=call.request_id, timeout_ms=call.wait_ms
+    )
+
+
+@attrs.frozen
+class LettersBody:
+    """Which dead letters: their ids; null: all that are pending."""
+
+    ids: Annotated[tuple[str, ...], Limits(1, IDS_MAX)] | None
+
+
+@attrs.frozen
+class LettersReport:
+    """How many dead letters were pending, and are not any more."""
+
+    letters: int
+
+
+async def list_dead_letters(
+    call: RestCall, scope: ScopeName, group: LocalName, after: After = None, limit: PageLimit = PAGE
+) -> Page[DeadLetter]:
+    """List the pending dead letters of a group, to a caller that may read the streams that hold them."""
+    found = await call.ep.dead_letters(f"{scope}/{group}").list(limit=limit + 1, after=after)
+    return page_of([_readable(call, each) for each in found], limit, lambda each: each.id)
+
+
+async def describe_dead_letter(
+    call: RestCall, scope: ScopeName, group: LocalName, letter: LetterId
+) -> DeadLetter:
+    """Show a dead letter: the event, its origin, and the error."""
+    return _readable(call, await call.ep.dead_letters(f"{scope}/{group}").get(letter))
+
+
+async def redrive_dead_letters(
+    call: RestCall, scope: ScopeName, group: LocalName, body: LettersBody
+) -> LettersReport:
+    """Let the processor handle events again, in no particular order relative to its waiting ones."""
+    return LettersReport(await call.ep.dead_letters(f"{scope}/{group}").redrive(_ids(body)))
+
+
+async def drop_dead_letters(
+    call: RestCall, scope: ScopeName, group: LocalName, body: LettersBody
+) -> LettersReport:
+    """Delete dead letters permanently."""
+    return LettersReport(await call.ep.dead_letters(f"{scope}/{group}").drop(_ids(body)))
+
+
+def _ids(body: LettersBody) -> tuple[str, ...] | Literal["all"]:
+    return "all" if body.ids is None else body.ids
+
+
+def _readable(call: RestCall, letter: DeadLetter) -> DeadLetter:
+    """Return a letter. Its payload is that of another stream. Raises NotPermitted."""
+    call.caller.verify(Permission.READ, letter.stream)
+    return letter

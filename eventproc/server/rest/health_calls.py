@@ -66,14 +66,14 @@ async def _details(found: HealthResult) -> dict[str, str]:
 _WHOLE: Final = Target(get_health)
 _PART: Final = Target(get_part_health, {"part": PartName})
 
-get_status = calling("get_status", _status, _WHOLE, HealthStatus)
-get_readiness = calling("get_readiness", _readiness, _WHOLE, bool)
-get_liveness = calling("get_liveness", _liveness, _WHOLE, bool)
-get_details = calling("get_details", _details, _WHOLE, dict[str, str])
-get_part_status = calling("get_part_status", _status, _PART, HealthStatus)
-get_part_readiness = calling("get_part_readiness", _readiness, _PART, bool)
-get_part_liveness = calling("get_part_liveness", _liveness, _PART, bool)
-get_part_details = calling("get_part_details", _details, _PART, dict[str, str])
+get_status = calling(_status, "get_status", _WHOLE)
+get_readiness = calling(_readiness, "get_readiness", _WHOLE)
+get_liveness = calling(_liveness, "get_liveness", _WHOLE)
+get_details = calling(_details, "get_details", _WHOLE)
+get_part_status = calling(_status, "get_part_status", _PART)
+get_part_readiness = calling(_readiness, "get_part_readiness", _PART)
+get_part_liveness = calling(_liveness, "get_part_liveness", _PART)
+get_part_details = calling(_details, "get_part_details", _PART)
 
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})

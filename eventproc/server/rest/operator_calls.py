@@ -1,38 +1,22 @@
-"""What an operator does at the shell, for programs: /eventproc/v1. Values have the names of the Python API."""
+"""What an operator does at the shell, for programs, where it is more than a method: of streams and of the directory."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any, Final, TypeAlias
 
 import attrs
 
-from eventproc.cluster import (
-    Cluster,
-    ClusterDescription,
-    CompactTask,
-    DeleteScopeTask,
-    OffloadTask,
-    VerifyTask,
-)
-from eventproc.groups import (
-    GroupDescription,
-    GroupInfo,
-    GroupOptions,
-    GroupStart,
-    ResetPreview,
-)
-from eventproc.groups.position_texts import cut_at_position, parse_group_start
+from eventproc.cluster import CompactTask, DeleteScopeTask, OffloadTask, VerifyTask
+from eventproc.groups.position_texts import cut_at_position
+from eventproc.ingestion.changes import SpecEffect
 from eventproc.runtime import Eventproc
-from eventproc.runtime.tasks import Tasks
-from eventproc.server.rest.method_answers import DIRECTORY, Target, calling, changing, listing, named
+from eventproc.runtime.users import Users
+from eventproc.server.rest.method_answers import POSITION, Position, Target, Text, named
 from eventproc.server.rest.routes import (
     PAGE,
     After,
-    AfterNumber,
     EventStream,
     LocalName,
-    OfScope,
     Page,
     PageLimit,
     RestCall,
@@ -40,71 +24,82 @@ from eventproc.server.rest.routes import (
     page_of,
 )
 from eventproc.store.access.permissions import EVERYTHING, Permission
-from eventproc.store.catalog import get_scope
-from eventproc.store.model.argument_checks import invalid_argument
-from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.epochs import Epoch, Segment
-from eventproc.store.model.errors import NotFound
-from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.limits import SEGMENTS_MAX
-from eventproc.store.model.names import check_scope_name
-from eventproc.store.records.plain import Limits
+from eventproc.store.catalog import StoredHistory, get_scope, get_stream
+from eventproc.store.database import Tx
+from eventproc.store.model.cuts import CutOrder, StreamCut
+from eventproc.store.model.epochs import Segment
+from eventproc.store.model.errors import NotFound, NotSupported
+from eventproc.store.model.history import predecessors, successors
+from eventproc.store.model.ids import SegmentId, as_segment, printable
+from eventproc.store.model.names import StreamName, check_scope_name
+from eventproc.store.records.plain import JsonObject, Limits
 from eventproc.store.requests import Request, RequestOrigin, RequestStatus
 from eventproc.store.task_queue import TaskInfo
 from eventproc.streams import (
     SegmentDescription,
     Stream,
     StreamDescription,
-    StreamInfo,
     Transaction,
     TransactionDescription,
 )
-from eventproc.streams.operations import (
-    MergeNeighbours,
-    SplitSegment,
-    TruncateTo,
-    opened_segments,
-)
+from eventproc.streams.description import describe_segment as segment_description
+from eventproc.streams.operations import opened_segments
 from eventproc.streams.position_texts import parse_position, parse_time
 from eventproc.streams.queries import Moment
-from eventproc.topics import Group
-from eventproc.workflows.requests import ScaleStream
 
-Position: TypeAlias = Annotated[str, Limits(about="head, tail, a time (ISO 8601, or ms), or a cut.")]
-Segments: TypeAlias = Annotated[tuple[SegmentId, ...], Limits(1, SEGMENTS_MAX)]
-TaskId: TypeAlias = Annotated[str, Limits(about="Id of the task.")]
+SegmentText: TypeAlias = Annotated[str, Limits(about="Id of a segment, such as 2.1.")]
 TransactionId: TypeAlias = Annotated[str, Limits(about="Id of the transaction.")]
 RequestId: TypeAlias = Annotated[str, Limits(about="Id of the request.")]
 
+NO_USERS: Final = "a change of users through a server that knows none"
+FIRST_USER: Final = "add the first one at the shell of the server, with `eventproc user add NAME`"
+
+
+def _place(stream: Stream, text: str) -> Moment | StreamCut:
+    return parse_position(text, stream.name, stream.stream_id)
+
+
+async def _cut(stream: Stream, text: str) -> StreamCut:
+    return await cut_at_position(stream, _place(stream, text))
+
+
+def _moment(_: object, text: str) -> Moment:
+    return "head" if text == "head" else "tail" if text == "tail" else parse_time(text)
+
+
+Place: TypeAlias = Annotated[str, Text(about=POSITION, read=_place)]
+Cut: TypeAlias = Annotated[str, Text(about=POSITION, read=_cut)]
+At: TypeAlias = Annotated[str, Text(about="head, tail, or a time (ISO 8601, or ms).", read=_moment)]
+Time: TypeAlias = Annotated[
+    str, Text(about="A time (ISO 8601, or ms).", read=lambda _, text: parse_time(text))
+]
+
+
+def _changeable(call: RestCall) -> Users:
+    """Return the users, to one of them.
+
+    Without users a server trusts every program of its machine. One of them could then add the first user, and so lock
+    out all others. The first user is therefore added at the shell.
+    """
+    if call.caller.user is None:
+        raise NotSupported(what=NO_USERS, remedy=FIRST_USER)
+    return call.ep.users
+
+
+async def _transaction(call: RestCall, scope: str, stream: str, transaction: str) -> Transaction[Any]:
+    return (await call.ep.stream(f"{scope}/{stream}")).transaction_of(transaction)
+
 
 STREAM: Final = named(Eventproc.stream, "stream")
-
-list_all_streams = listing(
-    *("list_all_streams", Eventproc.streams, DIRECTORY, StreamInfo),
-    scope=OfScope,
-    tag=Annotated[str, Limits(about="Only streams with this tag.")],
-    prefix=Annotated[str, Limits(about="Only names in their scopes that begin with it.")],
+TRANSACTION: Final = Target(_transaction, {**STREAM.parameters, "transaction": TransactionId})
+SUPERVISOR: Final = Target(
+    lambda call, id: call.ep.supervisor(id),
+    {"supervisor": Annotated[str, Limits(about="Id of the supervisor.")]},
 )
-describe_stream = calling("describe_stream", Stream.describe, STREAM, StreamDescription)
-list_epochs = listing("list_epochs", Stream.epochs, STREAM, Epoch, by="number", after=AfterNumber)
-list_transactions = listing(
-    *("list_transactions", Stream.transactions, STREAM, TransactionDescription),
-    by="id",
-    finished=Annotated[bool, Limits(about="Those that ended within the last day.")],
-)
-
-
-async def list_segments(
-    call: RestCall,
-    scope: ScopeName,
-    stream: LocalName,
-    at: Position = "tail",
-    epoch: Annotated[int | None, Limits(0, about="Number of an epoch, instead of `at`.")] = None,
-) -> tuple[SegmentDescription, ...]:
-    """List the segments at the head, at the tail, at a time, or of an epoch."""
-    found = await call.ep.stream(f"{scope}/{stream}")
-    moment: Moment = "head" if at == "head" else "tail" if at == "tail" else parse_time(at)
-    return tuple(await found.segments(moment, epoch=epoch))
+TASKS: Final = Target(lambda call: call.ep.tasks)
+USERS: Final = Target(lambda call: call.ep.users)
+CHANGEABLE: Final = Target(_changeable)
+CLUSTER: Final = Target(lambda call: call.ep.cluster)
 
 
 @attrs.frozen
@@ -118,25 +113,73 @@ class CutReport:
 async def get_cut(call: RestCall, scope: ScopeName, stream: LocalName, at: Position = "tail") -> CutReport:
     """Show the cut at a position, for a truncation or a reset."""
     found = await call.ep.stream(f"{scope}/{stream}")
-    return CutReport(
-        found.name, await cut_at_position(found, parse_position(at, found.name, found.stream_id))
-    )
+    return CutReport(found.name, await _cut(found, at))
 
 
-async def _opened(call: RestCall, done: Request) -> tuple[Segment, ...]:
+@attrs.frozen
+class SegmentSuccessor:
+    """A segment that replaced another one. predecessors: all that must be read to their ends before it."""
+
+    id: SegmentId
+    predecessors: tuple[SegmentId, ...]
+
+
+@attrs.frozen
+class SegmentFamily:
+    """A segment, the ones that it replaced, and those that replaced it; none for an active one."""
+
+    segment: SegmentDescription
+    predecessors: tuple[SegmentId, ...]
+    successors: tuple[SegmentSuccessor, ...]
+
+
+async def describe_segment(
+    call: RestCall, scope: ScopeName, stream: LocalName, segment: SegmentText
+) -> SegmentFamily:
+    """Show a segment, active or sealed, with its predecessors and successors, all of one moment."""
+    name, chosen = str(StreamName.parse(f"{scope}/{stream}")), as_segment(segment)
+
+    def look(tx: Tx) -> SegmentFamily:
+        record = get_stream(tx, name).value
+        history = StoredHistory(tx, record)
+        return SegmentFamily(
+            segment_description(tx, record, chosen),
+            tuple(map(printable, predecessors(history, chosen))),
+            tuple(
+                SegmentSuccessor(printable(each), tuple(map(printable, before)))
+                for each, before in successors(history, chosen).items()
+            ),
+        )
+
+    return await call.ep.db.read(look)
+
+
+@attrs.frozen
+class CutComparison:
+    """How one cut relates to another. order: of `one`: before, equal_or_after, or overlaps."""
+
+    one: StreamCut
+    other: StreamCut
+    order: CutOrder
+
+
+async def compare_stream_cuts(
+    call: RestCall, scope: ScopeName, stream: LocalName, one: Position, other: Position
+) -> CutComparison:
+    """Compare two positions of a stream."""
+    handle = await call.ep.stream(f"{scope}/{stream}")
+    left, right = await _cut(handle, one), await _cut(handle, other)
+    return CutComparison(left, right, await handle.compare_cuts(left, right))
+
+
+async def opened(call: RestCall, done: Request) -> tuple[Segment, ...]:
+    """Return the segments that a scale has opened."""
     return await opened_segments(call.ep.db, done)
 
 
-async def _stream(call: RestCall, done: Request) -> StreamDescription:
+async def changed_stream(call: RestCall, done: Request) -> StreamDescription:
+    """Return the stream that was changed."""
     return await (await call.ep.stream(done.target)).describe()
-
-
-_scaling = partial(changing, result=tuple[Segment, ...], then=_opened)
-
-scale_stream = _scaling("scale_stream", ScaleStream, omitted=("reason",))
-split_segment = _scaling("split_segment", SplitSegment)
-merge_segments = _scaling("merge_segments", MergeNeighbours)
-truncate_stream = changing("truncate_stream", TruncateTo, StreamDescription, _stream)
 
 
 @attrs.frozen
@@ -169,17 +212,6 @@ async def delete_scope_with_streams(call: RestCall, scope: ScopeName) -> TaskInf
     return await call.ep.tasks.submit(DeleteScopeTask(scope))
 
 
-async def _transaction(call: RestCall, scope: str, stream: str, transaction: str) -> Transaction[Any]:
-    return (await call.ep.stream(f"{scope}/{stream}")).transaction_of(transaction)
-
-
-TRANSACTION: Final = Target(_transaction, {**STREAM.parameters, "transaction": TransactionId})
-
-describe_transaction = calling(
-    "describe_transaction", Transaction.status, TRANSACTION, TransactionDescription
-)
-
-
 async def commit_transaction(
     call: RestCall, scope: ScopeName, stream: LocalName, transaction: TransactionId
 ) -> TransactionDescription:
@@ -202,83 +234,28 @@ async def abort_transaction(
     return await found.status()
 
 
-list_groups = listing("list_groups", Eventproc.groups, DIRECTORY, GroupInfo, scope=OfScope)
+@attrs.frozen
+class SpecBody:
+    """A spec, as a file of `eventproc supervisor submit`. dry_run: only show what it would change."""
+
+    spec: JsonObject
+    dry_run: bool = False
 
 
 @attrs.frozen
-class GroupReport:
-    """A reader group: its lag in all segments, its position, its options, and its readers and segments.
+class SpecReport:
+    """What a spec changes, and whether it was submitted."""
 
-    events, bytes: unfinished ones. age_ms: time since the oldest unfinished event was appended; None without one.
-    cuts: its durable position in each stream; none if a stream was deleted.
-    """
-
-    name: str
-    events: int
-    bytes: int
-    age_ms: int | None
-    cuts: dict[str, StreamCut]
-    options: GroupOptions
-    description: GroupDescription
+    submitted: bool
+    effect: SpecEffect
 
 
-async def group_report(found: Group) -> GroupReport:
-    """Return a reader group with its lag."""
-    described, info = await found.describe(), await found.info()
-    return GroupReport(
-        found.name,
-        described.events,
-        described.bytes,
-        described.age_ms,
-        {} if described.replaced else await found.cuts(),
-        info.options,
-        described,
-    )
-
-
-GROUP: Final = named(Eventproc.group)
-
-describe_group = calling("describe_group", group_report, GROUP, GroupReport)
-
-
-@attrs.frozen(kw_only=True)
-class ResetBody:
-    """The new position, or a checkpoint. Nothing changes unless `execute` is true.
-
-    to: head, tail or a time; or cuts, at most one of each stream.
-    """
-
-    to: Annotated[tuple[Position, ...], Limits(1, 1_000)] | None = None
-    checkpoint: str | None = None
-    execute: bool = False
-
-
-@attrs.frozen
-class ResetReport:
-    """Each stream of a group before and after a reset, and whether it was done."""
-
-    executed: bool
-    streams: tuple[ResetPreview, ...]
-
-
-async def reset_group(call: RestCall, scope: ScopeName, group: LocalName, body: ResetBody) -> ResetReport:
-    """Move a reader group to another position, or show what that would do. Its online readers continue there."""
-    if (body.to is None) == (body.checkpoint is None):
-        raise invalid_argument("to", body.to, "give either `to` or `checkpoint`")
-    found = await call.ep.group(f"{scope}/{group}")
-    start: GroupStart = "head"
-    if body.to is not None:
-        names = [each.name for each in (await found.info()).streams]
-        start = parse_group_start(body.to, {each: (await call.ep.stream(each)).stream_id for each in names})
-    rows = await found.reset(start, checkpoint=body.checkpoint, dry_run=not body.execute)
-    return ResetReport(body.execute, tuple(rows))
-
-
-TASKS: Final = Target(lambda call: call.ep.tasks)
-
-list_tasks = listing("list_tasks", Tasks.list, TASKS, TaskInfo, by="id")
-describe_task = calling("describe_task", Tasks.get, TASKS, TaskInfo, task=TaskId)
-cancel_task = calling("cancel_task", Tasks.cancel, TASKS, TaskInfo, task=TaskId)
+async def submit_supervisor(call: RestCall, body: SpecBody) -> SpecReport:
+    """Submit the spec of a supervisor, or show what that would change."""
+    effect = await call.ep.preview_supervisor(body.spec)
+    if not body.dry_run:
+        await call.ep.submit_supervisor(body.spec)
+    return SpecReport(not body.dry_run, effect)
 
 
 @attrs.frozen(kw_only=True)
@@ -325,11 +302,6 @@ async def describe_request(call: RestCall, request: RequestId) -> RequestReport:
     if not call.caller.may(Permission.READ, found.target):
         call.caller.verify(Permission.READ, EVERYTHING)  # the same words, which do not name the target
     return RequestReport.of(found)
-
-
-describe_cluster = calling(
-    "describe_cluster", Cluster.describe, Target(lambda call: call.ep.cluster), ClusterDescription
-)
 
 
 async def watch_changes(call: RestCall) -> EventStream:

@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
-from eventproc.server.access.needs import ANYONE, UPDATE_SCOPE, UPDATE_SERVER, USER
+import attrs
+
+from eventproc.cluster import Cluster
+from eventproc.ingestion.supervisor import Supervisor
+from eventproc.runtime import Eventproc
+from eventproc.runtime.tasks import Tasks
+from eventproc.runtime.users import Users
+from eventproc.server.access.needs import ANYONE, UPDATE_SCOPE, UPDATE_SERVER, USER, Need
 from eventproc.server.rest import (
     group_calls as groups,
     health_calls as health,
-    history_calls as history,
     operator_calls as operator,
     pravega_calls as pravega,
-    processor_calls as processors,
-    supervisor_calls as supervisors,
-    topic_calls as topics,
-    user_calls as users,
+)
+from eventproc.server.rest.group_calls import GROUP, PROCESSOR, SHARE, TOPIC
+from eventproc.server.rest.method_answers import (
+    DIRECTORY,
+    Target,
+    calling,
+    changing,
+)
+from eventproc.server.rest.operator_calls import (
+    CHANGEABLE,
+    CLUSTER,
+    STREAM,
+    SUPERVISOR,
+    TASKS,
+    TRANSACTION,
+    USERS,
+    At,
+    Cut,
+    Place,
+    Time,
 )
 from eventproc.server.rest.routes import RestRoute, route
+from eventproc.shares import ShareGroup
+from eventproc.streams import Stream, Transaction
+from eventproc.streams.operations import MergeNeighbours, SplitSegment, TruncateTo
+from eventproc.topics import Group, Topic
+from eventproc.topics.operations import TruncatePartitions
+from eventproc.workflows.requests import ScaleStream
 
 OWN: Final = "/eventproc/v1"
 """Begins the paths that are not Pravega's."""
@@ -25,27 +56,74 @@ OWN: Final = "/eventproc/v1"
 _SCOPE: Final = "/v1/scopes/{scope}"
 _STREAM: Final = f"{_SCOPE}/streams/{{stream}}"
 _GROUP: Final = f"{_SCOPE}/readergroups/{{group}}"
-_OWN_STREAM: Final = f"{OWN}/streams/{{scope}}/{{stream}}"
-_USER: Final = f"{OWN}/users/{{user}}"
-_TRANSACTION: Final = f"{_OWN_STREAM}/transactions/{{transaction}}"
-_OWN_GROUP: Final = f"{OWN}/groups/{{scope}}/{{group}}"
-
-_SHARE: Final = f"{OWN}/shares/{{scope}}/{{group}}"
-_TOPIC: Final = f"{OWN}/topics/{{scope}}/{{stream}}"
-_PROCESSOR: Final = f"{OWN}/processors/{{scope}}/{{group}}"
-_LETTERS: Final = f"{_PROCESSOR}/dead-letters"
-_SUPERVISOR: Final = f"{OWN}/supervisors/{{supervisor}}"
 
 _scopes = partial(route, tag="scopes")
 _streams = partial(route, tag="streams")
 _groups = partial(route, tag="reader groups")
 _health = partial(route, tag="health", need=ANYONE)
-_operation = partial(route, tag="operation")
-_shares = partial(route, tag="share groups")
-_topics = partial(route, tag="topics")
-_processors = partial(route, tag="processors")
-_supervisors = partial(route, tag="supervisors")
-_users = partial(route, tag="users")
+
+_TAGS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **{each: each for each in ("processors", "scopes", "streams", "supervisors", "topics", "users")},
+        "groups": "reader groups",
+        "shares": "share groups",
+    }
+)
+"""Group routes in the document, by what their paths begin with."""
+
+
+@attrs.frozen
+class _Noun:
+    """Makes the routes below a path. target: whose methods answer."""
+
+    path: str
+    target: Target = DIRECTORY
+
+    def __call__(
+        self,
+        method: str,
+        below: str,
+        does: Any,
+        name: str = "",
+        *,
+        status: int = 200,
+        errors: tuple[int, ...] = (),
+        submits: bool = False,
+        need: Need | None = None,
+        **options: Any,
+    ) -> RestRoute:
+        """Return a route.
+
+        does: a method of the target, a change of a stream, or a function that answers. name: of the answer that is made
+        of the former. errors: beside 404 and 409. options: of `calling` or `changing`.
+        """
+        path, has_body = self.path + below, method not in ("GET", "DELETE")
+        if isinstance(does, type):
+            does = changing(does, name, **options)
+        elif name:
+            in_path = re.findall(r"{(\w+)}", path)
+            does = calling(does, name, self.target, in_path, has_body=has_body, submits=submits, **options)
+        tag = _TAGS.get(path.split("/")[3], "operation")
+        made = route(method, path, does, tag=tag, status=status, submits=submits, need=need)
+        names_any = any(each.place == "path" or each.name == "scope" for each in made.parameters)
+        errors = (*((404,) if names_any else ()), *((409,) if has_body else ()), *errors)
+        return attrs.evolve(made, errors=errors, status=204 if made.result is None else status)
+
+
+_stream = _Noun(f"{OWN}/streams/{{scope}}/{{stream}}", STREAM)
+_transaction = _Noun(f"{_stream.path}/transactions/{{transaction}}", TRANSACTION)
+_group = _Noun(f"{OWN}/groups/{{scope}}/{{group}}", GROUP)
+_share = _Noun(f"{OWN}/shares/{{scope}}/{{group}}", SHARE)
+_topic = _Noun(f"{OWN}/topics/{{scope}}/{{stream}}", TOPIC)
+_processor = _Noun(f"{OWN}/processors/{{scope}}/{{group}}", PROCESSOR)
+_letters = _Noun(f"{_processor.path}/dead-letters")
+_supervisor = _Noun(f"{OWN}/supervisors/{{supervisor}}", SUPERVISOR)
+_own = _Noun(OWN)
+_task = _Noun(f"{OWN}/tasks", TASKS)
+_user = _Noun(f"{OWN}/users", CHANGEABLE)
+
+_then_status = partial(_supervisor, "POST", then=Supervisor.status)
+_scale = partial(_stream, "POST", submits=True, then=operator.opened)
 
 ROUTES: Final[tuple[RestRoute, ...]] = (
     _scopes("GET", "/v1/scopes", pravega.list_scopes, need=USER),
@@ -80,112 +158,100 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _health("GET", "/v1/health/liveness/{part}", health.get_part_liveness, errors=(404,)),
     _health("GET", "/v1/health/details/{part}", health.get_part_details, errors=(404,), need=USER),
     _health("GET", "/v1/health/{part}", health.get_part_health, errors=(404,), need=USER),
-    _streams("GET", f"{OWN}/streams", operator.list_all_streams, errors=(404,)),
-    _streams("GET", _OWN_STREAM, operator.describe_stream, errors=(404,)),
-    _streams("GET", f"{_OWN_STREAM}/segments", operator.list_segments, errors=(404,)),
-    _streams("GET", f"{_OWN_STREAM}/epochs", operator.list_epochs, errors=(404,)),
-    _streams("GET", f"{_OWN_STREAM}/cut", operator.get_cut, errors=(404,)),
-    _streams("GET", f"{_OWN_STREAM}/sealed-segments", history.list_sealed_segments, errors=(404,)),
-    _streams("GET", f"{_OWN_STREAM}/segments-between", history.list_segments_between, errors=(404,)),
-    _streams("GET", f"{_OWN_STREAM}/segments/{{segment}}", history.describe_segment, errors=(404,)),
-    _streams("GET", f"{_OWN_STREAM}/scales", history.list_scales, errors=(404,)),
-    _streams("GET", f"{_OWN_STREAM}/size", history.measure_stream, errors=(404, 410)),
-    _streams("GET", f"{_OWN_STREAM}/compare", history.compare_stream_cuts, errors=(404,)),
-    _streams("GET", f"{_OWN_STREAM}/truncation", history.get_truncation, errors=(404,)),
-    _streams("POST", f"{_OWN_STREAM}/scale", operator.scale_stream, errors=(404, 409), submits=True),
-    _streams("POST", f"{_OWN_STREAM}/split", operator.split_segment, errors=(404, 409), submits=True),
-    _streams("POST", f"{_OWN_STREAM}/merge", operator.merge_segments, errors=(404, 409), submits=True),
-    _streams("POST", f"{_OWN_STREAM}/truncate", operator.truncate_stream, errors=(404, 409), submits=True),
-    _streams("POST", f"{_OWN_STREAM}/offload", operator.offload_stream, status=202, errors=(404,)),
-    _streams("GET", f"{_OWN_STREAM}/transactions", operator.list_transactions, errors=(404,)),
-    _streams("GET", _TRANSACTION, operator.describe_transaction, errors=(404,)),
-    _streams("POST", f"{_TRANSACTION}/commit", operator.commit_transaction, errors=(404, 409)),
-    _streams(
-        "POST",
-        f"{_TRANSACTION}/abort",
-        operator.abort_transaction,
-        errors=(404, 409),
+    _own("GET", "/streams", Eventproc.streams, "list_all_streams"),
+    _stream("GET", "", Stream.describe, "describe_stream"),
+    _stream("GET", "/segments", Stream.segments, "list_segments", at=At),
+    _stream("GET", "/epochs", Stream.epochs, "list_epochs", by="number"),
+    _stream("GET", "/cut", operator.get_cut),
+    _stream("GET", "/sealed-segments", Stream.sealed_segments, "list_sealed_segments", by="id"),
+    _stream(
+        *("GET", "/segments-between", Stream.segments_between, "list_segments_between"),
+        by="id",
+        from_cut=Cut,
+        to_cut=Cut,
     ),
-    _groups("GET", f"{OWN}/groups", operator.list_groups, errors=(404,)),
-    _groups("GET", _OWN_GROUP, operator.describe_group, errors=(404,)),
-    _groups("POST", f"{_OWN_GROUP}/reset", operator.reset_group, errors=(404, 409, 410)),
-    _groups("POST", f"{OWN}/groups/{{scope}}", groups.create_group, status=201, errors=(404, 409)),
-    _groups("PUT", f"{_OWN_GROUP}/options", groups.update_group, errors=(404, 409)),
-    _groups("POST", f"{_OWN_GROUP}/checkpoints", groups.create_checkpoint, status=201, errors=(404, 409)),
-    _groups("GET", f"{_OWN_GROUP}/checkpoints", groups.list_checkpoints, errors=(404,)),
-    _groups(
-        "POST",
-        f"{_OWN_GROUP}/readers/{{reader}}/offline",
-        groups.take_reader_offline,
-        status=204,
-        errors=(404,),
+    _stream("GET", "/segments/{segment}", operator.describe_segment),
+    _stream("GET", "/scales", Stream.scales, "list_scales", by="epoch", from_ms=Time, to_ms=Time),
+    _stream("GET", "/size", Stream.measure, "measure_stream", errors=(410,), start=Place, end=Place),
+    _stream("GET", "/compare", operator.compare_stream_cuts),
+    _stream("GET", "/truncation", Stream.truncation, "get_truncation"),
+    _scale("/scale", ScaleStream, "scale_stream", omitted=("reason",)),
+    _scale("/split", SplitSegment, "split_segment"),
+    _scale("/merge", MergeNeighbours, "merge_segments"),
+    _stream("POST", "/truncate", TruncateTo, "truncate_stream", submits=True, then=operator.changed_stream),
+    _stream("POST", "/offload", operator.offload_stream, status=202),
+    _stream("GET", "/transactions", Stream.transactions, "list_transactions", by="id"),
+    _transaction("GET", "", Transaction.status, "describe_transaction"),
+    _transaction("POST", "/commit", operator.commit_transaction),
+    _transaction("POST", "/abort", operator.abort_transaction),
+    _own("GET", "/groups", Eventproc.groups, "list_groups"),
+    _own("POST", "/groups/{scope}", groups.create_group, status=201),
+    _group("GET", "", groups.group_report, "describe_group"),
+    _group("POST", "/reset", groups.reset_group, errors=(410,)),
+    _group("PUT", "/options", Group.update, "update_group", then=groups.group_report),
+    _group("POST", "/checkpoints", Group.checkpoint, "create_checkpoint", status=201),
+    _group("GET", "/checkpoints", Group.checkpoints, "list_checkpoints"),
+    _group(
+        *("POST", "/readers/{reader}/offline", Group.reader_offline, "take_reader_offline"),
+        omitted=("position",),
     ),
-    _groups("GET", f"{_OWN_GROUP}/offsets", groups.list_offsets, errors=(404, 409)),
-    _shares("GET", f"{OWN}/shares", groups.list_shares, errors=(404,)),
-    _shares("POST", f"{OWN}/shares/{{scope}}", groups.create_share, status=201, errors=(404, 409)),
-    _shares("GET", _SHARE, groups.describe_share, errors=(404,)),
-    _shares("POST", f"{_SHARE}/reset", groups.reset_share, errors=(404, 409, 410)),
-    _shares("DELETE", _SHARE, groups.delete_share, status=204, errors=(404,)),
-    _topics("GET", f"{OWN}/topics", topics.list_topics, errors=(404,)),
-    _topics(
-        "POST", f"{OWN}/topics/{{scope}}", topics.create_topic, status=201, errors=(404, 409), submits=True
-    ),
-    _topics("GET", _TOPIC, topics.describe_topic, errors=(404, 409)),
-    _topics("POST", f"{_TOPIC}/alter", topics.alter_topic, errors=(404, 409), submits=True),
-    _topics("POST", f"{_TOPIC}/truncate", topics.truncate_topic, errors=(404, 409), submits=True),
-    _topics(
-        "DELETE",
-        _TOPIC,
-        topics.delete_topic,
-        status=204,
-        errors=(404, 409),
+    _group("GET", "/offsets", Group.offsets, "list_offsets"),
+    _own("GET", "/shares", Eventproc.share_groups, "list_shares"),
+    _own("POST", "/shares/{scope}", groups.create_share, status=201),
+    _share("GET", "", ShareGroup.describe, "describe_share"),
+    _share("POST", "/reset", groups.reset_share, errors=(410,)),
+    _share("DELETE", "", ShareGroup.delete, "delete_share"),
+    _own("GET", "/topics", Eventproc.topics, "list_topics"),
+    _own("POST", "/topics/{scope}", groups.create_topic, status=201, submits=True),
+    _topic("GET", "", Topic.describe, "describe_topic", errors=(409,)),
+    _topic(
+        *("POST", "/alter", Topic.alter, "alter_topic"),
         submits=True,
-        need=UPDATE_SCOPE,
+        then=Topic.describe,
+        omitted=("retention",),
+        partitioning=groups.Partitioning | None,
     ),
-    _processors("GET", f"{OWN}/processors", processors.list_processors),
-    _processors("GET", _PROCESSOR, processors.describe_processor, errors=(404,)),
-    _processors("POST", f"{_PROCESSOR}/pause", processors.pause_processor, errors=(404,)),
-    _processors("POST", f"{_PROCESSOR}/resume", processors.resume_processor, errors=(404,)),
-    _processors("GET", _LETTERS, processors.list_dead_letters, errors=(404,)),
-    _processors("GET", f"{_LETTERS}/{{letter}}", processors.describe_dead_letter, errors=(404,)),
-    _processors("POST", f"{_LETTERS}/redrive", processors.redrive_dead_letters, errors=(404, 409)),
-    _processors("POST", f"{_LETTERS}/drop", processors.drop_dead_letters, errors=(404,)),
-    _supervisors("GET", f"{OWN}/supervisors", supervisors.list_supervisors),
-    _supervisors("POST", f"{OWN}/supervisors", supervisors.submit_supervisor, errors=(404, 409)),
-    _supervisors("GET", _SUPERVISOR, supervisors.describe_supervisor, errors=(404,)),
-    _supervisors("GET", f"{_SUPERVISOR}/versions", supervisors.list_supervisor_versions, errors=(404,)),
-    _supervisors("GET", f"{_SUPERVISOR}/tasks", supervisors.list_supervisor_tasks, errors=(404,)),
-    _supervisors("GET", f"{_SUPERVISOR}/lags", supervisors.list_supervisor_lags, errors=(404,)),
-    _supervisors("POST", f"{_SUPERVISOR}/suspend", supervisors.suspend_supervisor, errors=(404, 409)),
-    _supervisors("POST", f"{_SUPERVISOR}/resume", supervisors.resume_supervisor, errors=(404, 409)),
-    _supervisors("POST", f"{_SUPERVISOR}/terminate", supervisors.terminate_supervisor, errors=(404, 409)),
-    _supervisors("POST", f"{_SUPERVISOR}/handoff", supervisors.hand_off_supervisor, errors=(404, 409)),
-    _supervisors("POST", f"{_SUPERVISOR}/reset", supervisors.reset_supervisor, errors=(404, 409)),
-    _operation("POST", f"{OWN}/verify", operator.verify_directory, status=202),
-    _operation("POST", f"{OWN}/compact", operator.compact_directory, status=202),
-    _scopes(
-        "DELETE",
-        f"{OWN}/scopes/{{scope}}",
-        operator.delete_scope_with_streams,
-        status=202,
-        errors=(404,),
-        need=UPDATE_SERVER,
+    _topic(
+        "POST", "/truncate", TruncatePartitions, "truncate_topic", submits=True, then=groups.changed_topic
     ),
-    _operation("GET", f"{OWN}/tasks", operator.list_tasks),
-    _operation("GET", f"{OWN}/tasks/{{task}}", operator.describe_task, errors=(404,)),
-    _operation("POST", f"{OWN}/tasks/{{task}}/cancel", operator.cancel_task, errors=(404,)),
-    _operation("GET", f"{OWN}/requests", operator.list_requests),
-    _operation("GET", f"{OWN}/requests/{{request}}", operator.describe_request, errors=(404,), need=USER),
-    _operation("GET", f"{OWN}/cluster", operator.describe_cluster),
-    _operation("GET", f"{OWN}/changes", operator.watch_changes, need=USER),
-    _users("GET", f"{OWN}/users", users.list_users),
-    _users("POST", f"{OWN}/users", users.add_user, status=201, errors=(409,)),
-    _users("GET", _USER, users.describe_user, errors=(404,)),
-    _users("DELETE", _USER, users.delete_user, status=204, errors=(404,)),
-    _users("PUT", f"{_USER}/password", users.set_password, status=204, errors=(404,)),
-    _users("POST", f"{_USER}/grants", users.grant_permission, errors=(404,)),
-    _users("DELETE", f"{_USER}/grants", users.revoke_permission, errors=(404,)),
-    _users("POST", f"{_USER}/tokens", users.add_token, status=201, errors=(404, 409)),
-    _users("DELETE", f"{_USER}/tokens/{{token}}", users.delete_token, status=204, errors=(404,)),
+    _topic("DELETE", "", groups.delete_topic, errors=(409,), submits=True, need=UPDATE_SCOPE),
+    _own("GET", "/processors", Eventproc.processors, "list_processors"),
+    _processor("GET", "", Eventproc.processor, "describe_processor"),
+    _processor("POST", "/pause", Eventproc.pause_processor, "pause_processor", then=Eventproc.processor),
+    _processor("POST", "/resume", Eventproc.resume_processor, "resume_processor", then=Eventproc.processor),
+    _letters("GET", "", groups.list_dead_letters),
+    _letters("GET", "/{letter}", groups.describe_dead_letter),
+    _letters("POST", "/redrive", groups.redrive_dead_letters),
+    _letters("POST", "/drop", groups.drop_dead_letters),
+    _own("GET", "/supervisors", Eventproc.supervisors, "list_supervisors", by="id"),
+    _own("POST", "/supervisors", operator.submit_supervisor, errors=(404,)),
+    _supervisor("GET", "", Supervisor.status, "describe_supervisor"),
+    _supervisor("GET", "/versions", Supervisor.history, "list_supervisor_versions", by="version"),
+    _supervisor("GET", "/tasks", Supervisor.tasks, "list_supervisor_tasks"),
+    _supervisor("GET", "/lags", Supervisor.lags, "list_supervisor_lags"),
+    _then_status("/suspend", Supervisor.suspend, "suspend_supervisor"),
+    _then_status("/resume", Supervisor.resume, "resume_supervisor"),
+    _then_status("/terminate", Supervisor.terminate, "terminate_supervisor"),
+    _then_status("/handoff", Supervisor.handoff, "hand_off_supervisor", groups=tuple[int, ...] | None),
+    _then_status("/reset", Supervisor.reset, "reset_supervisor", omitted=("to",)),
+    _own("POST", "/verify", operator.verify_directory, status=202),
+    _own("POST", "/compact", operator.compact_directory, status=202),
+    _own("DELETE", "/scopes/{scope}", operator.delete_scope_with_streams, status=202, need=UPDATE_SERVER),
+    _task("GET", "", Tasks.list, "list_tasks", by="id"),
+    _task("GET", "/{task}", Tasks.get, "describe_task"),
+    _task("POST", "/{task}/cancel", Tasks.cancel, "cancel_task"),
+    _own("GET", "/requests", operator.list_requests),
+    _own("GET", "/requests/{request}", operator.describe_request, need=USER),
+    _Noun(f"{OWN}/cluster", CLUSTER)("GET", "", Cluster.describe, "describe_cluster"),
+    _own("GET", "/changes", operator.watch_changes, need=USER),
+    _Noun(f"{OWN}/users", USERS)("GET", "", Users.list, "list_users"),
+    _Noun(f"{OWN}/users", USERS)("GET", "/{user}", Users.get, "describe_user"),
+    _user("POST", "", Users.add, "add_user", status=201),
+    _user("DELETE", "/{user}", Users.delete, "delete_user"),
+    _user("PUT", "/{user}/password", Users.set_password, "set_password"),
+    _user("POST", "/{user}/grants", Users.grant, "grant_permission"),
+    _user("DELETE", "/{user}/grants", Users.revoke, "revoke_permission"),
+    _user("POST", "/{user}/tokens", Users.add_token, "add_token", status=201),
+    _user("DELETE", "/{user}/tokens/{token}", Users.delete_token, "delete_token"),
 )
 """Every route, and nothing else, is in the document. Of two that fit a path, the first one answers."""
