@@ -269,12 +269,14 @@ MESSAGES: Final[dict[int, type[Message]]] = {}
 
 
 @dataclass_transform(frozen_default=True)
-def message(number: int) -> Callable[[type[M]], type[M]]:
-    """Register a class of messages under the type of its frames."""
+def message(number: int | None = None) -> Callable[[type[M]], type[M]]:
+    """Register a class of messages under the type of its frames; without a number it is a part of others."""
 
     def register(kind: type[M]) -> type[M]:
         made = attrs.frozen(kind)
         hints = get_type_hints(made, include_extras=True)
+        if number is None:
+            return made
         made.type = number
         made._fields = tuple(
             (field.name, _encoding(hints[field.name]), field.default is not attrs.NOTHING)

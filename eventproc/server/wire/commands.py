@@ -43,6 +43,28 @@ TOKEN_EXPIRED: Final = 1
 """Code of an `AuthTokenCheckFailed` after which the client asks for another token."""
 
 
+@message()
+class OfSegment(Message):
+    """What begins with the number of a request and the name of its segment."""
+
+    request_id: I64
+    segment: Text
+
+
+@message()
+class AsksOfSegment(OfSegment):
+    """A request that needs a token."""
+
+    token: Text
+
+
+@message()
+class RefusedSegment(OfSegment):
+    """A refusal."""
+
+    trace: Text
+
+
 @message(-127)
 class Hello(Message):
     """The first frame in both directions: the versions that its sender knows."""
@@ -76,11 +98,9 @@ class SetupAppend(Message):
 
 
 @message(2)
-class AppendSetup(Message):
+class AppendSetup(OfSegment):
     """Answers `SetupAppend`."""
 
-    request_id: I64
-    segment: Text
     writer: Uuid
     last_event_number: I64
 
@@ -171,20 +191,16 @@ class SegmentRead(Message):
 
 
 @message(11)
-class GetStreamSegmentInfo(Message):
+class GetStreamSegmentInfo(OfSegment):
     """Asks how far a segment goes."""
 
-    request_id: I64
-    segment: Text
     token: Text = ""
 
 
 @message(12)
-class StreamSegmentInfo(Message):
+class StreamSegmentInfo(OfSegment):
     """How far a segment goes."""
 
-    request_id: I64
-    segment: Text
     exists: Flag
     is_sealed: Flag
     is_deleted: Flag
@@ -194,27 +210,19 @@ class StreamSegmentInfo(Message):
 
 
 @message(21)
-class SegmentCreated(Message):
+class SegmentCreated(OfSegment):
     """A segment was created."""
-
-    request_id: I64
-    segment: Text
 
 
 @message(31)
-class SegmentDeleted(Message):
+class SegmentDeleted(OfSegment):
     """A segment was deleted."""
-
-    request_id: I64
-    segment: Text
 
 
 @message(34)
-class GetSegmentAttribute(Message):
+class GetSegmentAttribute(OfSegment):
     """Asks for the value of an attribute."""
 
-    request_id: I64
-    segment: Text
     attribute: Uuid
     token: Text = ""
 
@@ -228,11 +236,9 @@ class SegmentAttribute(Message):
 
 
 @message(36)
-class UpdateSegmentAttribute(Message):
+class UpdateSegmentAttribute(OfSegment):
     """Asks to set an attribute if it has the expected value."""
 
-    request_id: I64
-    segment: Text
     attribute: Uuid
     value: I64
     expected: I64
@@ -248,21 +254,16 @@ class SegmentAttributeUpdated(Message):
 
 
 @message(38)
-class TruncateSegment(Message):
+class TruncateSegment(OfSegment):
     """Asks to drop the bytes before an offset."""
 
-    request_id: I64
-    segment: Text
     offset: I64
     token: Text = ""
 
 
 @message(39)
-class SegmentTruncated(Message):
+class SegmentTruncated(OfSegment):
     """The bytes are no longer readable."""
-
-    request_id: I64
-    segment: Text
 
 
 @message(40)
@@ -276,41 +277,29 @@ class CreateTransientSegment(Message):
 
 
 @message(50)
-class WrongHost(Message):
+class WrongHost(OfSegment):
     """Another process serves the segment; `correct_host` is its HOST:PORT. The client asks the controller again."""
 
-    request_id: I64
-    segment: Text
     correct_host: Text
     trace: Text
 
 
 @message(51)
-class SegmentIsSealed(Message):
+class SegmentIsSealed(RefusedSegment):
     """The segment takes no more events."""
 
-    request_id: I64
-    segment: Text
-    trace: Text
     offset: I64
 
 
 @message(52)
-class SegmentAlreadyExists(Message):
+class SegmentAlreadyExists(RefusedSegment):
     """A segment of that name exists."""
-
-    request_id: I64
-    segment: Text
-    trace: Text
 
 
 @message(53)
-class NoSuchSegment(Message):
+class NoSuchSegment(RefusedSegment):
     """No segment of that name exists."""
 
-    request_id: I64
-    segment: Text
-    trace: Text
     offset: I64
 
 
@@ -325,11 +314,9 @@ class InvalidEventNumber(Message):
 
 
 @message(56)
-class SegmentIsTruncated(Message):
+class SegmentIsTruncated(OfSegment):
     """The bytes were truncated."""
 
-    request_id: I64
-    segment: Text
     start_offset: I64
     trace: Text
     offset: I64
@@ -375,30 +362,24 @@ class AuthTokenCheckFailed(Message):
 
 
 @message(61)
-class ErrorMessage(Message):
+class ErrorMessage(OfSegment):
     """Something else went wrong."""
 
-    request_id: I64
-    segment: Text
     text: Text
     code: I32
 
 
 @message(68)
-class GetTableSegmentInfo(Message):
+class GetTableSegmentInfo(OfSegment):
     """Asks how large a table is."""
 
-    request_id: I64
-    segment: Text
     token: Text = ""
 
 
 @message(69)
-class TableSegmentInfo(Message):
+class TableSegmentInfo(OfSegment):
     """How large a table is."""
 
-    request_id: I64
-    segment: Text
     start: I64
     length: I64
     entry_count: I64
@@ -406,11 +387,9 @@ class TableSegmentInfo(Message):
 
 
 @message(70)
-class CreateTableSegment(Message):
+class CreateTableSegment(OfSegment):
     """Asks for a new table."""
 
-    request_id: I64
-    segment: Text
     token: Text = ""
     is_sorted: Flag = False
     key_length: I32 = 0
@@ -418,22 +397,17 @@ class CreateTableSegment(Message):
 
 
 @message(71)
-class DeleteTableSegment(Message):
+class DeleteTableSegment(OfSegment):
     """Asks to delete a table."""
 
-    request_id: I64
-    segment: Text
     must_be_empty: Flag
     token: Text = ""
 
 
 @message(74)
-class UpdateTableEntries(Message):
+class UpdateTableEntries(AsksOfSegment):
     """Asks to write entries, all or none."""
 
-    request_id: I64
-    segment: Text
-    token: Text
     entries: Entries
     table_offset: I64 = -1
 
@@ -447,129 +421,91 @@ class TableEntriesUpdated(Message):
 
 
 @message(76)
-class RemoveTableKeys(Message):
+class RemoveTableKeys(AsksOfSegment):
     """Asks to remove keys, all or none."""
 
-    request_id: I64
-    segment: Text
-    token: Text
     keys: Keys
     table_offset: I64 = -1
 
 
 @message(77)
-class TableKeysRemoved(Message):
+class TableKeysRemoved(OfSegment):
     """The keys were removed."""
-
-    request_id: I64
-    segment: Text
 
 
 @message(78)
-class ReadTable(Message):
+class ReadTable(AsksOfSegment):
     """Asks for the entries of keys."""
 
-    request_id: I64
-    segment: Text
-    token: Text
     keys: Keys
 
 
 @message(79)
-class TableRead(Message):
+class TableRead(OfSegment):
     """The entries of the keys, in their order."""
 
-    request_id: I64
-    segment: Text
     entries: Entries
 
 
 @message(80)
-class TableSegmentNotEmpty(Message):
+class TableSegmentNotEmpty(RefusedSegment):
     """The table has entries, and was not deleted."""
-
-    request_id: I64
-    segment: Text
-    trace: Text
 
 
 @message(81)
-class TableKeyDoesNotExist(Message):
+class TableKeyDoesNotExist(RefusedSegment):
     """A key that should have a version is absent."""
-
-    request_id: I64
-    segment: Text
-    trace: Text
 
 
 @message(82)
-class TableKeyBadVersion(Message):
+class TableKeyBadVersion(RefusedSegment):
     """A key has another version than expected."""
-
-    request_id: I64
-    segment: Text
-    trace: Text
 
 
 @message(83)
-class ReadTableKeys(Message):
+class ReadTableKeys(AsksOfSegment):
     """Asks for keys; `continuation` is the last key of the page before."""
 
-    request_id: I64
-    segment: Text
-    token: Text
     count: I32
     continuation: Block
 
 
 @message(84)
-class TableKeysRead(Message):
+class TableKeysRead(OfSegment):
     """A page of keys."""
 
-    request_id: I64
-    segment: Text
     keys: Keys
     continuation: Block
 
 
 @message(85)
-class ReadTableEntries(Message):
+class ReadTableEntries(AsksOfSegment):
     """Asks for entries; `continuation` is the last key of the page before."""
 
-    request_id: I64
-    segment: Text
-    token: Text
     count: I32
     continuation: Block
 
 
 @message(86)
-class TableEntriesRead(Message):
+class TableEntriesRead(OfSegment):
     """A page of entries."""
 
-    request_id: I64
-    segment: Text
     entries: Entries
     continuation: Block
 
 
 @message(88)
-class ReadTableEntriesDelta(Message):
+class ReadTableEntriesDelta(AsksOfSegment):
     """Asks for the entries that were written from a position on."""
 
-    request_id: I64
-    segment: Text
-    token: Text
     position: I64
     count: I32
 
 
 @message(87)
-class TableEntriesDeltaRead(Message):
+class TableEntriesDeltaRead(OfSegment):
     """A page of entries in the order of writing."""
 
-    request_id: I64
-    segment: Text
     entries: Entries
     should_clear: Flag
     reached_end: Flag
