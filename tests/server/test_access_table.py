@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from itertools import product
 from typing import Any
 
@@ -50,6 +51,15 @@ async def ep() -> Any:
         yield ep
 
 
+@asynccontextmanager
+async def calling_rest(ep: Eventproc) -> AsyncIterator[tuple[httpx.AsyncClient, Mapping[str, str]]]:
+    """Yield a caller of REST, and the token of each user."""
+    tokens = await add_users(ep)
+    transport = httpx.ASGITransport(rest_application(RestAnswers(ep, await loaded(ep), "127.0.0.1")))
+    async with httpx.AsyncClient(transport=transport, base_url="http://anything") as http:
+        yield http, tokens
+
+
 def expected(row: Row, user: str, scope: str) -> bool:
     return True if isinstance(row, str) else may(user, row[0], row[1].format(scope=scope))
 
@@ -67,11 +77,8 @@ async def test_every_command_that_a_connection_handles_has_a_row(ep: Eventproc) 
 
 
 async def test_each_route_of_rest_answers_those_who_are_permitted_and_nobody_else(ep: Eventproc) -> None:
-    tokens = await add_users(ep)
-    application = rest_application(RestAnswers(ep, await loaded(ep), "127.0.0.1"))
-    transport = httpx.ASGITransport(application)
     wrong: list[object] = []
-    async with httpx.AsyncClient(transport=transport, base_url="http://anything") as http:
+    async with calling_rest(ep) as (http, tokens):
         for route, scope in product(ROUTES, SCOPES):
             path = route.path.format(
                 scope=scope,
@@ -113,9 +120,7 @@ async def test_each_route_of_rest_answers_those_who_are_permitted_and_nobody_els
 async def test_lists_over_all_scopes_are_for_those_who_may_read_the_scope_that_is_asked_for(
     ep: Eventproc,
 ) -> None:
-    tokens = await add_users(ep)
-    transport = httpx.ASGITransport(rest_application(RestAnswers(ep, await loaded(ep), "127.0.0.1")))
-    async with httpx.AsyncClient(transport=transport, base_url="http://anything") as http:
+    async with calling_rest(ep) as (http, tokens):
         for path in ("streams", "groups"):
             for user, token in tokens.items():
                 headers = {"Authorization": f"Bearer {token}"}
@@ -128,10 +133,8 @@ async def test_lists_over_all_scopes_are_for_those_who_may_read_the_scope_that_i
 
 
 async def test_a_request_is_shown_to_those_who_may_read_what_it_changes(ep: Eventproc) -> None:
-    tokens = await add_users(ep)
     request = next(each for each in await ep.requests.list() if each.target == "s/t")
-    transport = httpx.ASGITransport(rest_application(RestAnswers(ep, await loaded(ep), "127.0.0.1")))
-    async with httpx.AsyncClient(transport=transport, base_url="http://anything") as http:
+    async with calling_rest(ep) as (http, tokens):
         for user, token in tokens.items():
             headers = {"Authorization": f"Bearer {token}"}
             found = await http.get(f"/eventproc/v1/requests/{request.id}", headers=headers)
@@ -143,10 +146,8 @@ async def test_a_request_is_shown_to_those_who_may_read_what_it_changes(ep: Even
 async def test_a_key_of_another_request_does_not_tell_its_target_to_those_who_may_not_read_that(
     ep: Eventproc,
 ) -> None:
-    tokens = await add_users(ep)
     request = next(each for each in await ep.requests.list() if each.target == "s/t")
-    transport = httpx.ASGITransport(rest_application(RestAnswers(ep, await loaded(ep), "127.0.0.1")))
-    async with httpx.AsyncClient(transport=transport, base_url="http://anything") as http:
+    async with calling_rest(ep) as (http, tokens):
         for user, is_told in (("writer-of-others", False), ("administrator", True)):
             headers = {"Authorization": f"Bearer {tokens[user]}", "Idempotency-Key": request.id}
             body = {"streamName": "u"}

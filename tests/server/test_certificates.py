@@ -125,13 +125,15 @@ async def test_a_connection_without_a_handshake_is_closed(
                     assert await until_closed(silent) is None
 
 
-async def test_a_server_that_encrypts_is_seen_to_answer_by_the_other_servers(
-    ep: Eventproc, files: CertificateFiles
+@pytest.mark.parametrize("encrypts", [True, False])
+async def test_a_server_is_seen_to_answer_by_the_other_servers(
+    ep: Eventproc, files: CertificateFiles, encrypts: bool
 ) -> None:
-    async with serve_endpoints(ep, ADDRESSES, Certificates(files)) as bound:
+    certificates, tls = (Certificates(files), unverified_tls()) if encrypts else (None, None)
+    async with serve_endpoints(ep, ADDRESSES, certificates) as bound:
         address = ("127.0.0.1", bound.segment_store_port)
-        assert await greets(address, unverified_tls())
-    assert not await greets(address, unverified_tls())
+        assert await greets(address, tls)
+    assert not await greets(address, tls)
 
 
 def damaged(files: CertificateFiles, authority: trustme.CA) -> None:

@@ -124,22 +124,14 @@ async def test_a_watcher_gets_the_life_of_a_stream(ep: Eventproc) -> None:
         assert done == ["create", "scale", "truncate", "seal", "delete"]
 
 
-async def test_groups_that_come_and_go_are_reported(ep: Eventproc) -> None:
+async def test_scopes_and_groups_of_both_kinds_that_come_and_go_are_reported(ep: Eventproc) -> None:
     await ep.create_stream("s/t")
     async with serving(ep) as answers, watching(answers) as found:
-        group = await ep.create_group("s/g", ["s/t"])
-        assert (await found.next()).shown == ("group", "s/g", "created")
-        await group.delete()
-        assert (await found.next()).shown == ("group", "s/g", "deleted")
-
-
-async def test_scopes_and_share_groups_that_come_and_go_are_reported(ep: Eventproc) -> None:
-    await ep.create_stream("s/t")
-    async with serving(ep) as answers, watching(answers) as found:
-        share = await ep.create_share_group("s/q", ["s/t"])
-        assert (await found.next()).shown == ("share", "s/q", "created")
-        await share.delete()
-        assert (await found.next()).shown == ("share", "s/q", "deleted")
+        for kind, create in (("group", ep.create_group), ("share", ep.create_share_group)):
+            made = await create("s/g", ["s/t"])
+            assert (await found.next()).shown == (kind, "s/g", "created")
+            await made.delete()
+            assert (await found.next()).shown == (kind, "s/g", "deleted")
         await ep.create_scope("new")
         assert (await found.next()).shown == ("scope", "new", "created")
         await ep.delete_scope("new")

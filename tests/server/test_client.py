@@ -10,12 +10,10 @@ import pytest
 
 import eventproc
 from eventproc.runtime import Eventproc
-from eventproc.server.controller import controller_pb2 as pb
 from eventproc.store.catalog import get_stream
 from eventproc.streams import Stream
 from eventproc.testing import check
 from tests.server.support import ClientProcess, ServerProcess, run_client
-from tests.server.test_endpoints import connecting
 from tests.transactions.support import TxnStream, events_of, wait_committed
 
 pytestmark = pytest.mark.subprocess
@@ -187,39 +185,6 @@ async def test_a_client_of_one_server_goes_on_after_its_death_and_one_of_another
     assert in_order(await payloads(ep, "s/killed"), 3000)
     (read,) = run_client(server.port, "read", "killed", "readers-of-killed", 3000, lines=1)
     assert in_order(read, 3000)
-
-
-async def test_clients_go_on_while_segments_move_to_a_second_server_and_back_after_its_death(
-    server: ServerProcess, ep: Eventproc
-) -> None:
-    """Both clients know the controller of the first server only."""
-    stream = await ep.create_stream("s/moved", scaling=eventproc.ScalingPolicy.fixed(8))
-    assert ep.path is not None
-    with (
-        ClientProcess(server.port, "write", "moved", 4000, 56, 10) as writer,
-        ClientProcess(server.port, "read", "moved", "readers-of-moved", 4000) as reader,
-    ):
-        assert writer.hear() == "half"
-        second = ServerProcess(ep.path)
-        assert await stores_of(server.port, 8) == {server.ports[1], second.ports[1]}
-        writer.go_on()
-        await wait_written(stream, 3000)
-        assert second.end(signal.SIGKILL) == -signal.SIGKILL
-        assert writer.hear() == "written"
-        assert sorted(reader.hear()) == sorted(f"k{number % 56}:{number}" for number in range(4000))
-    assert in_order(await payloads(ep, "s/moved"), 4000, 56)
-    assert await stores_of(server.port, 8) == {server.ports[1]}
-
-
-async def stores_of(controller: int, segments: int) -> set[int]:
-    """Return the ports of the segment stores to which a controller leads the clients of a stream."""
-    info = pb.StreamInfo(scope="s", stream="moved")
-    async with connecting(controller) as client:
-        found = [
-            await client.call("getURI", pb.SegmentId(streamInfo=info, segmentId=number))
-            for number in range(segments)
-        ]
-    return {each.port for each in found}
 
 
 async def wait_written(stream: Stream, count: int) -> None:

@@ -116,41 +116,6 @@ def test_serving_processes_share_the_containers_and_a_death_or_an_end_moves_its_
     in_world(runtime, main)
 
 
-@pytest.mark.parametrize(
-    "point", ["container.share.begun", "container.share.commit", "container.share.committed"]
-)
-def test_a_death_while_containers_are_shared_leaves_each_with_one_owner(
-    runtime: VirtualRuntime, point: str
-) -> None:
-    async def main(serving: Serving) -> None:
-        first = await serving.start()
-        await serving.start(faults=[(point, "die")])
-        assert serving.owned(first) == set(range(CONTAINER_COUNT))
-        assert await shares(serving.world) == {"i1": CONTAINER_COUNT}
-
-    in_world(runtime, main)
-
-
-def test_a_suspended_process_is_fenced_in_the_containers_that_moved(runtime: VirtualRuntime) -> None:
-    async def main(serving: Serving) -> None:
-        first = await serving.start()
-        before = [serving.known["i1"].own(each) for each in range(CONTAINER_COUNT)]
-        first.suspend()
-        second = await serving.start()
-        first.resume()
-        moved = serving.owned(second)
-        assert len(moved) == CONTAINER_COUNT // 2
-        for number, owner in enumerate(before):
-            assert owner is not None
-            if number in moved:
-                with pytest.raises(OwnerFenced):
-                    await first.ep.db.write(owner.check)
-            else:
-                await first.ep.db.write(owner.check)
-
-    in_world(runtime, main)
-
-
 def test_a_suspended_process_loses_its_containers_after_a_deadline_and_joins_again(
     runtime: VirtualRuntime,
 ) -> None:

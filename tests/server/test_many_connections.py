@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 import anyio
@@ -34,7 +34,9 @@ IDLE_BYTES_MAX = 40_000
 """Python's memory for an idle connection, both of its ends: 23 kB were measured, with 1,000 of them."""
 
 
-async def test_idle_and_slow_connections_hold_little_and_leave_nothing_behind(ep: Eventproc) -> None:
+@asynccontextmanager
+async def serving(ep: Eventproc, authority: Authority) -> AsyncIterator[tuple[SegmentStore, int]]:
+    """Serve segments during the block; yield the segment store and its port."""
     address = ("127.0.0.1", 1)
     async with (
         serving_containers(ep.db, address, address) as containers,
@@ -42,11 +44,15 @@ async def test_idle_and_slow_connections_hold_little_and_leave_nothing_behind(ep
         anyio.create_task_group() as tasks,
     ):
         assert isinstance(listener, MultiListener)
-        store = SegmentStore(ep.db, containers, Authority(ep.db))
+        store = SegmentStore(ep.db, containers, authority)
         tasks.start_soon(store.serve, listener.listeners[0])
-        port = int(listener.extra(SocketAttribute.local_port))
-        await verify_flat(partial(one_round, store, port), IDLE * IDLE_BYTES_MAX)
+        yield store, int(listener.extra(SocketAttribute.local_port))
         tasks.cancel_scope.cancel()
+
+
+async def test_idle_and_slow_connections_hold_little_and_leave_nothing_behind(ep: Eventproc) -> None:
+    async with serving(ep, Authority(ep.db)) as (store, port):
+        await verify_flat(partial(one_round, store, port), IDLE * IDLE_BYTES_MAX)
 
 
 async def one_round(store: SegmentStore, port: int) -> int:

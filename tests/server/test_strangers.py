@@ -7,10 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import anyio
 import pytest
-from anyio.abc import SocketAttribute, SocketStream
-from anyio.streams.stapled import MultiListener
+from anyio.abc import SocketStream
 
-from eventproc.cluster.segment_containers import serving_containers
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority, Caller
 from eventproc.server.wire import commands as c, strangers
@@ -19,7 +17,7 @@ from eventproc.server.wire.listener import SegmentStore
 from eventproc.store.access.users import get_user
 from eventproc.testing.crash import PATIENCE_S
 from tests.server.access_support import UPDATE, add_user, loaded
-from tests.server.test_many_connections import greeted, until
+from tests.server.test_many_connections import greeted, serving, until
 from tests.server.wire_peer import WRITER
 
 pytestmark = pytest.mark.usefixtures("stream")
@@ -44,19 +42,10 @@ class Site:
 
 
 @asynccontextmanager
-async def serving(ep: Eventproc, authority: Authority, token: str = "") -> AsyncIterator[Site]:
-    address = ("127.0.0.1", 1)
-    async with (
-        serving_containers(ep.db, address, address) as containers,
-        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
-        anyio.create_task_group() as tasks,
-    ):
-        assert isinstance(listener, MultiListener)
-        store = SegmentStore(ep.db, containers, authority)
-        tasks.start_soon(store.serve, listener.listeners[0])
-        with anyio.fail_after(PATIENCE_S):
-            yield Site(store, int(listener.extra(SocketAttribute.local_port)), token)
-        tasks.cancel_scope.cancel()
+async def serving_site(ep: Eventproc, authority: Authority, token: str = "") -> AsyncIterator[Site]:
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(ep, authority) as (store, port):
+            yield Site(store, port, token)
 
 
 async def with_user(ep: Eventproc) -> tuple[Authority, str]:
@@ -76,7 +65,7 @@ async def test_the_oldest_stranger_goes_for_a_new_one_and_known_connections_stay
 ) -> None:
     monkeypatch.setattr(strangers, "STRANGERS_MAX", 3)
     caplog.set_level("INFO", "eventproc.server")
-    async with serving(ep, *await with_user(ep)) as site, AsyncExitStack() as stack:
+    async with serving_site(ep, *await with_user(ep)) as site, AsyncExitStack() as stack:
         known, *others = [await stack.enter_async_context(await greeted(site.port)) for _ in range(3)]
         await site.show_token(known)
         others += [await stack.enter_async_context(await greeted(site.port)) for _ in range(2)]
@@ -92,7 +81,7 @@ async def test_a_stranger_is_disconnected_after_its_time_and_a_known_connection_
     ep: Eventproc, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "eventproc.server")
-    async with serving(ep, *await with_user(ep)) as site, AsyncExitStack() as stack:
+    async with serving_site(ep, *await with_user(ep)) as site, AsyncExitStack() as stack:
         known = await stack.enter_async_context(await greeted(site.port))
         await site.show_token(known)
         monkeypatch.setattr(strangers, "STRANGER_S", 0.05)
@@ -115,7 +104,7 @@ async def test_without_users_no_connection_is_a_stranger(
 ) -> None:
     monkeypatch.setattr(strangers, "STRANGERS_MAX", 1)
     monkeypatch.setattr(strangers, "STRANGER_S", 0)
-    async with serving(ep, await loaded(ep)) as site, AsyncExitStack() as stack:
+    async with serving_site(ep, await loaded(ep)) as site, AsyncExitStack() as stack:
         for _ in range(3):
             await stack.enter_async_context(await greeted(site.port))
         assert (site.store.connections, site.store.strangers) == (3, 0)
