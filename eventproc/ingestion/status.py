@@ -77,7 +77,7 @@ class IngestTaskInfo:
 
 @attrs.frozen(kw_only=True)
 class SupervisorInfo:
-    """A supervisor as `Eventproc.supervisors` lists it."""
+    """A supervisor as `Eventproc.supervisors` lists it. version: of its spec."""
 
     __repr__ = short_repr_of_fields
 
@@ -90,10 +90,10 @@ class SupervisorInfo:
 
 
 @attrs.frozen(kw_only=True)
-class SupervisorStatus:
+class SupervisorStatus(SupervisorInfo):
     """What a supervisor does now.
 
-    version: of its spec. task_count: groups that should read. partitions: those that are not closed.
+    task_count: groups that should read. partitions: those that are not closed.
     active, publishing: running and waiting tasks. waiting: how many of them no worker has taken.
     lag: events behind, of all partitions. errors: the newest, the oldest first.
     autoscaler: the last thing that it decided, and why; None without one.
@@ -101,12 +101,6 @@ class SupervisorStatus:
 
     __repr__ = short_repr_of_fields
 
-    id: str
-    datasource: str
-    state: SupervisorState
-    healthy: bool
-    suspended: bool
-    version: int
     streams: tuple[str, ...]
     task_count: int
     replicas: int
@@ -144,12 +138,7 @@ def describe_supervisor(situation: Situation) -> SupervisorStatus:
     tasks = [task_info(situation, each) for each in view.tasks if each.state.live]
     lags = view.lags or {}
     return SupervisorStatus(
-        id=view.supervisor,
-        datasource=spec.schema.datasource,
-        state=memory.health.state,
-        healthy=memory.health.state.healthy,
-        suspended=spec.suspended,
-        version=situation.version,
+        **attrs.asdict(supervisor_info(situation), recurse=False),
         streams=tuple(view.wanted),
         task_count=task_count_of(spec, memory),
         replicas=spec.io.replicas,

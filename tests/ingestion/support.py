@@ -89,6 +89,11 @@ class Bench:
         spec = spec_of(**changes) if spec is None else spec
         await self.db.write(lambda tx: add_spec(tx, spec.id, spec.text()))
 
+    async def submit_and_run(self, spec: SupervisorSpec | None = None, **changes: Any) -> None:
+        """Submit a spec, and run the supervisor."""
+        await self.submit(spec, **changes)
+        await self.run()
+
     async def run(self, supervisor: str = ID) -> None:
         """Handle the notices of a supervisor, or run it once, until nothing is due."""
         await handle_next(self.db, self.owner, supervisor, self.is_alive)
@@ -106,16 +111,13 @@ class Bench:
     async def start_supervisor(self, segments: int = 1, **changes: Any) -> Supervisor:
         """Create s/t, submit a spec that reads it, and run."""
         await self.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(segments))
-        await self.submit(**changes)
-        await self.run()
+        await self.submit_and_run(**changes)
         return await self.ep.supervisor(ID)
 
     async def start_tasks(self, segments: int = 1, **changes: Any) -> ScriptedWorker:
         """Start a supervisor; return a worker that has claimed its tasks."""
         await self.start_supervisor(segments, **changes)
-        worker = await self.worker()
-        await worker.claim()
-        return worker
+        return (await self.claim())[0]
 
     async def published_once(self, segments: int, **changes: Any) -> tuple[Supervisor, ScriptedWorker]:
         """Return a supervisor that has published ten events per segment, and whose next groups read."""
@@ -193,6 +195,11 @@ class Bench:
     async def worker(self, name: str = "w1", slots: int = 100) -> ScriptedWorker:
         await self.db.write(lambda tx: register_worker(tx, name, slots))
         return ScriptedWorker(self, name)
+
+    async def claim(self) -> tuple[ScriptedWorker, list[ScriptedTask]]:
+        """Return a new worker, and the tasks that it has claimed."""
+        worker = await self.worker()
+        return worker, await worker.claim()
 
     async def published(self) -> list[tuple[str, int]]:
         """Return the published files as (text of the ranges, rows)."""

@@ -121,8 +121,7 @@ async def test_empty_ranges_are_completed_in_the_first_run(bench: Bench) -> None
 @pytest.mark.acceptance("S33")
 async def test_a_failed_task_of_a_range_is_replaced_behind_the_last_publication(bench: Bench) -> None:
     supervisor, starts, ends = await begin(bench, 1)
-    worker = await bench.worker()
-    (task,) = await worker.claim()
+    worker, (task,) = await bench.claim()
     (key,) = starts
     middle = starts[key] + (ends[key] - starts[key]) // 20 * 10
     await task.step({key: middle})
@@ -142,8 +141,7 @@ async def test_a_failed_task_of_a_range_is_replaced_behind_the_last_publication(
 @pytest.mark.acceptance("S33")
 async def test_a_group_of_ranges_hands_over_when_its_time_is_over(bench: Bench) -> None:
     supervisor, starts, ends = await begin(bench, 1, task_duration_ms=HOUR_MS)
-    worker = await bench.worker()
-    (task,) = await worker.claim()
+    worker, (task,) = await bench.claim()
     (key,) = starts
     middle = starts[key] + (ends[key] - starts[key]) // 20 * 5
     await task.step({key: middle})
@@ -188,8 +186,7 @@ async def test_ranges_that_cannot_be_read_are_refused_with_their_paths(bench: Be
 @pytest.mark.acceptance("S33")
 async def test_a_publication_beyond_a_shortened_range_makes_it_unhealthy(bench: Bench) -> None:
     supervisor, starts, ends = await begin(bench, 1)
-    worker = await bench.worker()
-    (task,) = await worker.claim()
+    worker, (task,) = await bench.claim()
     (key,) = starts
     await task.step()
     shorter = {key: starts[key] + (ends[key] - starts[key]) // 20 * 5}

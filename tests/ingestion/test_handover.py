@@ -44,8 +44,7 @@ async def test_a_group_that_must_end_takes_no_place_of_one_whose_time_is_over(be
     for name in ("s/a", "s/b"):
         await bench.ep.create_stream(name)
         await bench.write(10, name)
-    await bench.submit(streams=["s/a", "s/b"], task_count=2, stop_task_count=1)
-    await bench.run()
+    await bench.submit_and_run(streams=["s/a", "s/b"], task_count=2, stop_task_count=1)
     worker = await bench.worker()
     failed, oldest = sorted(await worker.claim(), key=lambda each: each.order.group.gid)
     await oldest.step()

@@ -231,8 +231,7 @@ async def test_a_supervisor_that_begins_again_reads_new_segments_from_their_head
 
 async def test_a_supervisor_that_begins_again_uses_no_name_twice(bench: Bench) -> None:
     supervisor = await bench.start_supervisor(start_delay_ms=0)
-    worker = await bench.worker()
-    (old,) = await worker.claim()
+    worker, (old,) = await bench.claim()
     (base,) = [each.base for each in await bench.groups()]
     await supervisor.terminate()
     await bench.run()

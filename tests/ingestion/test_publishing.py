@@ -115,8 +115,7 @@ async def test_two_supervisors_of_one_table_have_their_own_offsets(bench: Bench)
     for supervisor, stream in (("clicks", "s/t"), ("more", "s/u")):
         await bench.submit(spec_of(id=supervisor, streams=[stream]))
         await bench.run(supervisor)
-    worker = await bench.worker()
-    tasks = await worker.claim()
+    _, tasks = await bench.claim()
     await bench.write(10)
     await bench.write(20, "s/u")
     for task in tasks:
@@ -148,8 +147,7 @@ async def test_random_deaths_splits_and_scales_publish_every_byte_once(bench: Be
     rng = random.Random(seed)
     stream = await bench.ep.create_stream("s/t", scaling=ScalingPolicy.fixed(3))
     spec = spec_of(task_count=2, replicas=2, completion_timeout_ms=600_000)
-    await bench.submit(spec)
-    await bench.run()
+    await bench.submit_and_run(spec)
     workers = [await bench.worker(f"w{number}") for number in range(3)]
     born = len(workers)
     for _ in range(120):
@@ -255,8 +253,7 @@ async def _drain(bench: Bench) -> None:
 async def test_intervals_that_are_too_old_leave_the_table(bench: Bench) -> None:
     await bench.ep.create_stream("s/t")
     spec = attrs.evolve(spec_of(), retention_ms=48 * HOUR_MS)
-    await bench.submit(spec)
-    await bench.run()
+    await bench.submit_and_run(spec)
     (task,) = await (await bench.worker()).claim()
     now_ms = bench.clock.wall_ms()
     old, young = now_ms // HOUR_MS * HOUR_MS - 50 * HOUR_MS, now_ms // HOUR_MS * HOUR_MS

@@ -49,8 +49,7 @@ async def test_a_supervisor_without_its_stream_is_unhealthy_until_three_good_run
 async def test_groups_are_managed_while_a_stream_is_lost(bench: Bench) -> None:
     await bench.ep.create_stream("s/t")
     await bench.ep.create_stream("s/u")
-    await bench.submit(streams=["s/t", "s/u"], task_count=2)
-    await bench.run()
+    await bench.submit_and_run(streams=["s/t", "s/u"], task_count=2)
     worker = await bench.worker()
     await worker.claim()
     await bench.write(5)
@@ -70,8 +69,7 @@ async def test_groups_are_managed_while_a_stream_is_lost(bench: Bench) -> None:
 async def test_committed_offsets_come_first_and_later_partitions_begin_at_their_heads(bench: Bench) -> None:
     stream = await bench.ep.create_stream("s/t")
     await bench.write(10)
-    await bench.submit(use_earliest_offset=False)
-    await bench.run()
+    await bench.submit_and_run(use_earliest_offset=False)
     tails = await bench.tails()
     assert (await bench.active())[0].starts == tails  # the tail: no offset was stored
     await stream.split("0.0", 2)
@@ -97,14 +95,12 @@ async def test_groups_have_windows_of_message_times(bench: Bench) -> None:
     group = (await bench.active())[0]
     assert group.min_ms == group.created_ms - 600_000
     assert group.max_ms == group.created_ms + HOUR_MS + 60_000
-    worker = await bench.worker()
-    (task,) = await worker.claim()
+    worker, (task,) = await bench.claim()
     await task.finish("failed")
     await bench.run_after(10_000)
     (replaced,) = await worker.claim()
     assert replaced.order.group == group
-    await bench.submit(late_message_rejection_start_ms=5)
-    await bench.run()
+    await bench.submit_and_run(late_message_rejection_start_ms=5)
     await bench.handoff()
     assert (await bench.active())[0].min_ms == 5
 
@@ -113,10 +109,8 @@ async def test_groups_have_windows_of_message_times(bench: Bench) -> None:
 async def test_a_truncation_of_unread_events_is_named_and_skipped_only_if_asked(bench: Bench) -> None:
     stream = await bench.ep.create_stream("s/t")
     await bench.write(10)
-    await bench.submit(suspended=False)
-    await bench.run()
-    worker = await bench.worker()
-    (task,) = await worker.claim()
+    await bench.submit_and_run(suspended=False)
+    _, (task,) = await bench.claim()
     await stream.truncate(await stream.tail())
     bench.clock.advance(2 * HOLD_MS)  # no supervisor ran for longer than a hold lasts
     await task.finish("truncated")
@@ -136,8 +130,7 @@ async def test_a_truncation_of_unread_events_is_named_and_skipped_only_if_asked(
 async def test_streams_that_match_a_pattern_are_read_when_they_appear(bench: Bench) -> None:
     await bench.ep.create_stream("s/clicks")
     await bench.ep.create_stream("s/other")
-    await bench.submit(streams=[], pattern="s/c.*", task_count=2)
-    await bench.run()
+    await bench.submit_and_run(streams=[], pattern="s/c.*", task_count=2)
     assert len(await bench.active()) == 1
     await bench.ep.create_stream("s/calls")
     await bench.run()
@@ -149,8 +142,7 @@ async def test_streams_that_match_a_pattern_are_read_when_they_appear(bench: Ben
 
 async def test_a_topic_that_grows_is_read_without_its_reserve(bench: Bench) -> None:
     topic = await bench.ep.create_topic("s/t", partitions=2)
-    await bench.submit(task_count=2)
-    await bench.run()
+    await bench.submit_and_run(task_count=2)
     assert sum(len(each.starts) for each in (await bench.active()).values()) == 2
     await topic.add_partitions(4)
     await bench.run()
@@ -166,8 +158,7 @@ async def test_an_idle_supervisor_creates_no_tasks_until_something_is_written(be
     await bench.write(5)
     await bench.run()
     assert await state_of(bench) is SupervisorState.RUNNING
-    worker = await bench.worker()
-    (task,) = await worker.claim()
+    _, (task,) = await bench.claim()
     await task.step()
     await task.plan({})
     for _ in range(4):
@@ -190,8 +181,7 @@ async def test_changing_the_number_of_groups_moves_the_fewest_partitions(bench: 
     await bench.write(20)
     await worker.step()
     before = await bench.active()
-    await bench.submit(task_count=1)
-    await bench.run()
+    await bench.submit_and_run(task_count=1)
     assert [each.gid for each in await bench.pending()] == [1]  # only the group that loses partitions ends
     assert (await bench.active())[0].base == before[0].base
     assert len((await bench.active())[0].starts) == 4
@@ -214,11 +204,9 @@ async def test_retention_by_consumption_keeps_what_a_supervisor_has_not_publishe
     await bench.ep.create_group("s/ahead", ["s/t"], start="tail")
     ahead = await head()
     assert ahead == await stream.tail()
-    await bench.submit(task_count=1)
-    await bench.run()
+    await bench.submit_and_run(task_count=1)
     assert await head() == await stream.head()
-    worker = await bench.worker()
-    [task] = await worker.claim()
+    worker, (task,) = await bench.claim()
     await task.step()
     await task.close()
     assert await task.publish() is PublishOutcome.PUBLISHED
@@ -242,8 +230,7 @@ async def test_what_is_written_after_an_idle_first_run_is_read(bench: Bench) -> 
     await bench.ep.create_stream("s/t")
     await bench.write(3)
     before = await bench.tails()
-    await bench.submit(use_earliest_offset=False, idle_after_ms=60_000)
-    await bench.run()
+    await bench.submit_and_run(use_earliest_offset=False, idle_after_ms=60_000)
     assert await state_of(bench) is SupervisorState.IDLE
     await bench.write(5)
     await bench.run()
@@ -253,8 +240,7 @@ async def test_what_is_written_after_an_idle_first_run_is_read(bench: Bench) -> 
 
 async def test_a_range_that_a_dead_worker_has_read_is_read_again_after_a_truncation(bench: Bench) -> None:
     stream = await bench.ep.create_stream("s/t")
-    await bench.submit(tuning={"reset_offset_automatically": True})
-    await bench.run()
+    await bench.submit_and_run(tuning={"reset_offset_automatically": True})
     await bench.write(5)
     dead = await bench.worker("dead")
     (task,) = await dead.claim()
@@ -264,8 +250,7 @@ async def test_a_range_that_a_dead_worker_has_read_is_read_again_after_a_truncat
     bench.dead.add("dead")
     await bench.run()
     assert (await bench.last_error()).endswith("its worker died")
-    worker = await bench.worker()
-    (again,) = await worker.claim()
+    _, (again,) = await bench.claim()
     assert set(again.order.starts.values()) == {0}
     ((stream_id, segment),) = tails
     assert (await bench.db.read(lambda tx: held_from(tx, stream_id)))[segment] == 0
@@ -283,12 +268,10 @@ async def test_a_range_that_a_dead_worker_has_read_is_read_again_after_a_truncat
 async def test_a_closed_range_of_a_deleted_stream_is_given_up_after_a_failure(bench: Bench) -> None:
     await bench.ep.create_stream("s/a")
     deleted = await bench.ep.create_stream("s/z")
-    await bench.submit(streams=[], pattern="s/.*", replicas=2)
-    await bench.run()
+    await bench.submit_and_run(streams=[], pattern="s/.*", replicas=2)
     await bench.write(5, "s/a")
     await bench.write(5, "s/z")
-    worker = await bench.worker()
-    first, second = await worker.claim()
+    worker, (first, second) = await bench.claim()
     for task in (first, second):
         await task.step()
     await first.close()
@@ -310,10 +293,8 @@ async def test_a_closed_range_of_a_deleted_stream_is_given_up_after_a_failure(be
 
 async def test_a_plan_names_the_streams_that_appeared_after_its_task_began(bench: Bench) -> None:
     await bench.ep.create_stream("s/a")
-    await bench.submit(streams=[], pattern="s/.*")
-    await bench.run()
-    worker = await bench.worker()
-    (task,) = await worker.claim()
+    await bench.submit_and_run(streams=[], pattern="s/.*")
+    _, (task,) = await bench.claim()
     later = await bench.ep.create_stream("s/b")
     await bench.write(5, "s/b")
     await bench.run()
@@ -325,10 +306,8 @@ async def test_a_plan_names_the_streams_that_appeared_after_its_task_began(bench
 
 async def test_unpublished_events_are_those_of_all_partitions_with_their_message_times(bench: Bench) -> None:
     topic = await bench.ep.create_topic("s/t", partitions=2)
-    await bench.submit(late_message_rejection_ms=600_000)
-    await bench.run()
-    worker = await bench.worker()
-    (task,) = await worker.claim()
+    await bench.submit_and_run(late_message_rejection_ms=600_000)
+    _, (task,) = await bench.claim()
     await bench.write(10)
     await task.step()
     await bench.run_after(HOUR_MS)

@@ -18,8 +18,7 @@ from tests.ingestion.support import HOUR_MS, Bench
 async def test_a_failed_task_is_replaced_with_the_same_range(bench: Bench) -> None:
     await bench.start_supervisor(replicas=2)
     group = (await bench.active())[0]
-    worker = await bench.worker()
-    first, second = await worker.claim()
+    worker, (first, second) = await bench.claim()
     await bench.write(5)
     await first.step()
     await first.finish("the disk failed")
@@ -48,8 +47,7 @@ async def test_running_tasks_survive_their_supervisor(bench: Bench) -> None:
     await bench.begin()  # another host
     await bench.run()
     assert {each.id for each in await bench.live()} == {each.id for each in worker.tasks}
-    await bench.submit(replicas=2, schema={"dimensions": ["page", "country"]})
-    await bench.run()
+    await bench.submit_and_run(replicas=2, schema={"dimensions": ["page", "country"]})
     (old,) = await bench.pending()
     new = (await bench.active())[0]
     assert old.version == 1
@@ -251,8 +249,7 @@ async def test_a_waiting_task_of_a_group_that_has_published_everything_is_stoppe
 
 async def test_a_worker_that_leaves_or_dies_does_not_count_once_per_task(bench: Bench) -> None:
     await bench.ep.create_topic("s/t", partitions=8)
-    await bench.submit(task_count=8)
-    await bench.run()
+    await bench.submit_and_run(task_count=8)
     leaving, dying = await bench.worker("leaving"), await bench.worker("dying")
     assert len(await leaving.claim(4)) == len(await dying.claim(4)) == 4
     await bench.db.write(lambda tx: forget_worker(tx, "leaving"))
@@ -275,8 +272,7 @@ async def test_a_worker_that_leaves_or_dies_does_not_count_once_per_task(bench: 
 
 async def test_slots_go_to_groups_without_a_running_task_first(bench: Bench) -> None:
     await bench.ep.create_topic("s/t", partitions=2)
-    await bench.submit(task_count=2, replicas=2)
-    await bench.run()
+    await bench.submit_and_run(task_count=2, replicas=2)
     worker = await bench.worker()
     taken = await worker.claim(1) + await worker.claim(1)
     assert {each.order.group.gid for each in taken} == {0, 1}
@@ -310,8 +306,7 @@ async def test_a_worker_that_cannot_go_on_gives_its_tasks_back_and_counts_as_one
     bench: Bench,
 ) -> None:
     await bench.ep.create_topic("s/t", partitions=2)
-    await bench.submit(task_count=2)
-    await bench.run()
+    await bench.submit_and_run(task_count=2)
     broken = await bench.worker("broken")
     first, second = await broken.claim()
     await bench.db.write(partial(forget_worker, instance="broken", failure="its JVM has ended"))
