@@ -62,9 +62,14 @@ def need_of(command: Message) -> CommandNeed | None:
     if kind in OF_WRITERS:
         return CommandNeed(request_id, Permission.READ_UPDATE, "", "", fields.writer)
     permission = Permission.READ if kind in READS else Permission.READ_UPDATE
-    named = next((each for each in _SEGMENT_FIELDS if hasattr(command, each)), None)
-    resource = EVERYTHING if named is None else resource_of(getattr(command, named))
+    segment = segment_of(command)
+    resource = EVERYTHING if segment is None else resource_of(segment)
     return CommandNeed(request_id, permission, resource, getattr(command, "token", ""))
+
+
+def segment_of(command: Message) -> str | None:
+    """Return the name of the segment that a command is about; None for one that names none."""
+    return next((getattr(command, each) for each in _SEGMENT_FIELDS if hasattr(command, each)), None)
 
 
 def resource_of(segment: str) -> str:

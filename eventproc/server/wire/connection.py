@@ -20,7 +20,7 @@ from eventproc.server.access.delegation import Delegation, TokenExpired, TokenRe
 from eventproc.server.wire import commands as c, segment_calls as calls, table_commands
 from eventproc.server.wire.channel import Channel, ConnectionOver, Frame, parse
 from eventproc.server.wire.codec import FRAME_HEAD, MalformedFrame, Message
-from eventproc.server.wire.command_needs import need_of
+from eventproc.server.wire.command_needs import need_of, segment_of
 from eventproc.server.wire.ownership import MovedSegment, WireOwnership
 from eventproc.server.wire.segment_names import (
     WireSegment,
@@ -73,6 +73,14 @@ TRANSIENTS_MAX: Final = 16
 """Transient segments of one connection. Clients use one at a time, and leave some behind after errors."""
 
 
+class RefusedCommand(Exception):
+    """Raised by a handler that refuses a command. reply: what the client is sent, after a pause."""
+
+    def __init__(self, reply: Message) -> None:
+        super().__init__(repr(reply))
+        self.reply = reply
+
+
 class WireConnection:
     """Serves one connection."""
 
@@ -104,7 +112,7 @@ class WireConnection:
             c.TruncateSegment: self._truncate,
             c.GetSegmentAttribute: self._get_attribute,
             c.UpdateSegmentAttribute: self._update_attribute,
-            **{kind: partial(self._on_table, answer) for kind, answer in table_commands.ANSWERS.items()},
+            **{kind: partial(answer, db) for kind, answer in table_commands.ANSWERS.items()},
         }
 
     async def serve(self) -> None:
@@ -135,15 +143,33 @@ class WireConnection:
             tasks.start_soon(self._poll, command)
             return
         handler = None if command is None else self._handlers.get(type(command))
-        if handler is None:
+        if command is None or handler is None:
             await self._refuse(_unsupported(frame))
             return
+        await self._answer(handler, command)
+
+    async def _answer(self, handler: Callable[..., Awaitable[Message | None]], command: Message) -> None:
+        """Send what a handler replies, or why it refuses: another host, no such segment, or what is not valid."""
         try:
             reply = await handler(command)
-        except MovedSegment as why:
-            reply = await self._refuse(self._wrong_host(_request_id_of(frame), why.target))
-        if reply is not None:
-            await self._channel.send(reply)
+        except RefusedCommand as why:
+            await self._refuse(why.reply)
+        except (MovedSegment, NotFound, InvalidArgument) as why:
+            await self._refuse(self._refusal(command, why))
+        else:
+            if reply is not None:
+                await self._channel.send(reply)
+
+    def _refusal(self, command: Message, why: Exception) -> Message:
+        """Return the refusal that says why. Raises `why` for a command that names no segment."""
+        request_id, name = getattr(command, "request_id", 0), segment_of(command)
+        if isinstance(why, MovedSegment):
+            return self._wrong_host(request_id, why.target)
+        if name is None:
+            raise why
+        if isinstance(why, NotFound):
+            return _missing(request_id, name)
+        return _invalid(request_id, name, why)
 
     def _wrong_host(self, request_id: int, target: WireSegment) -> Message:
         return self._ownership.wrong_host(request_id, _name_of(target), target)
@@ -179,10 +205,9 @@ class WireConnection:
             self._delegated = found
         return None
 
-    async def _refuse(self, reply: Message) -> Message | None:
+    async def _refuse(self, reply: Message) -> None:
         await anyio.sleep(REFUSAL_PAUSE_S)
         await self._channel.send(reply)
-        return None
 
     # Appends.
 
@@ -194,16 +219,10 @@ class WireConnection:
             self._writers[command.writer] = transient
             self._delegations[command.writer] = self._delegated
             return c.AppendSetup(command.request_id, name, command.writer, c.NO_EVENT_NUMBER)
-        if (target := parse_segment_name(name)) is None:
-            return await self._refuse(_missing(command.request_id, name))
+        target = _target(name)
         look = partial(calls.set_up_writer, target=target, writer=command.writer)
-        try:
-            # A write, so that earlier appends of the writer come first.
-            writer = await self._ownership.write(target, look)
-        except NotFound:
-            return await self._refuse(_missing(command.request_id, name))
-        except InvalidArgument as why:
-            return await self._refuse(_invalid(command.request_id, name, why))
+        # A write, so that earlier appends of the writer come first.
+        writer = await self._ownership.write(target, look)
         self._writers[command.writer] = writer
         self._delegations[command.writer] = self._delegated
         last = writer.last - 1 if writer.last else c.NO_EVENT_NUMBER
@@ -257,28 +276,21 @@ class WireConnection:
                 writer.target, partial(append, writer=writer, sequence=sequence), size_bytes=events.size_bytes
             )
         except MovedSegment:  # caught here, where the id of the request is known
-            return await self._refuse(self._wrong_host(request_id, writer.target))
+            raise RefusedCommand(self._wrong_host(request_id, writer.target)) from None
         except SegmentSealed:
             return c.SegmentIsSealed(request_id, name, "", event_number)
         except OffsetConflict:
             return c.ConditionalCheckFailed(who, event_number, request_id)
         except (NotFound, TransactionAborted, IllegalTransition):
-            return await self._refuse(_missing(request_id, name))
+            raise RefusedCommand(_missing(request_id, name)) from None
         writer.last = sequence
         return c.DataAppended(who, event_number, previous - 1 if previous else -1, request_id, length)
 
     # Large events: a transient segment lives in the memory of its connection.
 
     async def _create_transient(self, command: c.CreateTransientSegment) -> Message | None:
-        if (parent := parse_segment_name(command.parent)) is None:
-            return await self._refuse(_missing(command.request_id, command.parent))
-        self._ownership.verify(parent)
-        try:
-            await self._db.read(partial(calls.find_writable_stream_id, target=parent))
-        except NotFound:
-            return await self._refuse(_missing(command.request_id, command.parent))
-        except InvalidArgument as why:
-            return await self._refuse(_invalid(command.request_id, command.parent, why))
+        parent = self._owned(command.parent)
+        await self._db.read(partial(calls.find_writable_stream_id, target=parent))
         if len(self._transients) >= TRANSIENTS_MAX:
             raise ConnectionOver(f"it has {TRANSIENTS_MAX} transient segments")
         name = new_transient_name(command.parent, command.writer, self._db.clock)
@@ -312,21 +324,19 @@ class WireConnection:
             )
         except InvalidArgument as why:
             assert isinstance(writer, calls.WireWriter), "other writers are malformed"
-            return await self._refuse(_invalid(command.request_id, _name_of(writer.target), why))
+            raise RefusedCommand(_invalid(command.request_id, _name_of(writer.target), why)) from None
 
     async def _merge(self, command: c.MergeSegments) -> Message | None:
         """Append a transient segment, which ends with that; a repeated command finds that it was appended.
 
         It also ends if the target is sealed, because the client then writes the event to a successor.
         """
-        request_id, target = command.request_id, parse_segment_name(command.target)
-        if target is None:
-            return await self._refuse(_missing(request_id, command.target))
+        request_id, target = command.request_id, _target(command.target)
         source = self._transients.get(command.source)
         if source is None and not is_transient_of(command.target, command.source):
-            return await self._refuse(_missing(request_id, command.source))
+            raise RefusedCommand(_missing(request_id, command.source))
         if (identity := calls.merge_identity(target, command)) is None:
-            return await self._refuse(c.OperationUnsupported(request_id, "MergeSegments with attributes", ""))
+            raise RefusedCommand(c.OperationUnsupported(request_id, "MergeSegments with attributes", ""))
         events = None if source is None else from_frames(bytes(source))
         merge = partial(calls.append_merged, target=target, events=events, identity=identity)
         try:
@@ -337,11 +347,11 @@ class WireConnection:
             return c.SegmentIsSealed(request_id, command.target, "", 0)
         except WriterFenced:
             return c.SegmentAttributeUpdated(request_id, False)
-        except InvalidArgument as why:
-            return await self._refuse(_invalid(request_id, command.target, why))
         except (NotFound, TransactionAborted, IllegalTransition) as why:
             is_source = isinstance(why, NotFound) and why.kind == "transient segment"
-            return await self._refuse(_missing(request_id, command.source if is_source else command.target))
+            raise RefusedCommand(
+                _missing(request_id, command.source if is_source else command.target)
+            ) from None
         await self._drop_transient(command.source)
         return c.SegmentsMerged(request_id, command.target, command.source, length)
 
@@ -355,15 +365,15 @@ class WireConnection:
 
     # Looking and reading.
 
+    def _owned(self, name: str) -> WireSegment:
+        """Return the segment of this name. Raises NotFound if it is that of none, MovedSegment."""
+        target = _target(name)
+        self._ownership.verify(target)
+        return target
+
     async def _describe(self, command: c.GetStreamSegmentInfo) -> Message | None:
-        target = parse_segment_name(command.segment)
-        try:
-            if target is None:
-                raise NotFound(kind="segment", name=command.segment)
-            self._ownership.verify(target)
-            state = await self._db.read(partial(calls.look_at_segment, target=target))
-        except NotFound:
-            return await self._refuse(_missing(command.request_id, command.segment))
+        target = self._owned(command.segment)
+        state = await self._db.read(partial(calls.look_at_segment, target=target))
         now_ms = self._db.clock.wall_ms()
         where = state.tail, state.head
         return c.StreamSegmentInfo(
@@ -371,82 +381,57 @@ class WireConnection:
         )
 
     async def _get_attribute(self, command: c.GetSegmentAttribute) -> Message | None:
-        target = parse_segment_name(command.segment)
-        try:
-            if target is None:
-                raise NotFound(kind="segment", name=command.segment)
-            self._ownership.verify(target)
-            look = partial(calls.get_attribute, target=target, attribute=command.attribute)
-            return c.SegmentAttribute(command.request_id, await self._db.read(look))
-        except NotFound:
-            return await self._refuse(_missing(command.request_id, command.segment))
+        target = self._owned(command.segment)
+        look = partial(calls.get_attribute, target=target, attribute=command.attribute)
+        return c.SegmentAttribute(command.request_id, await self._db.read(look))
 
     async def _update_attribute(self, command: c.UpdateSegmentAttribute) -> Message | None:
-        target = parse_segment_name(command.segment)
+        target = _target(command.segment)
+        update = partial(
+            calls.compare_and_set_attribute,
+            target=target,
+            attribute=command.attribute,
+            expected=command.expected,
+            value=command.value,
+        )
         try:
-            if target is None:
-                raise NotFound(kind="segment", name=command.segment)
-            update = partial(
-                calls.compare_and_set_attribute,
-                target=target,
-                attribute=command.attribute,
-                expected=command.expected,
-                value=command.value,
-            )
             return c.SegmentAttributeUpdated(command.request_id, await self._ownership.write(target, update))
-        except NotFound:
-            return await self._refuse(_missing(command.request_id, command.segment))
         except SegmentSealed:
-            return await self._refuse(c.SegmentIsSealed(command.request_id, command.segment, "", 0))
-        except InvalidArgument as why:
-            return await self._refuse(_invalid(command.request_id, command.segment, why))
+            raise RefusedCommand(c.SegmentIsSealed(command.request_id, command.segment, "", 0)) from None
 
     async def _truncate(self, command: c.TruncateSegment) -> Message | None:
-        target = parse_segment_name(command.segment)
+        target = self._owned(command.segment)
         try:
-            if target is None:
-                raise NotFound(kind="segment", name=command.segment)
-            self._ownership.verify(target)
             await truncate_segment(self._db, target, command.offset)
         except NotFound:
-            return await self._refuse(_missing(command.request_id, command.segment))
+            raise
         except EventprocError as why:
-            return await self._refuse(c.ErrorMessage(command.request_id, command.segment, str(why), -1))
+            raise RefusedCommand(c.ErrorMessage(command.request_id, command.segment, str(why), -1)) from None
         return c.SegmentTruncated(command.request_id, command.segment)
 
     async def _poll(self, command: c.ReadSegment) -> None:
         try:
-            if (refusal := await self._read(command)) is not None:
-                await self._refuse(refusal)
+            await self._answer(self._read, command)
         finally:
             self._polls.release()
 
-    async def _read(self, command: c.ReadSegment) -> Message | None:
-        """Answer with bytes as soon as there are any; return a refusal instead if there will be none."""
-        target = parse_segment_name(command.segment)
-        missing = _missing(command.request_id, command.segment)
-        if target is None:
-            return missing
+    async def _read(self, command: c.ReadSegment) -> None:
+        """Send bytes as soon as there are any. Raises as a handler if there will be none."""
+        target = _target(command.segment)
         bytes_max = min(max(command.suggested_length, 8), READ_BYTES_MAX)
         read = partial(calls.read_segment, target=target, offset=command.offset, bytes_max=bytes_max)
-        try:
-            until_ms = self._db.clock.monotonic_ms() + POLL_MS
-            found = await self._send_read(command, target, read, None)
-            while isinstance(found, calls.SegmentBytes):
-                with (
-                    self._db.subscribe([watch_stream(found.stream_id)]) as changes,
-                    self._ownership.containers.notifying(changes),
-                ):
-                    # What came before the subscription is seen here.
-                    found = await self._send_read(command, target, read, until_ms)
-                    while isinstance(found, calls.SegmentBytes):
-                        await changes.wait(max(until_ms - self._db.clock.monotonic_ms(), 0))
-                        found = await self._send_read(command, target, read, until_ms)
-            return found
-        except NotFound:
-            return missing
-        except MovedSegment:
-            return self._wrong_host(command.request_id, target)
+        until_ms = self._db.clock.monotonic_ms() + POLL_MS
+        waiting = await self._send_read(command, target, read, None)
+        while waiting is not None:
+            with (
+                self._db.subscribe([watch_stream(waiting.stream_id)]) as changes,
+                self._ownership.containers.notifying(changes),
+            ):
+                # What came before the subscription is seen here.
+                waiting = await self._send_read(command, target, read, until_ms)
+                while waiting is not None:
+                    await changes.wait(max(until_ms - self._db.clock.monotonic_ms(), 0))
+                    waiting = await self._send_read(command, target, read, until_ms)
 
     async def _send_read(
         self,
@@ -454,24 +439,26 @@ class WireConnection:
         target: WireSegment,
         read: Callable[[Tx], calls.SegmentBytes],
         until_ms: int | None,
-    ) -> Message | calls.SegmentBytes | None:
-        """Send the bytes that there are, and return None; or return a refusal, or what says that there are none yet.
+    ) -> calls.SegmentBytes | None:
+        """Send the bytes that there are, and return None; or return what says that there are none yet.
 
-        until_ms: when to answer without bytes, in monotonic ms.
+        until_ms: when to answer without bytes, in monotonic ms. Raises as `_read`.
         """
         async with self._channel.sending:  # bytes are loaded when they can be sent
             self._ownership.verify(target)
             found = await self._db.read(read)
             if (refusal := self._verify(command)) is not None:  # the grant may have been revoked meanwhile
-                return refusal
+                raise RefusedCommand(refusal)
             state = found.state
             if command.offset < state.head:
-                return c.SegmentIsTruncated(
-                    command.request_id, command.segment, state.head, "", command.offset
+                raise RefusedCommand(
+                    c.SegmentIsTruncated(command.request_id, command.segment, state.head, "", command.offset)
                 )
             if command.offset > state.tail:
                 text = f"offset {command.offset} lies beyond the end {state.tail}"
-                return c.ErrorMessage(command.request_id, command.segment, text, c.ILLEGAL_ARGUMENT)
+                raise RefusedCommand(
+                    c.ErrorMessage(command.request_id, command.segment, text, c.ILLEGAL_ARGUMENT)
+                )
             is_over = until_ms is not None and self._db.clock.monotonic_ms() >= until_ms
             if not (found.data or state.sealed or is_over):
                 return found
@@ -488,18 +475,19 @@ class WireConnection:
             )
         return None
 
-    async def _on_table(
-        self, answer: Callable[[Database, Message], Awaitable[tuple[Message, bool]]], command: Message
-    ) -> Message | None:
-        reply, is_refusal = await answer(self._db, command)
-        return await self._refuse(reply) if is_refusal else reply
+
+def _target(name: str) -> WireSegment:
+    """Return the segment of this name. Raises NotFound if no stream can have it."""
+    if (found := parse_segment_name(name)) is None:
+        raise NotFound(kind="segment", name=name)
+    return found
 
 
 def _missing(request_id: int, segment: str) -> Message:
     return c.NoSuchSegment(request_id, segment, "", -1)
 
 
-def _invalid(request_id: int, segment: str, why: InvalidArgument) -> Message:
+def _invalid(request_id: int, segment: str, why: Exception) -> Message:
     return c.ErrorMessage(request_id, segment, str(why), c.ILLEGAL_ARGUMENT)
 
 

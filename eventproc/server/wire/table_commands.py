@@ -1,4 +1,4 @@
-"""The commands on key-value tables: each a function that answers, and says whether the answer is a refusal."""
+"""The commands on key-value tables: each a function that answers. Their NotFound and InvalidArgument are refusals."""
 
 from __future__ import annotations
 
@@ -12,29 +12,26 @@ from eventproc.server.wire.codec import KeyVersion, Message, WireEntry
 from eventproc.store import tables
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import invalid_argument
-from eventproc.store.model.errors import InvalidArgument, NotFound, VersionConflict
+from eventproc.store.model.errors import NotFound, VersionConflict
 from eventproc.store.tables import TableEntry
 
 PAGE_ENTRIES_MAX: Final = 1_000
 """Entries of one page."""
 
-Answer: TypeAlias = Callable[[Database, Any], Awaitable[tuple[Message, bool]]]
+Answer: TypeAlias = Callable[[Database, Any], Awaitable[Message]]
 
 
-async def _create(db: Database, command: c.CreateTableSegment) -> tuple[Message, bool]:
+async def _create(db: Database, command: c.CreateTableSegment) -> Message:
     name = command.segment
     if not 0 <= command.key_length <= tables.KEY_BYTES_MAX:
         reason = f"keys have at most {tables.KEY_BYTES_MAX:,} bytes"
-        return _invalid(command, invalid_argument("length of keys", command.key_length, reason)), True
-    try:
-        if await db.write(partial(tables.create_table, name=name, key_length=command.key_length)):
-            return c.SegmentCreated(command.request_id, name), False
-    except InvalidArgument as why:
-        return _invalid(command, why), True
-    return c.SegmentAlreadyExists(command.request_id, name, ""), False
+        raise invalid_argument("length of keys", command.key_length, reason)
+    if await db.write(partial(tables.create_table, name=name, key_length=command.key_length)):
+        return c.SegmentCreated(command.request_id, name)
+    return c.SegmentAlreadyExists(command.request_id, name, "")
 
 
-async def _delete(db: Database, command: c.DeleteTableSegment) -> tuple[Message, bool]:
+async def _delete(db: Database, command: c.DeleteTableSegment) -> Message:
     def delete(tx: Tx) -> bool:
         table = tables.get_table(tx, command.segment)
         if command.must_be_empty and tables.entries_after(tx, table, b"", 1):
@@ -42,24 +39,21 @@ async def _delete(db: Database, command: c.DeleteTableSegment) -> tuple[Message,
         tables.delete_table(tx, command.segment)
         return True
 
-    try:
-        if await db.write(delete):
-            return c.SegmentDeleted(command.request_id, command.segment), False
-    except NotFound:
-        return _missing(command), True
-    return c.TableSegmentNotEmpty(command.request_id, command.segment, ""), False
+    if await db.write(delete):
+        return c.SegmentDeleted(command.request_id, command.segment)
+    return c.TableSegmentNotEmpty(command.request_id, command.segment, "")
 
 
-async def _describe(db: Database, command: c.GetTableSegmentInfo) -> tuple[Message, bool]:
+async def _describe(db: Database, command: c.GetTableSegmentInfo) -> Message:
     def look(tx: Tx) -> Message:
         table = tables.get_table(tx, command.segment)
         count = tables.count_entries(tx, table)
         return c.TableSegmentInfo(command.request_id, table.name, 0, table.tail, count, table.key_length)
 
-    return await _reading(db, command, look)
+    return await db.read(look)
 
 
-async def _update(db: Database, command: c.UpdateTableEntries) -> tuple[Message, bool]:
+async def _update(db: Database, command: c.UpdateTableEntries) -> Message:
     entries = [TableEntry(each.key, each.value, each.version) for each in command.entries]
 
     def write(tx: Tx) -> Message:
@@ -69,7 +63,7 @@ async def _update(db: Database, command: c.UpdateTableEntries) -> tuple[Message,
     return await _writing(db, command, write)
 
 
-async def _remove(db: Database, command: c.RemoveTableKeys) -> tuple[Message, bool]:
+async def _remove(db: Database, command: c.RemoveTableKeys) -> Message:
     keys = [(each.key, each.version) for each in command.keys]
 
     def write(tx: Tx) -> Message:
@@ -81,7 +75,7 @@ async def _remove(db: Database, command: c.RemoveTableKeys) -> tuple[Message, bo
 
 async def _writing(
     db: Database, command: c.UpdateTableEntries | c.RemoveTableKeys, write: Callable[[Tx], Message]
-) -> tuple[Message, bool]:
+) -> Message:
     """Write if the table ends where the command says, -1 for anywhere."""
     name, expected = command.segment, command.table_offset
 
@@ -92,45 +86,43 @@ async def _writing(
         return write(tx)
 
     try:
-        return await db.write(write_at_offset), False
-    except InvalidArgument as why:
-        return _invalid(command, why), True
+        return await db.write(write_at_offset)
     except VersionConflict:  # usual: readers of a group race for its segments
-        return c.TableKeyBadVersion(command.request_id, command.segment, ""), False
+        return c.TableKeyBadVersion(command.request_id, command.segment, "")
     except NotFound as why:
         if why.kind == "table":
-            return _missing(command), True
-        return c.TableKeyDoesNotExist(command.request_id, command.segment, ""), False
+            raise
+        return c.TableKeyDoesNotExist(command.request_id, command.segment, "")
 
 
-async def _read(db: Database, command: c.ReadTable) -> tuple[Message, bool]:
+async def _read(db: Database, command: c.ReadTable) -> Message:
     def look(tx: Tx) -> Message:
         table = tables.get_table(tx, command.segment)
         found = tables.get_entries(tx, table, [each.key for each in command.keys])
         return c.TableRead(command.request_id, command.segment, _entries(found))
 
-    return await _reading(db, command, look)
+    return await db.read(look)
 
 
-async def _read_keys(db: Database, command: c.ReadTableKeys) -> tuple[Message, bool]:
+async def _read_keys(db: Database, command: c.ReadTableKeys) -> Message:
     def look(tx: Tx) -> Message:
         found = _page(tx, command.segment, command.continuation, command.count)
         keys = tuple([KeyVersion(each.key, each.version) for each in found])
         return c.TableKeysRead(command.request_id, command.segment, keys, _last(found, command.continuation))
 
-    return await _reading(db, command, look)
+    return await db.read(look)
 
 
-async def _read_entries(db: Database, command: c.ReadTableEntries) -> tuple[Message, bool]:
+async def _read_entries(db: Database, command: c.ReadTableEntries) -> Message:
     def look(tx: Tx) -> Message:
         found = _page(tx, command.segment, command.continuation, command.count)
         after = _last(found, command.continuation)
         return c.TableEntriesRead(command.request_id, command.segment, _entries(found), after)
 
-    return await _reading(db, command, look)
+    return await db.read(look)
 
 
-async def _read_delta(db: Database, command: c.ReadTableEntriesDelta) -> tuple[Message, bool]:
+async def _read_delta(db: Database, command: c.ReadTableEntriesDelta) -> Message:
     def look(tx: Tx) -> Message:
         table = tables.get_table(tx, command.segment)
         delta = tables.entries_since(tx, table, command.position, _count(command.count))
@@ -143,16 +135,7 @@ async def _read_delta(db: Database, command: c.ReadTableEntriesDelta) -> tuple[M
             delta.position,
         )
 
-    return await _reading(db, command, look)
-
-
-async def _reading(db: Database, command: Any, look: Callable[[Tx], Message]) -> tuple[Message, bool]:
-    try:
-        return await db.read(look), False
-    except InvalidArgument as why:
-        return _invalid(command, why), True
-    except NotFound:
-        return _missing(command), True
+    return await db.read(look)
 
 
 def _page(tx: Tx, name: str, after: bytes, count: int) -> list[TableEntry]:
@@ -169,14 +152,6 @@ def _entries(found: list[TableEntry]) -> tuple[WireEntry, ...]:
 
 def _last(found: list[TableEntry], before: bytes) -> bytes:
     return found[-1].key if found else before
-
-
-def _missing(command: Any) -> Message:
-    return c.NoSuchSegment(command.request_id, command.segment, "", -1)
-
-
-def _invalid(command: Any, why: InvalidArgument) -> Message:
-    return c.ErrorMessage(command.request_id, command.segment, str(why), c.ILLEGAL_ARGUMENT)
 
 
 ANSWERS: Final[Mapping[type[Message], Answer]] = MappingProxyType(
