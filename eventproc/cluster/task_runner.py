@@ -79,6 +79,10 @@ class TaskContext:
         """
         return await self.db.write(partial(self._step, fn), step=step)
 
+    async def save(self) -> None:
+        """Store the progress. Raises as `write`."""
+        await self.write(lambda _: None)
+
     def _step(self, fn: Callable[[Tx], T], tx: Tx) -> T:
         note_progress(tx, self.task, self.done, self.total)
         return fn(tx)
@@ -211,7 +215,7 @@ class _Runner:
                         scope.cancel()
                         return
                     if (found.done, found.total) != (context.done, context.total):
-                        await context.write(_nothing)
+                        await context.save()
                 except (OwnerFenced, TaskCancelled):
                     continue  # the next look cancels
                 except Retryable as why:
@@ -228,7 +232,3 @@ async def _run_job(job: Job, context: TaskContext) -> Mapping[str, str | int]:
         return await job(context)
     except DiskFull as why:  # a person must make room; a job that is repeated would fill the disk for ever
         raise _JobFailed from why
-
-
-def _nothing(tx: Tx) -> None:
-    """Change nothing: the step stores the progress only."""

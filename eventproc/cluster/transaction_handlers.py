@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 
@@ -19,6 +20,8 @@ from eventproc.store.progress import EventRef, finish_event
 from eventproc.store.segments import Event
 from eventproc.store.transactions import TXN_STEP_LIMITS, TxnNotice, TxnRecord
 from eventproc.workflows import abort_transactions, commit_transactions
+
+T = TypeVar("T")
 
 LOG = logging.getLogger("eventproc.host")
 
@@ -54,12 +57,7 @@ async def run_commit(db: Database, owner: Owner, event: Event) -> None:
             aside = partial(
                 commit_transactions.set_aside, notice=notice, event=ref, owner=owner, reason=repr(error)
             )
-            if await retry_transient(
-                partial(db.write, aside, step=Step.HOST_PROGRESS),
-                f"the commit of {notice.stream}",
-                db.clock,
-                LOG,
-            ):
+            if await _write(db, f"the commit of {notice.stream}", aside):
                 LOG.exception(
                     "%s: a decided transaction cannot be committed, and the transactions after it wait. The commit is"
                     " retried every 30 s; `eventproc txn abort --force` gives the transaction up",
@@ -77,12 +75,7 @@ async def run_abort(db: Database, owner: Owner, event: Event) -> None:
     except Exception:
         # It must neither block the other aborts nor be forgotten: its notice goes to the end of the queue.
         LOG.exception("an abort of %s failed and will be retried", notice.stream)
-        await retry_transient(
-            partial(db.write, partial(_ring_again, notice, ref, owner), step=Step.HOST_PROGRESS),
-            "posting the notice again",
-            db.clock,
-            LOG,
-        )
+        await _write(db, "posting the notice again", partial(_ring_again, notice, ref, owner))
         await anyio.sleep(FAILED_PAUSE_MS / 1000)
 
 
@@ -90,34 +83,30 @@ def _heard(event: Event, stream: SystemStream) -> tuple[TxnNotice, EventRef]:
     return TxnNotice.decode(event.payload), EventRef.of(event, group=stream.name, stream_id=stream.stream_id)
 
 
+async def _write(db: Database, what: str, step: Callable[[Tx], T], *, size_bytes: int = 0) -> T:
+    """Run a step in a transaction, again while its error may pass. what: names it in the log."""
+    write = partial(db.write, step, size_bytes=size_bytes, step=Step.HOST_PROGRESS)
+    return await retry_transient(write, what, db.clock, LOG)
+
+
 async def _commit(
     db: Database, owner: Owner, notice: TxnNotice, ref: EventRef, transactions_max: int
 ) -> None:
-    what = f"the commit of {notice.stream}"
     run = partial(
-        db.write,
-        partial(
-            commit_transactions.run_round,
-            notice=notice,
-            event=ref,
-            owner=owner,
-            transactions_max=transactions_max,
-        ),
-        step=Step.HOST_PROGRESS,
+        commit_transactions.run_round,
+        notice=notice,
+        event=ref,
+        owner=owner,
+        transactions_max=transactions_max,
     )
-    while (done := await retry_transient(run, what, db.clock, LOG)).unprepared is not None:
+    while (done := await _write(db, f"the commit of {notice.stream}", run)).unprepared is not None:
         await _prepare(db, owner, done.unprepared, pack=done.pack)
 
 
 async def _prepare(db: Database, owner: Owner, txn: TxnRecord, *, pack: bool) -> None:
     """Split and pack the staged events of a transaction for the current epoch, unless it was given up."""
     what = f"the preparation of transaction {txn.id}"
-    begin = partial(
-        db.write,
-        partial(commit_transactions.begin_preparation, txn=txn, owner=owner),
-        step=Step.HOST_PROGRESS,
-    )
-    if not await retry_transient(begin, what, db.clock, LOG):
+    if not await _write(db, what, partial(commit_transactions.begin_preparation, txn=txn, owner=owner)):
         return
     next_seq: int | None = 0
     rows_max = db.shared[TXN_STEP_LIMITS].preparation_rows
@@ -127,22 +116,13 @@ async def _prepare(db: Database, owner: Owner, txn: TxnRecord, *, pack: bool) ->
         )
         if planned.replaced or planned.moved:
             take = partial(commit_transactions.take_step, txn=txn, planned=planned, owner=owner)
-            await retry_transient(
-                partial(db.write, take, size_bytes=planned.size_bytes, step=Step.HOST_PROGRESS),
-                what,
-                db.clock,
-                LOG,
-            )
+            await _write(db, what, take, size_bytes=planned.size_bytes)
         next_seq = planned.next_seq
 
 
 async def _abort(db: Database, owner: Owner, notice: TxnNotice, ref: EventRef) -> None:
-    run = partial(
-        db.write,
-        partial(abort_transactions.run_step, notice=notice, event=ref, owner=owner),
-        step=Step.HOST_PROGRESS,
-    )
-    while not await retry_transient(run, f"an abort of {notice.stream}", db.clock, LOG):
+    run = partial(abort_transactions.run_step, notice=notice, event=ref, owner=owner)
+    while not await _write(db, f"an abort of {notice.stream}", run):
         pass
 
 
