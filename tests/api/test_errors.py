@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from inspect import get_annotations
 from pathlib import Path
 
 import attrs
@@ -57,8 +58,8 @@ def all_subclasses(kind: type[EventprocError]) -> Iterator[type[EventprocError]]
 
 
 def sample(kind: type[EventprocError]) -> EventprocError:
-    fields = attrs.fields(kind)  # type: ignore[arg-type]
-    return kind(**{field.name: SAMPLES[str(field.type)] for field in fields})
+    names = {name: text for each in reversed(kind.__mro__) for name, text in get_annotations(each).items()}
+    return kind(**{field.name: SAMPLES[names[field.name]] for field in attrs.fields(kind)})  # type: ignore[arg-type]
 
 
 def test_every_shipped_error_is_importable_from_the_module_of_errors() -> None:
