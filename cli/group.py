@@ -4,67 +4,53 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
+import eventproc
 from eventproc.cli.options import (
-    TABLE,
     DurationParam,
-    Settings,
-    dry_run_option,
     group_argument,
-    note,
-    output_option,
+    milliseconds,
     page_options,
-    pass_settings,
+    reset_streams_option,
+    start_options,
     timeout_option,
-    watch_option,
 )
-from eventproc.cli.output.tables import Row, described, rows_of, show_one, show_rows
-from eventproc.cli.verbs import Noun
+from eventproc.cli.output.tables import rows_of
+from eventproc.cli.verbs import Noun, describe_each, exists, stream_ids
 
 if TYPE_CHECKING:
-    from eventproc.groups import (
-        DeletedPolicy,
-        GroupCheckpoint,
-        GroupDescription,
-        GroupInfo,
-        GroupResetEnd,
-        GroupStart,
-        MemberDescription,
-        RetainedPart,
-        SegmentLag,
-        TruncatedPolicy,
-    )
+    from eventproc import GroupCheckpoint
+    from eventproc.cli.output.tables import Row
+    from eventproc.describe import GroupDescription, PartitionOffsets
+    from eventproc.groups import DeletedPolicy, GroupResetEnd, GroupStart, RetainedPart, TruncatedPolicy
+    from eventproc.groups.operations import OffsetStart
     from eventproc.runtime import Eventproc
-    from eventproc.store.database import Peers, Tx
-    from eventproc.store.model.cuts import StreamCut
-    from eventproc.store.model.list_pages import ListPage
-    from eventproc.topics import Group
 
-COLUMNS: Final = ("name", "kind", "streams", "readers", "lag_events", "lag_bytes", "lag_ms", "progress_at_ms")
-READER_COLUMNS: Final = ("reader", "pid", "alive", "joined_at_ms", "segments")
-STREAM_LAG_COLUMNS: Final = ("stream", "lag_events", "cut")
-SEGMENT_COLUMNS: Final = ("stream", "segment", "owner", "lag_events", "lag_bytes", "lag_ms")
-STATE_COLUMNS: Final = (*SEGMENT_COLUMNS, "offset", "number", "waiting", "progress_at_ms")
-TABLES: Final = {"streams": STREAM_LAG_COLUMNS, "members": READER_COLUMNS, "segments": STATE_COLUMNS}
+LAG_COLUMNS: Final = ("lag_events=events", "lag_bytes=bytes", "lag_ms=age_ms")
+COLUMNS: Final = (
+    *("name", "kind", "streams=streams.name", "readers=members", *LAG_COLUMNS, "progress_at_ms=moved_ms"),
+)
+SEGMENT_COLUMNS: Final = ("stream", "segment", "owner", *LAG_COLUMNS)
+TABLES: Final = {
+    "streams": ("stream=name", "lag_events=events", "cut"),
+    "members": ("reader", "pid", "alive", "joined_at_ms=joined_ms", "segments=owned"),
+    "segments": (*SEGMENT_COLUMNS, "offset", "number", "waiting", "progress_at_ms=moved_ms"),
+}
 """The tables of `describe`: the field of each, and its columns."""
 
-CHECKPOINT_COLUMNS: Final = ("name", "completed_at_ms", "automatic", "cuts")
-RESET_COLUMNS: Final = ("stream", "cut_before", "cut_after", "events_before", "events_after")
-CONSUMER_COLUMNS: Final = ("consumer", "pid", "alive", "joined_at_ms", "partitions")
+CHECKPOINT_COLUMNS: Final = ("name", "completed_at_ms=at_ms", "automatic", "cuts")
+CONSUMER_COLUMNS: Final = ("consumer=reader", "pid", "alive", "joined_at_ms=joined_ms", "partitions")
 OFFSET_COLUMNS: Final = (
-    "topic",
-    "partition",
-    "consumer",
-    "committed",
-    "begin",
-    "end",
-    "lag",
-    "events",
-    "lag_ms",
+    *("topic", "partition", "consumer", "committed", "begin", "end", "lag", "events", "lag_ms"),
 )
+RESETS: Final = {
+    "streams": ("stream", "cut_before", "cut_after", "events_before", "events_after"),
+    "partitions": ("topic=stream", "partition", "committed", "number", "clamped"),
+}
+"""The tables of `reset`: the field of each, and its columns."""
 
 RETAINED: Final[Mapping[str, RetainedPart | None]] = {
     "progress": "progress",
@@ -96,7 +82,7 @@ def group() -> None:
 @group.shows(COLUMNS)
 @click.argument("scope", metavar="[SCOPE]", required=False)
 @page_options("SCOPE/GROUP")
-async def list_(ep: Eventproc, scope: str | None, page: ListPage) -> list[Row]:
+async def list_(ep: Eventproc, scope: str | None, page: dict[str, Any]) -> list[GroupDescription]:
     """List the groups of a scope, or of all scopes, with their progress, including those of processors.
 
     Examples:
@@ -104,121 +90,94 @@ async def list_(ep: Eventproc, scope: str | None, page: ListPage) -> list[Row]:
         eventproc group list shop --output json
         eventproc group list shop --prefix mail --limit 100
     """
-    from eventproc.groups import describe_group, list_groups
-    from eventproc.store.model.names import check_scope_name
-
-    def look(tx: Tx) -> list[GroupDescription]:
-        if scope is not None:
-            check_scope_name(scope)
-        return [describe_group(tx, each.name) for each in list_groups(tx, scope, page)]
-
-    return [_summary(each) for each in await ep.db.read(look)]
+    return await describe_each(await ep.groups(scope, **page), ep.group)
 
 
-@group.shows(tables=TABLES)
+def _with_streams(row: Row) -> Row:
+    """Return a group's row with the position and the lag in each of its streams."""
+    segments, cuts = rows_of(row, "segments"), cast("Row", row["cuts"])
+    return {name: value for name, value in row.items() if name not in ("cuts", "assignment")} | {
+        "streams": [
+            {
+                "name": each["name"],
+                "events": sum(
+                    cast("int", part["events"]) for part in segments if part["stream"] == each["name"]
+                ),
+                "cut": cuts.get(str(each["name"])),
+            }
+            for each in rows_of(row, "streams")
+        ]
+    }
+
+
+@group.shows(tables=TABLES, people=_with_streams)
 @group_argument
-async def describe(ep: Eventproc, name: str) -> Row:
+async def describe(ep: Eventproc, name: str) -> GroupDescription:
     """Show a group: its options, lag, position, readers, and its segments with their owners.
 
     Examples:
         eventproc group describe shop/billing
     """
-    group = await ep.group(name)
-    described = await group.describe()
-    cuts = {} if described.replaced else await group.cuts()
-    return _described(described, await group.info(), cuts, ep.db.peers)
+    return await (await ep.group(name)).describe()
 
 
-def _described(found: GroupDescription, info: GroupInfo, cuts: dict[str, StreamCut], peers: Peers) -> Row:
-    options = info.options
-    return {
-        **_summary(found),
-        "generation": found.generation,
-        "created_ms": found.created_ms,
-        "patience_ms": options.patience_ms,
-        "checkpoint_every_ms": options.checkpoint_ms,
-        "on_truncated": options.on_truncated,
-        "on_deleted": options.on_deleted,
-        "assignor": found.assignor,
-        "retains": options.retains or "nothing",
-        "phase": found.phase,
-        "checkpoints_started": list(found.checkpoints_started),
-        "members": [_reader(each, peers) for each in found.members],
-        "streams": [_stream(each.name, found, cuts) for each in found.streams],
-        "segments": _segments(found),
-    }
+def _with_total(row: Row) -> list[Row]:
+    return [*rows_of(row, "segments"), {**row, "stream": "total"}]
 
 
-@group.command()
+@group.shows(SEGMENT_COLUMNS, people=_with_total)
 @group_argument
-@watch_option
-@output_option()
-@pass_settings
-def lag(settings: Settings, name: str, output: str) -> None:
+async def lag(ep: Eventproc, name: str) -> GroupDescription:
     """Show the lag of a group, by segment and in total: events, bytes, and the age of the oldest event.
 
     Examples:
         eventproc group lag shop/billing
     """
-    from eventproc.cli.watch import show_found
-
-    async def look(ep: Eventproc) -> GroupDescription:
-        return await (await ep.group(name)).describe()
-
-    def show(found: GroupDescription) -> None:
-        segments = _segments(found)
-        total = {"name": found.name, **_lag(found.events, found.bytes, found.age_ms)}
-        if output == TABLE:
-            show_rows([*segments, {**total, "stream": "total"}], SEGMENT_COLUMNS, output)
-        else:
-            show_one({**total, "segments": segments}, output)
-
-    show_found(settings, look, show)
+    return await (await ep.group(name)).describe()
 
 
 def _with_cut_texts(row: Row) -> Row:
     """Return the cuts of a checkpoint as texts."""
-    return {**row, "cuts": [f"{each['stream']} {each['cut']}" for each in rows_of(row, "cuts")]}
+    cuts = cast("Row", row["cuts"])
+    return {**row, "cuts": [f"{stream} {cut}" for stream, cut in sorted(cuts.items())]}
 
 
 @group.shows(CHECKPOINT_COLUMNS, people=_with_cut_texts, watch=False)
 @group_argument
-async def checkpoints(ep: Eventproc, name: str) -> list[Row]:
+async def checkpoints(ep: Eventproc, name: str) -> list[GroupCheckpoint]:
     """List the completed checkpoints that are still stored, the oldest first.
 
     Examples:
         eventproc group checkpoints shop/billing
     """
-    return [_checkpoint(each) for each in await (await ep.group(name)).checkpoints()]
+    return await (await ep.group(name)).checkpoints()
 
 
-@group.shows(tables={"members": CONSUMER_COLUMNS})
+def _members_only(row: Row) -> Row:
+    partitions = cast("Mapping[str, list[tuple[str, int]]]", row["assignment"])
+    return {
+        **{field: row[field] for field in ("name", "phase")},
+        "members": [
+            {**each, "partitions": [f"{topic}:{number}" for topic, number in partitions[str(each["reader"])]]}
+            for each in rows_of(row, "members")
+        ],
+    }
+
+
+@group.shows(tables={"members": CONSUMER_COLUMNS}, people=_members_only)
 @group_argument
-async def members(ep: Eventproc, name: str) -> Row:
+async def members(ep: Eventproc, name: str) -> GroupDescription:
     """Show the state of a group, and its consumers with the partitions that each one owns.
 
     Examples:
         eventproc group members shop/billing
     """
-    from eventproc.topics import TopicPartition
-
-    found = await (await ep.group(name)).describe()
-    rows: list[Row] = [
-        {
-            "consumer": each.reader,
-            "pid": ep.db.peers.pid_of(each.instance),
-            "alive": ep.db.peers.is_alive(each.instance),
-            "joined_at_ms": each.joined_ms,
-            "partitions": [str(TopicPartition(*where)) for where in found.assignment[each.reader]],
-        }
-        for each in found.members
-    ]
-    return {"name": found.name, "phase": found.phase, "members": rows}
+    return await (await ep.group(name)).describe()
 
 
-@group.shows(tables={"partitions": OFFSET_COLUMNS})
+@group.shows(OFFSET_COLUMNS)
 @group_argument
-async def offsets(ep: Eventproc, name: str) -> Row:
+async def offsets(ep: Eventproc, name: str) -> list[PartitionOffsets]:
     """Show the offsets of a group by partition, as event numbers, and how many events each is behind.
 
     A lag without a value means that no offset was committed yet.
@@ -226,30 +185,12 @@ async def offsets(ep: Eventproc, name: str) -> Row:
     Examples:
         eventproc group offsets shop/billing
     """
-    return {
-        "name": name,
-        "partitions": [described(each) for each in await (await ep.group(name)).offsets()],
-    }
+    return list(await (await ep.group(name)).offsets())
 
 
 @group.does("created group {target}", existing="group {target} exists already")
 @group_argument
-@click.option(
-    "--stream",
-    "streams",
-    multiple=True,
-    required=True,
-    metavar="SCOPE/STREAM",
-    help="A stream to read; may be repeated.",
-)
-@click.option(
-    "--from",
-    "positions",
-    multiple=True,
-    default=("head",),
-    metavar="POSITION",
-    help="Where it begins: head (default), tail, a time or a cut; with several streams, one cut for each.",
-)
+@start_options("A stream to read")
 @click.option(
     "--to", "ends", multiple=True, metavar="CUT", help="Where it ends, from `stream cut`; may be repeated."
 )
@@ -314,38 +255,42 @@ async def create(
         eventproc group create shop/billing --stream shop/orders
         eventproc group create shop/audit --stream shop/orders --stream shop/refunds --from tail --patience 30
     """
-    from eventproc.errors import NotFound
     from eventproc.groups import group_name
     from eventproc.groups.position_texts import parse_cuts, parse_group_start
 
-    full = group_name(name, streams)
-    known = {each: (await ep.stream(each)).stream_id for each in streams}
-    try:
-        await ep.group(full)
-    except NotFound:
-        created = True
-    else:
-        created = False
+    full, ids = group_name(name, streams), await stream_ids(ep, streams)
+    known = await exists(ep.group(full))
     await ep.create_group(
         full,
         streams,
-        start=parse_group_start(positions, known),
-        until=parse_cuts(ends, known) if ends else None,
-        patience_ms=_ms(patience_s),
-        checkpoint_ms=_ms(checkpoint_s),
+        start=parse_group_start(positions, ids),
+        until=parse_cuts(ends, ids) if ends else None,
+        patience_ms=milliseconds(patience_s),
+        checkpoint_ms=milliseconds(checkpoint_s),
         on_truncated=on_truncated,
         on_deleted=on_deleted,
         assignor=assignor,
         retains=RETAINED[retains],
     )
-    return {"target": full, "created": created}
+    return {"target": full, "created": not known}
 
 
-def _ms(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds * 1000)
+def _hint(row: Row) -> str:
+    if "partitions" in row:
+        clamped = any(each["clamped"] for each in rows_of(row, "partitions"))
+        return (
+            "some numbers lay outside their partition, and were moved to its nearest end" if clamped else ""
+        )
+    skipped = sum(_skipped(each) for each in rows_of(row, "streams"))
+    return f"this skips {skipped} unread events; a reset to the cut before returns to them" if skipped else ""
 
 
-@group.command()
+def _skipped(row: Row) -> int:
+    before, after = row.get("events_before"), row.get("events_after")
+    return max(before - after, 0) if isinstance(before, int) and isinstance(after, int) else 0
+
+
+@group.previews(RESETS, "{target} is reset", hint=_hint)
 @group_argument
 @click.option(
     "--to",
@@ -355,13 +300,7 @@ def _ms(seconds: float | None) -> int | None:
     help="The new position: head, tail, a time or a cut; with several streams, one cut for each.",
 )
 @click.option("--checkpoint", metavar="NAME", help="Reset to the cuts of this checkpoint, instead of --to.")
-@click.option(
-    "--stream",
-    "streams",
-    multiple=True,
-    metavar="SCOPE/STREAM",
-    help="Replaces the streams of the group; may be repeated.",
-)
+@reset_streams_option
 @click.option(
     "--until",
     "ends",
@@ -389,11 +328,8 @@ def _ms(seconds: float | None) -> int | None:
     metavar="SCOPE/TOPIC:NUMBER",
     help="Move only this partition; may be repeated.",
 )
-@dry_run_option
-@output_option()
-@pass_settings
-def reset(
-    settings: Settings,
+async def reset(
+    ep: Eventproc,
     name: str,
     positions: tuple[str, ...],
     checkpoint: str | None,
@@ -404,8 +340,7 @@ def reset(
     duration_s: float | None,
     partitions: tuple[str, ...],
     dry_run: bool,
-    output: str,
-) -> None:
+) -> Row:
     """Move a group to another position. Its online readers continue there.
 
     No event is lost, so the command does not ask. A reset forward skips events that the group has not read: they stay
@@ -420,69 +355,61 @@ def reset(
         eventproc group reset shop/billing --checkpoint nightly
         eventproc group reset shop/billing --shift -100 --partition shop/clicks:3
     """
-    from eventproc.cli import session
-    from eventproc.cli.group_offsets import OffsetMove, move_offsets
     from eventproc.groups.position_texts import parse_cuts, parse_group_start
 
-    move = OffsetMove(
-        positions=positions, number=number, shift=shift, duration_s=duration_s, partitions=partitions
-    )
-    if move.is_wanted:
+    if partitions or (number, shift, duration_s) != (None, None, None):
         if checkpoint is not None or streams or ends:
             raise click.UsageError(
                 "--checkpoint, --stream and --until do not go with the options of partitions"
             )
-        move_offsets(settings, name, move, dry_run=dry_run, output=output)
-        return
+        if (
+            sum(each is not None for each in (positions or None, number, shift, duration_s)) != 1
+            or positions[1:]
+        ):
+            raise click.UsageError("use exactly one of --to POSITION, --number, --shift and --duration")
+        moved = await (await ep.group(name)).reset_offsets(
+            _offset_start(positions[0]) if positions else None,
+            duration_ms=milliseconds(duration_s),
+            number=number,
+            shift=shift,
+            partitions=[_partition(text) for text in partitions] or None,
+            dry_run=dry_run,
+        )
+        return {"partitions": moved}
     if bool(positions) == (checkpoint is not None):
         raise click.UsageError("the new position is missing: use either --to POSITION or --checkpoint NAME")
-
-    async def act(ep: Eventproc) -> tuple[str, list[Row]]:
-        found = await ep.group(name)
-        info = await found.info()
-        names = streams or tuple(each.name for each in info.streams)
-        start: GroupStart = "head"
-        until: GroupResetEnd = None if ends == ("never",) else "same"
-        if positions or (ends and until):
-            known = {each: (await ep.stream(each)).stream_id for each in names}
-            start = parse_group_start(positions, known) if positions else start
-            until = parse_cuts(ends, known) if ends and until else until
-        before = await _positions(found)
-        previews = await found.reset(
-            start, checkpoint=checkpoint, streams=streams or None, until=until, dry_run=dry_run
-        )
-        read = {each.stream for each in previews}
-        left = [row for row in before if row["stream"] not in read]
-        return found.name, [*map(described, previews), *left]
-
-    full, rows = session.run(settings, act)
-    if output == TABLE:
-        show_rows(rows, RESET_COLUMNS, output)
-    else:
-        verb = "would" if dry_run else "done"
-        show_one({"dry_run": dry_run, verb: "reset", "target": full, "streams": rows}, output)
-    note(settings, f"nothing was changed; without --dry-run, {full} is reset" if dry_run else f"reset {full}")
-    if skipped := sum(_skipped(row) for row in rows):
-        note(settings, f"this skips {skipped} unread events; a reset to the cut before returns to them")
-
-
-async def _positions(found: Group) -> list[Row]:
-    """Return the position in each stream: those that the group does not read after a reset are shown, too."""
-    described = await found.describe()
-    cuts = {} if described.replaced else await found.cuts()
-    return [
+    group = await ep.group(name)
+    before = await group.describe()
+    ids = await stream_ids(ep, streams or [each.name for each in before.streams] if positions or ends else ())
+    start: GroupStart = parse_group_start(positions, ids) if positions else "head"
+    until: GroupResetEnd = "same" if not ends else None if ends == ("never",) else parse_cuts(ends, ids)
+    found = await group.reset(
+        start, checkpoint=checkpoint, streams=streams or None, until=until, dry_run=dry_run
+    )
+    read = {each.stream for each in found}
+    left = [
         {
             "stream": stream,
             "cut_before": str(cut),
-            "events_before": sum(each.events for each in described.segments if each.stream == stream),
+            "events_before": sum(each.events for each in before.segments if each.stream == stream),
         }
-        for stream, cut in cuts.items()
+        for stream, cut in before.cuts.items()
+        if stream not in read
     ]
+    return {"streams": [*found, *left]}
 
 
-def _skipped(row: Row) -> int:
-    before, after = row.get("events_before"), row.get("events_after")
-    return max(before - after, 0) if isinstance(before, int) and isinstance(after, int) else 0
+def _offset_start(text: str) -> OffsetStart:
+    from eventproc.streams.position_texts import parse_time
+
+    return "head" if text == "head" else "tail" if text == "tail" else parse_time(text)
+
+
+def _partition(text: str) -> tuple[str, int]:
+    topic, _, number = text.rpartition(":")
+    if not topic or not number.isascii() or not number.isdecimal():
+        raise click.UsageError(f"--partition {text!r}: it must look like SCOPE/TOPIC:NUMBER")
+    return topic, int(number)
 
 
 @group.does("updated group {name}")
@@ -528,7 +455,7 @@ async def update(
     """
     times = {"patience_ms": patience, "checkpoint_ms": checkpoint}
     chosen = {"on_truncated": on_truncated, "assignor": assignor}
-    changes: dict[str, Any] = {key: _optional_ms(each) for key, each in times.items() if each is not None}
+    changes: dict[str, Any] = {key: milliseconds(each) for key, each in times.items() if each is not None}
     changes |= {key: each for key, each in chosen.items() if each is not None}
     if retains is not None:
         changes["retains"] = RETAINED[retains]
@@ -536,19 +463,14 @@ async def update(
         raise click.UsageError(
             "say what to change: --patience, --checkpoint-every, --on-truncated, --assignor or --retains"
         )
-    options = await (await ep.group(name)).update(**changes)
-    return {"options": described(options)}
+    return {"options": eventproc.to_dict(await (await ep.group(name)).update(**changes))}
 
 
-def _optional_ms(seconds: float) -> int | None:
-    return None if math.isinf(seconds) else round(seconds * 1000)
-
-
-@group.shows(tables={"cuts": ("stream", "cut")}, watch=False)
+@group.shows(watch=False)
 @group_argument
 @click.argument("checkpoint", metavar="[NAME]", required=False)
 @timeout_option
-async def checkpoint(ep: Eventproc, name: str, checkpoint: str | None, timeout: float) -> Row:
+async def checkpoint(ep: Eventproc, name: str, checkpoint: str | None, timeout: float) -> GroupCheckpoint:
     """Create a checkpoint, and print it when every reader has reported its position; without readers immediately.
 
     A group can be reset to a completed checkpoint, and its streams can be truncated at the checkpoint's cuts.
@@ -558,7 +480,7 @@ async def checkpoint(ep: Eventproc, name: str, checkpoint: str | None, timeout: 
         eventproc group checkpoint shop/billing nightly --timeout 30
     """
     found = await ep.group(name)
-    return _checkpoint(await found.checkpoint(checkpoint, timeout_ms=round(timeout * 1000)))
+    return await found.checkpoint(checkpoint, timeout_ms=milliseconds(timeout) or 0)
 
 
 @group.does("{reader} is offline in {name}")
@@ -573,8 +495,8 @@ async def offline(ep: Eventproc, name: str, reader: str) -> None:
     Examples:
         eventproc group offline shop/billing worker-1
     """
+    from eventproc.errors import NotFound
     from eventproc.groups.names import check_reader
-    from eventproc.store.model.errors import NotFound
 
     check_reader(reader)
     group = await ep.group(name)
@@ -605,76 +527,3 @@ async def delete(ep: Eventproc, name: str) -> None:
         eventproc group delete shop/billing
     """
     await (await ep.group(name)).delete()
-
-
-def _checkpoint(found: GroupCheckpoint) -> dict[str, object]:
-    """Return the fields that are shown of a completed checkpoint."""
-    return {
-        "name": found.name,
-        "completed_at_ms": found.at_ms,
-        "automatic": found.automatic,
-        "cuts": [{"stream": stream, "cut": str(cut)} for stream, cut in sorted(found.cuts.items())],
-    }
-
-
-def segment_row(lag: SegmentLag) -> dict[str, object]:
-    """Return the fields that are shown of a segment of a reader group or a processor."""
-    from eventproc.store.model.ids import format_segment
-
-    return {
-        "stream": lag.stream,
-        "segment": format_segment(lag.segment),
-        "owner": lag.owner,
-        "owner_epoch": lag.owner_epoch,
-        "offset": lag.offset,
-        "number": lag.number,
-        **_lag(lag.events, lag.bytes, lag.age_ms),
-        "sealed": lag.sealed,
-        "reached": lag.reached,
-        "waiting": [format_segment(each) for each in lag.waiting],
-        "progress_at_ms": lag.moved_ms,
-    }
-
-
-def _summary(found: GroupDescription) -> dict[str, object]:
-    moved = [each.moved_ms for each in found.segments if each.moved_ms is not None]
-    return {
-        "name": found.name,
-        "kind": found.kind,
-        "streams": [each.name for each in found.streams],
-        "replaced": list(found.replaced),
-        "paused": found.paused,
-        "readers": len(found.members),
-        **_lag(found.events, found.bytes, found.age_ms),
-        "lost_events": found.lost_events,
-        "progress_at_ms": max(moved, default=None),
-    }
-
-
-def _lag(events: int, size_bytes: int, age_ms: int | None) -> dict[str, object]:
-    return {"lag_events": events, "lag_bytes": size_bytes, "lag_ms": age_ms}
-
-
-def _reader(member: MemberDescription, peers: Peers) -> dict[str, object]:
-    return {
-        "reader": member.reader,
-        "pid": peers.pid_of(member.instance),
-        "alive": peers.is_alive(member.instance),
-        "joined_at_ms": member.joined_ms,
-        "segments": member.owned,
-    }
-
-
-def _stream(name: str, found: GroupDescription, cuts: dict[str, StreamCut]) -> dict[str, object]:
-    own = [each for each in found.segments if each.stream == name]
-    ages = [each.age_ms for each in own if each.age_ms is not None]
-    return {
-        "stream": name,
-        "replaced": name in found.replaced,
-        "cut": str(cuts[name]) if name in cuts else None,
-        **_lag(sum(each.events for each in own), sum(each.bytes for each in own), max(ages, default=None)),
-    }
-
-
-def _segments(found: GroupDescription) -> list[Row]:
-    return [segment_row(each) | {"target": each.target} for each in found.segments]

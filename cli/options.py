@@ -82,6 +82,11 @@ class DurationParam(click.FloatRange):
         return self.fail(f"{value} is not a number", param, ctx) if math.isnan(number) else number
 
 
+def milliseconds(seconds: float | None) -> int | None:
+    """Return what an option in seconds says, in ms; None for none, and for an infinite time."""
+    return None if seconds is None or math.isinf(seconds) else round(seconds * 1000)
+
+
 def _keep(ctx: click.Context, parameter: click.Parameter, value: str | bool | float | None) -> None:
     assert parameter.name is not None, "an option has a name"
     if value:
@@ -222,8 +227,43 @@ def share_argument(command: F) -> F:
     return click.argument("name", metavar="SCOPE/SHARE")(command)
 
 
+def start_options(what: str) -> Callable[[F], F]:
+    """Decorator of commands that create a group: `streams`, and where it begins in them as `positions`."""
+
+    def decorate(command: F) -> F:
+        command = click.option(
+            "--from",
+            "positions",
+            multiple=True,
+            default=("head",),
+            metavar="POSITION",
+            help="Where it begins: head (default), tail, a time or a cut; with several streams, one cut for each.",
+        )(command)
+        return click.option(
+            "--stream",
+            "streams",
+            multiple=True,
+            required=True,
+            metavar="SCOPE/STREAM",
+            help=f"{what}; may be repeated.",
+        )(command)
+
+    return decorate
+
+
+def reset_streams_option(command: F) -> F:
+    """Decorator of commands that reset a group: other streams, as `streams`."""
+    return click.option(
+        "--stream",
+        "streams",
+        multiple=True,
+        metavar="SCOPE/STREAM",
+        help="Replaces the streams of the group; may be repeated.",
+    )(command)
+
+
 def page_options(name: str) -> Callable[[F], F]:
-    """Decorator of commands that list names: `--prefix`, `--after`, `--limit`, passed as `page`. name: of an entry."""
+    """Decorator of commands that list names: `--prefix`, `--after`, `--limit`, passed as a dict. name: of an entry."""
 
     def decorate(command: F) -> F:
         @click.option("--prefix", default="", metavar="TEXT", help="Only names that begin with it.")
@@ -236,9 +276,7 @@ def page_options(name: str) -> Callable[[F], F]:
         )
         @wraps(command)
         def with_page(*args: Any, prefix: str, after: str | None, limit: int | None, **kwargs: Any) -> Any:
-            from eventproc.store.model.list_pages import ListPage  # help loads nothing of the store
-
-            return command(*args, page=ListPage(prefix, after, limit), **kwargs)
+            return command(*args, page={"prefix": prefix, "after": after, "limit": limit}, **kwargs)
 
         return with_page  # type: ignore[return-value]
 

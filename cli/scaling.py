@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from eventproc.cli.options import DurationParam
-from eventproc.cli.output.tables import Row
 
 if TYPE_CHECKING:
     from eventproc.store.model.policies import ScalingPolicy
-    from eventproc.workflows.policies import ScalingDescription
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-VERDICT_COLUMNS: Final = ("segment", "verdict", "rates", "reason")
 
 
 class ScalingChoice(NamedTuple):
@@ -119,36 +115,3 @@ def scaling_options(command: F) -> F:
         return command(*args, scaling=choice, **kwargs)
 
     return with_choice  # type: ignore[return-value]
-
-
-def policy_row(policy: ScalingPolicy) -> Row:
-    """Return the fields of a policy for `stream describe`."""
-    return {
-        "scaling": policy.kind.value,
-        "segments_min": policy.segments_min,
-        "segments_max": policy.segments_max,
-        "target_per_second": policy.target,
-        "factor": policy.factor,
-        "window_ms": policy.window_ms,
-    }
-
-
-def scaling_row(found: ScalingDescription) -> Row:
-    """Return what a policy sees and does."""
-    from eventproc.store.model.ids import format_segment
-
-    return {
-        "windows_ms": list(found.windows_ms),
-        "waits_for": found.waits_for,
-        "last_action": found.last_action,
-        "segments": [
-            {
-                "segment": format_segment(each.segment),
-                "verdict": each.verdict.value,
-                "age_ms": each.age_ms,
-                "rates": [round(rate, 1) for rate in each.rates],
-                "reason": each.reason,
-            }
-            for each in found.segments
-        ],
-    }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
     from eventproc import DeleteScopeTask
     from eventproc.cli.destruction import Consent
     from eventproc.cli.output.tables import Row
+    from eventproc.describe import ScopeInfo
     from eventproc.runtime import Eventproc
-    from eventproc.store.database import Tx
-    from eventproc.store.model.list_pages import ListPage
 
 
 @click.group(cls=Noun)
@@ -45,21 +45,14 @@ async def create(ep: Eventproc, name: str) -> Row:
     Examples:
         eventproc scope create shop
     """
-    from eventproc.store.catalog import SCOPE
-    from eventproc.store.records import find
-    from eventproc.workflows.scopes import create_scope
-
-    def make(tx: Tx) -> bool:
-        existing = find(tx, SCOPE, name)
-        create_scope(tx, name)
-        return existing is None
-
-    return {"created": await ep.db.write(make)}
+    known = name in [each.name for each in await ep.scopes(prefix=name)]
+    await ep.create_scope(name)
+    return {"created": not known}
 
 
-@scope.shows(["scope", "state", "streams", "created_ms"])
+@scope.shows(["scope=name", "state", "streams", "created_ms"])
 @page_options("SCOPE")
-async def list_(ep: Eventproc, page: ListPage) -> list[Row]:
+def list_(ep: Eventproc, page: dict[str, Any]) -> Awaitable[list[ScopeInfo]]:
     """List the scopes.
 
     Examples:
@@ -67,20 +60,7 @@ async def list_(ep: Eventproc, page: ListPage) -> list[Row]:
         eventproc scope list --limit 100 --after shop
         eventproc scope list --output json
     """
-    from eventproc.store.catalog import list_scopes, stream_names
-
-    def look(tx: Tx) -> list[Row]:
-        return [
-            {
-                "scope": each.name,
-                "state": each.state.value,
-                "streams": len(stream_names(tx, each.name)),
-                "created_ms": each.created_ms,
-            }
-            for each in list_scopes(tx, page)
-        ]
-
-    return await ep.db.read(look)
+    return ep.scopes(**page)
 
 
 @scope.command()

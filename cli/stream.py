@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -17,24 +17,21 @@ from eventproc.cli.options import (
     page_options,
     pass_settings,
     stream_argument,
-    watch_option,
 )
 from eventproc.cli.output.tables import Row, described, rows_of, show_one, show_rows
 from eventproc.cli.retention import DAY_MS, RetentionChoice, retention_options
-from eventproc.cli.scaling import VERDICT_COLUMNS, ScalingChoice, policy_row, scaling_options, scaling_row
+from eventproc.cli.scaling import ScalingChoice, scaling_options
 from eventproc.cli.verbs import Noun
 from eventproc.store.model.counts import counted
 from eventproc.store.model.limits import PAGE_ENTRIES
 
 if TYPE_CHECKING:
-    from eventproc import Operation, SegmentId, StreamCut
+    from eventproc import Operation, StreamCut
     from eventproc.cli.submit import MakeOperation
     from eventproc.cluster import OffloadTask
-    from eventproc.describe import Epoch, Segment
+    from eventproc.describe import Epoch, MeasuredPart, StreamInfo
     from eventproc.runtime import Eventproc
-    from eventproc.store.catalog import StreamRecord
     from eventproc.store.database import Tx
-    from eventproc.store.model.list_pages import ListPage
     from eventproc.store.model.policies import StreamConfig
     from eventproc.store.requests import Request
     from eventproc.streams import PastScale, SegmentDescription, Stream, StreamDescription
@@ -42,12 +39,17 @@ if TYPE_CHECKING:
     from eventproc.streams.queries import Moment
 
 COLUMNS: Final = (
-    *("name", "state", "events", "bytes", "events_per_second", "scaling", "segments_min", "epoch"),
-    "created_ms",
+    *("name", "state", "events", "bytes=size_bytes", "events_per_second", "scaling=config.scaling.kind"),
+    *("segments_min=config.scaling.segments_min", "epoch", "created_ms"),
 )
-SEGMENT_COLUMNS: Final = ("segment", "low", "high", "state", "head", "tail", "events", "sealed_epoch")
-EPOCH_COLUMNS: Final = ("epoch", "created_ms", "splits", "merges", "segments")
+SEGMENT_COLUMNS: Final = (*("segment=id", "low", "high", "sealed", "head", "tail", "events", "sealed_epoch"),)
+EPOCH_COLUMNS: Final = ("epoch=number", "created_ms", "splits", "merges", "segments")
 SCALE_COLUMNS: Final = ("epoch", "created_ms", "splits", "merges", "segments", "sealed", "opened")
+TABLES: Final = {
+    "segments": SEGMENT_COLUMNS[:-1],
+    "scaling.segments": ("segment", "verdict", "rates", "reason"),
+}
+"""The tables of `describe`: the field of each, and its columns."""
 
 limit_option = click.option(
     "--limit",
@@ -74,7 +76,9 @@ def stream() -> None:
 @click.argument("scope", metavar="[SCOPE]", required=False)
 @click.option("--tag", metavar="TAG", help="Only streams with this tag.")
 @page_options("SCOPE/STREAM")
-async def list_(ep: Eventproc, scope: str | None, tag: str | None, page: ListPage) -> list[Row]:
+def list_(
+    ep: Eventproc, scope: str | None, tag: str | None, page: dict[str, Any]
+) -> Awaitable[list[StreamInfo]]:
     """List the streams of a scope, or of all scopes, with the events and bytes that can be read.
 
     Topics are among them; their SCALING is partitions.
@@ -87,43 +91,12 @@ async def list_(ep: Eventproc, scope: str | None, tag: str | None, page: ListPag
         eventproc stream list shop --output json
         eventproc stream list shop --tag billing --limit 100
     """
-    from eventproc.store.catalog import list_streams
-    from eventproc.store.model.names import check_scope_name
-
-    def look(tx: Tx) -> list[Row]:
-        if scope is not None:
-            check_scope_name(scope)
-        return [_listed(tx, each) for each in list_streams(tx, scope, page, tag=tag)]
-
-    return await ep.db.read(look)
+    return ep.streams(scope, tag=tag, **page)
 
 
-def _listed(tx: Tx, found: StreamRecord) -> Row:
-    from eventproc.store.catalog import readable_size
-    from eventproc.store.segments import write_rate
-
-    size = readable_size(tx, found)
-    return {
-        **_names(found.name),
-        "stream_id": found.stream_id,
-        "scaling": found.config.scaling.kind.value,
-        "state": found.state.value,
-        "events": size.events,
-        "bytes": size.bytes,
-        "events_per_second": round(write_rate(tx, found.stream_id), 3),
-        "segments_min": found.config.scaling.segments_min,
-        "epoch": found.epoch,
-        "created_ms": found.created_ms,
-        "tags": list(found.config.tags),
-    }
-
-
-@stream.command()
+@stream.shows(tables=TABLES)
 @stream_argument
-@watch_option
-@output_option()
-@pass_settings
-def describe(settings: Settings, name: str, output: str) -> None:
+async def describe(ep: Eventproc, name: str) -> StreamDescription:
     """Show a stream's state, sizes, ends and segments.
 
     If a policy scales the stream, this also shows the rates that it sees, and why it acts or does not.
@@ -132,52 +105,7 @@ def describe(settings: Settings, name: str, output: str) -> None:
         eventproc stream describe shop/orders
         eventproc stream describe shop/orders --output json
     """
-
-    from eventproc.cli.watch import show_found
-
-    async def look(ep: Eventproc) -> StreamDescription:
-        return await (await ep.stream(name)).describe()
-
-    def show(found: StreamDescription) -> None:
-        row = _row(found)
-        if output != "table":
-            show_one(row, output)
-            return
-        show_one({name: value for name, value in row.items() if name != "policy"}, output)
-        click.echo()
-        show_rows(rows_of(row, "segments"), SEGMENT_COLUMNS[:-1], output)
-        if found.scaling is not None:
-            policy = scaling_row(found.scaling)
-            click.echo()
-            show_one({name: policy[name] for name in ("waits_for", "last_action")}, output)
-            click.echo()
-            show_rows(rows_of(policy, "segments"), VERDICT_COLUMNS, output)
-
-    show_found(settings, look, show)
-
-
-def _row(found: StreamDescription) -> Row:
-    return {
-        **_names(found.name),
-        "stream_id": found.stream_id,
-        "state": found.state.value,
-        "version": found.version,
-        **policy_row(found.config.scaling),
-        "keep_ms": found.config.retention.age_ms,
-        "keep_bytes": found.config.retention.size_bytes,
-        "until_consumed": found.config.retention.consumed,
-        "keep_ms_min": found.config.retention.age_ms_min,
-        "keep_bytes_min": found.config.retention.size_bytes_min,
-        "tags": list(found.config.tags),
-        "created_ms": found.created_ms,
-        "epoch": found.epoch,
-        "events": found.events,
-        "bytes": found.size_bytes,
-        "head": str(found.head),
-        "tail": str(found.tail),
-        "segments": [_described(segment) for segment in found.segments],
-        "policy": None if found.scaling is None else scaling_row(found.scaling),
-    }
+    return await (await ep.stream(name)).describe()
 
 
 @stream.shows(SEGMENT_COLUMNS)
@@ -203,7 +131,7 @@ async def segments(
     end: str | None,
     after: str | None,
     limit: int,
-) -> list[Row]:
+) -> list[SegmentDescription]:
     """List the active segments, or those of another time, in the order of their key ranges.
 
     Sealed segments, and those between two cuts, are listed by age, page by page.
@@ -224,13 +152,11 @@ async def segments(
     last = None if after is None else parse_segments([after])[0]
     stream = await ep.stream(name)
     if sealed:
-        found = await stream.sealed_segments(after=last, limit=limit)
-    elif between:
+        return await stream.sealed_segments(after=last, limit=limit)
+    if between:
         low, high = await _cut(stream, start or "head"), await _cut(stream, end or "tail")
-        found = await stream.segments_between(low, high, after=last, limit=limit)
-    else:
-        found = await stream.segments(_moment(at or "tail"), epoch=epoch)
-    return [_described(each) for each in found]
+        return await stream.segments_between(low, high, after=last, limit=limit)
+    return await stream.segments(_moment(at or "tail"), epoch=epoch)
 
 
 def _with_former_segments(row: Row) -> Row:
@@ -255,30 +181,30 @@ async def segment(ep: Eventproc, name: str, segment: str) -> Row:
     stream = await ep.stream(name)
     after = await stream.successors(identifier)
     return {
-        **_described(await stream.segment(identifier)),
-        "predecessors": _texts(await stream.predecessors(identifier)),
-        "successors": dict(zip(_texts(after), map(_texts, after.values()), strict=True)),
+        **eventproc.to_dict(await stream.segment(identifier)),
+        "predecessors": list(map(str, await stream.predecessors(identifier))),
+        "successors": {str(each): list(map(str, sealed)) for each, sealed in after.items()},
     }
 
 
 def _with_ranges(row: Row) -> Row:
     """Return the segments of an epoch as texts."""
-    segments = rows_of(row, "segments")
-    return {**row, "segments": [f"{each['segment']} [{each['low']}-{each['high']})" for each in segments]}
+    segments: Any = rows_of(row, "segments")
+    return {**row, "segments": ["{id} [{range[low]}-{range[high]})".format(**each) for each in segments]}
 
 
 @stream.shows(EPOCH_COLUMNS, people=_with_ranges, watch=False)
 @stream_argument
 @click.option("--after", type=click.IntRange(min=0), metavar="N", help="The last epoch of the previous page.")
 @limit_option
-async def epochs(ep: Eventproc, name: str, after: int | None, limit: int) -> list[Row]:
+async def epochs(ep: Eventproc, name: str, after: int | None, limit: int) -> list[Epoch]:
     """List the epochs that are still stored, the oldest first.
 
     Examples:
         eventproc stream epochs shop/orders
         eventproc stream epochs shop/orders --limit 100 --after 99
     """
-    return [_epoch(each) for each in await (await ep.stream(name)).epochs(after=after, limit=limit)]
+    return await (await ep.stream(name)).epochs(after=after, limit=limit)
 
 
 @stream.shows(SCALE_COLUMNS, watch=False)
@@ -310,7 +236,7 @@ async def scales(
 @click.option(
     "--to", "end", default="tail", show_default=True, metavar="POSITION", help="A cut, tail or a time."
 )
-async def size(ep: Eventproc, name: str, start: str, end: str) -> Row:
+async def size(ep: Eventproc, name: str, start: str, end: str) -> MeasuredPart:
     """Show how many bytes and events lie between two positions, and before the first since the stream was created.
 
     Examples:
@@ -321,17 +247,7 @@ async def size(ep: Eventproc, name: str, start: str, end: str) -> Row:
 
     stream = await ep.stream(name)
     low = parse_position(start, name, stream.stream_id)
-    found = await stream.measure(low, parse_position(end, name, stream.stream_id))
-    return {
-        "name": name,
-        "from": str(found.start),
-        "to": str(found.end),
-        "events": found.between.events,
-        "bytes": found.between.bytes,
-        "events_before": found.before.events,
-        "bytes_before": found.before.bytes,
-        "truncated_ms": found.truncated_ms,
-    }
+    return await stream.measure(low, parse_position(end, name, stream.stream_id))
 
 
 @stream.shows(people=lambda row: str(row["order"]), watch=False)
@@ -365,7 +281,7 @@ async def cut(ep: Eventproc, name: str, at: str) -> Row:
         eventproc stream cut shop/orders
         eventproc stream cut shop/orders --at 2026-11-20T12:30:00Z
     """
-    return {**_names(name), "cut": str(await _cut(await ep.stream(name), at))}
+    return {"name": name, "cut": str(await _cut(await ep.stream(name), at))}
 
 
 @stream.submits("created stream {name}", existing="stream {name} exists already", versioned=False)
@@ -545,7 +461,9 @@ async def _show_opened(ep: Eventproc, done: Request, *, settings: Settings, outp
 
     note(settings, f"scaled {done.target}")
     opened = await opened_segments(ep.db, done)
-    show_rows([_segment(each) for each in opened], ["segment", "low", "high"], output)
+    show_rows(
+        list(map(eventproc.to_dict, opened)), ["segment=id", "low=range.low", "high=range.high"], output
+    )
 
 
 @stream.submits(_show_opened)
@@ -601,49 +519,6 @@ def scale(name: str, sealed: str, ranges: str) -> Operation:
     from eventproc.workflows.requests import PRESENT, ScaleStream
 
     return ScaleStream(name, PRESENT, parse_segments([sealed]), parse_ranges(ranges))
-
-
-def _names(name: str) -> dict[str, object]:
-    scope, _, stream = name.partition("/")
-    return {"name": name, "scope": scope, "stream": stream}
-
-
-def _segment(segment: Segment) -> dict[str, object]:
-    """Return the fields that every table of segments shows."""
-    return {"segment": _texts([segment.id])[0], "low": segment.range.low, "high": segment.range.high}
-
-
-def _described(segment: SegmentDescription) -> dict[str, object]:
-    """Return a row of a table of segments."""
-    return {
-        "segment": _texts([segment.id])[0],
-        "low": segment.low,
-        "high": segment.high,
-        "state": "sealed" if segment.sealed else "active",
-        "head": segment.head,
-        "tail": segment.tail,
-        "head_number": segment.head_number,
-        "tail_number": segment.tail_number,
-        "events": segment.tail_number - segment.head_number,
-        "sealed_epoch": segment.sealed_epoch,
-    }
-
-
-def _epoch(epoch: Epoch) -> dict[str, object]:
-    return {
-        "epoch": epoch.number,
-        "created_ms": epoch.created_ms,
-        "splits": epoch.splits,
-        "merges": epoch.merges,
-        "request_id": epoch.request_id,
-        "segments": [_segment(segment) for segment in epoch.segments],
-    }
-
-
-def _texts(segments: Iterable[SegmentId]) -> list[str]:
-    from eventproc.store.model.ids import format_segment
-
-    return [format_segment(each) for each in segments]
 
 
 def _moment(text: str) -> Moment:

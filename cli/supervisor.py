@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from eventproc.cli.options import TABLE, F, Settings, dry_run_option, output_option, pass_settings
-from eventproc.cli.output.tables import Row, described, show_done, show_one
-from eventproc.cli.verbs import Noun
+from eventproc.cli.output.tables import Row, show_done, show_one
+from eventproc.cli.verbs import Noun, stream_ids
 
 if TYPE_CHECKING:
     from eventproc import StreamCut
@@ -241,7 +241,7 @@ async def handoff(ep: Eventproc, name: str, groups: tuple[int, ...]) -> Row:
     return {"groups": list(groups)}
 
 
-@supervisor.previews("partitions", ("stream", "segment", "offset", "offset_after"), "is reset")
+@supervisor.previews({"partitions": ("stream", "segment", "offset", "offset_after")}, "{target} is reset")
 @supervisor_argument
 @click.option(
     "--to",
@@ -250,7 +250,7 @@ async def handoff(ep: Eventproc, name: str, groups: tuple[int, ...]) -> Row:
     metavar="CUT",
     help="A cut, as `eventproc stream cut` prints it; one for each stream that moves.",
 )
-async def reset(ep: Eventproc, name: str, cuts: tuple[str, ...], dry_run: bool) -> list[Row]:
+async def reset(ep: Eventproc, name: str, cuts: tuple[str, ...], dry_run: bool) -> Row:
     """Read again from another position; without --to, as the spec says for a first run.
 
     What was published stays, so rows of events that are read again are counted again: drop their intervals first. Only
@@ -266,14 +266,15 @@ async def reset(ep: Eventproc, name: str, cuts: tuple[str, ...], dry_run: bool) 
     status = await found.status()
     chosen: list[StreamCut] = []
     if cuts:
-        known = {each: (await ep.stream(each)).stream_id for each in status.streams}
-        chosen = list(parse_cuts(cuts, known).values())
+        chosen = list(parse_cuts(cuts, await stream_ids(ep, status.streams)).values())
     if not dry_run:
         await found.reset(chosen or None)
-    return _moves(status, chosen)
+    return {"partitions": _moves(status, chosen)}
 
 
-@supervisor.command()
+@supervisor.previews(
+    {"ranges": RANGE_COLUMNS}, "{backfill} publishes these ranges; {target} goes on behind them"
+)
 @supervisor_argument
 @click.option(
     "--id",
@@ -287,12 +288,9 @@ async def reset(ep: Eventproc, name: str, cuts: tuple[str, ...], dry_run: bool) 
     metavar="N",
     help="Groups of the bounded supervisor. As many as SUPERVISOR began with unless given.",
 )
-@dry_run_option
-@output_option()
-@pass_settings
-def backfill(
-    settings: Settings, name: str, bounded: str | None, task_count: int | None, dry_run: bool, output: str
-) -> None:
+async def backfill(
+    ep: Eventproc, name: str, bounded: str | None, task_count: int | None, dry_run: bool
+) -> Row:
     """Go on with new events, and let a bounded supervisor publish what SUPERVISOR is behind.
 
     The bounded supervisor writes to the same table, keeps its events readable, and is completed when all are published;
@@ -302,27 +300,12 @@ def backfill(
         eventproc supervisor backfill clicks --dry-run
         eventproc supervisor backfill clicks --task-count 4
     """
-
-    from eventproc.cli import session
-    from eventproc.cli.options import note
-    from eventproc.cli.output.tables import show_rows
-
-    async def act(ep: Eventproc) -> SupervisorSpec:
-        found = await ep.supervisor(name)
-        if dry_run:
-            return await found.preview_backfill(bounded, task_count=task_count)
-        return await (await found.backfill(bounded, task_count=task_count)).spec()
-
-    spec = session.run(settings, act)
-    rows = [described(each) for each in spec.io.ranges]
-    if output == TABLE:
-        show_rows(rows, RANGE_COLUMNS, output)
+    found = await ep.supervisor(name)
+    if dry_run:
+        spec = await found.preview_backfill(bounded, task_count=task_count)
     else:
-        verb = "would" if dry_run else "done"
-        row = {"dry_run": dry_run, verb: "backfill", "target": name, "backfill": spec.id, "ranges": rows}
-        show_one(row, output)
-    began = f"{spec.id} publishes these ranges; {name} goes on behind them"
-    note(settings, f"nothing was changed; without --dry-run, {began}" if dry_run else began)
+        spec = await (await found.backfill(bounded, task_count=task_count)).spec()
+    return {"backfill": spec.id, "ranges": spec.io.ranges}
 
 
 async def _terminate(ep: Eventproc, name: str) -> None:

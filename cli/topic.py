@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -25,18 +26,17 @@ from eventproc.cli.verbs import Noun
 if TYPE_CHECKING:
     from eventproc import Operation, UpdateStream
     from eventproc.cli.submit import MakeOperation
-    from eventproc.describe import Request
+    from eventproc.describe import Request, TopicDescription, TopicInfo
     from eventproc.runtime import Eventproc
     from eventproc.store.catalog import StreamRecord
     from eventproc.store.database import Tx
-    from eventproc.store.model.list_pages import ListPage
     from eventproc.store.model.policies import StreamConfig
-    from eventproc.topics import PartitionDescription
 
 COLUMNS: Final = (
-    *("name", "state", "partitions", "partitioning", "events", "bytes", "events_per_second", "created_ms"),
+    *("name", "state", "partitions", "partitioning", "events", "bytes=size_bytes", "events_per_second"),
+    "created_ms",
 )
-PARTITION_COLUMNS: Final = ("partition", "segment", "first", "end", "events", "bytes")
+PARTITION_COLUMNS: Final = ("partition=number", "segment", "first", "end", "events", "bytes=size_bytes")
 STRATEGIES: Final = ("key", "round_robin")
 KEYS_MOVE: Final = ": keys go to other partitions from now on, and their older events stay where they are"
 
@@ -104,7 +104,7 @@ def create(
 @topic.shows(COLUMNS)
 @click.argument("scope", metavar="[SCOPE]", required=False)
 @page_options("SCOPE/TOPIC")
-async def list_(ep: Eventproc, scope: str | None, page: ListPage) -> list[Row]:
+def list_(ep: Eventproc, scope: str | None, page: dict[str, Any]) -> Awaitable[list[TopicInfo]]:
     """List the topics of a scope, or of all scopes, with the events and bytes that can be read.
 
     EVENTS/S (events_per_second in JSON) is the rate of writing, as in `stream list`.
@@ -114,39 +114,12 @@ async def list_(ep: Eventproc, scope: str | None, page: ListPage) -> list[Row]:
         eventproc topic list shop --output json
         eventproc topic list shop --limit 100 --after shop/clicks
     """
-    from eventproc.store.catalog import list_topics
-    from eventproc.store.model.names import check_scope_name
-
-    def look(tx: Tx) -> list[Row]:
-        if scope is not None:
-            check_scope_name(scope)
-        return [_listed(tx, each) for each in list_topics(tx, scope, page)]
-
-    return await ep.db.read(look)
-
-
-def _listed(tx: Tx, found: StreamRecord) -> Row:
-    from eventproc.store.catalog import readable_size
-    from eventproc.store.segments import write_rate
-    from eventproc.topics.description import partitioning_of
-
-    size = readable_size(tx, found)
-    return {
-        **_names(found.name),
-        "stream_id": found.stream_id,
-        "state": found.state.value,
-        "partitions": found.config.scaling.segments_min,
-        "partitioning": partitioning_of(found).value,
-        "events": size.events,
-        "bytes": size.bytes,
-        "events_per_second": round(write_rate(tx, found.stream_id), 3),
-        "created_ms": found.created_ms,
-    }
+    return ep.topics(scope, **page)
 
 
 @topic.shows(tables={"partitions": PARTITION_COLUMNS})
 @topic_argument
-async def describe(ep: Eventproc, name: str) -> Row:
+async def describe(ep: Eventproc, name: str) -> TopicDescription:
     """Show a topic's state, strategy, sizes and partitions.
 
     The events of a partition have the numbers from FIRST on, below END.
@@ -155,37 +128,7 @@ async def describe(ep: Eventproc, name: str) -> Row:
         eventproc topic describe shop/clicks
         eventproc topic describe shop/clicks --output json
     """
-    found = await (await ep.topic(name)).describe()
-    return {
-        **_names(found.name),
-        "stream_id": found.stream_id,
-        "state": found.state.value,
-        "version": found.version,
-        "partitioning": found.partitioning.value,
-        "keep_ms": found.config.retention.age_ms,
-        "keep_bytes": found.config.retention.size_bytes,
-        "ttl_ms": found.config.ttl_ms,
-        "created_ms": found.created_ms,
-        "epoch": found.epoch,
-        "events": found.events,
-        "bytes": found.size_bytes,
-        "head": str(found.head),
-        "tail": str(found.tail),
-        "partitions": [_described(each) for each in found.partitions],
-    }
-
-
-def _described(partition: PartitionDescription) -> dict[str, object]:
-    from eventproc.store.model.ids import format_segment
-
-    return {
-        "partition": partition.number,
-        "segment": format_segment(partition.segment),
-        "first": partition.first,
-        "end": partition.end,
-        "events": partition.events,
-        "bytes": partition.size_bytes,
-    }
+    return await (await ep.topic(name)).describe()
 
 
 @topic.command()
@@ -342,8 +285,3 @@ async def delete(
 
     wait_ms = round(timeout * 1000)
     await delete_topic(ep.db, name, PRESENT, if_version=if_version, request_id=request_id, timeout_ms=wait_ms)
-
-
-def _names(name: str) -> dict[str, object]:
-    scope, _, local = name.partition("/")
-    return {"name": name, "scope": scope, "topic": local}

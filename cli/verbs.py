@@ -7,7 +7,8 @@ completes from the commands themselves, and help costs no more. Opening the dire
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial, wraps
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -30,6 +31,7 @@ from eventproc.cli.options import (
 
 if TYPE_CHECKING:
     from eventproc.cli.output.tables import Row
+    from eventproc.runtime import Eventproc
 
 Function: TypeAlias = Callable[..., Any]
 """What a command does: a function of the opened directory and the command's arguments and options."""
@@ -170,28 +172,35 @@ class Noun(CommandGroup):
 
         return decorate
 
-    def previews(self, field: str, columns: Sequence[str], done: str) -> Callable[[Function], click.Command]:
+    def previews(
+        self, tables: Mapping[str, Sequence[str]], done: str, *, hint: Callable[[Row], str] | None = None
+    ) -> Callable[[Function], click.Command]:
         """Let the function change something, or with `dry_run` only look, and print what it returns before and after.
 
-        field: that has the list in JSON. columns: of the list, for people. done: what is done then, such as "is reset".
+        It returns fields, among them one of the tables, of descriptions.
+        tables: the possible fields, and their columns. done: what is done then, a format of the target and the fields.
+        hint: returns another note for people, or an empty text.
         """
 
         def decorate(act: Function) -> click.Command:
             def change(output: str, dry_run: bool, **given: Any) -> None:
                 from eventproc.cli import session
-                from eventproc.cli.output.tables import described, show_one, show_rows
+                from eventproc.cli.output.tables import described, rows_of, show_one, show_rows
 
-                settings, (target, _) = _settings(), _arguments()
-                rows = [
-                    described(each) for each in session.run(settings, partial(act, **given, dry_run=dry_run))
-                ]
+                settings = _settings()
+                found = session.run(settings, partial(act, **given, dry_run=dry_run))
+                (field,) = tables.keys() & found.keys()
+                verb = "would" if dry_run else "done"
+                row = {"dry_run": dry_run, verb: _verb(), "target": _arguments()[0], **found}
+                row[field] = [described(each) for each in found[field]]
                 if output == TABLE:
-                    show_rows(rows, columns, output)
+                    show_rows(rows_of(row, field), tables[field], output)
                 else:
-                    verb = "would" if dry_run else "done"
-                    show_one({"dry_run": dry_run, verb: _verb(), "target": target, field: rows}, output)
-                text = f"{target} {done}"
+                    show_one(row, output)
+                text = done.format(**row)
                 note(settings, f"nothing was changed; without --dry-run, {text}" if dry_run else text)
+                if hint is not None and (more := hint(row)):
+                    note(settings, more)
 
             return self._added(act, change, dry_run_option)
 
@@ -225,6 +234,33 @@ def _arguments() -> tuple[object, dict[str, object]]:
     }
     target, *others = given
     return given[target], {str(name): given[name] for name in others}
+
+
+async def describe_each(found: Iterable[Any], handle: Callable[[str], Awaitable[Any]]) -> list[Any]:
+    """Return the descriptions of what was found, without those that were deleted since. handle: opens one by name."""
+    from eventproc.errors import NotFound
+
+    described: list[Any] = []
+    for each in found:
+        with suppress(NotFound):
+            described.append(await (await handle(each.name)).describe())
+    return described
+
+
+async def exists(handle: Awaitable[object]) -> bool:
+    """Return whether what the handle is of exists."""
+    from eventproc.errors import NotFound
+
+    try:
+        await handle
+    except NotFound:
+        return False
+    return True
+
+
+async def stream_ids(ep: Eventproc, names: Iterable[str]) -> dict[str, int]:
+    """Return the ids of streams, for the positions of a group in them. Raises NotFound."""
+    return {each: (await ep.stream(each)).stream_id for each in names}
 
 
 async def _losses(look: Function, verb: str, target: object, given: Mapping[str, Any], ep: object) -> Row:

@@ -56,7 +56,11 @@ def described(found: object) -> Row:
 
 
 def show_rows(rows: Sequence[Row], columns: Sequence[str], output: str) -> None:
-    """Print a list: a table of the named columns, one JSON array, or one JSON object per line."""
+    """Print a list: a table of the named columns, one JSON array, or one JSON object per line.
+
+    columns: each a field, by its path such as "stats.rows" or "streams.name", of the rows of a field that has rows;
+        or HEADING=FIELD.
+    """
     if output == "json":
         click.echo(_json(list(rows), indent=2))
     elif output == "jsonl":
@@ -75,7 +79,7 @@ def show_result(
 ) -> None:
     """Print what a command found: a description with its tables, or a list of them with these columns.
 
-    people: returns what people see of a description: a row, or a text.
+    people: returns what people see of a description: a row, a list of rows with these columns, or a text.
     """
     if isinstance(found, list):
         rows = [described(each) for each in found]
@@ -85,6 +89,8 @@ def show_result(
     seen = people(row) if people and output == TABLE else row
     if isinstance(seen, str):
         click.echo(seen)
+    elif isinstance(seen, list):
+        show_rows(seen, columns, output)
     else:
         show_with_tables(seen, tables, output)
 
@@ -105,13 +111,22 @@ def show_pending(request_id: str, output: str) -> None:
         show_one({"request_id": request_id, "status": "pending"}, output)
 
 
-def show_one(row: Row, output: str) -> None:
-    """Print one object: for people a line for each field, by its path; or one JSON object."""
-    if output == TABLE:
-        flat = _flat(row)
-        print_fields([(_label(name), text(flat, name)) for name in flat if not _is_table(flat[name])])
-    else:
+def show_one(row: Row, output: str, tables: Mapping[str, Sequence[str]] = MappingProxyType({})) -> None:
+    """Print one object: for people a line for each field, by its path; or one JSON object.
+
+    tables: fields that are shown otherwise. Of other fields that have rows, people see those of a part, as JSON.
+    """
+    if output != TABLE:
         click.echo(_json(row, indent=2 if output == "json" else None))
+        return
+    flat = _flat(row)
+    print_fields(
+        [
+            (_label(name), _json(value) if _is_table(value) else text(flat, name))
+            for name, value in flat.items()
+            if not _is_table(value) or ("." in name and name not in tables)
+        ]
+    )
 
 
 def show_with_tables(row: Row, tables: Mapping[str, Sequence[str]], output: str) -> None:
@@ -119,11 +134,12 @@ def show_with_tables(row: Row, tables: Mapping[str, Sequence[str]], output: str)
 
     tables: the field of each, and its columns.
     """
-    show_one(row, output)
+    show_one(row, output, tables)
+    flat = _flat(row)
     for name, columns in tables.items() if output == TABLE else ():
-        if rows := rows_of(row, name):
+        if _is_table(flat.get(name)):
             click.echo()
-            show_rows(rows, columns, output)
+            show_rows(rows_of(flat, name), columns, output)
 
 
 def rows_of(row: Row, name: str) -> Sequence[Row]:
@@ -136,6 +152,9 @@ def rows_of(row: Row, name: str) -> Sequence[Row]:
 def text(row: Row, name: str) -> str:
     """Return a field in the form for people: on a terminal with units, elsewhere as a plain number."""
     value = row.get(name)
+    outer, _, inner = name.rpartition(".")
+    if value is None and isinstance(rows := row.get(outer), list):
+        value = [each[inner] for each in rows]
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -171,7 +190,7 @@ def _flat(row: Row, prefix: str = "") -> Row:
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{prefix}{name}.")
         else:
-            flat[prefix + name] = _json(value) if prefix and _is_table(value) else value
+            flat[prefix + name] = value
     return flat
 
 
@@ -240,21 +259,24 @@ _RANK: Final = {name: rank for rank, name in enumerate(LEFT_OUT_FIRST)}
 
 
 def _show_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    headings, rows = [_heading(name) for name in columns], [_flat(row) for row in rows]
+    rows = [_flat(row) for row in rows]
+    names = [(column.partition("=")[0], column.rpartition("=")[2]) for column in columns]
+    headings = [_heading(heading) for heading, _ in names]
+    cells = [[text(row, field) for row in rows] for _, field in names]
     if not sys.stdout.isatty():
-        print_table(headings, [[text(row, name) for name in columns] for row in rows])
+        print_table(headings, [list(line) for line in zip(*cells, strict=True)])
         return
     from eventproc.cli.output.layout import Column
 
     print_columns(
         [
             Column(
-                heading,
-                [text(row, name) for row in rows],
-                importance=_RANK.get(name, len(_RANK)),
-                right=not _is_time(name) and _are_numbers([row.get(name) for row in rows]),
+                _heading(heading),
+                texts,
+                importance=_RANK.get(heading, len(_RANK)),
+                right=not _is_time(field) and _are_numbers([row.get(field) for row in rows]),
             )
-            for heading, name in zip(headings, columns, strict=True)
+            for (heading, field), texts in zip(names, cells, strict=True)
         ]
     )
 

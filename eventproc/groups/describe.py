@@ -19,7 +19,7 @@ from eventproc.store.catalog import (
     unfinished_part,
     unfinished_segments,
 )
-from eventproc.store.database import Tx
+from eventproc.store.database import Peers, Tx
 from eventproc.store.groups import (
     SHARE,
     GroupKind,
@@ -43,6 +43,7 @@ from eventproc.store.model.ids import SegmentId, number_of, printable
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.store.records.plain import derived
 from eventproc.store.segments import first_event_age_ms
 
 GroupPhase: TypeAlias = Literal["empty", "assigning", "reconciling", "stable"]
@@ -80,6 +81,7 @@ class MemberDescription:
 
     status: what it published last, as JSON, or None.
     owned: the number of its segments.
+    pid, alive: of the process, which may be suspended. None: not known.
     subscription: the streams that it reads, names or patterns; None: every stream of the group.
     away: whether it is a static reader that has ended or died, and may come back.
     """
@@ -90,6 +92,8 @@ class MemberDescription:
     joined_ms: int
     status: str | None
     owned: int
+    pid: int | None = None
+    alive: bool | None = None
     subscription: tuple[str, ...] | None = None
     away: bool = False
 
@@ -152,13 +156,17 @@ class SharedSegment(UnfinishedSegment):
 
 @attrs.frozen
 class ShareHolder:
-    """A consumer that holds events. events: how many. instance: the opening of the directory that it belongs to."""
+    """A consumer that holds events.
+
+    events: how many. instance: the opening of the directory that it belongs to. pid: of its process; None in memory.
+    """
 
     __repr__ = short_repr_of_fields
 
     consumer: str
     instance: str
     events: int
+    pid: int | None
 
 
 @attrs.frozen(kw_only=True)
@@ -178,17 +186,17 @@ class DescribedGroup:
     segments: tuple[UnfinishedSegment, ...]
     lost_events: int
 
-    @property
+    @derived
     def events(self) -> int:
         """Unfinished events in all segments."""
         return sum(each.events for each in self.segments)
 
-    @property
+    @derived
     def bytes(self) -> int:
         """Unfinished bytes in all segments."""
         return sum(each.bytes for each in self.segments)
 
-    @property
+    @derived
     def age_ms(self) -> int | None:
         """Time since the oldest unfinished event was appended; None without one."""
         return max((each.age_ms for each in self.segments if each.age_ms is not None), default=None)
@@ -198,6 +206,7 @@ class DescribedGroup:
 class GroupDescription(DescribedGroup):
     """A group at one moment.
 
+    cuts: its durable position in each stream that was not deleted. No reader of it needs an earlier event.
     replaced: names of its streams that were deleted; the group must be reset.
     checkpoints_started: names of the checkpoints under way.
     assignor: name of the assignor that decides which reader owns which segment.
@@ -209,13 +218,20 @@ class GroupDescription(DescribedGroup):
 
     segments: tuple[SegmentLag, ...]
     paused: bool
+    options: GroupOptions
     members: tuple[MemberDescription, ...]
+    cuts: Mapping[str, StreamCut]
     replaced: tuple[str, ...]
     checkpoints_started: tuple[str, ...]
     assignor: str
     phase: GroupPhase
 
-    @property
+    @derived
+    def moved_ms(self) -> int | None:
+        """When progress last became durable in a segment that is not finished, wall clock."""
+        return max((each.moved_ms for each in self.segments if each.moved_ms is not None), default=None)
+
+    @derived
     def assignment(self) -> dict[str, tuple[tuple[str, int], ...]]:
         """The partitions of each reader or consumer: {id: ((topic, partition), ...)}."""
         owned = [each for each in self.segments if not is_reserve(each.segment)]
@@ -245,12 +261,12 @@ class ShareGroupDescription(DescribedGroup):
     options: ShareOptions
     consumers: tuple[ShareHolder, ...]
 
-    @property
+    @derived
     def in_flight(self) -> int:
         """Events that consumers hold, in all segments."""
         return sum(each.in_flight for each in self.segments)
 
-    @property
+    @derived
     def deliveries(self) -> dict[int, int]:
         """How many events in flight, or waiting again, were delivered how often: {deliveries: events}."""
         total: Counter[int] = Counter()
@@ -273,9 +289,10 @@ def group_info(group: GroupRecord) -> GroupInfo:
     )
 
 
-def describe_group(tx: Tx, name: str) -> GroupDescription:
+def describe_group(tx: Tx, name: str, peers: Peers | None = None) -> GroupDescription:
     """Return the description of the group. Raises NotFound.
 
+    peers: the openings of the database; None: members have no `pid` and `alive`.
     Costs a few look-ups for each segment of its streams that has events.
     """
     group = get_group(tx, name)
@@ -284,7 +301,7 @@ def describe_group(tx: Tx, name: str) -> GroupDescription:
     segments: list[SegmentLag] = []
     replaced: list[str] = []
     streams: list[GroupStream] = []
-    moved = progress_times(tx, name)
+    moved, cuts = progress_times(tx, name), dict[str, StreamCut]()
     for each in group.streams:
         found = find_stream(tx, each.name)
         if found is None or found.value.stream_id != each.stream_id:
@@ -293,7 +310,8 @@ def describe_group(tx: Tx, name: str) -> GroupDescription:
                 streams.append(each)
         else:
             streams.append(each)
-            segments.extend(_of_stream(tx, each, found.value, state, finished, moved))
+            cuts[each.name], beyond = _position(tx, each, found.value, state, finished)
+            segments.extend(_of_stream(tx, found.value, state, finished, moved, beyond))
     return GroupDescription(
         name=name,
         kind=group.kind,
@@ -301,7 +319,9 @@ def describe_group(tx: Tx, name: str) -> GroupDescription:
         paused=group.paused,
         generation=group.generation,
         created_ms=group.created_ms,
-        members=tuple(_members(tx, name, state)),
+        options=group.options,
+        members=tuple(_members(tx, name, state, peers)),
+        cuts=cuts,
         segments=tuple(segments),
         replaced=tuple(replaced),
         lost_events=state.lost_events,
@@ -321,7 +341,7 @@ def phase_of(state: GroupState) -> GroupPhase:
     return "reconciling" if any(each.owner != each.target for each in awaited) else "stable"
 
 
-def _members(tx: Tx, name: str, state: GroupState) -> Iterator[MemberDescription]:
+def _members(tx: Tx, name: str, state: GroupState, peers: Peers | None) -> Iterator[MemberDescription]:
     statuses = dict(member_statuses(tx, name))
     for reader, member in sorted(state.members.items()):
         yield MemberDescription(
@@ -331,6 +351,8 @@ def _members(tx: Tx, name: str, state: GroupState) -> Iterator[MemberDescription
             member.joined_ms,
             statuses.get(reader),
             len(state.owned_by(reader)),
+            None if peers is None else peers.pid_of(member.instance),
+            None if peers is None else peers.is_alive(member.instance),
             member.subscription,
             member.away_since_ms is not None,
         )
@@ -338,11 +360,11 @@ def _members(tx: Tx, name: str, state: GroupState) -> Iterator[MemberDescription
 
 def _of_stream(
     tx: Tx,
-    where: GroupStream,
     stream: StreamRecord,
     state: GroupState,
     finished: Mapping[SegmentKey, Progress],
     moved: Mapping[SegmentKey, int | None],
+    beyond: Mapping[SegmentId, int | None],
 ) -> Iterator[SegmentLag]:
     stream_id = stream.stream_id
     for key in sorted(state.open.keys() | state.waiting.keys()):
@@ -359,7 +381,8 @@ def _of_stream(
             waiting=tuple(sorted(state.waiting.get(key, ()))),
             moved_ms=moved.get(key),
         )
-    for part in _not_reached(tx, where, stream, state, finished):
+    for segment, end in beyond.items():
+        part = unfinished_part(tx, stream_id, segment, Progress(), end=end)
         yield SegmentLag(**_unfinished(tx, stream.name, stream_id, Progress(), part), reached=False)
 
 
@@ -380,14 +403,14 @@ def _unfinished(
     }
 
 
-def _not_reached(
+def _position(
     tx: Tx,
     where: GroupStream,
     stream: StreamRecord,
     state: GroupState,
     finished: Mapping[SegmentKey, Progress],
-) -> Iterator[UnfinishedPart]:
-    """Yield the segments that the group will read, and that its state does not hold yet."""
+) -> tuple[StreamCut, dict[SegmentId, int | None]]:
+    """Return the position in a stream, and the segments that the group will read and does not hold, with their ends."""
     stream_id = stream.stream_id
     offsets = {key: progress.offset for key, progress in finished.items()}
     ends = end_offsets(state, stream_id)
@@ -395,21 +418,19 @@ def _not_reached(
         cut = stream_cut(tx, where, state, offsets, state.waiting.keys())
         wanted = unfinished_segments(tx, stream, cut, ends)
         ended = {segment for segment, offset in cut.offsets.items() if offset >= 0}
-    except (
-        InvalidCut,
-        NotFound,
-    ):  # segments of the group were truncated and forgotten: it will go on at the head
-        head = StreamCut(stream.name, stream_id, head_offsets(tx, stream))
-        wanted, ended = unfinished_segments(tx, stream, head, ends), set()
-    for segment, end in wanted.items():
-        key = stream_id, segment
-        if key not in state.open and key not in state.waiting and segment not in ended:
-            yield unfinished_part(tx, stream_id, segment, Progress(), end=end)
+    except (InvalidCut, NotFound):  # segments were truncated and forgotten: the group will go on at the head
+        cut = StreamCut(stream.name, stream_id, head_offsets(tx, stream))
+        wanted, ended = unfinished_segments(tx, stream, cut, ends), set()
+    held = {
+        segment for each, segment in state.open.keys() | state.waiting.keys() if each == stream_id
+    } | ended
+    return cut, {segment: end for segment, end in wanted.items() if segment not in held}
 
 
-def describe_share_group(tx: Tx, name: str) -> ShareGroupDescription:
+def describe_share_group(tx: Tx, name: str, peers: Peers | None = None) -> ShareGroupDescription:
     """Return the description of a share group. Raises NotFound.
 
+    peers: the openings of the database; None: consumers have no `pid`.
     Cost: a few look-ups for each segment that is not finished.
     """
     record = get_group(tx, name, share=True)
@@ -422,7 +443,7 @@ def describe_share_group(tx: Tx, name: str) -> ShareGroupDescription:
         names[stream_id] = each.name
         for segment in unopened_segments(tx, followed(each, stream_id)):
             stored[stream_id, segment] = SegmentDeliveries()
-    holders = tuple(_holders(stored.values()))
+    holders = tuple(_holders(stored.values(), peers))
     return ShareGroupDescription(
         name=name,
         kind=record.kind,
@@ -442,14 +463,14 @@ def describe_share_group(tx: Tx, name: str) -> ShareGroupDescription:
     )
 
 
-def _holders(stored: Iterable[SegmentDeliveries]) -> Iterator[ShareHolder]:
+def _holders(stored: Iterable[SegmentDeliveries], peers: Peers | None) -> Iterator[ShareHolder]:
     held: Counter[tuple[str, str, str]] = Counter()
     for found in stored:
         for each in found.locked:
             assert each.lock is not None, "a locked range has a lock"
             held[each.lock.consumer, each.lock.instance, each.lock.session] += each.high - each.low
     for (consumer, instance, _), events in sorted(held.items()):
-        yield ShareHolder(consumer, instance, events)
+        yield ShareHolder(consumer, instance, events, None if peers is None else peers.pid_of(instance))
 
 
 def _shared_segment(tx: Tx, stream: str, key: SegmentKey, found: SegmentDeliveries) -> SharedSegment:

@@ -35,8 +35,8 @@ from eventproc.store.groups import (
     GroupKind,
     ShareOptions,
 )
-from eventproc.store.model.argument_checks import check_str
 from eventproc.store.model.list_pages import ListPage
+from eventproc.store.model.names import check_scope_name
 
 if TYPE_CHECKING:
     from eventproc.shares import ShareGroup
@@ -227,6 +227,6 @@ class GroupSystem:
 
     async def _list(self, scope: str | None, page: ListPage, kinds: Collection[GroupKind]) -> list[GroupInfo]:
         if scope is not None:
-            check_str("scope", scope)
+            check_scope_name(scope)
         look = partial(list_groups, scope=scope, page=page, kinds=kinds)
         return list(map(group_info, await self._db.read(look)))

@@ -266,8 +266,8 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         Raises:
             InvalidArgument: an argument has the wrong type, or the limit is not positive.
         """
-        look = partial(list_scopes, page=ListPage.of(prefix, after, limit))
-        return [ScopeInfo.of(scope) for scope in await self._db.read(look)]
+        page = ListPage.of(prefix, after, limit)
+        return await self._db.read(lambda tx: [ScopeInfo.of(tx, each) for each in list_scopes(tx, page)])
 
     @overload
     async def create_stream(
@@ -385,12 +385,18 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         Raises:
             NotFound: no such scope.
             InvalidArgument: an argument has the wrong type, or the limit is not positive.
+
+        Cost:
+            A few look-ups for each segment.
         """
-        for what, value in (("scope", scope), ("tag", tag)):
-            if value is not None:
-                check_str(what, value)
-        look = partial(list_streams, scope=scope, page=ListPage.of(prefix, after, limit), tag=tag)
-        return [StreamInfo.of(each) for each in await self._db.read(look)]
+        if scope is not None:
+            check_scope_name(scope)
+        if tag is not None:
+            check_str("tag", tag)
+        page = ListPage.of(prefix, after, limit)
+        return await self._db.read(
+            lambda tx: [StreamInfo.of(tx, each) for each in list_streams(tx, scope, page, tag=tag)]
+        )
 
     def transaction(
         self, *, consumer: ProgressSource | None = None, lease_ms: int | None = LEASE_MS

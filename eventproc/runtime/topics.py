@@ -11,9 +11,8 @@ from typing_extensions import Unpack
 
 from eventproc.store.catalog import get_topic, list_topics
 from eventproc.store.database import Database
-from eventproc.store.model.argument_checks import check_str
 from eventproc.store.model.list_pages import ListPage
-from eventproc.store.model.names import StreamName
+from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import (
     DATABASE_STORAGE,
     KEEP_ALL,
@@ -184,11 +183,13 @@ class TopicSystem(Openable):
             InvalidArgument: an argument has the wrong type, or the limit is not positive.
 
         Cost:
-            Reads the streams from the first to the last topic returned.
+            Reads the streams from the first to the last topic returned; a few look-ups for each partition.
         """
         from eventproc.topics import TopicInfo
 
         if scope is not None:
-            check_str("scope", scope)
+            check_scope_name(scope)
         page = ListPage.of(prefix, after, limit)
-        return [TopicInfo.of(each) for each in await self._db.read(lambda tx: list_topics(tx, scope, page))]
+        return await self._db.read(
+            lambda tx: [TopicInfo.of(tx, each) for each in list_topics(tx, scope, page)]
+        )

@@ -71,7 +71,7 @@ class ShareGroup:
         Cost:
             A few look-ups for each open segment.
         """
-        return await self._db.read(partial(describe_share_group, name=self.name))
+        return await self._db.read(partial(describe_share_group, name=self.name, peers=self._db.peers))
 
     async def info(self) -> GroupInfo:
         """Return the group's streams, options and generation.

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import attrs
 
-from eventproc.store.catalog import Scope, StoredHistory, StreamRecord, StreamSize, get_stream, readable_size
+from eventproc.store.catalog import (
+    Scope,
+    StoredHistory,
+    StreamRecord,
+    StreamSize,
+    get_stream,
+    readable_size,
+    stream_names,
+)
 from eventproc.store.catalog.cuts import head_cut, tail_cut
 from eventproc.store.database import Peers, Tx
 from eventproc.store.model.cuts import StreamCut
@@ -14,7 +24,8 @@ from eventproc.store.model.partitions import partition_ids
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.model.states import ScopeState, StreamState
-from eventproc.store.segments import AppendResult, sealed_epoch, segment_state
+from eventproc.store.records.plain import derived
+from eventproc.store.segments import AppendResult, sealed_epoch, segment_state, write_rate
 from eventproc.store.transactions import TxnRecord, TxnState, joint_rows
 from eventproc.workflows.policies import ScalingDescription, describe_scaling
 
@@ -25,19 +36,21 @@ class ScopeInfo:
 
     state: ACTIVE, or DELETING while a recursive delete empties it.
     created_ms: when it was made, in ms since 1970.
+    streams: how many it has.
     """
 
     name: str
     state: ScopeState
     created_ms: int
+    streams: int
 
     @classmethod
-    def of(cls, scope: Scope) -> ScopeInfo:
-        """Return what is public of a scope's record."""
-        return cls(scope.name, scope.state, scope.created_ms)
+    def of(cls, tx: Tx, scope: Scope) -> ScopeInfo:
+        """Return what is public of a scope."""
+        return cls(scope.name, scope.state, scope.created_ms, len(stream_names(tx, scope.name)))
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class StreamInfo:
     """A stream as `ep.streams()` lists it; `ep.stream(name)` is its handle.
 
@@ -47,6 +60,8 @@ class StreamInfo:
     config: how it was configured.
     created_ms: when it was made, in ms since 1970.
     epoch: number of the current epoch.
+    events, size_bytes: what can be read.
+    events_per_second: the rate of writing in the last minute.
     """
 
     name: str
@@ -55,12 +70,24 @@ class StreamInfo:
     config: StreamConfig
     created_ms: int
     epoch: int
+    events: int
+    size_bytes: int
+    events_per_second: float
 
     @classmethod
-    def of(cls, stream: StreamRecord) -> StreamInfo:
-        """Return what is public of a stream's record."""
+    def of(cls, tx: Tx, stream: StreamRecord) -> Self:
+        """Return what is public of a stream. Cost: a few look-ups for each segment."""
+        size = readable_size(tx, stream)
         return cls(
-            stream.name, stream.stream_id, stream.state, stream.config, stream.created_ms, stream.epoch
+            name=stream.name,
+            stream_id=stream.stream_id,
+            state=stream.state,
+            config=stream.config,
+            created_ms=stream.created_ms,
+            epoch=stream.epoch,
+            events=size.events,
+            size_bytes=size.bytes,
+            events_per_second=round(write_rate(tx, stream.stream_id), 3),
         )
 
 
@@ -82,6 +109,11 @@ class SegmentDescription:
     head_number: int
     tail_number: int
     sealed_epoch: int | None = None
+
+    @derived
+    def events(self) -> int:
+        """How many events can be read."""
+        return self.tail_number - self.head_number
 
 
 @attrs.frozen

@@ -9,40 +9,23 @@ from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId, number_of
 from eventproc.store.model.policies import Partitioning
 from eventproc.store.model.short_repr import short_repr_of_fields
-from eventproc.store.model.states import StreamState
-from eventproc.streams.description import StreamDescription, describe_stream
+from eventproc.store.records.plain import derived
+from eventproc.streams.description import StreamDescription, StreamInfo, describe_stream
 
 
-@attrs.frozen
-class TopicInfo:
-    """A topic as `ep.topics()` lists it; `ep.topic(name)` is its handle.
+@attrs.frozen(kw_only=True)
+class TopicInfo(StreamInfo):
+    """A topic as `ep.topics()` lists it; `ep.topic(name)` is its handle. What a stream has is there, too."""
 
-    name: "scope/topic".
-    stream_id: the incarnation; never reused.
-    state: of its life: active, scaling, sealed and so on.
-    partitions: how many it has.
-    partitioning: its strategy; OWN if producers bring a Partitioner.
-    created_ms: when it was made, in ms since 1970.
-    """
+    @derived
+    def partitions(self) -> int:
+        """How many partitions it has."""
+        return self.config.scaling.segments_min
 
-    name: str
-    stream_id: int
-    state: StreamState
-    partitions: int
-    partitioning: Partitioning
-    created_ms: int
-
-    @classmethod
-    def of(cls, topic: StreamRecord) -> TopicInfo:
-        """Return what is public of a topic's record."""
-        return cls(
-            name=topic.name,
-            stream_id=topic.stream_id,
-            state=topic.state,
-            partitions=topic.config.scaling.segments_min,
-            partitioning=partitioning_of(topic),
-            created_ms=topic.created_ms,
-        )
+    @derived
+    def partitioning(self) -> Partitioning:
+        """Its strategy; OWN if producers bring a Partitioner."""
+        return self.config.partitioning or Partitioning.KEY
 
 
 @attrs.frozen
@@ -58,7 +41,7 @@ class PartitionDescription:
     end: int
     size_bytes: int
 
-    @property
+    @derived
     def events(self) -> int:
         """How many events can be read."""
         return self.end - self.first

@@ -194,7 +194,7 @@ class Group:
         Cost:
             A few look-ups for each segment of its streams.
         """
-        return await self._db.read(partial(describe_group, name=self.name))
+        return await self._db.read(partial(describe_group, name=self.name, peers=self._db.peers))
 
     async def info(self) -> GroupInfo:
         """Return the group's streams, options and generation.

@@ -1,8 +1,9 @@
 """Values as JSON for people and programs: how a type is written, how it is read, and the JSON Schema that says both.
 
-One type has one form, in Python (`to_dict`), on the command line and in REST. A class of attrs is an object; the fields
-of a `CamelNames` have camel case there. Reading is strict: nothing is converted, an unknown field is refused with the
-similar name, and every problem has the path of its value. A copy of `STRICT` reads another spelling, by other hooks.
+One type has one form, in Python (`to_dict`), on the command line and in REST. A class of attrs is an object with its
+fields and its `derived` properties; the names of a `CamelNames` have camel case there. Reading is strict: nothing is
+converted, an unknown field is refused with the similar name, and every problem has the path of its value. A copy of
+`STRICT` reads another spelling, by other hooks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, partial
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Final,
@@ -23,6 +25,7 @@ from typing import (
     cast,
     get_args,
     get_origin,
+    get_type_hints,
 )
 
 import attrs
@@ -57,6 +60,14 @@ class Limits:
     least: int | None = None
     most: int | None = None
     about: str = ""
+
+
+if TYPE_CHECKING:
+    derived = property
+else:
+
+    class derived(property):  # noqa: N801  # used as `property` is
+        """A property that is shown as a field: it follows from the fields of its object."""
 
 
 class CamelNames:
@@ -118,6 +129,17 @@ def fields_of(kind: Any) -> Mapping[str, attrs.Attribute[Any]]:
             for each in fields
         )
     return {spelled(each.name): each for each in fields}
+
+
+@cache
+def _derived_of(kind: Any) -> Mapping[str, Any]:
+    """Return the types of the derived properties of a class of attrs, by their names."""
+    members = {name: each for base in kind.__mro__ for name, each in vars(base).items()}
+    return {
+        name: get_type_hints(each.fget)["return"]
+        for name, each in reversed(members.items())
+        if isinstance(each, derived)
+    }
 
 
 # Reading.
@@ -265,7 +287,13 @@ def _is_choice(kind: Any) -> bool:
 
 def _writer(kind: Any, converter: Converter) -> Callable[[Any], dict[str, Any]]:
     names: Any = {each.name: override(rename=name) for name, each in fields_of(kind).items()}
-    return make_dict_unstructure_fn(kind, converter, **names)
+    fields, more = make_dict_unstructure_fn(kind, converter, **names), _derived_of(get_origin(kind) or kind)
+    if not more:
+        return fields
+    return lambda value: {
+        **fields(value),
+        **{name: converter.unstructure(getattr(value, name), type_) for name, type_ in more.items()},
+    }
 
 
 STRICT: Final = Converter(unstruct_collection_overrides={Sequence: list})
@@ -360,9 +388,10 @@ def _plain_schema(kind: Any, classes: dict[str, Schema]) -> Schema:
 def object_schema(kind: Any, classes: dict[str, Schema]) -> Schema:
     """Return the schema of a class of attrs itself. classes: as of `schema_of`."""
     fields = fields_of(kind)
+    types_of = {**{name: each.type for name, each in fields.items()}, **_derived_of(get_origin(kind) or kind)}
     schema: Schema = {
         "type": "object",
-        "properties": {name: schema_of(each.type, classes) for name, each in fields.items()},
+        "properties": {name: schema_of(each, classes) for name, each in types_of.items()},
         "additionalProperties": False,
     }
     if required := [name for name, each in fields.items() if each.default is attrs.NOTHING]:

@@ -33,7 +33,7 @@ def test_a_repeated_command_prints_the_same_and_changes_nothing(shop: Cli) -> No
     shop(*truncate).ok()
     shop("write", "shop/orders", "-", stdin=b"one more\n").ok()
     shop("stream", "update", "shop/orders", "--keep-bytes", "1000000000").ok()
-    shop("stream", "merge", "shop/orders", *[row["segment"] for row in first]).ok()
+    shop("stream", "merge", "shop/orders", *[row["id"] for row in first]).ok()
     shop("stream", "seal", "shop/orders", "--yes").ok()
     before = _state(shop)
     assert shop(*split).json() == first

@@ -20,7 +20,7 @@ def test_scopes_are_made_listed_and_deleted(cli: Cli) -> None:
     cli("scope", "create", "b").ok()
     cli("stream", "create", "b/x").ok()
     rows = cli("scope", "list", "-o", "jsonl").rows()
-    assert [(row["scope"], row["state"], row["streams"]) for row in rows] == [
+    assert [(row["name"], row["state"], row["streams"]) for row in rows] == [
         ("a", "active", 0),
         ("b", "active", 1),
     ]
@@ -40,15 +40,10 @@ def test_a_stream_is_made_once_and_refused_when_it_differs(cli: Cli) -> None:
 
 def test_describe_shows_ends_sizes_and_segments(shop: Cli) -> None:
     found = shop("stream", "describe", "shop/orders", "-o", "json").json()
-    assert (found["scope"], found["stream"], found["state"], found["epoch"]) == (
-        "shop",
-        "orders",
-        "active",
-        0,
-    )
+    assert (found["name"], found["state"], found["epoch"]) == ("shop/orders", "active", 0)
     assert found["events"] == 3
-    assert found["bytes"] == found["segments"][0]["tail"] + found["segments"][1]["tail"]
-    assert [row["segment"] for row in found["segments"]] == ["0.0", "1.0"]
+    assert found["size_bytes"] == found["segments"][0]["tail"] + found["segments"][1]["tail"]
+    assert [row["id"] for row in found["segments"]] == ["0.0", "1.0"]
     text = shop("stream", "describe", "shop/orders").ok()
     assert re.search(r"^state +active$", text, re.MULTILINE)
     assert "SEGMENT  LOW  HIGH" in text
@@ -56,23 +51,23 @@ def test_describe_shows_ends_sizes_and_segments(shop: Cli) -> None:
 
 def test_a_stream_is_listed_by_its_names(shop: Cli) -> None:
     (row,) = shop("stream", "list", "shop", "-o", "json").json()
-    assert (row["name"], row["scope"], row["stream"]) == ("shop/orders", "shop", "orders")
+    assert (row["name"], row["events"]) == ("shop/orders", 3)
     assert shop("stream", "list").ok().split()[:2] == ["NAME", "STATE"]
     assert "no scope" in shop("stream", "list", "none").refused(3)
 
 
 def test_segments_split_merge_and_scale_under_their_text_and_integer_ids(shop: Cli) -> None:
     split = shop("stream", "split", "shop/orders", "0", "-o", "json").json()
-    assert [row["segment"] for row in split] == ["2.1", "3.1"]
+    assert [row["id"] for row in split] == ["2.1", "3.1"]
     merged = shop("stream", "merge", "shop/orders", "2.1", str(1 << 32 | 3), "-o", "json").json()
-    assert [row["segment"] for row in merged] == ["4.2"]
+    assert [row["id"] for row in merged] == ["4.2"]
     scaled = shop(
         "stream", "scale", "shop/orders", "--seal", "4.2,1.0", "--ranges", "0-0.1,0.1-1", "-o", "jsonl"
     ).rows()
-    assert [(row["low"], row["high"]) for row in scaled] == [(0.0, 0.1), (0.1, 1.0)]
+    assert [row["range"] for row in scaled] == [{"low": 0.0, "high": 0.1}, {"low": 0.1, "high": 1.0}]
     shop("stream", "update", "shop/orders", "--segments", 3).ok()
     rows = shop("stream", "segments", "shop/orders", "-o", "jsonl").rows()
-    assert [row["segment"] for row in rows] == ["7.4", "8.4", "9.4"]
+    assert [row["id"] for row in rows] == ["7.4", "8.4", "9.4"]
     epochs = shop("stream", "epochs", "shop/orders", "-o", "json").json()
     assert [len(epoch["segments"]) for epoch in epochs] == [2, 3, 2, 2, 3]
     assert "7.4 [0.0-0.3" in shop("stream", "epochs", "shop/orders").ok()
@@ -223,7 +218,7 @@ def everything(cli: Cli) -> list[object]:
 
 
 def _all(cli: Cli) -> list[str]:
-    return [row["segment"] for row in cli("stream", "segments", "shop/orders", "-o", "jsonl").rows()]
+    return [row["id"] for row in cli("stream", "segments", "shop/orders", "-o", "jsonl").rows()]
 
 
 def _first(cli: Cli) -> str:
@@ -255,7 +250,7 @@ def test_people_see_in_a_table_what_a_policy_sees(shop: Cli) -> None:
     assert "young: left alone" in shown
     assert "last_action" in shown
     assert "{" not in shown
-    policy = shop("stream", "describe", "shop/fleet", "-o", "json").json()["policy"]
+    policy = shop("stream", "describe", "shop/fleet", "-o", "json").json()["scaling"]
     assert (policy["waits_for"], policy["segments"][0]["verdict"]) == (None, "young")
 
 
@@ -274,4 +269,4 @@ def test_lists_of_names_are_shown_page_by_page(cli: Cli) -> None:
         assert last["name"] == f"b/t3{end}"
         assert cli(noun, "list", "b", "--prefix", "t1", "-o", "json").json() == []
     (row,) = cli("scope", "list", "--after", "a", "--limit", 1, "-o", "json").json()
-    assert (row["scope"], row["streams"]) == ("b", 1)
+    assert (row["name"], row["streams"]) == ("b", 1)

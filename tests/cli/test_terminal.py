@@ -176,12 +176,12 @@ def test_a_field_named_after_a_time_may_hold_something_else(value: object, shown
 def test_terminal_shows_units_and_a_pipe_plain_numbers(terminal: Terminal, billing: Cli) -> None:
     billing("write", "shop/orders", stdin=b"x" * 2000 + b"\n").ok()
     on_terminal = terminal("stream", "describe", "shop/orders")
-    (line,) = (each for each in on_terminal.splitlines() if each.startswith("bytes"))
+    (line,) = (each for each in on_terminal.splitlines() if each.startswith("size_bytes"))
     assert line.endswith(" KiB")
     row = billing("stream", "describe", "shop/orders", "-o", "json").json()
-    assert row["bytes"] > 2000
+    assert row["size_bytes"] > 2000
     piped = billing("stream", "describe", "shop/orders").ok()
-    assert f"{row['bytes']}\n" in piped
+    assert f"{row['size_bytes']}\n" in piped
 
 
 @pytest.mark.subprocess

@@ -44,7 +44,7 @@ def test_two_writers_and_a_follower_while_a_fourth_shell_scales(shop: Cli, tmp_p
                 begin = keyed_rows(name, ROWS * (part + 1) // 3)[len(keyed_rows(name, ROWS * part // 3)) :]
                 writer.stdin.write(begin)
                 writer.stdin.flush()
-            segment = shop("stream", "segments", "s/x", "-o", "json").json()[part]["segment"]
+            segment = shop("stream", "segments", "s/x", "-o", "json").json()[part]["id"]
             shop("stream", "split", "s/x", segment).ok()
         for writer in writers:
             out, err = writer.communicate(timeout=60)

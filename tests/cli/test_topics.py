@@ -10,7 +10,7 @@ from tests.cli.conftest import Cli
 def partitions(cli: Cli) -> list[tuple[int, int, int]]:
     """Return number, first and end of each partition of shop/clicks."""
     found = cli("topic", "describe", "shop/clicks", "-o", "json").json()
-    return [(each["partition"], each["first"], each["end"]) for each in found["partitions"]]
+    return [(each["number"], each["first"], each["end"]) for each in found["partitions"]]
 
 
 def test_a_topic_is_created_listed_and_described(shop: Cli) -> None:
@@ -20,7 +20,10 @@ def test_a_topic_is_created_listed_and_described(shop: Cli) -> None:
     assert again["created"] is False
     (row,) = shop("topic", "list", "-o", "json").json()
     assert (row["name"], row["partitions"], row["partitioning"]) == ("shop/clicks", 3, "key")
-    listed = {each["name"]: each["scaling"] for each in shop("stream", "list", "-o", "json").json()}
+    listed = {
+        each["name"]: each["config"]["scaling"]["kind"]
+        for each in shop("stream", "list", "-o", "json").json()
+    }
     assert listed == {"shop/clicks": "partitions", "shop/orders": "fixed"}
     assert partitions(shop) == [(0, 0, 0), (1, 0, 0), (2, 0, 0)]
     assert "partitioning" in shop("topic", "describe", "shop/clicks").ok()
@@ -97,8 +100,8 @@ def test_how_long_events_are_kept_is_chosen_and_changed_one_limit_at_a_time(shop
 
 
 def _limits(shop: Cli, kind: str) -> tuple[int | None, int | None]:
-    found = shop(kind, "describe", "shop/kept", "-o", "json").json()
-    return found["keep_ms"], found["keep_bytes"]
+    found = shop(kind, "describe", "shop/kept", "-o", "json").json()["config"]["retention"]
+    return found["age_ms"], found["size_bytes"]
 
 
 def test_the_time_to_live_of_a_topic_is_set_changed_and_shown(shop: Cli) -> None:
@@ -106,4 +109,5 @@ def test_the_time_to_live_of_a_topic_is_set_changed_and_shown(shop: Cli) -> None
     for ttl, shown in ((None, 500), ("3600", 3_600_000), ("0", None)):
         if ttl is not None:
             shop("topic", "alter", "shop/clicks", "--ttl", ttl).ok()
-        assert shop("topic", "describe", "shop/clicks", "-o", "json").json()["ttl_ms"] == shown
+        found = shop("topic", "describe", "shop/clicks", "-o", "json").json()
+        assert found["config"]["ttl_ms"] == shown

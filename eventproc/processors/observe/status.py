@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
 import attrs
 
@@ -13,6 +14,10 @@ from eventproc.processors.errors import NotAProcessorGroup, failure_text
 from eventproc.store.database import Peers, Tx
 from eventproc.store.model.list_pages import COMPLETE, ListPage
 from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.store.records.plain import derived
+
+ProcessorActivity: TypeAlias = Literal["running", "paused", "stopped", "stream deleted"]
+"""What a processor is doing, in all processes; see `ProcessorDescription.state`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -195,22 +200,26 @@ class ProcessorDescription:
     group: GroupDescription
     members: tuple[ProcessorMember, ...]
 
-    @property
+    @derived
     def name(self) -> str:
         """The group's name, "scope/group"."""
         return self.group.name
 
-    @property
+    @derived
+    def state(self) -> ProcessorActivity:
+        """Whether processes run it; "stream deleted": its group must be reset."""
+        if self.group.replaced:
+            return "stream deleted"
+        if self.group.paused:
+            return "paused"
+        return "running" if self.alive else "stopped"
+
+    @derived
     def alive(self) -> int:
         """How many of its processes exist."""
         return sum(each.alive for each in self.members)
 
-    @property
-    def last_progress_ms(self) -> int | None:
-        """When progress was last committed in a segment that is not finished (wall clock, ms since 1970)."""
-        return max((each.moved_ms for each in self.group.segments if each.moved_ms is not None), default=None)
-
-    @property
+    @derived
     def blocker(self) -> Blocker | None:
         """The call that has been running or failing for longest, in any process that exists."""
         found = [each.status.blocker for each in self.members if each.alive and each.status is not None]
@@ -224,12 +233,12 @@ def describe_processor(tx: Tx, peers: Peers, name: str) -> ProcessorDescription:
     Cost: as `describe_group`, and 10 us for each member.
     """
     verify_processor(tx, name)
-    group = describe_group(tx, name)
+    group = describe_group(tx, name, peers)
     members = tuple(
         ProcessorMember(
             reader=each.reader,
-            pid=peers.pid_of(each.instance),
-            alive=peers.is_alive(each.instance),
+            pid=each.pid,
+            alive=bool(each.alive),
             joined_ms=each.joined_ms,
             segments=each.owned,
             status=None if each.status is None else MemberStatus.from_json(each.status),

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import attrs
 
-from eventproc.groups import GroupDescription, GroupOptions, GroupStart, ResetPreview, ShareGroupDescription
+from eventproc.groups import GroupStart, ResetPreview, ShareGroupDescription
 from eventproc.groups.position_texts import parse_group_start
 from eventproc.processors.dead_letters.dead_letter import DeadLetter
 from eventproc.runtime import Eventproc
@@ -24,7 +24,6 @@ from eventproc.server.rest.routes import (
 from eventproc.shares import ShareGroup
 from eventproc.store.access.permissions import Permission
 from eventproc.store.model.argument_checks import invalid_argument
-from eventproc.store.model.cuts import StreamCut
 from eventproc.store.records.plain import Limits
 from eventproc.store.requests import Request
 from eventproc.topics import Group, Topic, TopicDescription, operations
@@ -42,39 +41,8 @@ TOPIC: Final = named(Eventproc.topic, "stream")
 PROCESSOR: Final = named(lambda ep, name: (ep, name), arguments=2)
 
 
-@attrs.frozen
-class GroupReport:
-    """A reader group: its lag in all segments, its position, its options, and its readers and segments.
-
-    events, bytes: unfinished ones. age_ms: time since the oldest unfinished event was appended; None without one.
-    cuts: its durable position in each stream; none if a stream was deleted.
-    """
-
-    name: str
-    events: int
-    bytes: int
-    age_ms: int | None
-    cuts: dict[str, StreamCut]
-    options: GroupOptions
-    description: GroupDescription
-
-
-async def group_report(found: Group) -> GroupReport:
-    """Return a reader group with its lag."""
-    described, info = await found.describe(), await found.info()
-    return GroupReport(
-        found.name,
-        described.events,
-        described.bytes,
-        described.age_ms,
-        {} if described.replaced else await found.cuts(),
-        info.options,
-        described,
-    )
-
-
 create_group = creating(
-    *(Eventproc.create_group, "create_group", group_report),
+    *(Eventproc.create_group, "create_group", Group.describe),
     omitted=("until",),
     streams=Streams,
     start=Start,

@@ -55,7 +55,6 @@ from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import RetentionPolicy, ScalingPolicy, StreamConfig, as_tags
 from eventproc.store.records import find
 from eventproc.store.records.plain import Limits
-from eventproc.streams import StreamInfo
 from eventproc.workflows.requests import (
     PRESENT,
     CreateStream,
@@ -131,7 +130,7 @@ async def list_streams(
             streams, lambda each: _local(each.name).startswith("_") == internal, lambda each: each.name, page
         )
 
-    found = list(map(StreamInfo.of, await call.ep.db.read(look)))
+    found = await call.ep.db.read(look)
     return linked_page(
         found,
         limit,
@@ -165,7 +164,7 @@ async def create_stream(call: RestCall, scope: ScopeName, body: CreateStreamRequ
 
 async def get_stream_of(call: RestCall, scope: ScopeName, stream: LocalName) -> StreamProperty:
     """Show a stream's configuration."""
-    return await call.ep.db.read(lambda tx: _property(StreamInfo.of(_found(tx, scope, stream))))
+    return await call.ep.db.read(lambda tx: _property(_found(tx, scope, stream)))
 
 
 @attrs.frozen
@@ -295,7 +294,7 @@ def _local(name: str) -> str:
     return name.partition("/")[2]
 
 
-def _property(stream: StreamInfo) -> StreamProperty:
+def _property(stream: StreamRecord) -> StreamProperty:
     scope, _, name = stream.name.partition("/")
     return StreamProperty(
         scope_name=scope,

@@ -186,9 +186,9 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _transaction("POST", "/abort", operator.abort_transaction),
     _own("GET", "/groups", Eventproc.groups, "list_groups"),
     _own("POST", "/groups/{scope}", groups.create_group, status=201),
-    _group("GET", "", groups.group_report, "describe_group"),
+    _group("GET", "", Group.describe, "describe_group"),
     _group("POST", "/reset", groups.reset_group, errors=(410,)),
-    _group("PUT", "/options", Group.update, "update_group", then=groups.group_report),
+    _group("PUT", "/options", Group.update, "update_group", then=Group.describe),
     _group("POST", "/checkpoints", Group.checkpoint, "create_checkpoint", status=201),
     _group("GET", "/checkpoints", Group.checkpoints, "list_checkpoints"),
     _group(
