@@ -19,7 +19,7 @@ from eventproc.cli.options import (
     timeout_option,
 )
 from eventproc.cli.output.tables import rows_of
-from eventproc.cli.verbs import Noun, describe_each, exists, stream_ids
+from eventproc.cli.verbs import Noun, describe_each, find, stream_ids
 
 if TYPE_CHECKING:
     from eventproc import GroupCheckpoint
@@ -259,7 +259,7 @@ async def create(
     from eventproc.groups.position_texts import parse_cuts, parse_group_start
 
     full, ids = group_name(name, streams), await stream_ids(ep, streams)
-    known = await exists(ep.group(full))
+    known = await find(ep.group(full))
     await ep.create_group(
         full,
         streams,
@@ -272,7 +272,7 @@ async def create(
         assignor=assignor,
         retains=RETAINED[retains],
     )
-    return {"target": full, "created": not known}
+    return {"target": full, "created": known is None}
 
 
 def _hint(row: Row) -> str:

@@ -14,7 +14,7 @@ from eventproc.cli.options import (
     share_argument,
     start_options,
 )
-from eventproc.cli.verbs import Noun, describe_each, exists, stream_ids
+from eventproc.cli.verbs import Noun, describe_each, find, stream_ids
 
 if TYPE_CHECKING:
     from eventproc.cli.output.tables import Row
@@ -112,12 +112,12 @@ async def create(
     from eventproc.groups.position_texts import parse_group_start
 
     full = group_name(name, streams)
-    known = await exists(ep.share_group(full))
+    known = await find(ep.share_group(full))
     options = {"lock_ms": milliseconds(lock_s), "deliveries_max": deliveries_max}
     given = {key: value for key, value in options.items() if value is not None}
     start = parse_group_start(positions, await stream_ids(ep, streams))
     await ep.create_share_group(full, streams, start=start, **given)
-    return {"target": full, "created": not known}
+    return {"target": full, "created": known is None}
 
 
 @share.previews({"streams": RESET_COLUMNS}, "{target} is reset")

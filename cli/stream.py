@@ -21,19 +21,15 @@ from eventproc.cli.options import (
 from eventproc.cli.output.tables import Row, described, rows_of, show_one, show_rows
 from eventproc.cli.retention import DAY_MS, RetentionChoice, retention_options
 from eventproc.cli.scaling import ScalingChoice, scaling_options
-from eventproc.cli.verbs import Noun
+from eventproc.cli.verbs import Noun, find
 from eventproc.store.model.counts import counted
-from eventproc.store.model.limits import PAGE_ENTRIES
 
 if TYPE_CHECKING:
     from eventproc import Operation, StreamCut
     from eventproc.cli.submit import MakeOperation
     from eventproc.cluster import OffloadTask
-    from eventproc.describe import Epoch, MeasuredPart, StreamInfo
+    from eventproc.describe import Epoch, MeasuredPart, Request, StreamInfo
     from eventproc.runtime import Eventproc
-    from eventproc.store.database import Tx
-    from eventproc.store.model.policies import StreamConfig
-    from eventproc.store.requests import Request
     from eventproc.streams import PastScale, SegmentDescription, Stream, StreamDescription
     from eventproc.streams.offload import OffloadResult
     from eventproc.streams.queries import Moment
@@ -54,7 +50,7 @@ TABLES: Final = {
 limit_option = click.option(
     "--limit",
     type=click.IntRange(min=1),
-    default=PAGE_ENTRIES,
+    default=1_000,
     show_default=True,
     metavar="N",
     help="How many to list at most.",
@@ -306,26 +302,20 @@ def create(
         eventproc stream create shop/orders --until-consumed --keep-days-min 1
     """
 
-    def choose_config(tx: Tx) -> StreamConfig:
+    async def make(ep: Eventproc) -> Operation:
         import attrs
 
-        from eventproc.store.catalog import find_stream
-        from eventproc.store.model.policies import StreamConfig, as_tags
+        from eventproc.store.model.policies import as_tags
 
-        found = find_stream(tx, name)
-        config = StreamConfig() if found is None else found.value.config
-        return attrs.evolve(
+        found = await find(ep.stream(name))
+        config = eventproc.StreamConfig() if found is None else found.config
+        chosen = attrs.evolve(
             config,
             scaling=scaling.applied_to(config.scaling),
             retention=retention.applied_to(config.retention),
             tags=as_tags(tags) if tags else config.tags,
         )
-
-    async def make(ep: Eventproc) -> Operation:
-        from eventproc.store.model.names import StreamName
-
-        StreamName.parse(name)
-        return eventproc.CreateStream(name, await ep.db.read(choose_config))
+        return eventproc.CreateStream(name, chosen)
 
     return make
 
@@ -359,9 +349,9 @@ def update(
         )
     from eventproc.cli.stream_update import ChangeConfig
     from eventproc.store.model.policies import as_tags
-    from eventproc.workflows.requests import PRESENT
 
-    return ChangeConfig(name, PRESENT, scaling, retention, as_tags(tags) if tags or no_tags else None)
+    changed = as_tags(tags) if tags or no_tags else None
+    return ChangeConfig(name, eventproc.PRESENT, scaling, retention, changed)
 
 
 @stream.submits("truncated {name}", consent="Truncate stream {name}")
@@ -380,10 +370,7 @@ def truncate(name: str, position: str) -> Operation:
         eventproc stream truncate shop/orders --cut 2026-11-20T12:30:00Z --dry-run
         eventproc stream truncate shop/orders --cut tail
     """
-    from eventproc.streams.operations import TruncateTo
-    from eventproc.workflows.requests import PRESENT
-
-    return TruncateTo(name, PRESENT, position)
+    return eventproc.TruncateTo(name, eventproc.PRESENT, position)
 
 
 @stream.command()
@@ -436,9 +423,7 @@ def seal(name: str) -> Operation:
         eventproc stream seal shop/orders --dry-run
         eventproc stream seal shop/orders
     """
-    from eventproc.workflows.requests import PRESENT, SealStream
-
-    return SealStream(name, PRESENT)
+    return eventproc.SealStream(name, eventproc.PRESENT)
 
 
 @stream.submits("deleted {name}", consent="Delete stream {name}")
@@ -450,9 +435,7 @@ def delete(name: str) -> Operation:
         eventproc stream delete shop/orders --dry-run
         eventproc stream delete shop/orders
     """
-    from eventproc.workflows.requests import PRESENT, DeleteStream
-
-    return DeleteStream(name, PRESENT)
+    return eventproc.DeleteStream(name, eventproc.PRESENT)
 
 
 async def _show_opened(ep: Eventproc, done: Request, *, settings: Settings, output: str) -> None:
@@ -477,12 +460,7 @@ def split(name: str, segment: str, into: int) -> Operation:
         eventproc stream split shop/orders 0.0
         eventproc stream split shop/orders 0.0 --into 4
     """
-    from eventproc.streams.operations import SplitSegment
-    from eventproc.streams.position_texts import parse_segments
-    from eventproc.workflows.requests import PRESENT
-
-    (identifier,) = parse_segments([segment])
-    return SplitSegment(name, PRESENT, identifier, into)
+    return eventproc.SplitSegment(name, eventproc.PRESENT, segment, into)
 
 
 @stream.submits(_show_opened)
@@ -494,11 +472,9 @@ def merge(name: str, segments: tuple[str, ...]) -> Operation:
     Examples:
         eventproc stream merge shop/orders 0.0 1.0
     """
-    from eventproc.streams.operations import MergeNeighbours
     from eventproc.streams.position_texts import parse_segments
-    from eventproc.workflows.requests import PRESENT
 
-    return MergeNeighbours(name, PRESENT, parse_segments(segments))
+    return eventproc.MergeNeighbours(name, eventproc.PRESENT, parse_segments(segments))
 
 
 @stream.submits(_show_opened)
@@ -516,9 +492,9 @@ def scale(name: str, sealed: str, ranges: str) -> Operation:
         eventproc stream scale shop/orders --seal 0.0,1.0 --ranges 0-0.3,0.3-1
     """
     from eventproc.streams.position_texts import parse_ranges, parse_segments
-    from eventproc.workflows.requests import PRESENT, ScaleStream
 
-    return ScaleStream(name, PRESENT, parse_segments([sealed]), parse_ranges(ranges))
+    seal = parse_segments([sealed])
+    return eventproc.ScaleStream(name, eventproc.PRESENT, seal, parse_ranges(ranges))
 
 
 def _moment(text: str) -> Moment:

@@ -21,16 +21,13 @@ from eventproc.cli.options import (
 )
 from eventproc.cli.output.tables import Row
 from eventproc.cli.retention import RetentionChoice, retention_options, ttl_ms_of, ttl_option
-from eventproc.cli.verbs import Noun
+from eventproc.cli.verbs import Noun, find
 
 if TYPE_CHECKING:
-    from eventproc import Operation, UpdateStream
+    from eventproc import Operation, StreamConfig, UpdateStream
     from eventproc.cli.submit import MakeOperation
     from eventproc.describe import Request, TopicDescription, TopicInfo
     from eventproc.runtime import Eventproc
-    from eventproc.store.catalog import StreamRecord
-    from eventproc.store.database import Tx
-    from eventproc.store.model.policies import StreamConfig
 
 COLUMNS: Final = (
     *("name", "state", "partitions", "partitioning", "events", "bytes=size_bytes", "events_per_second"),
@@ -85,18 +82,10 @@ def create(
         eventproc topic create shop/jobs --partitions 4 --partitioning round_robin
     """
 
-    def choose_config(tx: Tx) -> StreamConfig:
-        from eventproc.store.catalog import find_stream
-
-        found = find_stream(tx, name)
-        known = found.value if found is not None and found.value.config.is_topic else None
-        return _with_lifetime(_altered(known, partitions, partitioning)[0], retention, ttl)
-
     async def make(ep: Eventproc) -> Operation:
-        from eventproc.store.model.names import StreamName
-
-        StreamName.parse(name)
-        return eventproc.CreateStream(name, await ep.db.read(choose_config))
+        found = await find(ep.topic(name))
+        config, _ = _altered(None if found is None else found.config, partitions, partitioning)
+        return eventproc.CreateStream(name, _with_lifetime(config, retention, ttl))
 
     return make
 
@@ -173,45 +162,40 @@ def alter(
         raise click.UsageError("say what to change: --partitions, --partitioning, --keep-days, --ttl ...")
     from eventproc.cli.output.tables import show_done
     from eventproc.cli.submit import WaitOptions, submit_and_wait
-    from eventproc.store.catalog import get_topic
 
     moves = False
     given = {"scaling": partitions, "partitioning": partitioning, "ttl_ms": ttl}
     fields = (*(field for field, value in given.items() if value is not None), *retention.fields)
 
-    def plan(tx: Tx) -> UpdateStream:
+    async def make(ep: Eventproc) -> UpdateStream:
         nonlocal moves
-        found = get_topic(tx, name).value
-        config, moves = _altered(found, partitions, partitioning)
-        config = _with_lifetime(config, retention, ttl)
-        keeps = partitions is None
+        found = await (await ep.topic(name)).describe()
+        config, moves = _altered(found.config, partitions, partitioning)
+        config, keeps = _with_lifetime(config, retention, ttl), partitions is None
         return eventproc.UpdateStream(name, found.stream_id, config, keeps, fields, if_version=if_version)
 
     async def show_altered(ep: Eventproc, request: Request) -> None:
         row: Row = {"done": "alter", "target": name, "request_id": request.id, "keys_moved": moves}
         show_done(settings, row, output, f"altered {name}{KEYS_MOVE if moves else ''}")
 
-    async def make(ep: Eventproc) -> Operation:
-        return await ep.db.read(plan)
-
     submit_and_wait(settings, make, WaitOptions(no_wait, timeout, request_id), show_altered, output)
 
 
 def _altered(
-    found: StreamRecord | None, partitions: int | None, partitioning: str | None
+    found: StreamConfig | None, partitions: int | None, partitioning: str | None
 ) -> tuple[StreamConfig, bool]:
     """Return a topic's configuration with these partitions, and whether keys go to other ones. None: a new topic."""
     import attrs
 
-    from eventproc.store.model.policies import Partitioning, ScalingPolicy, StreamConfig
-    from eventproc.topics.description import partitioning_of
+    from eventproc import Partitioning, ScalingPolicy, StreamConfig
 
-    before = StreamConfig(scaling=ScalingPolicy.partitions(1)) if found is None else found.config
-    strategy = Partitioning.KEY if found is None else partitioning_of(found)
+    before = StreamConfig(scaling=ScalingPolicy.partitions(1)) if found is None else found
     after = attrs.evolve(
         before,
         scaling=before.scaling if partitions is None else ScalingPolicy.partitions(partitions),
-        partitioning=strategy if partitioning is None else Partitioning(partitioning),
+        partitioning=(before.partitioning or Partitioning.KEY)
+        if partitioning is None
+        else Partitioning(partitioning),
     )
     return after, after != before and after.partitioning is not Partitioning.ROUND_ROBIN
 
@@ -246,8 +230,6 @@ def truncate(
         eventproc topic truncate shop/clicks --cut tail
     """
     from eventproc.streams.position_texts import parse_time
-    from eventproc.topics.operations import TruncatePartitions
-    from eventproc.workflows.requests import PRESENT
 
     if sum(each is not None for each in (before, number, position)) != 1:
         raise click.UsageError("give exactly one of --before, --number and --cut")
@@ -256,7 +238,7 @@ def truncate(
     if position is not None and partition is not None:
         raise click.UsageError("a cut names all partitions: leave --partition out")
     time_ms = None if before is None else parse_time(before)
-    return TruncatePartitions(name, PRESENT, partition, time_ms, number, place=position)
+    return eventproc.TruncatePartitions(name, eventproc.PRESENT, partition, time_ms, number, place=position)
 
 
 async def _losses(ep: Eventproc, name: str, **_: object) -> Row:
@@ -281,7 +263,10 @@ async def delete(
         eventproc topic delete shop/clicks
     """
     from eventproc.topics.operations import delete_topic
-    from eventproc.workflows.requests import PRESENT
 
-    wait_ms = round(timeout * 1000)
-    await delete_topic(ep.db, name, PRESENT, if_version=if_version, request_id=request_id, timeout_ms=wait_ms)
+    await delete_topic(
+        *(ep.db, name, eventproc.PRESENT),
+        if_version=if_version,
+        request_id=request_id,
+        timeout_ms=round(timeout * 1000),
+    )

@@ -8,7 +8,6 @@ completes from the commands themselves, and help costs no more. Opening the dire
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial, wraps
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -126,6 +125,8 @@ class Noun(CommandGroup):
     ) -> Callable[[Function], click.Command]:
         """Submit the operation that the function makes of the arguments, and wait for its outcome.
 
+        It may return a coroutine function that makes it of the directory.
+
         done, existing, consent: as for `does`; `done` may be a coroutine function that shows the outcome, of the
             directory, the request, `settings` and `output`; `consent` a function of the arguments and options.
         versioned: whether the command takes --if-version, for the operation's field of that name.
@@ -238,24 +239,18 @@ def _arguments() -> tuple[object, dict[str, object]]:
 
 async def describe_each(found: Iterable[Any], handle: Callable[[str], Awaitable[Any]]) -> list[Any]:
     """Return the descriptions of what was found, without those that were deleted since. handle: opens one by name."""
-    from eventproc.errors import NotFound
-
-    described: list[Any] = []
-    for each in found:
-        with suppress(NotFound):
-            described.append(await (await handle(each.name)).describe())
-    return described
+    described = [await find(handle(each.name)) for each in found]
+    return [each for each in described if each is not None]
 
 
-async def exists(handle: Awaitable[object]) -> bool:
-    """Return whether what the handle is of exists."""
+async def find(handle: Awaitable[Any]) -> Any:
+    """Return the description of what the handle is of; None if it does not exist."""
     from eventproc.errors import NotFound
 
     try:
-        await handle
+        return await (await handle).describe()
     except NotFound:
-        return False
-    return True
+        return None
 
 
 async def stream_ids(ep: Eventproc, names: Iterable[str]) -> dict[str, int]:

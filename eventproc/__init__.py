@@ -135,6 +135,11 @@ if TYPE_CHECKING:
         Transaction as Transaction,
         register_codec as register_codec,
     )
+    from eventproc.streams.operations import (
+        MergeNeighbours as MergeNeighbours,
+        SplitSegment as SplitSegment,
+        TruncateTo as TruncateTo,
+    )
     from eventproc.streams.request_calls import (
         ChangeOptions as ChangeOptions,
         RequestOptions as RequestOptions,
@@ -146,7 +151,11 @@ if TYPE_CHECKING:
         Topic as Topic,
         TopicPartition as TopicPartition,
     )
+    from eventproc.topics.operations import (
+        TruncatePartitions as TruncatePartitions,
+    )
     from eventproc.workflows.requests import (
+        PRESENT as PRESENT,
         CreateStream as CreateStream,
         DeleteScope as DeleteScope,
         DeleteStream as DeleteStream,
@@ -198,11 +207,13 @@ _WHERE = {
     "JointTransaction": "eventproc.streams",
     "KeyRange": "eventproc.store.model.ranges",
     "LinkedListStorage": "eventproc.store.segments.event_storage",
+    "MergeNeighbours": "eventproc.streams.operations",
     "NewEvent": "eventproc.streams",
     "NotFound": "eventproc.store.model.errors",
     "OffloadTask": "eventproc.cluster",
     "Opening": "eventproc.store.openable",
     "Operation": "eventproc.workflows.requests",
+    "PRESENT": "eventproc.workflows.requests",
     "Partitioner": "eventproc.topics",
     "Partitioning": "eventproc.store.model.policies",
     "Pending": "eventproc.store.model.errors",
@@ -227,6 +238,7 @@ _WHERE = {
     "ShareConsumer": "eventproc.shares",
     "ShareGroup": "eventproc.shares",
     "ShareOptions": "eventproc.shares",
+    "SplitSegment": "eventproc.streams.operations",
     "StateSynchronizer": "eventproc.store.replicated",
     "Stream": "eventproc.streams",
     "StreamConfig": "eventproc.store.model.policies",
@@ -238,7 +250,9 @@ _WHERE = {
     "Topic": "eventproc.topics",
     "TopicPartition": "eventproc.topics",
     "Transaction": "eventproc.streams",
+    "TruncatePartitions": "eventproc.topics.operations",
     "TruncateStream": "eventproc.workflows.requests",
+    "TruncateTo": "eventproc.streams.operations",
     "UpdateStream": "eventproc.workflows.requests",
     "Users": "eventproc.runtime.users",
     "VerifyTask": "eventproc.cluster",

@@ -16,6 +16,7 @@ from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.epochs import Epoch, Segment, merge_ranges, split_ranges
 from eventproc.store.model.ids import SegmentId, as_segment, as_segments
 from eventproc.store.model.ranges import KeyRange
+from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.requests import Request
 from eventproc.streams.position_texts import parse_position
 from eventproc.streams.queries import cut_at_position
@@ -54,6 +55,8 @@ class SplitSegment(Scaling):
     Planning raises NotFound and InvalidArgument.
     """
 
+    __repr__ = short_repr_of_fields
+
     segment: SegmentId = attrs.field(converter=as_segment)
     into: int = attrs.field(default=2, converter=_parts)
 
@@ -69,6 +72,8 @@ class MergeNeighbours(Scaling):
     Planning raises NotFound and InvalidArgument.
     """
 
+    __repr__ = short_repr_of_fields
+
     segments: tuple[SegmentId, ...] = attrs.field(converter=_sorted_ids)
 
     def replaced(self, epoch: Epoch) -> tuple[tuple[SegmentId, ...], tuple[KeyRange, ...]]:
@@ -82,6 +87,8 @@ class TruncateTo(OfStream):
 
     "tail" and a time mean the cut that is there when the truncation is recorded.
     """
+
+    __repr__ = short_repr_of_fields
 
     kind: ClassVar[str] = TruncateStream.kind
     place: str

@@ -15,6 +15,7 @@ from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.partitions import growth
 from eventproc.store.model.ranges import KeyRange
+from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import from_json
 from eventproc.streams.operations import Scaling, TruncateTo
 from eventproc.streams.request_calls import WAIT_MS, ChangeOptions, Patience, request_part_id, run_request
@@ -59,6 +60,8 @@ class TruncatePartitions(OfStream):
     the partition before this number. place: all events before a cut, head, tail or a time, as `TruncateTo` takes it.
     Making one raises InvalidArgument.
     """
+
+    __repr__ = short_repr_of_fields
 
     kind: ClassVar[str] = TruncateStream.kind
     partition: int | None = None
