@@ -12,6 +12,7 @@ from eventproc.cli.options import (
     F,
     Settings,
     group_argument,
+    limit_option,
     output_option,
     pass_settings,
 )
@@ -54,14 +55,7 @@ def _summary_for_people(row: Row) -> Row:
 
 @dead_letter.shows(COLUMNS, people=_summary_for_people)
 @group_argument
-@click.option(
-    "--limit",
-    type=int,
-    default=100,
-    show_default=True,
-    metavar="N",
-    help="Largest number of letters; the oldest are listed.",
-)
+@limit_option(100, "Largest number of letters; the oldest are listed.")
 @click.option("--after", metavar="ID", help="List the letters after this one.")
 async def list_(ep: Eventproc, name: str, limit: int, after: str | None) -> list[Row]:
     """List the pending dead letters of a group, in the order of their ids.

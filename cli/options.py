@@ -207,24 +207,41 @@ def watch_option(command: F) -> F:
     )(command)
 
 
-def stream_argument(command: F) -> F:
-    """Decorator of commands about one stream: its full name, passed as `name`."""
-    return click.argument("name", metavar="SCOPE/STREAM")(command)
+stream_argument: Final = click.argument("name", metavar="SCOPE/STREAM")
+topic_argument: Final = click.argument("name", metavar="SCOPE/TOPIC")
+group_argument: Final = click.argument("name", metavar="SCOPE/GROUP")
+"""A group of readers or of a processor."""
+
+share_argument: Final = click.argument("name", metavar="SCOPE/SHARE")
 
 
-def topic_argument(command: F) -> F:
-    """Decorator of commands about one topic: its full name, passed as `name`."""
-    return click.argument("name", metavar="SCOPE/TOPIC")(command)
+def limit_option(default: int, text: str = "How many to list at most.") -> Callable[[F], F]:
+    """Decorator of commands that list at most `limit` objects."""
+    kind = click.IntRange(min=1)
+    return click.option("--limit", type=kind, default=default, show_default=True, metavar="N", help=text)
 
 
-def group_argument(command: F) -> F:
-    """Decorator of commands about a group of readers or of a processor: its full name, passed as `name`."""
-    return click.argument("name", metavar="SCOPE/GROUP")(command)
+def choice_options(
+    choice: Callable[..., object], name: str, *options: Callable[[Any], Any]
+) -> Callable[[F], F]:
+    """Decorator of commands that take these options together, as the choice that they are the fields of.
 
+    name: of the choice among the arguments of the command.
+    """
 
-def share_argument(command: F) -> F:
-    """Decorator of commands about a share group: its full name, passed as `name`."""
-    return click.argument("name", metavar="SCOPE/SHARE")(command)
+    def decorate(command: F) -> F:
+        @wraps(command)
+        def with_choice(*args: Any, **given: Any) -> Any:
+            chosen = choice(**{field: given.pop(field) for field in fields})
+            return command(*args, **given, **{name: chosen})
+
+        known = {each.name for each in getattr(command, "__click_params__", ())}
+        for option in reversed(options):
+            option(with_choice)
+        fields = {each.name for each in with_choice.__click_params__} - known  # type: ignore[attr-defined]
+        return with_choice  # type: ignore[return-value]
+
+    return decorate
 
 
 def start_options(what: str) -> Callable[[F], F]:
@@ -264,23 +281,18 @@ def reset_streams_option(command: F) -> F:
 
 def page_options(name: str) -> Callable[[F], F]:
     """Decorator of commands that list names: `--prefix`, `--after`, `--limit`, passed as a dict. name: of an entry."""
-
-    def decorate(command: F) -> F:
-        @click.option("--prefix", default="", metavar="TEXT", help="Only names that begin with it.")
-        @click.option("--after", metavar=name, help="The last one of the previous page.")
-        @click.option(
+    return choice_options(
+        dict,
+        "page",
+        click.option("--prefix", default="", metavar="TEXT", help="Only names that begin with it."),
+        click.option("--after", metavar=name, help="The last one of the previous page."),
+        click.option(
             "--limit",
             type=click.IntRange(min=1),
             metavar="N",
             help="How many to list at most; all unless given.",
-        )
-        @wraps(command)
-        def with_page(*args: Any, prefix: str, after: str | None, limit: int | None, **kwargs: Any) -> Any:
-            return command(*args, page={"prefix": prefix, "after": after, "limit": limit}, **kwargs)
-
-        return with_page  # type: ignore[return-value]
-
-    return decorate
+        ),
+    )
 
 
 def if_version_option(command: F) -> F:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from eventproc.cli.options import Settings, output_option, pass_settings, timeout_option
+from eventproc.cli.options import Settings, limit_option, output_option, pass_settings, timeout_option
 from eventproc.cli.verbs import Noun
 
 if TYPE_CHECKING:
@@ -73,9 +73,7 @@ def wait(settings: Settings, request_id: str, timeout: float, output: str) -> No
 
 
 @request.shows(["request_id", "kind", "target", "origin", "status", "created_ms", "error"])
-@click.option(
-    "--limit", type=int, default=100, show_default=True, metavar="N", help="Largest number of requests."
-)
+@limit_option(100, "Largest number of requests.")
 async def list_(ep: Eventproc, limit: int) -> list[Row]:
     """List the newest requests, the newest first.
 

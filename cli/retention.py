@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from eventproc.cli.options import DurationParam
+from eventproc.cli.options import DurationParam, choice_options
 
 if TYPE_CHECKING:
     from eventproc.store.model.policies import RetentionPolicy
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 DAY_MS: Final = 24 * 3_600_000
 
@@ -28,102 +24,79 @@ class RetentionChoice(NamedTuple):
     days_min: float | None = None
     size_bytes_min: int | None = None
 
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The limits that the options set, as fields of a policy."""
+        ages = {"age_ms": self.days, "age_ms_min": self.days_min}
+        sizes = {"size_bytes": self.size_bytes, "size_bytes_min": self.size_bytes_min}
+        given = {name: max(round(each * DAY_MS), 1) for name, each in ages.items() if each is not None}
+        given |= {name: each for name, each in sizes.items() if each is not None}
+        return given | ({"consumed": True} if self.consumed else {})
+
     def applied_to(self, policy: RetentionPolicy) -> RetentionPolicy:
         """Return the policy that this makes of `policy`."""
         import attrs
 
         from eventproc.store.model.policies import KEEP_ALL, as_retention
 
-        chosen = KEEP_ALL if self.keep_all else policy
-        if self.days is not None:
-            chosen = attrs.evolve(chosen, age_ms=max(round(self.days * DAY_MS), 1))
-        if self.size_bytes is not None:
-            chosen = attrs.evolve(chosen, size_bytes=self.size_bytes)
-        if self.consumed:
-            chosen = attrs.evolve(chosen, consumed=True)
-        if self.days_min is not None:
-            chosen = attrs.evolve(chosen, age_ms_min=max(round(self.days_min * DAY_MS), 1))
-        if self.size_bytes_min is not None:
-            chosen = attrs.evolve(chosen, size_bytes_min=self.size_bytes_min)
-        return as_retention(chosen)
+        return as_retention(attrs.evolve(KEEP_ALL if self.keep_all else policy, **self.limits))
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields of a configuration that the options change; other limits stay as they are."""
-        if self.keep_all:
-            return ("retention",)
-        given = {
-            "age_ms": self.days is not None,
-            "size_bytes": self.size_bytes is not None,
-            "consumed": self.consumed,
-            "age_ms_min": self.days_min is not None,
-            "size_bytes_min": self.size_bytes_min is not None,
-        }
-        return tuple([f"retention.{name}" for name, is_given in given.items() if is_given])
+        return ("retention",) if self.keep_all else tuple([f"retention.{name}" for name in self.limits])
 
 
-def retention_options(command: F) -> F:
-    """Decorator of commands that take a `retention: RetentionChoice`."""
-
-    @click.option(
+retention_options: Final = choice_options(
+    RetentionChoice,
+    "retention",
+    click.option(
         "--keep-days",
+        "days",
         type=DurationParam(),
         metavar="DAYS",
         help="Truncate events that were appended longer ago, in the background.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--keep-bytes",
+        "size_bytes",
         type=click.IntRange(min=1),
         metavar="BYTES",
         help="Keep the newest events of this size, and truncate older ones in the background.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--until-consumed",
+        "consumed",
         is_flag=True,
         help="Truncate events that all groups of the stream have passed, in the background.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--keep-days-min",
+        "days_min",
         type=DurationParam(),
         metavar="DAYS",
         help="With --until-consumed: keep younger events all the same.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--keep-bytes-min",
+        "size_bytes_min",
         type=click.IntRange(min=1),
         metavar="BYTES",
         help="With --until-consumed: keep the newest events of this size all the same.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--keep-all", is_flag=True, help="Truncate nothing in the background, as without these options."
-    )
-    @wraps(command)
-    def with_choice(
-        *args: Any,
-        keep_days: float | None,
-        keep_bytes: int | None,
-        keep_all: bool,
-        until_consumed: bool,
-        keep_days_min: float | None,
-        keep_bytes_min: int | None,
-        **kwargs: Any,
-    ) -> Any:
-        choice = RetentionChoice(
-            keep_days, keep_bytes, keep_all, until_consumed, keep_days_min, keep_bytes_min
-        )
-        return command(*args, retention=choice, **kwargs)
+    ),
+)
+"""Decorator of commands that take a `retention: RetentionChoice`."""
 
-    return with_choice  # type: ignore[return-value]
-
-
-def ttl_option(command: F) -> F:
-    """Decorator of commands that take a `ttl: float | None`, in seconds. See `ttl_ms_of`."""
-    return click.option(
-        "--ttl",
-        type=DurationParam(),
-        metavar="SECONDS",
-        help="How long groups deliver an event after it was appended; 0: as long as it is kept.",
-    )(command)
+ttl_option: Final = click.option(
+    "--ttl",
+    type=DurationParam(),
+    metavar="SECONDS",
+    help="How long groups deliver an event after it was appended; 0: as long as it is kept.",
+)
+"""Decorator of commands that take a `ttl: float | None`, in seconds. See `ttl_ms_of`."""
 
 
 def ttl_ms_of(ttl: float | None, before: int | None) -> int | None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from eventproc.cli.options import DurationParam
+from eventproc.cli.options import DurationParam, choice_options, milliseconds
 
 if TYPE_CHECKING:
     from eventproc.store.model.policies import ScalingPolicy
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ScalingChoice(NamedTuple):
@@ -53,65 +49,50 @@ class ScalingChoice(NamedTuple):
             return ScalingPolicy.fixed(1 if self.segments is None else self.segments)
         if self.events_per_second is not None and self.bytes_per_second is not None:
             raise click.UsageError("--events-per-second and --bytes-per-second exclude each other")
-        kept = policy
-        if self.events_per_second is not None:
-            kept = attrs.evolve(policy, kind=ScalingKind.EVENT_RATE, target=self.events_per_second)
-        elif self.bytes_per_second is not None:
-            kept = attrs.evolve(policy, kind=ScalingKind.BYTE_RATE, target=self.bytes_per_second)
-        return as_scaling(
-            attrs.evolve(
-                kept,
-                segments_min=policy.segments_min if self.segments is None else self.segments,
-                factor=policy.factor if self.factor is None else self.factor,
-                segments_max=policy.segments_max if self.segments_max is None else self.segments_max,
-                window_ms=policy.window_ms if self.window_s is None else round(self.window_s * 1000),
-            )
-        )
+        changes: dict[str, Any] = {
+            "segments_min": self.segments,
+            "factor": self.factor,
+            "segments_max": self.segments_max,
+            "window_ms": milliseconds(self.window_s),
+        }
+        if self.goes_by_rate:
+            by_events = self.events_per_second is not None
+            changes["kind"] = ScalingKind.EVENT_RATE if by_events else ScalingKind.BYTE_RATE
+            changes["target"] = self.events_per_second if by_events else self.bytes_per_second
+        given = {name: each for name, each in changes.items() if each is not None}
+        return as_scaling(attrs.evolve(policy, **given))
 
 
-def scaling_options(command: F) -> F:
-    """Decorator of commands that take a `scaling: ScalingChoice`."""
-
-    @click.option(
+scaling_options: Final = choice_options(
+    ScalingChoice,
+    "scaling",
+    click.option(
         "--segments",
         type=int,
         metavar="N",
         help="Number of segments, or with a rate the smallest one; 1 unless given, or as an existing stream has.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--events-per-second",
         type=int,
         metavar="RATE",
         help="Scale the stream in the background: split segments above this rate, and merge quiet ones.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--bytes-per-second", type=int, metavar="RATE", help="The same, by the bytes written to a segment."
-    )
-    @click.option(
+    ),
+    click.option(
         "--factor", type=int, metavar="N", help="With a rate: the most segments that one split makes; 2."
-    )
-    @click.option(
+    ),
+    click.option(
         "--segments-max", type=int, metavar="N", help="With a rate: the largest number of segments; 1024."
-    )
-    @click.option(
+    ),
+    click.option(
         "--window",
         "window_s",
         type=DurationParam(),
         metavar="SECONDS",
         help="With a rate: the shortest window over which it is taken; 120.",
-    )
-    @wraps(command)
-    def with_choice(
-        *args: Any,
-        segments: int | None,
-        events_per_second: int | None,
-        bytes_per_second: int | None,
-        factor: int | None,
-        segments_max: int | None,
-        window_s: float | None,
-        **kwargs: Any,
-    ) -> Any:
-        choice = ScalingChoice(segments, events_per_second, bytes_per_second, factor, segments_max, window_s)
-        return command(*args, scaling=choice, **kwargs)
-
-    return with_choice  # type: ignore[return-value]
+    ),
+)
+"""Decorator of commands that take a `scaling: ScalingChoice`."""

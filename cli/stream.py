@@ -12,6 +12,7 @@ from eventproc.cli.completion import SEGMENT
 from eventproc.cli.options import (
     DurationParam,
     Settings,
+    limit_option,
     note,
     output_option,
     page_options,
@@ -46,15 +47,6 @@ TABLES: Final = {
     "scaling.segments": ("segment", "verdict", "rates", "reason"),
 }
 """The tables of `describe`: the field of each, and its columns."""
-
-limit_option = click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=1_000,
-    show_default=True,
-    metavar="N",
-    help="How many to list at most.",
-)
 
 
 @click.group(cls=Noun)
@@ -116,7 +108,7 @@ async def describe(ep: Eventproc, name: str) -> StreamDescription:
 )
 @click.option("--to", "end", metavar="POSITION", help="Those between two cuts: the later; tail unless given.")
 @click.option("--after", metavar="ID", help="The last segment of the previous page, with --sealed or --from.")
-@limit_option
+@limit_option(1_000)
 async def segments(
     ep: Eventproc,
     name: str,
@@ -192,7 +184,7 @@ def _with_ranges(row: Row) -> Row:
 @stream.shows(EPOCH_COLUMNS, people=_with_ranges, watch=False)
 @stream_argument
 @click.option("--after", type=click.IntRange(min=0), metavar="N", help="The last epoch of the previous page.")
-@limit_option
+@limit_option(1_000)
 async def epochs(ep: Eventproc, name: str, after: int | None, limit: int) -> list[Epoch]:
     """List the epochs that are still stored, the oldest first.
 
@@ -208,7 +200,7 @@ async def epochs(ep: Eventproc, name: str, after: int | None, limit: int) -> lis
 @click.option("--from", "since", metavar="TIME", help="From the epoch of this time on (ISO 8601, or ms).")
 @click.option("--to", "until", metavar="TIME", help="Until this time (ISO 8601, or ms).")
 @click.option("--after", type=click.IntRange(min=0), metavar="N", help="The last epoch of the previous page.")
-@limit_option
+@limit_option(1_000)
 async def scales(
     ep: Eventproc, name: str, since: str | None, until: str | None, after: int | None, limit: int
 ) -> list[PastScale]:

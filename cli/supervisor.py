@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from eventproc.cli.options import TABLE, F, Settings, dry_run_option, output_option, pass_settings
+from eventproc.cli.options import TABLE, Settings, dry_run_option, output_option, pass_settings
 from eventproc.cli.output.tables import Row, show_done, show_one
 from eventproc.cli.verbs import Noun, stream_ids
 
@@ -49,9 +49,7 @@ EFFECTS: Final = {
 }
 
 
-def supervisor_argument(command: F) -> F:
-    """Decorator of commands about one supervisor: its id, passed as `name`."""
-    return click.argument("name", metavar="SUPERVISOR")(command)
+supervisor_argument: Final = click.argument("name", metavar="SUPERVISOR")
 
 
 @click.group(cls=Noun)

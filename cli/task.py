@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from eventproc.cli.exit_codes import FAILED, OK
-from eventproc.cli.options import Settings, output_option, pass_settings, timeout_option
+from eventproc.cli.options import Settings, limit_option, output_option, pass_settings, timeout_option
 from eventproc.cli.verbs import Noun
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ def task() -> None:
 
 
 @task.shows(["id", "kind", "resource", "status", "done", "total", "created_ms", "error"])
-@click.option(
-    "--limit", type=int, default=100, show_default=True, metavar="N", help="Largest number of tasks."
-)
+@limit_option(100, "Largest number of tasks.")
 def list_(ep: Eventproc, limit: int) -> Awaitable[list[TaskInfo]]:
     """List the newest tasks, the newest first. A task is kept for a day after its end.
 

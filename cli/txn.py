@@ -8,6 +8,7 @@ import click
 
 from eventproc.cli.options import (
     Settings,
+    limit_option,
     note,
     output_option,
     pass_settings,
@@ -15,7 +16,6 @@ from eventproc.cli.options import (
     timeout_option,
 )
 from eventproc.cli.verbs import Noun
-from eventproc.store.model.limits import TXNS_LISTED_MAX
 
 if TYPE_CHECKING:
     from eventproc.cli.output.tables import Row
@@ -55,14 +55,7 @@ def txn() -> None:
 @stream_argument
 @click.option("--finished", is_flag=True, help="List those that ended within the last day, the newest first.")
 @click.option("--after", metavar="ID", help="The last transaction of the previous page.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=TXNS_LISTED_MAX,
-    show_default=True,
-    metavar="N",
-    help="How many to list at most.",
-)
+@limit_option(500)
 async def list_(
     ep: Eventproc, name: str, finished: bool, after: str | None, limit: int
 ) -> list[TransactionDescription]:
