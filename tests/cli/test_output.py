@@ -199,7 +199,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "group offsets": (GROUP,),
         "group create": ("shop/more", "--stream", "shop/orders"),
         "group reset": (GROUP, "--to", "tail"),
-        "group update": (GROUP, "--lease", "30"),
+        "group update": (GROUP, "--patience", "30"),
         "group checkpoint": (GROUP, "first"),
         "group offline": (GROUP, "r1"),
         "group delete": (GROUP, "--yes"),
