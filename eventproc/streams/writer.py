@@ -266,8 +266,10 @@ class EventWriter(Openable, Generic[P]):
         send.awaited = True
         if alone:
             await self._send(self._take())  # directly, which saves two switches to the sender's task
-        else:
-            await send.wait()
+        else:  # as `Send.wait`, but one coroutine fewer for each of many tasks
+            await send.done().wait()
+            if send.error is not None:
+                raise send.error
         return send.event(self._stream, epoch, segment, index, payload)
 
     async def post(
@@ -308,7 +310,8 @@ class EventWriter(Openable, Generic[P]):
             await self._learn_partitions(partition)
         if ttl_ms is not None:
             headers = headers_with_ttl(headers, ttl_ms)
-        self._add(payload, key, event_time, headers, partition)
+        buffer = self._add(payload, key, event_time, headers, partition)
+        self._since_yield += len(buffer.payloads[-1]) + FRAME_BYTES
         self._next.posted = True
         if self._idle is not None:
             self._wake_sender()
@@ -438,9 +441,7 @@ class EventWriter(Openable, Generic[P]):
         if self._ttl_ms is not None:
             headers = headers_by_codec(headers, self._ttl_ms)
         buffer = add_event(self._buffers, data, key, event_time, headers, partition, self._stream)
-        size = len(data) + FRAME_BYTES
-        self._waiting_bytes += size
-        self._since_yield += size
+        self._waiting_bytes += len(data) + FRAME_BYTES
         return buffer
 
     def _verify_open(self) -> None:
