@@ -1,7 +1,7 @@
 """A joint transaction: events of several streams, and the progress of a consumer, all or none.
 
 Each stream has a part, which buffers, stages and pings as a transaction of one stream does. The parts have one id and
-one decision (`joint_staging`). The consumer's progress moves with the decision and not before: the block holds it, and
+one decision (`staging`). The consumer's progress moves with the decision and not before: the block holds it, and
 a block that does not commit sets the consumer back, so that it delivers the events again.
 """
 
@@ -36,12 +36,12 @@ from eventproc.store.model.errors import (
 from eventproc.store.model.names import StreamName
 from eventproc.store.segments import AppendResult
 from eventproc.store.tasks import run_uninterrupted
-from eventproc.store.transactions import PingResult, TxnRecord
+from eventproc.store.transactions import PingResult
 from eventproc.streams.codec import PayloadCodec, codec_for
 from eventproc.streams.description import TransactionDescription
-from eventproc.streams.joint_staging import JointStaging, MoveProgress, abort_together, commit_together
 from eventproc.streams.new_events import NewEvent, as_new_event, check_events, headers_by_codec
 from eventproc.streams.request_calls import PATIENCE_MS_MAX, WAIT_MS
+from eventproc.streams.staging import MoveProgress, Staging, abort_together, commit_together
 from eventproc.streams.transaction import ABORT_WAIT_MS, Transaction
 
 LOG = logging.getLogger(__name__)
@@ -405,7 +405,7 @@ class JointTransaction:
             if parts:
                 with _closed(parts), parts[0].explained("commit"):
                     stagings = [part.staging for part in parts]
-                    await commit_together(self._db, self.id, stagings, move, self._note)
+                    await commit_together(self._db, stagings, move)
             elif move is not None:
                 await self._db.write(move, step=Step.TRANSACTION_END)
             self._settled = True
@@ -422,7 +422,7 @@ class JointTransaction:
         async with self._changing:
             if parts := list(self._parts.values()):
                 with _closed(parts), parts[0].explained("abort"):
-                    await abort_together(self._db, self.id, [part.staging for part in parts], self._note)
+                    await abort_together(self._db, [part.staging for part in parts])
 
     async def _abort_at_the_end(self) -> None:
         """Abort a transaction that is not decided."""
@@ -436,9 +436,6 @@ class JointTransaction:
         if scope.cancelled_caught:
             text = "%s was not aborted within %s ms; its lease, or the end of this process, does it"
             LOG.warning(text, self._name, ABORT_WAIT_MS)
-
-    def _note(self, txn: TxnRecord) -> None:
-        self._parts[txn.stream_id].note(txn)
 
     def _verify_entered(self, event: str) -> None:
         if not self._entered:
@@ -455,11 +452,8 @@ class JointTransaction:
 class _StreamPart(Transaction[bytes]):
     """The events of one stream of a joint transaction."""
 
-    _staging_class = JointStaging
-    _staging: JointStaging
-
     @property
-    def staging(self) -> JointStaging:
+    def staging(self) -> Staging:
         return self._staging
 
     @property
@@ -469,9 +463,6 @@ class _StreamPart(Transaction[bytes]):
     @property
     def is_final(self) -> bool:
         return self._client.is_final
-
-    def note(self, txn: TxnRecord) -> None:
-        self._client.note(txn)
 
     def verify_commit(self) -> None:
         self._client.verify_commit()

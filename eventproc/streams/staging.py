@@ -1,7 +1,8 @@
 """Events of a transaction on their way to the database: in batches, in order, each exactly once.
 
-A transaction with at most one batch, of which nothing was staged, is committed directly with that batch. Otherwise its
-batches are staged, and the decision goes with the last one.
+A transaction has a `Staging` for each of its streams, and one decision for all of them (`commit`, `abort`). If nothing
+was staged and all events fit into one send, that step also appends them, so that they become visible in all streams at
+one moment. Otherwise batches are staged, and the decision goes with the last ones.
 
 A batch fills while the one before it is written. It is staged in a database transaction under its own sequence, and
 leaves the queue as an effect of that transaction. So a caller that was cancelled, or does not know the result, sends it
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import anyio
 import attrs
@@ -30,9 +31,15 @@ from eventproc.store.segments import SegmentEvents, WriterSequence
 from eventproc.store.transactions import (
     TxnRecord,
     TxnStart,
+    TxnState,
     abort_directly,
     commit_directly,
     create_txn,
+    decide_abort,
+    decide_commit,
+    decide_joint_commit,
+    find_txn,
+    joint_rows,
     stage,
 )
 from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event
@@ -47,11 +54,11 @@ BY_OWNER: Final = "by its owner"
 
 _IDENTITY_BYTES: Final = 8
 
-Last = Callable[[Tx], object]
-"""A function to run in the transaction of the last batch."""
+Note: TypeAlias = Callable[[TxnRecord], None]
+"""Takes a stream's record of a decided transaction, as an effect of that step."""
 
-Note = Callable[[TxnRecord], None]
-"""Takes the record of a transaction that was decided directly, as an effect of that step."""
+MoveProgress: TypeAlias = Callable[[Tx], None]
+"""Moves the progress of a consumer within a database transaction; raises if a segment is no longer the consumer's."""
 
 
 @attrs.define(eq=False)
@@ -73,11 +80,12 @@ class Staging:
         *,
         lease_ms: int | None,
         begun: bool,
+        note: Note,
         joint: str | None = None,
     ) -> None:
         """begun: the transaction is in the database. Otherwise the first batch, `begin` or `send` writes it.
 
-        joint: as in `TxnRecord`.
+        note: takes the transaction's record as an effect of its decision. joint: as in `TxnRecord`.
         """
         self.begun = begun
         self._own = not begun  # the id was made here
@@ -89,11 +97,12 @@ class Staging:
         self.stream_id = stream_id
         self._txn_id = txn_id
         self._joint = joint
+        self._note = note
         self._writer = db.clock.random_bytes(_IDENTITY_BYTES).hex()
         self._sequence = 0
         self._batches: deque[_Batch] = deque()
         self._waiting_bytes = 0  # of events that are in no batch yet
-        self._one_at_a_time = anyio.Lock(fast_acquire=True)
+        self.lock = anyio.Lock(fast_acquire=True)
         self._routes: KeyRoutes | None = None
         self._buffers: SegmentBuffers
 
@@ -130,10 +139,10 @@ class Staging:
 
         def make(tx: Tx) -> Router:
             self._create(tx)
-            tx.after(partial(self._settled, None))
+            tx.after(partial(self.settled, None))
             return self._look(tx)
 
-        async with self._one_at_a_time:
+        async with self.lock:
             if not self.begun:
                 self._tried = True
                 router = await self._db.write(make, step=Step.TRANSACTION_BEGIN)
@@ -150,7 +159,7 @@ class Staging:
 
     async def learn_partitions(self) -> None:
         """Route by the current epoch: partitions may have been added. Raises as `open`."""
-        async with self._one_at_a_time:
+        async with self.lock:
             self._reroute(await self._db.read(self._look))
 
     def put(
@@ -174,108 +183,71 @@ class Staging:
 
     async def send_one(self) -> None:
         """Stage the first full batch, if there is one."""
-        async with self._one_at_a_time:
+        async with self.lock:
             if self._batches:
-                await self._write(self._batches[0], None)
+                await self.send_first()
 
-    async def send(self, last: Last | None = None) -> None:
-        """Stage all events, and run `last` in the transaction of the last batch, or in one of its own.
+    async def send(self) -> None:
+        """Stage all events, and write the transaction to the database unless that was done.
 
-        Raises what `stage`, `create_txn` and `last` raise; events that were not staged then still wait.
+        Raises what `stage` and `create_txn` raise; events that were not staged then still wait.
         """
-        async with self._one_at_a_time:
-            batch = await self._send_all_but_last()
-            if batch is not None or last is not None or not self.begun:
-                await self._write(batch, last)
+        async with self.lock:
+            await self.send_all_but_last()
+            if self._batches or not self.begun:
+                await self.send_first()
 
-    async def commit(self, decide: Last, note: Note) -> None:
-        """Commit directly if possible, and call `note`; otherwise stage all events and run `decide`, as `send` does."""
-        async with self._one_at_a_time:
-            direct = self.fits_one_send
-            batch = await self._send_all_but_last()
-            await self._write(batch, decide, note if direct else None)
-
-    async def abort(self, decide: Last, note: Note) -> None:
-        """Drop events that are not staged; then run `decide`, or, for an unseen transaction, abort and call `note`."""
-        async with self._one_at_a_time:
-            self._drop_all()
-            if self.begun:
-                await self._write(None, decide)
-            else:
-                await self._db.write(partial(self._abort, decide, note), step=Step.TRANSACTION_END)
-
-    def _drop_all(self) -> None:
-        """Drop the events that are not staged."""
-        self._batches.clear()
-        self._waiting_bytes = 0
-        if self._routes is not None:
-            self._buffers.take()
-
-    async def _send_all_but_last(self) -> _Batch | None:
-        """Stage all batches but the last one, which is returned."""
+    async def send_all_but_last(self) -> int:
+        """Stage all batches but the last one; return its size in bytes. For the holder of the lock."""
         if self._waiting_bytes:
             self._close_batch()
         end = self._sequence
         while self._batches and self._batches[0].sequence < end:
-            await self._write(self._batches[0], None)
-        return self._batches[0] if self._batches and self._batches[0].sequence == end else None
+            await self.send_first()
+        return self._batches[0].size_bytes if self._batches else 0
 
-    async def _write(self, batch: _Batch | None, last: Last | None, note: Note | None = None) -> None:
-        while True:
-            parts = () if batch is None else self._buffers.parts(batch.buffers)
-            size_bytes = 0 if batch is None else batch.size_bytes
-            if note is None:
-                fn = partial(self._stage, batch, parts, last)
-            else:
-                fn = partial(self._commit, batch, parts, last, note, self._start(), self._tried)
-            self._tried = True
-            try:
-                await self._db.write(
-                    fn,
-                    size_bytes=size_bytes,
-                    brief=True,
-                    step=Step.TRANSACTION_STAGE if last is None else Step.TRANSACTION_END,
-                )
-                return
-            except SegmentSealed:
-                await self._follow()
-            except NotFound as error:
-                if error.kind != "segment":
-                    raise
-                await self._follow()
+    async def send_first(self) -> None:
+        """Begin, and stage the first batch if there is one. For the holder of the lock."""
+        await _write(self._db, [self], _stage, step=Step.TRANSACTION_STAGE)
 
-    def _commit(
-        self,
-        batch: _Batch | None,
-        parts: Sequence[SegmentEvents],
-        decide: Last | None,
-        note: Note,
-        start: TxnStart,
-        seen: bool,
-        tx: Tx,
-    ) -> None:
-        if (done := commit_directly(tx, start, parts, seen=seen)) is None:
-            self._stage(batch, parts, decide, tx)
-        else:
-            tx.after(partial(self._settled, batch, note, done))
+    def take_first(self) -> _FirstBatch:
+        """Return the first batch, if there is one, as the store takes it. For the holder of the lock."""
+        seen, self._tried = self._tried, True
+        batch = self._batches[0] if self._batches else None
+        parts = () if batch is None else self._buffers.parts(batch.buffers)
+        return _FirstBatch(self, batch, self.start(), parts, seen)
 
-    def _abort(self, decide: Last, note: Note, tx: Tx) -> None:
-        if (done := abort_directly(tx, self._start(), reason=BY_OWNER)) is None:
-            decide(tx)
-        else:
-            tx.after(partial(self._settled, None, note, done))
-
-    def _stage(self, batch: _Batch | None, parts: Sequence[SegmentEvents], last: Last | None, tx: Tx) -> None:
+    def stage(self, tx: Tx, batch: _Batch | None, parts: Sequence[SegmentEvents]) -> None:
+        """Begin, and stage the batch, within `tx`."""
         if not self.begun:
             self._create(tx)
         if batch is not None:
             identity = WriterSequence(self._writer, batch.sequence)
             stage(tx, self._stream, self.stream_id, self._txn_id, parts, identity=identity, guard=self._guard)
-        if last is not None:
-            last(tx)
-        tx.after(partial(self._settled, batch))
 
-    def _start(self) -> TxnStart:
+    def settled(self, batch: _Batch | None, decided: TxnRecord | None = None) -> None:
+        """Record that the transaction, and this batch of it, is durable, and perhaps decided."""
+        self.begun = True
+        if batch is not None:
+            self._staged = True
+            if self._batches and self._batches[0] is batch:
+                self._batches.popleft()
+        if decided is not None:
+            self._note(decided)
+
+    async def follow(self) -> bool:
+        """Route the waiting events again if the epoch changed; return whether it did. Raises as `open`."""
+        return self._routes is not None and self._reroute(await self._db.read(self._look))
+
+    def drop(self) -> None:
+        """Drop the events that are not staged. For the holder of the lock."""
+        self._batches.clear()
+        self._waiting_bytes = 0
+        if self._routes is not None:
+            self._buffers.take()
+
+    def start(self) -> TxnStart:
+        """Return what the transaction begins with in this stream."""
         epoch = 0 if self._routes is None else self._routes.router.epoch.number
         return TxnStart(
             self._stream,
@@ -305,28 +277,10 @@ class Staging:
             joint=self._joint,
         )
 
-    def _settled(
-        self, batch: _Batch | None, note: Note | None = None, decided: TxnRecord | None = None
-    ) -> None:
-        """Record that the transaction, and this batch of it, is durable, and perhaps decided."""
-        self.begun = True
-        if batch is not None:
-            self._staged = True
-            if self._batches and self._batches[0] is batch:
-                self._batches.popleft()
-        if note is not None and decided is not None:
-            note(decided)
-
     def _close_batch(self) -> None:
         self._sequence += 1
         self._batches.append(_Batch(self._buffers.take(), self._waiting_bytes, self._sequence))
         self._waiting_bytes = 0
-
-    async def _follow(self) -> None:
-        """Route all waiting events by the current epoch."""
-        router = await self._db.read(self._look)
-        if not self._reroute(router):
-            raise NotFound(kind="segment", name=f"{self._stream}, of epoch {router.epoch.number}")
 
     def _reroute(self, router: Router) -> bool:
         """Route all waiting events by this epoch; return False if they are routed by it already."""
@@ -347,3 +301,129 @@ class Staging:
 
     def _look(self, tx: Tx) -> Router:
         return find_route(tx, self._stream, self.stream_id, None)[0]
+
+
+class _FirstBatch(NamedTuple):
+    """The first batch of a staging, None if none waits, as the store takes it. seen: perhaps it is stored already."""
+
+    staging: Staging
+    batch: _Batch | None
+    start: TxnStart
+    parts: Sequence[SegmentEvents]
+    seen: bool
+
+
+async def commit_together(
+    db: Database, stagings: Sequence[Staging], move: MoveProgress | None = None
+) -> None:
+    """Commit a transaction in all its streams, in one database transaction with its last events and `move`.
+
+    If the events cannot be appended in that step, it stages them and decides; the host commits them.
+    Raises what `stage`, `create_txn`, `decide_commit` and `move` raise; then nothing is decided.
+    """
+    async with _Held(stagings):
+        direct = all(each.fits_one_send for each in stagings)
+        last_bytes = [await each.send_all_but_last() for each in stagings]
+        if len(stagings) > 1 and sum(last_bytes) > STAGE_BYTES:
+            direct = False
+            for each in stagings:
+                await each.send_first()
+        await _write(db, stagings, partial(_commit, move=move, direct=direct), step=Step.TRANSACTION_END)
+
+
+async def abort_together(db: Database, stagings: Sequence[Staging], *, force: bool = False) -> None:
+    """Drop the events that are not staged, and abort a transaction in all its streams. Raises as `decide_abort`."""
+    async with _Held(stagings):
+        for each in stagings:
+            each.drop()
+        await _write(db, stagings, partial(_abort, force=force), step=Step.TRANSACTION_END)
+
+
+class _Held:
+    """While it is entered, no other task stages. A stack of contexts would cost each commit 5 us."""
+
+    def __init__(self, stagings: Sequence[Staging]) -> None:
+        self._stagings = stagings
+        self._count = 0
+
+    async def __aenter__(self) -> None:
+        try:
+            for each in self._stagings:
+                await each.lock.acquire()
+                self._count += 1
+        except BaseException:
+            self._release()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        for each in self._stagings[: self._count]:
+            each.lock.release()
+
+
+async def _write(
+    db: Database,
+    stagings: Sequence[Staging],
+    change: Callable[[Sequence[_FirstBatch], Tx], None],
+    *,
+    step: Step,
+) -> None:
+    """Write a change of the first batches; route the events again while their segments are sealed."""
+    while True:
+        firsts = [each.take_first() for each in stagings]
+        size_bytes = sum([first.batch.size_bytes for first in firsts if first.batch is not None])
+        try:
+            await db.write(partial(change, firsts), size_bytes=size_bytes, brief=True, step=step)
+            return
+        except (SegmentSealed, NotFound) as error:
+            if isinstance(error, NotFound) and error.kind != "segment":
+                raise
+            if not any([await each.follow() for each in stagings]):
+                raise
+
+
+def _stage(firsts: Sequence[_FirstBatch], tx: Tx) -> None:
+    for each in firsts:
+        each.staging.stage(tx, each.batch, each.parts)
+    tx.after(partial(_settle, firsts, ()))
+
+
+def _commit(firsts: Sequence[_FirstBatch], tx: Tx, *, move: MoveProgress | None, direct: bool) -> None:
+    start, seen = firsts[0].start, any(each.seen for each in firsts)
+    if move is not None and not (seen and _is_decided(tx, start.id)):
+        move(tx)
+    txns = [(each.start, each.parts) for each in firsts]
+    done = commit_directly(tx, txns, seen=seen) if direct else None
+    if done is None:
+        for each in firsts:
+            each.staging.stage(tx, each.batch, each.parts)
+        if start.joint is None:
+            done = (decide_commit(tx, start.stream_id, start.id),)
+        else:
+            done = decide_joint_commit(tx, start.id, [each.start.stream_id for each in firsts])
+    tx.after(partial(_settle, firsts, done))
+
+
+def _abort(firsts: Sequence[_FirstBatch], tx: Tx, *, force: bool) -> None:
+    known: list[TxnStart] = []
+    unknown: list[TxnStart] = []
+    for each in firsts:
+        start = each.start
+        stored = each.staging.begun or find_txn(tx, start.stream_id, start.id) is not None
+        (known if stored else unknown).append(start)
+    # The first decision aborts it in every stream where it is stored.
+    done = [decide_abort(tx, each.stream_id, each.id, reason=BY_OWNER, force=force) for each in known]
+    done += [abort_directly(tx, each, reason=BY_OWNER) for each in unknown]
+    tx.after(partial(_settle, firsts, done))
+
+
+def _is_decided(tx: Tx, txn_id: str) -> bool:
+    return any(each.state is not TxnState.OPEN for each in joint_rows(tx, txn_id))
+
+
+def _settle(firsts: Sequence[_FirstBatch], decided: Sequence[TxnRecord]) -> None:
+    by_stream = {txn.stream_id: txn for txn in decided}
+    for each in firsts:
+        each.staging.settled(each.batch, by_stream.get(each.start.stream_id))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from functools import partial
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
@@ -39,7 +38,7 @@ from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.description import TransactionDescription
 from eventproc.streams.new_events import NewEvent, as_new_event, check_events, headers_by_codec
 from eventproc.streams.request_calls import PATIENCE_MS_MAX, WAIT_MS
-from eventproc.streams.staging import Staging
+from eventproc.streams.staging import Staging, abort_together, commit_together
 from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT, AttendedBlock
 from eventproc.streams.txn_client import TxnClient
 
@@ -79,8 +78,6 @@ class Transaction(Generic[P]):
     stream: name of the stream, "scope/stream".
     """
 
-    _staging_class = Staging
-
     def __init__(
         self,
         db: Database,
@@ -101,8 +98,13 @@ class Transaction(Generic[P]):
         self.stream = stream
         self._encode, self._ttl_ms = codec.encode, codec.ttl_ms
         self._client = TxnClient(db, stream, stream_id, self.id, known=not given)
-        self._staging = self._staging_class(
-            db, stream, stream_id, self.id, lease_ms=lease_ms, begun=given, joint=joint
+        self._db = db
+        self._staging = Staging(
+            *(db, stream, stream_id, self.id),
+            lease_ms=lease_ms,
+            begun=given,
+            note=self._client.note,
+            joint=joint,
         )
         self._given = given
         self._attendant = db.shared[TRANSACTION_ATTENDANT]
@@ -304,7 +306,7 @@ class Transaction(Generic[P]):
         self._ready, self._given_up = False, True
         try:
             with self._client.explained("abort"):
-                await self._staging.abort(partial(self._client.abort, force=force), self._client.note)
+                await abort_together(self._db, [self._staging], force=force)
         except TransactionDecided:
             self._given_up = False  # another process committed it
             raise
@@ -355,7 +357,7 @@ class Transaction(Generic[P]):
             self._failure, self._closing, self._ready = None, True, False  # what failed is tried again
             try:
                 with self._client.explained("commit"):
-                    await self._staging.commit(self._client.commit, self._client.note)
+                    await commit_together(self._db, [self._staging])
             finally:
                 self._closing = False
         else:

@@ -23,8 +23,6 @@ from eventproc.store.transactions import (
     PingResult,
     TxnRecord,
     TxnState,
-    decide_abort,
-    decide_commit,
     find_txn,
     get_txn,
     ping,
@@ -32,7 +30,6 @@ from eventproc.store.transactions import (
 )
 from eventproc.streams.description import TransactionDescription, describe_txn
 from eventproc.streams.request_calls import PATIENCE_MS_MAX
-from eventproc.streams.staging import BY_OWNER
 
 LOOK_MS: Final = 20
 """How long to wait for a notice of the commit before reading the database. A commit by this process needs no read."""
@@ -59,15 +56,6 @@ class TxnClient:
     def name(self) -> str:
         """The transaction, as a message names it."""
         return f"{self._stream}: transaction {self._txn_id}"
-
-    def commit(self, tx: Tx) -> None:
-        """Decide to commit. Raises as `decide_commit`."""
-        self._note_after(tx, decide_commit(tx, self._stream_id, self._txn_id))
-
-    def abort(self, tx: Tx, *, force: bool) -> None:
-        """Decide to abort. Raises as `decide_abort`."""
-        txn = decide_abort(tx, self._stream_id, self._txn_id, reason=BY_OWNER, force=force)
-        self._note_after(tx, txn)
 
     async def ping(self, lease_ms: int | None = None) -> tuple[PingResult, TxnRecord | None]:
         """Ping; return the answer, and the transaction as it is then."""
@@ -179,7 +167,3 @@ class TxnClient:
     def not_found(self) -> TransactionNotFound:
         """Return the error of an unknown transaction."""
         return TransactionNotFound(kind="transaction", name=self._txn_id, stream=self._stream)
-
-    def _note_after(self, tx: Tx, txn: TxnRecord) -> None:
-        # As an effect of the transaction, so that a cancelled caller does not lose it.
-        tx.after(partial(self.note, txn))

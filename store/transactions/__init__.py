@@ -19,12 +19,7 @@ from eventproc.store.transactions.decisions import (
     ping,
     state_after_abort,
 )
-from eventproc.store.transactions.direct_commit import (
-    TxnStart,
-    abort_directly,
-    commit_directly,
-    commit_jointly,
-)
+from eventproc.store.transactions.direct_commit import TxnStart, abort_directly, commit_directly
 from eventproc.store.transactions.leases import ExpiredTxn, expired_txns, first_open, next_lease_end_ms
 from eventproc.store.transactions.preparation import (
     PreparationStep,
@@ -73,7 +68,6 @@ __all__ = [
     "abort_open",
     "apply_preparation",
     "commit_directly",
-    "commit_jointly",
     "commit_round",
     "count_preparation",
     "create_txn",

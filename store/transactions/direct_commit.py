@@ -52,36 +52,21 @@ class TxnStart:
 
 
 def commit_directly(
-    tx: Tx, start: TxnStart, parts: Sequence[SegmentEvents], *, seen: bool
-) -> TxnRecord | None:
-    """Commit a transaction with all its events; return it, or None, without a change, if the host has to commit it.
-
-    parts: its events, as for `append`; all of them.
-    seen: whether an earlier call may have stored the transaction. False saves a look-up.
-    Raises InvalidArgument, SegmentSealed or NotFound (route the events again), and without events StreamSealed and
-    StreamReplaced; then nothing changed.
-    Cost: the append, one row and one index entry; two look-ups per stream and group commit.
-    """
-    check_lease(start.lease_ms)
-    found = find_txn(tx, start.stream_id, start.id) if seen else None
-    if found is not None and found.state is TxnState.COMMITTED and found.version == 0:
-        return found  # by an earlier call, whose result did not arrive
-    order = commit_order(tx, start.stream_id)
-    if not _is_possible(order, found):
-        return None
-    return _commit(tx, start, parts, order, found)
-
-
-def commit_jointly(
     tx: Tx, txns: Sequence[tuple[TxnStart, Sequence[SegmentEvents]]], *, seen: bool
 ) -> tuple[TxnRecord, ...] | None:
-    """Commit a joint transaction with all its events in all its streams, or return None, without a change.
+    """Commit a transaction with all its events; return its records, or None, without a change, if the host has to.
 
-    txns: one for each stream, of one id. It raises, and costs for each stream, what `commit_directly` does.
+    txns: one per stream, all of one id, each with all its events, as for `append`.
+    seen: whether an earlier call may have stored the transaction. False saves a look-up per stream.
+    Raises InvalidArgument, SegmentSealed or NotFound (route the events again), and without events StreamSealed and
+    StreamReplaced; then nothing changed.
+    Cost per stream: the append, one row and one index entry; two look-ups per group commit.
     """
+    for start, _ in txns:
+        check_lease(start.lease_ms)
     known = [find_txn(tx, start.stream_id, start.id) if seen else None for start, _ in txns]
-    done = [found for found in known if found is not None and found.state is TxnState.COMMITTED]
-    if len(done) == len(txns) and not any(found.version for found in done):
+    done = [found for found in known if found and found.state is TxnState.COMMITTED and not found.version]
+    if len(done) == len(txns):
         return tuple(done)  # by an earlier call, whose result did not arrive
     orders = [commit_order(tx, start.stream_id) for start, _ in txns]
     if not all(_is_possible(order, found) for order, found in zip(orders, known, strict=True)):
@@ -121,10 +106,8 @@ def _commit(
     return _end(tx, start, state=_COMMITTED, appended=appended, **decided)
 
 
-def abort_directly(tx: Tx, start: TxnStart, *, reason: str) -> TxnRecord | None:
-    """Abort a transaction that is not stored; return it, or None, without a change, if it is stored."""
-    if find_txn(tx, start.stream_id, start.id) is not None:
-        return None
+def abort_directly(tx: Tx, start: TxnStart, *, reason: str) -> TxnRecord:
+    """Abort a transaction that is not stored; return it."""
     return _end(tx, start, state=_ABORTED, reason=reason)
 
 

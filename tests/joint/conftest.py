@@ -6,7 +6,6 @@ import pytest
 
 import eventproc
 from eventproc.runtime import Eventproc
-from eventproc.store.transactions import direct_commit
 from eventproc.streams import Stream
 from eventproc.topics import Group
 from tests.support.memory import ep as ep  # a fixture
@@ -38,6 +37,5 @@ async def targets(ep: Eventproc) -> list[Stream]:
 def joint_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Let small joint transactions take each of the two ways: committed directly, or decided and committed later."""
     if request.param == "by the host":
-        monkeypatch.setattr("eventproc.streams.joint_staging.commit_jointly", lambda *_, **__: None)
-    assert direct_commit.commit_jointly is not None
+        monkeypatch.setattr("eventproc.streams.staging.commit_directly", lambda *_, **__: None)
     return str(request.param)

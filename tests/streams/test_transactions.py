@@ -283,7 +283,7 @@ async def test_an_abort_that_was_not_done_never_becomes_a_commit(
         await txn.write(b"not staged")
         if how == "failed":
             with monkeypatch.context() as patch:
-                patch.setattr("eventproc.streams.txn_client.decide_abort", refuse)
+                patch.setattr("eventproc.streams.staging.decide_abort", refuse)
                 with pytest.raises(DiskFull):
                     await txn.abort()
         else:

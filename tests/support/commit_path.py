@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from eventproc.store.database import Tx
-from eventproc.store.transactions import TxnStart, create_txn
+from eventproc.store.transactions import TxnRecord, TxnStart, create_txn, decide_abort
 
 
 @pytest.fixture(params=["direct", "by the host"])
@@ -19,5 +19,6 @@ def commit_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr("eventproc.streams.staging.abort_directly", _begin_first)
 
 
-def _begin_first(tx: Tx, start: TxnStart, *, reason: str) -> None:
+def _begin_first(tx: Tx, start: TxnStart, *, reason: str) -> TxnRecord:
     create_txn(tx, start.stream, start.stream_id, start.id, instance=start.instance, lease_ms=start.lease_ms)
+    return decide_abort(tx, start.stream_id, start.id, reason=reason)

@@ -43,7 +43,12 @@ def direct(
     """Return a function that commits these events directly."""
     db, stream_id = txn_stream.db, txn_stream.stream.stream_id
     start = TxnStart(NAME, stream_id, txn_id or new_id(db.clock), 0, db.instance_id, 10_000)
-    return partial(commit_directly, start=start, parts=parts, seen=seen)
+
+    def commit(tx: Tx) -> TxnRecord | None:
+        done = commit_directly(tx, [(start, parts)], seen=seen)
+        return None if done is None else done[0]
+
+    return commit
 
 
 def deciding(txn_stream: TxnStream, txn_id: str) -> Callable[[Tx], TxnRecord]:
