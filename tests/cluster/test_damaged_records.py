@@ -106,44 +106,32 @@ async def test_expired_transactions_of_other_streams_are_aborted(
     await verify_host_works(world, caplog, NAMES[0])
 
 
+@pytest.mark.parametrize("kind", ["group", "share group"])
 @in_simulated_world
-async def test_dead_members_of_other_groups_are_expired(
-    world: SimulatedWorld, caplog: pytest.LogCaptureFixture
+async def test_what_dead_members_of_other_groups_held_is_free(
+    world: SimulatedWorld, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    await world.ep.create_scope("s")
-    await world.start()
-    await world.ep.create_stream("s/t")
-    user = await world.start(host=False)
-    for name in NAMES:
-        await world.ep.create_group(name, ["s/t"])
-        user.start_soon(read_for_ever, user, name)
-    await anyio.sleep(1)
-    await damage_record(world, "group", NAMES[0])
-    user.kill()
-    await anyio.sleep(3 * LOOK_MS / 1000)
-    assert (await (await world.ep.group(NAMES[1])).describe()).members == ()
-    await verify_host_works(world, caplog, NAMES[0], "dead instances")
+    is_share = kind == "share group"
 
+    async def held() -> int:
+        if is_share:
+            return (await (await world.ep.share_group(NAMES[1])).describe()).in_flight
+        return len((await (await world.ep.group(NAMES[1])).describe()).members)
 
-@in_simulated_world
-async def test_locks_of_dead_consumers_of_other_share_groups_end(
-    world: SimulatedWorld, caplog: pytest.LogCaptureFixture
-) -> None:
     await world.ep.create_scope("s")
     await world.start()
     await world.ep.create_stream("s/t")
     await world.write("s/t", b"a")
     user = await world.start(host=False)
     for name in NAMES:
-        await world.ep.create_share_group(name, ["s/t"])
-        user.start_soon(hold_for_ever, user, name)
+        await (world.ep.create_share_group if is_share else world.ep.create_group)(name, ["s/t"])
+        user.start_soon(hold_for_ever if is_share else read_for_ever, user, name)
     await anyio.sleep(3)
-    healthy = await world.ep.share_group(NAMES[1])
-    assert (await healthy.describe()).in_flight == 1
+    assert await held() == 1
     await damage_record(world, "group", NAMES[0])
     user.kill()
     await anyio.sleep(3 * LOOK_MS / 1000)
-    assert (await healthy.describe()).in_flight == 0
+    assert await held() == 0
     await verify_host_works(world, caplog, NAMES[0], "dead instances")
 
 

@@ -44,14 +44,16 @@ def looked(deadlines: SilenceDeadlines, beats: Callable[[int], int], begin_ms: i
     return [now_ms for now_ms in times if deadlines.silent({"owner": beats(now_ms)}, now_ms)]
 
 
-def test_an_owner_is_silent_when_its_last_heartbeat_is_too_old() -> None:
-    found = looked(SilenceDeadlines(), lambda now_ms: min(now_ms, 50_000), 0, 100_000)
-    assert found[0] == 50_000 + SILENT_MS + BEAT_MS
-
-
-def test_the_time_of_an_owner_begins_when_somebody_looks_at_it() -> None:
-    found = looked(SilenceDeadlines(), lambda _: 7, 500_000, 600_000)
-    assert found[0] == 500_000 + SILENT_MS + BEAT_MS
+@pytest.mark.parametrize(
+    ("beats", "begin_ms", "last_ms"),
+    [(lambda now_ms: min(now_ms, 50_000), 0, 50_000), (lambda _: 7, 500_000, 500_000)],
+    ids=["that of its last heartbeat", "that of the first look at it"],
+)
+def test_an_owner_is_silent_when_its_time_is_over(
+    beats: Callable[[int], int], begin_ms: int, last_ms: int
+) -> None:
+    found = looked(SilenceDeadlines(), beats, begin_ms, begin_ms + 100_000)
+    assert found[0] == last_ms + SILENT_MS + BEAT_MS
 
 
 def test_nobody_is_silent_after_a_pause_of_the_instance_that_looks() -> None:
