@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Final, TypeAlias
 
-from eventproc.server.rest.method_answers import Target, calling
+from eventproc.server.rest.method_answers import Target
 from eventproc.server.rest.pravega_values import HealthResult, HealthStatus
 from eventproc.server.rest.routes import RestCall
 from eventproc.store.model.errors import EventprocError, NotFound
@@ -43,38 +43,28 @@ async def get_part_health(call: RestCall, part: PartName) -> HealthResult:
     return found.children[part]
 
 
-async def _status(found: HealthResult) -> HealthStatus:
+async def status_of(found: HealthResult) -> HealthStatus:
     """Show the status of the server or of a part."""
     return found.status
 
 
-async def _readiness(found: HealthResult) -> bool:
+async def readiness_of(found: HealthResult) -> bool:
     """Show whether the server or a part can serve."""
     return found.readiness
 
 
-async def _liveness(found: HealthResult) -> bool:
+async def liveness_of(found: HealthResult) -> bool:
     """Show whether the server or a part need not be restarted."""
     return found.liveness
 
 
-async def _details(found: HealthResult) -> dict[str, str]:
+async def details_of(found: HealthResult) -> dict[str, str]:
     """Show details of the server or of a part."""
     return found.details
 
 
-_WHOLE: Final = Target(get_health)
-_PART: Final = Target(get_part_health, {"part": PartName})
-
-get_status = calling(_status, "get_status", _WHOLE)
-get_readiness = calling(_readiness, "get_readiness", _WHOLE)
-get_liveness = calling(_liveness, "get_liveness", _WHOLE)
-get_details = calling(_details, "get_details", _WHOLE)
-get_part_status = calling(_status, "get_part_status", _PART)
-get_part_readiness = calling(_readiness, "get_part_readiness", _PART)
-get_part_liveness = calling(_liveness, "get_part_liveness", _PART)
-get_part_details = calling(_details, "get_part_details", _PART)
-
+WHOLE: Final = Target(get_health)
+PART: Final = Target(get_part_health, {"part": PartName})
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 

@@ -60,7 +60,6 @@ _GROUP: Final = f"{_SCOPE}/readergroups/{{group}}"
 _scopes = partial(route, tag="scopes")
 _streams = partial(route, tag="streams")
 _groups = partial(route, tag="reader groups")
-_health = partial(route, tag="health", need=ANYONE)
 
 _TAGS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -74,10 +73,11 @@ _TAGS: Final[Mapping[str, str]] = MappingProxyType(
 
 @attrs.frozen
 class _Noun:
-    """Makes the routes below a path. target: whose methods answer."""
+    """Makes the routes below a path. target: whose methods answer. tag: None: that of what the path begins with."""
 
     path: str
     target: Target = DIRECTORY
+    tag: str | None = None
 
     def __call__(
         self,
@@ -103,13 +103,15 @@ class _Noun:
         elif name:
             in_path = re.findall(r"{(\w+)}", path)
             does = calling(does, name, self.target, in_path, has_body=has_body, submits=submits, **options)
-        tag = _TAGS.get(path.split("/")[3], "operation")
+        tag = self.tag or _TAGS.get(path.split("/")[3], "operation")
         made = route(method, path, does, tag=tag, status=status, submits=submits, need=need)
         names_any = any(each.place == "path" or each.name == "scope" for each in made.parameters)
         errors = (*((404,) if names_any else ()), *((409,) if has_body else ()), *errors)
         return attrs.evolve(made, errors=errors, status=204 if made.result is None else status)
 
 
+_whole = _Noun("/v1/health", health.WHOLE, "health")
+_part = _Noun("/v1/health", health.PART, "health")
 _stream = _Noun(f"{OWN}/streams/{{scope}}/{{stream}}", STREAM)
 _transaction = _Noun(f"{_stream.path}/transactions/{{transaction}}", TRANSACTION)
 _group = _Noun(f"{OWN}/groups/{{scope}}/{{group}}", GROUP)
@@ -148,16 +150,16 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _groups("GET", f"{_SCOPE}/readergroups", pravega.list_reader_groups, errors=(404,)),
     _groups("GET", _GROUP, pravega.get_reader_group, errors=(404,)),
     _groups("DELETE", _GROUP, pravega.delete_reader_group, status=204, errors=(404,)),
-    _health("GET", "/v1/health", health.get_health, need=USER),
-    _health("GET", "/v1/health/status", health.get_status),
-    _health("GET", "/v1/health/readiness", health.get_readiness),
-    _health("GET", "/v1/health/liveness", health.get_liveness),
-    _health("GET", "/v1/health/details", health.get_details, need=USER),
-    _health("GET", "/v1/health/status/{part}", health.get_part_status, errors=(404,)),
-    _health("GET", "/v1/health/readiness/{part}", health.get_part_readiness, errors=(404,)),
-    _health("GET", "/v1/health/liveness/{part}", health.get_part_liveness, errors=(404,)),
-    _health("GET", "/v1/health/details/{part}", health.get_part_details, errors=(404,), need=USER),
-    _health("GET", "/v1/health/{part}", health.get_part_health, errors=(404,), need=USER),
+    _whole("GET", "", health.get_health, need=USER),
+    _whole("GET", "/status", health.status_of, "get_status", need=ANYONE),
+    _whole("GET", "/readiness", health.readiness_of, "get_readiness", need=ANYONE),
+    _whole("GET", "/liveness", health.liveness_of, "get_liveness", need=ANYONE),
+    _whole("GET", "/details", health.details_of, "get_details", need=USER),
+    _part("GET", "/status/{part}", health.status_of, "get_part_status", need=ANYONE),
+    _part("GET", "/readiness/{part}", health.readiness_of, "get_part_readiness", need=ANYONE),
+    _part("GET", "/liveness/{part}", health.liveness_of, "get_part_liveness", need=ANYONE),
+    _part("GET", "/details/{part}", health.details_of, "get_part_details", need=USER),
+    _part("GET", "/{part}", health.get_part_health, need=USER),
     _own("GET", "/streams", Eventproc.streams, "list_all_streams"),
     _stream("GET", "", Stream.describe, "describe_stream"),
     _stream("GET", "/segments", Stream.segments, "list_segments", at=At),
