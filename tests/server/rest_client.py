@@ -97,12 +97,17 @@ class RestClient(DocumentedResponses):
 
 
 class RestInMemory(DocumentedResponses):
-    """Calls an application of this process, as a caller without users."""
+    """Calls an application of this process. authority, token: None: a caller without users."""
 
-    def __init__(self, ep: Eventproc) -> None:
+    def __init__(self, ep: Eventproc, authority: Authority | None = None, token: str | None = None) -> None:
         super().__init__(document(ROUTES))
-        transport = httpx.ASGITransport(rest_application(RestAnswers(ep, Authority(ep.db), "127.0.0.1")))
-        self._http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
+        answers = RestAnswers(ep, authority or Authority(ep.db), "127.0.0.1")
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._http = httpx.AsyncClient(
+            transport=httpx.ASGITransport(rest_application(answers)),
+            base_url="http://127.0.0.1",
+            headers=headers,
+        )
 
     async def call(
         self, method: str, path: str, body: object = None, *, idempotency_key: str | None = None

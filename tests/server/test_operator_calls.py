@@ -5,13 +5,11 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator
 
-import httpx
 import pytest
 
 import eventproc
 from eventproc.describe import TaskStatus
 from eventproc.runtime import Eventproc
-from eventproc.server.rest.application import RestAnswers, rest_application
 from eventproc.store.clock import part_id
 from eventproc.topics.operations import SealTopic
 from eventproc.workflows.requests import PRESENT
@@ -185,15 +183,14 @@ async def test_a_caller_sees_no_event_of_a_stream_that_it_may_not_read(ep: Event
 
     async with ep.run(app) as running:
         await running.wait_idle()
-    transport = httpx.ASGITransport(rest_application(RestAnswers(ep, await loaded(ep), "127.0.0.1")))
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
-        headers = {"Authorization": f"Bearer {tokens['of-group']}"}
-        assert (await http.get(f"{OWN}/processors/s/mailer", headers=headers)).status_code == 200
-        assert (await http.get(f"{OWN}/processors/s/mailer/dead-letters", headers=headers)).status_code == 403
-        headers = {"Authorization": f"Bearer {tokens['of-scope']}"}
-        body = {"name": "mine", "streams": ["s/t"]}
-        for kind in ("groups", "shares"):
-            assert (await http.post(f"{OWN}/{kind}/s", headers=headers, json=body)).status_code == 403
+    authority = await loaded(ep)
+    of_group = RestInMemory(ep, authority, tokens["of-group"])
+    assert (await of_group.call("GET", f"{OWN}/processors/s/mailer")).status == 200
+    assert (await of_group.call("GET", f"{OWN}/processors/s/mailer/dead-letters")).status == 403
+    of_scope = RestInMemory(ep, authority, tokens["of-scope"])
+    for kind in ("groups", "shares"):
+        refused = await of_scope.call("POST", f"{OWN}/{kind}/s", {"name": "mine", "streams": ["s/t"]})
+        assert refused.status == 403
 
 
 async def test_a_supervisor_is_submitted_shown_suspended_and_terminated(
