@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+import eventproc
 from eventproc.cli.options import (
     TABLE,
     F,
@@ -151,26 +152,8 @@ def _chosen(ids: tuple[str, ...], everything: bool) -> Ids:
 
 def _summary(found: DeadLetter) -> dict[str, object]:
     """Return the fields of a letter, without its payload and headers."""
-    return {
-        "id": found.id,
-        "stream": found.stream,
-        "key": found.key,
-        "event_time": found.event_time,
-        "bytes": len(found.payload),
-        "timestamp": found.timestamp,
-        "origin_stream": found.origin_stream,
-        "origin_segment": found.origin_segment,
-        "origin_offset": found.origin_offset,
-        "origin_number": found.origin_number,
-        "origin_timestamp": found.origin_timestamp,
-        "processor": found.processor,
-        "attempts": found.attempts,
-        "redriven": found.redriven,
-        "failed_at_ms": found.failed_ms,
-        "error_type": found.error_type,
-        "error": found.error,
-        "traceback": found.traceback,
-    }
+    row = eventproc.to_dict(found) | {"bytes": len(found.payload)}
+    return {name: value for name, value in row.items() if name not in ("payload", "headers")}
 
 
 def _for_people(row: Row, *, error_chars: int | None = None) -> Row:
@@ -181,7 +164,7 @@ def _for_people(row: Row, *, error_chars: int | None = None) -> Row:
     }
     if row["origin_stream"] is not None:
         shown["origin"] = f"{shown['origin_stream']} {shown['origin_segment']}@{row['origin_offset']}"
-    for name, of in (("failed", "failed_at_ms"), ("appended", "origin_timestamp")):
+    for name, of in (("failed", "failed_ms"), ("appended", "origin_timestamp")):
         when = shown.pop(of)
         shown[name] = iso_time(when) if isinstance(when, int) else None
     if isinstance(headers := row.get("headers"), dict):

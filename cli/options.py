@@ -21,6 +21,9 @@ TIMEOUT_S: Final = 120.0
 """Default of --timeout: how long a command waits for the outcome of its request. The request goes on afterwards."""
 
 
+GRACE_S: Final = 30.0
+"""Default of --grace, as of `Eventproc.run`."""
+
 NUMBER_MAX: Final = 1_000_000_000
 """Largest number of seconds or days that an option accepts. As seconds it is 31 years, as ms it fits into 63 bits."""
 
@@ -326,6 +329,28 @@ def timeout_option(command: F) -> F:
         show_default=True,
         metavar="SECONDS",
         help="How long to wait for the outcome. The request goes on after a timeout.",
+    )(command)
+
+
+def server_options(command: F) -> F:
+    """Decorator of commands that run apps until a signal: `--grace`, `--log-level`, `--log-format`."""
+    command = click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        help="text (default) for people, json for programs: one object in each line.",
+    )(command)
+    command = click.option(
+        "--log-level",
+        type=click.Choice(LEVELS, case_sensitive=False),
+        help="The least severe messages that are shown; info unless given or set by the app.",
+    )(command)
+    return click.option(
+        "--grace",
+        type=DurationParam(),
+        default=GRACE_S,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long running handlers may take to finish when the command ends.",
     )(command)
 
 

@@ -7,9 +7,7 @@ from typing import Final
 
 import click
 
-from eventproc.cli.exit_codes import FAILED, Signalled, error_line, exit_code
-from eventproc.cli.options import LEVELS, Command, DurationParam, Settings, pass_settings
-from eventproc.store.model.limits import GRACE_MS
+from eventproc.cli.options import Command, Settings, pass_settings, server_options
 
 WORKERS_MAX: Final = 256
 """Largest number of workers: a typing error must not fill the machine. Each has an interpreter of about 50 MB."""
@@ -29,29 +27,12 @@ WORKERS_MAX: Final = 256
     help="For development: start again when a Python file below the current directory changes.",
 )
 @click.option(
-    "--grace",
-    type=DurationParam(),
-    default=GRACE_MS / 1000,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long running handlers may take to finish when the command ends.",
-)
-@click.option(
     "--host/--no-host",
     default=True,
     show_default=True,
     help="Whether this process may be the host, which runs requests of all processes.",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(LEVELS, case_sensitive=False),
-    help="The least severe messages that are shown; info unless given or set by the app.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    help="text (default) for people, json for programs: one object in each line.",
-)
+@server_options
 @pass_settings
 def run(
     settings: Settings,
@@ -88,8 +69,6 @@ def run(
     from eventproc.cli.server_log import LogOptions, ServerLog
     from eventproc.cli.worker_link import WorkerLink
     from eventproc.cli.worker_processes import WorkerSet
-    from eventproc.processors import ProcessorFailed
-    from eventproc.store.tasks import first_leaf
 
     if not (apps or host):
         raise click.UsageError("nothing to do: name an app MODULE:APP, or leave --no-host out")
@@ -100,7 +79,7 @@ def run(
     log = ServerLog(
         settings, LogOptions(log_level, log_format, link.number if link and is_one_of_many else None)
     )
-    try:
+    with log.reporting():
         if link is None and (workers or reload):
             log.install()
             raise click.exceptions.Exit(anyio.run(WorkerSet(workers or 1, reload=reload).run))
@@ -115,15 +94,3 @@ def run(
             settings, loaded, grace_ms=round(grace * 1000), shows_status=not is_one_of_many, link=link
         )
         server.run(host=host)
-    except ProcessorFailed:  # the log has the reason
-        if settings.debug:
-            raise
-        raise click.exceptions.Exit(FAILED) from None
-    except (click.exceptions.Exit, click.Abort, Signalled):
-        raise
-    except Exception as why:
-        if not log.is_json:
-            raise
-        error = first_leaf(why)
-        log.report(error_line(error).removeprefix("eventproc: "), error)
-        raise click.exceptions.Exit(exit_code(error)) from None

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eventproc.cli.exit_codes import FAILED, Signalled, error_line, exit_code
-from eventproc.cli.options import LEVELS, Command, DurationParam, Settings, pass_settings
-from eventproc.store.model.limits import GRACE_MS
+from eventproc.cli.options import Command, Settings, pass_settings, server_options
 
 if TYPE_CHECKING:
     from eventproc.runtime import Eventproc
@@ -85,24 +83,7 @@ class AddressParam(click.types.StringParamType):
     is_flag=True,
     help="Let other machines connect without encryption, as behind a proxy that encrypts.",
 )
-@click.option(
-    "--grace",
-    type=DurationParam(),
-    default=GRACE_MS / 1000,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long running handlers may take to finish when the command ends.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(LEVELS, case_sensitive=False),
-    help="The least severe messages that are shown; info unless given or set by the app.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    help="text (default) for people, json for programs: one object in each line.",
-)
+@server_options
 @pass_settings
 def serve(
     settings: Settings,
@@ -142,11 +123,9 @@ def serve(
     from eventproc.cli.app_loader import load_app
     from eventproc.cli.server import DirectoryServer
     from eventproc.cli.server_log import LogOptions, ServerLog
-    from eventproc.processors import ProcessorFailed
-    from eventproc.store.tasks import first_leaf
 
     log = ServerLog(settings, LogOptions(log_level, log_format, None))
-    try:
+    with log.reporting():
         _verify_installed(has_rest=rest is not None)
         from eventproc.server.endpoints import Addresses
 
@@ -162,18 +141,6 @@ def serve(
             endpoints=lambda ep: _endpoints(ep, addresses, certificates, plain),
         )
         server.run(host=True)
-    except ProcessorFailed:  # the log has the reason
-        if settings.debug:
-            raise
-        raise click.exceptions.Exit(FAILED) from None
-    except (click.ClickException, click.exceptions.Exit, click.Abort, Signalled):
-        raise
-    except Exception as why:
-        if not log.is_json:
-            raise
-        error = first_leaf(why)
-        log.report(error_line(error).removeprefix("eventproc: "), error)
-        raise click.exceptions.Exit(exit_code(error)) from None
 
 
 def _verify_installed(*, has_rest: bool) -> None:

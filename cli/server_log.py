@@ -18,6 +18,7 @@ from typing import Final
 import attrs
 import click
 
+from eventproc.cli.exit_codes import FAILED, Signalled, error_line, exit_code
 from eventproc.cli.options import Settings
 from eventproc.cli.output.tables import iso_time
 from eventproc.processors.observe.telemetry import HANDLER_LOG
@@ -88,6 +89,27 @@ class ServerLog:
         for name in ("aiosqlite", "asyncio"):  # the first one logs each statement
             if logging.getLogger(name).level == logging.NOTSET:
                 logging.getLogger(name).setLevel(logging.INFO)
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """End the command for what the block raises; a log in JSON gets the error line as a record."""
+        from eventproc.processors import ProcessorFailed
+        from eventproc.store.tasks import first_leaf
+
+        try:
+            yield
+        except ProcessorFailed:  # the log has the reason
+            if self._settings.debug:
+                raise
+            raise click.exceptions.Exit(FAILED) from None
+        except (click.exceptions.Exit, click.Abort, Signalled):
+            raise
+        except Exception as why:
+            if not self.is_json:
+                raise
+            error = first_leaf(why)
+            self.report(error_line(error).removeprefix("eventproc: "), error)
+            raise click.exceptions.Exit(exit_code(error)) from None
 
     def report(self, text: str, why: BaseException) -> None:
         """Print the error that ends the command, in the form of the log."""

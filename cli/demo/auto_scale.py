@@ -20,7 +20,6 @@ from eventproc.cli.demo.producer import Produced
 from eventproc.cli.demo.report import DemoReport, DemoTask
 from eventproc.cli.input.csv_reader import CsvReader
 from eventproc.cli.input.lines import InputLines, open_input
-from eventproc.processors import App, RetryPolicy
 from eventproc.runtime import Eventproc
 from eventproc.streams import EventWriter, Stream
 
@@ -47,9 +46,6 @@ FACTOR: Final = 4
 STEPS_A_WINDOW: Final = 10
 QUIET_PAUSE_MS: Final = 500
 """Shortest pause between two rows while it is quiet."""
-
-BATCH_ROWS: Final = 500
-CALLS: Final = 4
 
 
 class AutoScaleRun:
@@ -79,17 +75,7 @@ class AutoScaleRun:
         )
         stream = await self._system.create_stream(f"{self._scope}/rows", scaling=policy)
         group = f"{stream.name}-processed"
-        app = App()
-        app.add(
-            self._ledger.handle,
-            stream.name,
-            group=group,
-            order="key",
-            batch=BATCH_ROWS,
-            concurrency=CALLS,
-            retry=RetryPolicy(attempts=1),
-            on_failure="stop",
-        )
+        app = self._ledger.app(stream.name, group)
         clock, epochs, down_ms = self._system.db.clock, 1, 0
         async with self._system.run(app) as running, anyio.create_task_group() as tasks:
             tasks.start_soon(running.wait)  # cancels the other tasks when the handler fails

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Final
 
 import anyio
 import attrs
@@ -11,6 +12,13 @@ import attrs
 from eventproc import Event
 from eventproc.cli.demo.cpu_times import CpuTimes
 from eventproc.errors import CorruptRecord
+from eventproc.processors import App, RetryPolicy
+
+BATCH_ROWS: Final = 500
+"""Rows of a call. Higher: fewer calls, of more keys each."""
+
+CALLS: Final = 4
+"""Calls in flight, each with rows of other keys."""
 
 
 @attrs.frozen
@@ -58,6 +66,21 @@ class DemoLedger:
         except (KeyError, TypeError, ValueError) as error:
             reason = f"not a row of the file: {error}"
             raise CorruptRecord(key=f"event {events[0].number} or later", reason=reason) from error
+
+    def app(self, stream: str, group: str) -> App:
+        """Return an app that handles the rows of a stream as this group, those of each key in order."""
+        app = App()
+        app.add(
+            self.handle,
+            stream,
+            group=group,
+            order="key",
+            batch=BATCH_ROWS,
+            concurrency=CALLS,
+            retry=RetryPolicy(attempts=1),
+            on_failure="stop",
+        )
+        return app
 
     def worst(self, count: int) -> list[KeyMean]:
         """Return the `count` keys with the largest means, the largest first."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 
 from eventproc.cli.demo.ledger import DemoLedger
-from eventproc.cli.demo.producer import Produced
+from eventproc.cli.demo.producer import Produced, ProducerTask, produce_in_process
 
 
 @attrs.frozen
@@ -20,6 +20,10 @@ class DemoTask:
     mean_of: str | None
     directory: Path
     durability: str | None
+
+    async def produce_into(self, stream: str, durability: str) -> Produced:
+        """Write all rows in a process of its own. Raises as `produce_in_process`."""
+        return await produce_in_process(ProducerTask(self.file, self.key, self.directory, stream, durability))
 
 
 @attrs.frozen

@@ -12,25 +12,18 @@ from typing import Final
 
 import anyio
 
-from eventproc import ScalingPolicy, StreamCut
+from eventproc import ScalingPolicy
 from eventproc.cli.demo.auto_scale import AutoScaleRun
 from eventproc.cli.demo.cpu_times import CpuTimes
 from eventproc.cli.demo.ledger import DemoLedger
-from eventproc.cli.demo.producer import Produced, ProducerTask, produce_in_process
+from eventproc.cli.demo.producer import Produced
 from eventproc.cli.demo.report import DemoReport, DemoTask
 from eventproc.cli.demo.topics import TopicsRun
 from eventproc.cli.signals import SignalScope
 from eventproc.errors import EventprocError
-from eventproc.processors import App, RetryPolicy
 from eventproc.runtime import Eventproc, open as open_directory
 from eventproc.store.clock import SystemClock, new_id
 from eventproc.streams import Stream
-
-BATCH_ROWS: Final = 500
-"""Rows of a call. Higher: fewer calls, of more keys each."""
-
-CALLS: Final = 4
-"""Calls in flight, each with rows of other keys."""
 
 SHOW_MS: Final = 100
 """Interval between two updates of the progress bar."""
@@ -92,43 +85,21 @@ class _DemoRun:
         self._epochs = 1
 
     async def run(self) -> DemoReport:
-        app = App()
-        app.add(
-            self._ledger.handle,
-            self._stream.name,
-            group=self._group,
-            order="key",
-            batch=BATCH_ROWS,
-            concurrency=CALLS,
-            retry=RetryPolicy(attempts=1),
-            on_failure="stop",
-        )
+        app = self._ledger.app(self._stream.name, self._group)
         async with self._system.run(app) as running, anyio.create_task_group() as tasks:
             tasks.start_soon(running.wait)  # cancels the other tasks when the handler fails
             tasks.start_soon(self._show_progress)
-            self._produced = await produce_in_process(
-                ProducerTask(
-                    self._task.file,
-                    self._task.key,
-                    self._task.directory,
-                    self._stream.name,
-                    self._system.durability,
-                )
-            )
+            self._produced = await self._task.produce_into(self._stream.name, self._system.durability)
             self._epochs = (await self._stream.describe()).epoch + 1
-            await self._stream.truncate(await self._processed())
+            group = await self._system.group(self._group)
+            await self._stream.truncate((await group.cuts())[self._stream.name])
             await self._stream.seal()
             await running.wait_idle()
             tasks.cancel_scope.cancel()
-        await (await self._system.group(self._group)).delete()
+        await group.delete()
         await self._stream.delete()
         cpu_seconds = {**self._produced.cpu_seconds, **self._cpu.seconds()}
         return DemoReport(self._produced, self._ledger, {"epochs": self._epochs}, cpu_seconds)
-
-    async def _processed(self) -> StreamCut:
-        """Return the cut up to which all rows are processed."""
-        group = await self._system.group(self._group)
-        return (await group.cuts())[self._stream.name]
 
     async def _show_progress(self) -> None:
         while True:

@@ -22,7 +22,7 @@ from anyio.abc import TaskGroup
 from eventproc import ScalingPolicy
 from eventproc.cli.demo.cpu_times import CpuTimes
 from eventproc.cli.demo.ledger import DemoLedger
-from eventproc.cli.demo.producer import Produced, ProducerTask, produce_in_process
+from eventproc.cli.demo.producer import Produced
 from eventproc.cli.demo.report import DemoReport, DemoTask
 from eventproc.runtime import Eventproc, open as open_directory
 from eventproc.streams import Stream
@@ -109,15 +109,7 @@ class TopicsRun:
                     self._start_consumer(consumers)
                 async with anyio.create_task_group() as disturbing:
                     disturbing.start_soon(self._disturb, topic, consumers)
-                    self._produced = await produce_in_process(
-                        ProducerTask(
-                            self._task.file,
-                            self._task.key,
-                            self._task.directory,
-                            topic.name,
-                            self._system.durability,
-                        )
-                    )
+                    self._produced = await self._task.produce_into(topic.name, self._system.durability)
                     self._reach(3 * STEP_ROWS)
                 await topic.seal()
             await output.seal()

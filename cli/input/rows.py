@@ -97,11 +97,11 @@ class InputRows(Iterator[InputRow]):
                 kind = "arrow-stream"
             table = ArrowRows(source, kind)
             self._progress = table
-            return _arrow(source, table, key)
+            return _objects(source, table, "row", key)
         if kind == "json":
             documents = JsonDocuments(source)
             self._progress = documents
-            return _documents(source, documents, key)
+            return _objects(source, documents, "document", key)
         lines = InputLines(source)
         self._progress = lines
         return read_rows(lines, kind, key)
@@ -175,7 +175,7 @@ def _json_lines(lines: InputLines, key: str | None) -> _Numbered:
                 raise bad_row(lines, lines.number, not_utf8(why)) from None
             except (ValueError, RecursionError) as why:
                 raise bad_row(lines, lines.number, f"not JSON: {why}") from None
-            yield lines.number, line, None if key is None else _field(lines, value, key)
+            yield lines.number, line, _key(value, key, partial(bad_row, lines), lines.number)
 
 
 def _no_constant(name: str) -> object:
@@ -187,19 +187,6 @@ _JSON: Final = json.JSONDecoder(parse_int=str, parse_constant=_no_constant)
 more than 4300 digits. An integer stays as written."""
 
 
-def _field(lines: InputLines, value: object, key: str) -> str | None:
-    if not isinstance(value, dict):
-        raise bad_row(lines, lines.number, f"it is not an object, so it has no field {key!r} for the key")
-    if key not in value:
-        raise bad_row(lines, lines.number, f"no field {key!r} for the key")
-    found = value[key]
-    if found is None or isinstance(found, str):
-        return found
-    raise bad_row(
-        lines, lines.number, f"field {key!r} is {type(found).__name__}, a key is text or an integer"
-    )
-
-
 def _csv(lines: InputLines, key: str | None) -> _Numbered:
     table = CsvReader(lines)
     column = None if key is None else table.index(key)
@@ -208,36 +195,29 @@ def _csv(lines: InputLines, key: str | None) -> _Numbered:
         yield table.number, payload(cells), None if column is None else cells[column] or None
 
 
-def _documents(source: InputFile, documents: JsonDocuments, key: str | None) -> Iterator[InputRow]:
+def _objects(
+    source: InputFile, found: JsonDocuments | ArrowRows, noun: str, key: str | None
+) -> Iterator[InputRow]:
+    """Yield values as rows. noun: what an error calls one of them."""
+
     def bad(number: int, reason: str) -> click.ClickException:
-        return bad_input(source, f"document {number}", reason)
+        return bad_input(source, f"{noun} {number}", reason)
+
+    if key is not None and isinstance(found, ArrowRows):
+        found.check_column(key)
 
     def rows() -> _Numbered:
-        for value in documents:
-            yield (
-                documents.number,
-                payload_of(value),
-                None if key is None else _key(value, key, bad, documents.number),
-            )
+        for value in found:
+            yield found.number, payload_of(value), _key(value, key, bad, found.number)
 
     return _checked(rows(), bad)
 
 
-def _arrow(source: InputFile, table: ArrowRows, key: str | None) -> Iterator[InputRow]:
-    def bad(number: int, reason: str) -> click.ClickException:
-        return bad_input(source, f"row {number}", reason)
-
-    if key is not None:
-        table.check_column(key)
-
-    def rows() -> _Numbered:
-        for row in table:
-            yield table.number, payload_of(row), None if key is None else _key(row, key, bad, table.number)
-
-    return _checked(rows(), bad)
-
-
-def _key(value: object, key: str, bad: Callable[[int, str], click.ClickException], number: int) -> str | None:
+def _key(
+    value: object, key: str | None, bad: Callable[[int, str], click.ClickException], number: int
+) -> str | None:
+    if key is None:
+        return None
     if not isinstance(value, dict):
         raise bad(number, f"it is not an object, so it has no field {key!r} for the key")
     if key not in value:
