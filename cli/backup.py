@@ -13,6 +13,7 @@ from eventproc.cli.options import (
     Command,
     DirectoryParam,
     Settings,
+    background_option,
     output_option,
     pass_settings,
 )
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("dest", metavar="DEST", type=DirectoryParam())
 @click.option("--dry-run", is_flag=True, help="Print what would be copied; change nothing.")
-@click.option("--background", is_flag=True, help="Submit a task, and return without waiting for it.")
+@background_option
 @output_option()
 @pass_settings
 def backup(settings: Settings, dest: str, dry_run: bool, background: bool, output: str) -> None:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 import eventproc
-from eventproc.cli.options import Command, Settings, output_option, pass_settings
+from eventproc.cli.options import Command, Settings, background_option, output_option, pass_settings
 from eventproc.cli.output.tables import described, show_done
 from eventproc.cli.output.terminal import progress
 from eventproc.cli.output.units import size_text
 from eventproc.cli.task import submit_in_background
 
 if TYPE_CHECKING:
-    from eventproc.cluster import CompactTask
     from eventproc.cluster.compaction import CompactResult
     from eventproc.runtime import Eventproc
 
@@ -23,7 +22,7 @@ PERCENT: Final = 100
 
 
 @click.command(cls=Command)
-@click.option("--background", is_flag=True, help="Submit a task, and return without waiting for it.")
+@background_option
 @output_option()
 @pass_settings
 def compact(settings: Settings, background: bool, output: str) -> None:
@@ -43,11 +42,7 @@ def compact(settings: Settings, background: bool, output: str) -> None:
     from eventproc.cluster.compaction import compact as compact_directory
 
     if background:
-
-        async def make(ep: Eventproc) -> CompactTask:
-            return eventproc.CompactTask()
-
-        submit_in_background(settings, make, output)
+        submit_in_background(settings, eventproc.CompactTask(), output)
         return
 
     async def act(ep: Eventproc) -> tuple[str, CompactResult]:

@@ -11,6 +11,7 @@ import click
 import eventproc
 from eventproc.cli.options import (
     DurationParam,
+    choice_options,
     group_argument,
     milliseconds,
     page_options,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from eventproc import GroupCheckpoint
     from eventproc.cli.output.tables import Row
     from eventproc.describe import GroupDescription, PartitionOffsets
-    from eventproc.groups import DeletedPolicy, GroupResetEnd, GroupStart, RetainedPart, TruncatedPolicy
+    from eventproc.groups import DeletedPolicy, GroupResetEnd, GroupStart
     from eventproc.groups.operations import OffsetStart
     from eventproc.runtime import Eventproc
 
@@ -52,13 +53,6 @@ RESETS: Final = {
 }
 """The tables of `reset`: the field of each, and its columns."""
 
-RETAINED: Final[Mapping[str, RetainedPart | None]] = {
-    "progress": "progress",
-    "manual": "manual",
-    "nothing": None,
-}
-"""The values of `--retains`, and the option of a group that each one means."""
-
 
 class OptionalDuration(DurationParam):
     """A number of seconds, or "none", which is an infinite time."""
@@ -66,6 +60,46 @@ class OptionalDuration(DurationParam):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number."""
         return math.inf if value == "none" else super().convert(value, param, ctx)
+
+
+def _group_options(**given: Any) -> dict[str, Any]:
+    """Return the options of a group that were given, by their names in Python."""
+    return {
+        name: milliseconds(each) if name.endswith("_ms") else None if each == "nothing" else each
+        for name, each in given.items()
+        if each is not None
+    }
+
+
+group_options: Final = choice_options(
+    _group_options,
+    "options",
+    click.option(
+        "--patience",
+        "patience_ms",
+        type=OptionalDuration(),
+        metavar="SECONDS",
+        help="How long a reader may be silent or slow; none, the default: only dead readers are removed.",
+    ),
+    click.option(
+        "--checkpoint-every",
+        "checkpoint_ms",
+        type=OptionalDuration(),
+        metavar="SECONDS",
+        help="Interval of automatic checkpoints; none, the default: there are none.",
+    ),
+    click.option(
+        "--on-truncated",
+        type=click.Choice(["earliest", "latest", "error"]),
+        help="Where to continue if events were truncated before they were read; earliest by default.",
+    ),
+    click.option(
+        "--retains",
+        type=click.Choice(["progress", "manual", "nothing"]),
+        help="What a stream with --until-consumed keeps for this group; progress by default.",
+    ),
+)
+"""Decorator of commands that take `options`: those of a group that can be changed, but for its assignor."""
 
 
 @click.group(cls=Noun)
@@ -194,27 +228,7 @@ async def offsets(ep: Eventproc, name: str) -> list[PartitionOffsets]:
 @click.option(
     "--to", "ends", multiple=True, metavar="CUT", help="Where it ends, from `stream cut`; may be repeated."
 )
-@click.option(
-    "--patience",
-    "patience_s",
-    type=DurationParam(),
-    metavar="SECONDS",
-    help="How long a reader may be silent or slow; unless given, only dead readers are removed.",
-)
-@click.option(
-    "--checkpoint-every",
-    "checkpoint_s",
-    type=DurationParam(),
-    metavar="SECONDS",
-    help="Interval of automatic checkpoints; unless given, there are none.",
-)
-@click.option(
-    "--on-truncated",
-    type=click.Choice(["earliest", "latest", "error"]),
-    default="earliest",
-    show_default=True,
-    help="Where to continue if events were truncated before they were read.",
-)
+@group_options
 @click.option(
     "--on-deleted",
     type=click.Choice(["error", "drop"]),
@@ -229,25 +243,15 @@ async def offsets(ep: Eventproc, name: str) -> list[PartitionOffsets]:
     show_default=True,
     help="Who decides which reader owns which segment.",
 )
-@click.option(
-    "--retains",
-    type=click.Choice(["progress", "manual", "nothing"]),
-    default="progress",
-    show_default=True,
-    help="What a stream with --until-consumed keeps for this group.",
-)
 async def create(
     ep: Eventproc,
     name: str,
     streams: tuple[str, ...],
     positions: tuple[str, ...],
     ends: tuple[str, ...],
-    patience_s: float | None,
-    checkpoint_s: float | None,
-    on_truncated: TruncatedPolicy,
+    options: dict[str, Any],
     on_deleted: DeletedPolicy,
     assignor: str,
-    retains: str,
 ) -> Row:
     """Create a group of readers or consumers. An existing group with the same options is left as it is.
 
@@ -265,12 +269,9 @@ async def create(
         streams,
         start=parse_group_start(positions, ids),
         until=parse_cuts(ends, ids) if ends else None,
-        patience_ms=milliseconds(patience_s),
-        checkpoint_ms=milliseconds(checkpoint_s),
-        on_truncated=on_truncated,
         on_deleted=on_deleted,
         assignor=assignor,
-        retains=RETAINED[retains],
+        **options,
     )
     return {"target": full, "created": known is None}
 
@@ -414,51 +415,16 @@ def _partition(text: str) -> tuple[str, int]:
 
 @group.does("updated group {name}")
 @group_argument
-@click.option(
-    "--patience",
-    type=OptionalDuration(),
-    metavar="SECONDS",
-    help="How long a reader may be silent or slow; none: only dead readers are removed.",
-)
-@click.option(
-    "--checkpoint-every",
-    "checkpoint",
-    type=OptionalDuration(),
-    metavar="SECONDS",
-    help="Interval of automatic checkpoints; none: there are none.",
-)
-@click.option(
-    "--on-truncated",
-    type=click.Choice(["earliest", "latest", "error"]),
-    help="Where to continue if events were truncated before they were read.",
-)
+@group_options
 @click.option("--assignor", metavar="NAME", help="Who decides which reader owns which segment.")
-@click.option(
-    "--retains",
-    type=click.Choice(["progress", "manual", "nothing"]),
-    help="What a stream with --until-consumed keeps for this group.",
-)
-async def update(
-    ep: Eventproc,
-    name: str,
-    patience: float | None,
-    checkpoint: float | None,
-    on_truncated: TruncatedPolicy | None,
-    assignor: str | None,
-    retains: str | None,
-) -> Row:
+async def update(ep: Eventproc, name: str, options: dict[str, Any], assignor: str | None) -> Row:
     """Change options of a group of readers or consumers, which stay online. The other options stay as they are.
 
     Examples:
         eventproc group update shop/billing --patience 30
         eventproc group update shop/billing --patience none --assignor range
     """
-    times = {"patience_ms": patience, "checkpoint_ms": checkpoint}
-    chosen = {"on_truncated": on_truncated, "assignor": assignor}
-    changes: dict[str, Any] = {key: milliseconds(each) for key, each in times.items() if each is not None}
-    changes |= {key: each for key, each in chosen.items() if each is not None}
-    if retains is not None:
-        changes["retains"] = RETAINED[retains]
+    changes = options if assignor is None else {**options, "assignor": assignor}
     if not changes:
         raise click.UsageError(
             "say what to change: --patience, --checkpoint-every, --on-truncated, --assignor or --retains"

@@ -354,6 +354,11 @@ def server_options(command: F) -> F:
     )(command)
 
 
+background_option: Final = click.option(
+    "--background", is_flag=True, help="Submit a task, and return without waiting for it."
+)
+
+
 def dry_run_option(command: F) -> F:
     """Decorator of commands that can say beforehand what they would change."""
     return click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")(command)

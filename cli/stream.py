@@ -12,6 +12,7 @@ from eventproc.cli.completion import SEGMENT
 from eventproc.cli.options import (
     DurationParam,
     Settings,
+    background_option,
     limit_option,
     note,
     output_option,
@@ -376,7 +377,7 @@ def truncate(name: str, position: str) -> Operation:
     metavar="DAYS",
     help="Offload only events that were written longer ago.",
 )
-@click.option("--background", is_flag=True, help="Submit a task, and return without waiting for it.")
+@background_option
 @output_option()
 @pass_settings
 def offload(settings: Settings, name: str, days: float, background: bool, output: str) -> None:

@@ -89,14 +89,14 @@ def wait(settings: Settings, task_id: str, timeout: float, output: str) -> int:
 
 
 def submit_in_background(
-    settings: Settings, make: Callable[[Eventproc], Awaitable[AnyTask]], output: str
+    settings: Settings, task: AnyTask | Callable[[Eventproc], Awaitable[AnyTask]], output: str
 ) -> None:
-    """Submit a task and print its id, without waiting for it. make: checks the arguments, and returns the task."""
+    """Submit a task and print its id, without waiting for it. task: or a function that checks, and returns it."""
     from eventproc.cli import session
     from eventproc.cli.output.tables import show_done
 
     async def act(ep: Eventproc) -> TaskInfo:
-        return await ep.tasks.submit(await make(ep))
+        return await ep.tasks.submit(await task(ep) if callable(task) else task)
 
     made = session.run(settings, act)
     row = {"done": "submit", "target": made.resource, "task_id": made.id}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 import eventproc
@@ -13,20 +11,17 @@ from eventproc.cli.options import (
     Command,
     DirectoryParam,
     Settings,
+    background_option,
     output_option,
     pass_settings,
 )
 from eventproc.cli.output.tables import show_one
 from eventproc.cli.task import submit_in_background
 
-if TYPE_CHECKING:
-    from eventproc.cluster import VerifyTask
-    from eventproc.runtime import Eventproc
-
 
 @click.command(cls=Command)
 @click.argument("argument", metavar="[DIR|BACKUP]", type=DirectoryParam(), required=False)
-@click.option("--background", is_flag=True, help="Submit a task, and return without waiting for it.")
+@background_option
 @output_option()
 @pass_settings
 def verify(settings: Settings, argument: str | None, background: bool, output: str) -> int:
@@ -59,11 +54,7 @@ def verify(settings: Settings, argument: str | None, background: bool, output: s
             raise click.UsageError(
                 f"{path} is a backup: --background checks directories, whose instances run it"
             )
-
-        async def make(ep: Eventproc) -> VerifyTask:
-            return eventproc.VerifyTask()
-
-        submit_in_background(settings, make, output)
+        submit_in_background(settings, eventproc.VerifyTask(), output)
         return OK
     if is_backup:
         report = verify_backup(path)
