@@ -20,7 +20,7 @@ import click
 from eventproc.cli.standard_streams import OutputLost
 
 if TYPE_CHECKING:
-    from eventproc.store.model.errors import EventprocError
+    from eventproc.errors import EventprocError
 
 OK: Final = 0
 FAILED: Final = 1
@@ -84,7 +84,7 @@ def error_line(why: BaseException) -> str:
     elif _misses_a_table(why):
         text = f"the database lacks a table or column of this version: {why}; `eventproc doctor` lists what is missing"
     else:
-        from eventproc.store.model import errors
+        from eventproc import errors
 
         if isinstance(why, errors.EventprocError):
             text = "; ".join([_at_a_shell(why), *getattr(why, "__notes__", ())])
@@ -96,7 +96,7 @@ def error_line(why: BaseException) -> str:
 
 def _at_a_shell(why: EventprocError) -> str:
     """Return the text of an error, with a command as its remedy instead of a call."""
-    from eventproc.store.model.errors import ScopeNotEmpty, StreamReplaced
+    from eventproc.errors import ScopeNotEmpty, StreamReplaced
 
     if isinstance(why, StreamReplaced):
         created = (
@@ -126,6 +126,6 @@ def pending_request(why: BaseException) -> str | None:
     """Return the id of the request whose wait timed out. The request goes on."""
     if isinstance(why, (click.ClickException, OSError)):
         return None
-    from eventproc.store.model.errors import StillPending
+    from eventproc.errors import StillPending
 
     return why.request_id if isinstance(why, StillPending) else None

@@ -424,7 +424,7 @@ async def update(ep: Eventproc, name: str, options: dict[str, Any], assignor: st
         eventproc group update shop/billing --patience 30
         eventproc group update shop/billing --patience none --assignor range
     """
-    changes = options if assignor is None else {**options, "assignor": assignor}
+    changes: dict[str, Any] = options if assignor is None else {**options, "assignor": assignor}
     if not changes:
         raise click.UsageError(
             "say what to change: --patience, --checkpoint-every, --on-truncated, --assignor or --retains"

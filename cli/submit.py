@@ -10,8 +10,8 @@ import attrs
 from eventproc.cli import session
 from eventproc.cli.options import Settings, note
 from eventproc.cli.output.tables import Row, show_done, show_pending
+from eventproc.describe import Request, RequestStatus
 from eventproc.runtime import Eventproc
-from eventproc.store.requests import Request, RequestStatus
 from eventproc.streams.request_calls import submit_request
 from eventproc.workflows.requests import AnyRequest, Operation
 

@@ -22,7 +22,6 @@ from eventproc.cli.demo.topics import TopicsRun
 from eventproc.cli.signals import SignalScope
 from eventproc.errors import EventprocError
 from eventproc.runtime import Eventproc, open as open_directory
-from eventproc.store.clock import SystemClock, new_id
 from eventproc.streams import Stream
 
 SHOW_MS: Final = 100
@@ -45,9 +44,8 @@ async def run(
     signal_scope: cancels the run.
     Raises Signalled, and what opening, writing and processing raise, in exception groups.
     """
-    clock = SystemClock()
-    async with open_directory(task.directory, durability=task.durability, clock=clock) as system:
-        scope = f"demo-{new_id(clock)}"
+    async with open_directory(task.directory, durability=task.durability) as system:
+        scope = f"demo-{system.requests.new_id()}"
         await system.create_scope(scope)
         try:
             if topics:
@@ -96,7 +94,7 @@ class _DemoRun:
             await self._stream.seal()
             await running.wait_idle()
             tasks.cancel_scope.cancel()
-        await group.delete()
+        await (await self._system.group(self._group)).delete()
         await self._stream.delete()
         cpu_seconds = {**self._produced.cpu_seconds, **self._cpu.seconds()}
         return DemoReport(self._produced, self._ledger, {"epochs": self._epochs}, cpu_seconds)
