@@ -113,7 +113,7 @@ def group() -> None:
     """
 
 
-@group.shows(COLUMNS)
+@group.shows(COLUMNS, people=lambda row: {**row, "members": len(rows_of(row, "members"))})
 @click.argument("scope", metavar="[SCOPE]", required=False)
 @page_options("SCOPE/GROUP")
 async def list_(ep: Eventproc, scope: str | None, page: dict[str, Any]) -> list[GroupDescription]:

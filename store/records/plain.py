@@ -134,10 +134,10 @@ def fields_of(kind: Any) -> Mapping[str, attrs.Attribute[Any]]:
 @cache
 def _derived_of(kind: Any) -> Mapping[str, Any]:
     """Return the types of the derived properties of a class of attrs, by their names."""
-    members = {name: each for base in kind.__mro__ for name, each in vars(base).items()}
+    members = {name: each for base in reversed(kind.__mro__) for name, each in vars(base).items()}
     return {
         name: get_type_hints(each.fget)["return"]
-        for name, each in reversed(members.items())
+        for name, each in members.items()
         if isinstance(each, derived)
     }
 

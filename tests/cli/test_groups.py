@@ -91,6 +91,7 @@ def test_groups_are_listed_with_how_far_they_are(billing: Cli) -> None:
         "STREAMS",
         "READERS",
     ]
+    assert billing("group", "list").ok().splitlines()[1].split()[:4] == [GROUP, "readers", "shop/orders", "0"]
     assert "no scope" in billing("group", "list", "none").refused(3)
     billing("scope", "create", "empty").ok()
     assert billing("group", "list", "empty", "-o", "json").json() == []
