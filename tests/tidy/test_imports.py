@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy.source import SHIPPED, files, name_of, parsed
+from tests.tidy.source import ROOT, SHIPPED, files, name_of, parsed
 
 CONFINED = {
     "aiosqlite": ("store/database/connections.py",),
@@ -19,6 +19,12 @@ CONFINED = {
     "sqlite3": ("store/database/", "store/name_lookup.py"),
 }
 """Each of these modules, and the only places that import it."""
+
+PRIVATE = ("eventproc.store", "eventproc.workflows")
+"""What only the layers above may import; a test that does so breaks when the structure changes."""
+
+PURE = "eventproc.store.model"
+"""Decisions without I/O, which are tested from inside."""
 
 
 @pytest.mark.parametrize("module", CONFINED)
@@ -39,6 +45,22 @@ def test_nothing_below_the_command_line_imports_the_package_s_front_door() -> No
         for line, imported in _imports(path)
         if imported == "eventproc"
     ] == []
+
+
+def test_only_the_listed_tests_import_private_rooms() -> None:
+    """A new test goes through the public API, the command line or REST: the list may only shrink."""
+    listed = (ROOT / "tests/tidy/private_imports.txt").read_text(encoding="utf-8").splitlines()
+    importing = [
+        name_of(path)
+        for path in files("tests", suffix=".py")
+        if any(_within(module, *PRIVATE) and not _within(module, PURE) for _, module in _imports(path))
+    ]
+    assert listed == importing
+
+
+def _within(module: str, *packages: str) -> bool:
+    """Return whether `module` is one of `packages` or lies below one."""
+    return f"{module}.".startswith(tuple(f"{package}." for package in packages))
 
 
 def _imports(path: Path) -> Iterator[tuple[int, str]]:
