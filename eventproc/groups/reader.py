@@ -12,6 +12,7 @@ none of that: the segment of an event in hand is never given away.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack
 from types import TracebackType
@@ -23,9 +24,9 @@ from typing_extensions import TypeVar
 
 from eventproc.groups.membership import DEFAULT_MEMBER, GroupMember, MemberOptions, join_member
 from eventproc.groups.owned_segments import InFlight
-from eventproc.groups.session import SAVE_EVENTS, ReaderSession, StopOffsets
+from eventproc.groups.session import SAVE_EVENTS, MemberSession, OwnershipListener, StopOffsets
 from eventproc.groups.state import SegmentOwnership
-from eventproc.store.database import Database, Subscription
+from eventproc.store.database import Database
 from eventproc.store.groups import SegmentKey
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import Closed
@@ -48,7 +49,13 @@ class JoinedMember(Openable):
     """
 
     def __init__(
-        self, db: Database, group: str, reader: str, what: str, chosen: MemberOptions = DEFAULT_MEMBER
+        self,
+        db: Database,
+        group: str,
+        reader: str,
+        what: str,
+        chosen: MemberOptions = DEFAULT_MEMBER,
+        auto_commit: bool = True,
     ) -> None:
         """what: what it is called, as "reader" or "consumer"."""
         super().__init__(f"{what} {reader} of {group}", db.handles)
@@ -56,23 +63,27 @@ class JoinedMember(Openable):
         self._group = group
         self.reader = reader
         self._chosen = chosen
+        self._auto_commit = auto_commit
         self._member: GroupMember | None = None
-        self._session: ReaderSession | None = None
+        self._session: MemberSession | None = None
         self._stack = AsyncExitStack()
         self._tasks = HandleTasks(lambda _: self._wake())
 
     def _join(self) -> AbstractAsyncContextManager[GroupMember]:
         return join_member(self._db, self._group, self.reader, as_reader=True, chosen=self._chosen)
 
-    def _make_session(self, member: GroupMember, changes: Subscription, streams: ExitStack) -> ReaderSession:
-        return ReaderSession(self._db, member, changes, streams)
+    def _listen(self) -> OwnershipListener:
+        """Return what hears which segments are owned."""
+        return OwnershipListener()
 
     async def _start(self) -> None:
         async with AsyncExitStack() as stack:
             member = await stack.enter_async_context(self._join())
             streams = stack.enter_context(ExitStack())
             changes = stack.enter_context(self._db.subscribe())
-            session = self._make_session(member, changes, streams)
+            session = MemberSession(
+                *(self._db, member, changes, streams), listener=self._listen(), auto_commit=self._auto_commit
+            )
             stack.push_async_callback(self._tasks.stop)
             stack.callback(self._forget)
             self._member, self._session = member, session
@@ -114,8 +125,9 @@ class JoinedMember(Openable):
                 raise
             LOG.warning("%s: failed to save progress on leaving: %s", self._group, failed)
 
-    async def _advance(self, limits: StopOffsets | None) -> bool:
-        """Wait until there are events to deliver; return False at the end of the iteration."""
+    async def _advance(self, limits: StopOffsets | None, timeout_ms: int | None = None) -> bool | None:
+        """Wait until there are events to deliver; return False at the end of the iteration, None after the time."""
+        until = None if timeout_ms is None else anyio.current_time() + timeout_ms / 1000
         while True:
             await anyio.lowlevel.checkpoint()
             session = self._open
@@ -123,10 +135,13 @@ class JoinedMember(Openable):
                 found = await self._step(session, limits)
             if found is not None:
                 return found
+            left_ms = None if until is None else math.ceil((until - anyio.current_time()) * 1000)
+            if left_ms is not None and left_ms <= 0 and not session.is_behind:
+                return None
             if not session.is_behind and not session.segments.done():
-                await session.wait()
+                await session.wait(left_ms)
 
-    async def _step(self, session: ReaderSession, limits: StopOffsets | None) -> bool | None:
+    async def _step(self, session: MemberSession, limits: StopOffsets | None) -> bool | None:
         """Return True if there are events to deliver, False at the end, None if nothing is ready yet."""
         await session.follow()
         if limits is not None:
@@ -162,7 +177,7 @@ class JoinedMember(Openable):
         return all((limit := limits.of(key)) is not None and offsets[key] >= limit for key in due)
 
     @property
-    def _open(self) -> ReaderSession:
+    def _open(self) -> MemberSession:
         if self._tasks.failure is not None:
             raise self._tasks.failure
         if self._session is None:
@@ -323,7 +338,7 @@ class ThreadBatch(Generic[P]):
     """A run whose events a thread beside the event loop delivers. Made by `ThreadIteration.advance`."""
 
     def __init__(
-        self, session: ReaderSession, in_flight: InFlight, decode: Callable[[bytes], P] | None
+        self, session: MemberSession, in_flight: InFlight, decode: Callable[[bytes], P] | None
     ) -> None:
         self._session = session
         self._in_flight = in_flight

@@ -1,14 +1,18 @@
-"""What a group reader does with the database: follow the group, take events, make progress durable.
+"""What a reader or a consumer does with the database: follow the group, take events, make progress durable.
 
-The reader's task awaits all of it. A second task saves every second what is finished, and follows the group while the
+Its user's task awaits all of it. A second task saves every second what is finished, and follows the group while the
 user has no event in hand.
+
+A consumer has a position in each segment, the next event to deliver. What it
+committed is *finished*: the position when the next delivery begins, or, with manual commits, what its user says. So a
+segment that was read to its end opens its successors when that is committed.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
@@ -19,18 +23,14 @@ from eventproc.groups.changes import verify_streams
 from eventproc.groups.followed_streams import follow_catalog
 from eventproc.groups.liveness import BEATS_IN_PATIENCE, POLL_MS
 from eventproc.groups.membership import GroupMember
+from eventproc.groups.operations import reader_offline
 from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.groups.owned_segments import InFlight, OwnedSegments
 from eventproc.groups.state import SegmentOwnership
 from eventproc.groups.truncation import skip
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.faults import Step
-from eventproc.store.groups import (
-    GroupStream,
-    SegmentKey,
-    get_group,
-    topic_of,
-)
+from eventproc.store.groups import GroupStream, SegmentKey, get_group, topic_of
 from eventproc.store.model.argument_checks import check_iterable, invalid_argument
 from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.errors import (
@@ -42,9 +42,11 @@ from eventproc.store.model.errors import (
     Truncated,
 )
 from eventproc.store.model.group_errors import SegmentFenced
-from eventproc.store.model.ids import SegmentId, parse_segment
+from eventproc.store.model.ids import SegmentId, number_of, parse_segment
+from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import segment_fenced
+from eventproc.store.segments import segment_state
 from eventproc.streams.fetch import Limit, StreamFetcher, limits_of, watch_stream
 
 
@@ -101,17 +103,59 @@ SAVE_EVENTS: Final = 1_000
 """Finished events of one segment after which they are saved before SAVE_MS has passed."""
 
 
-class ReaderSession:
-    """The work of one group reader between joining and leaving.
+class OwnershipListener:
+    """Hears which segments a session owns, while the session has its `turn`. This one ignores it.
 
-    waiting: runs that were taken and not begun.
-    in_flight: runs that are being delivered.
-    stale: the group changed, and this reader has not followed yet.
-    turn: held while following the group or taking events.
+    patience_ms: the group's, in ms.
     """
 
-    def __init__(self, db: Database, member: GroupMember, changes: Subscription, stack: ExitStack) -> None:
+    async def follow(self, owned: Iterable[OwnedSegment], patience_ms: int | None) -> None:
+        """Hear of all segments that are owned now: some may have been gained, and others lost."""
+
+    async def release(self, owned: Iterable[OwnedSegment], patience_ms: int | None) -> bool:
+        """Finish work on segments that are about to be released. False if it took too long: all are given up."""
+        return True
+
+    def verify(self) -> None:
+        """Raise what code of the user raised while it heard of the segments."""
+
+    @property
+    def is_calling(self) -> bool:
+        """Whether the caller runs in code of the user that hears of the segments."""
+        return False
+
+
+class MemberSession:
+    """The work of one reader or consumer between joining and leaving.
+
+    waiting: runs that were taken and not begun.
+    in_flight: runs that a reader is delivering.
+    stale: the group changed, and this member has not followed yet.
+    turn: held while following the group or taking events.
+    auto_commit: whether `finish` commits positions.
+    moved: segments of which a consumer delivered, or will deliver, by position, without a commit.
+    delivered_ms: when a consumer last delivered events, monotonic.
+    fenced: the first segment that was found to be taken from the member while saving.
+    handler: what handles the events, for the log.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        member: GroupMember,
+        changes: Subscription,
+        stack: ExitStack,
+        *,
+        listener: OwnershipListener,
+        auto_commit: bool = True,
+    ) -> None:
         """changes: active while this is used. stack: closes what is opened for single streams."""
+        self.listener = listener
+        self.fenced: SegmentFenced | None = None
+        self.handler = "its user"
+        self.auto_commit = auto_commit
+        self.moved: dict[SegmentKey, OwnedSegment] = {}
+        self.delivered_ms: int | None = None
         self.segments = OwnedSegments()
         self.waiting: deque[InFlight] = deque()
         self.in_flight: list[InFlight] = []
@@ -160,9 +204,11 @@ class ReaderSession:
     async def follow(self) -> None:
         """Do what the group decided: release segments that are due to others, acquire those due to this reader.
 
-        Called when the user asks for the next event: it gives a sign of life.
+        Called when the user asks for the next event: it gives a sign of life. Raises also what the listener raises.
         """
         await self._catch_up(beat=True)
+        self.moved = {key: each for key, each in self.moved.items() if not self._is_lost(each)}
+        self.listener.verify()
 
     async def _catch_up(self, *, beat: bool) -> None:
         if self._ended:
@@ -183,8 +229,9 @@ class ReaderSession:
         self._caught_up = anyio.Event()
 
     async def _follow(self, *, beat: bool) -> None:
+        options, epoch, delivered_ms = self._member.options, self._member.epoch, self.delivered_ms
+        in_hand = [each for each in self.moved.values() if each in self.segments]
         await self.save(complete=False)  # a checkpoint records durable progress
-        options = self._member.options
         await self._member.refresh(beat=beat)
         if self._member.options != options:
             self._options_changed.set()
@@ -197,9 +244,38 @@ class ReaderSession:
             async with self._saving:
                 await self._member.release(surplus)
             self._adopt()
+        if self._member.epoch != epoch and in_hand and delivered_ms is not None:
+            self._log_expiry(in_hand, self._db.clock.monotonic_ms() - delivered_ms)
+        await self.listener.follow(self.segments, self._member.options.patience_ms)
 
-    async def _before_release(self, keys: Collection[SegmentKey]) -> None:
-        """Let the user finish work on segments that are about to be released. For subclasses."""
+    def _log_expiry(self, in_hand: Iterable[OwnedSegment], held_ms: int) -> None:
+        held = ", ".join(
+            "{}[{}] before offset {}".format(*_place(each), each.next_number) for each in in_hand
+        )
+        LOG.warning(
+            "%s: consumer %r was expired: %s handled the events of %s for %d ms; the patience is %s ms",
+            *(self._member.group, self._member.reader, self.handler, held, held_ms),
+            self._member.options.patience_ms,
+        )
+
+    async def before_leaving(self) -> None:
+        """Let the user finish work on all segments. Raises what the listener raises."""
+        await self._before_release([each.key for each in self.segments])
+        self.listener.verify()
+
+    async def _before_release(self, keys: Iterable[SegmentKey]) -> None:
+        due = [each for each in map(self.segments.find, keys) if each]
+        if not await self.listener.release(due, self._member.options.patience_ms):
+            await self._give_up()
+
+    async def _give_up(self) -> None:
+        """Give up all segments at their durable positions, without a commit. The member joins again."""
+        group, reader = self._member.group, self._member.reader
+        await self._db.write(partial(reader_offline, group=group, reader=reader))
+        for owned in self.segments:  # what was delivered belongs to the next owner
+            owned.finished = owned.durable
+        self.moved.clear()
+        self.stale = True
 
     def must_follow(self) -> bool:
         """Return whether to follow the group before the next event: it changed, or the patience ran out."""
@@ -223,14 +299,19 @@ class ReaderSession:
     @property
     def events_unsaved(self) -> int:
         """How many events are finished and not durable, without those beyond a completed prefix."""
-        return sum(each.finished.number - each.durable.number for each in self.segments)
+        return sum(abs(each.finished.number - each.durable.number) for each in self.segments)
 
     def finish(self) -> None:
-        """Finish every event that was delivered. Delivery of the same runs may continue."""
+        """Finish every event that was delivered. Delivery of the same runs may continue.
+
+        With manual commits, events that a consumer has are finished only if a transaction commits them.
+        """
         for each in self.in_flight:
             each.done = each.count
             each.settle()
             self.mark()
+        if self.auto_commit or self._hold is not None:
+            self.commit_positions()
         if self._hold is None:
             self._lost = None  # no event is in hand any more
 
@@ -270,13 +351,15 @@ class ReaderSession:
             self._has_skipped = True
 
     def _pass_over(self, owned: OwnedSegment, number: int, count: int, end: int) -> None:
-        """Count expired events as finished, once those before them are."""
+        """Move the position behind expired events, and count them as finished, once those before them are."""
         before = next((each for each in reversed(self.in_flight) if each.owned is owned), None)
         if before is not None and before.done < len(before.run):
             behind = before.run.first_number + len(before.run)
             before.skipped, before.skipped_end = number + count - behind, end
         else:
-            owned.finished = owned.finished.finish(number, count, end)
+            owned.next_number, owned.next_offset = number + count, end
+            if owned.key not in self.moved:
+                self.commit_position(owned, owned.next_number, owned.next_offset)
         self.mark()
 
     def take_waiting(self) -> list[InFlight]:
@@ -337,6 +420,18 @@ class ReaderSession:
         where = "tails of what was truncated" if policy == "latest" else "head"
         LOG.warning("%s: %s; continuing at the %s, %d events were lost", self._member.group, why, where, lost)
         self.stale = True
+        await self._skip_sought(stream)
+
+    async def _skip_sought(self, stream: GroupStream) -> None:
+        """Move positions that a seek put before the head, where the durable one lies behind it and need not move."""
+        owned = [each for each in self.segments if each.key[0] == stream.stream_id]
+        states = await self._db.read(lambda tx: [segment_state(tx, *each.key) for each in owned])
+        for each, state in zip(owned, states, strict=True):
+            if state is not None and each.offset < state.head <= each.durable.offset:
+                if self._member.options.on_truncated == "latest":
+                    self.move(each, state.tail_number, state.tail)
+                else:
+                    self.move(each, state.head_number, state.head)
 
     async def complete(self) -> None:
         """Save, and open the successors of segments that are completely processed."""
@@ -367,10 +462,12 @@ class ReaderSession:
                     self._lose([owned.key for owned in before if owned.key[0] == why.stream_id])
                     self._note_lost(before)
                     continue
-                except SegmentFenced as fenced:
-                    # Expired or reset. This reader still owns the other segments.
+                except SegmentFenced as why:
+                    # Expired or reset. This member still owns the other segments.
+                    LOG.warning("%s: segment %s was taken from %r", why.group, why.segment, why.reader)
+                    self.fenced = self.fenced or why
                     before = list(self.segments)
-                    self._lose_fenced(fenced)
+                    self._lose([(why.stream_id, parse_segment(why.segment))])
                     self._note_lost(before)
                     continue
                 for owned, progress in moved.items():
@@ -396,10 +493,7 @@ class ReaderSession:
         self.waiting.clear()
         self.in_flight.clear()
         self.segments.give_back()
-
-    def _lose_fenced(self, why: SegmentFenced) -> None:
-        """Forget a segment that was taken from this reader."""
-        self._lose([(why.stream_id, parse_segment(why.segment))])
+        self.moved.clear()
 
     def _lose(self, keys: Iterable[SegmentKey]) -> None:
         """Forget segments that this reader no longer owns."""
@@ -416,6 +510,8 @@ class ReaderSession:
             used = owned.finished != owned.savable or owned.key in in_hand
             if used and owned not in self.segments:
                 self._lost = owned.assigned
+        if (lost := self.lost) is not None:
+            self._lost = lost.assigned
 
     @property
     def is_behind(self) -> bool:
@@ -430,7 +526,9 @@ class ReaderSession:
     @property
     def is_idle(self) -> bool:
         """Whether the user has no event in hand."""
-        return all(each.done == each.count for each in self.in_flight)
+        return all(each.done == each.count for each in self.in_flight) and not any(
+            each in self.segments for each in self.moved.values()
+        )
 
     async def watch_group(self) -> None:
         """Note changes of the group, and follow them while the user has no event in hand; until cancelled."""
@@ -480,6 +578,66 @@ class ReaderSession:
         self.stale = True
         self._changes.notify(topic_of(self._member.group))
 
+    # Positions, of consumers.
+
+    @property
+    def assigned(self) -> list[OwnedSegment]:
+        """The partitions that are owned now, sorted by their topics and numbers."""
+        return sorted((each for each in self.segments if not is_reserve(each.key[1])), key=_place)
+
+    def commit_positions(self) -> None:
+        """Count as finished what lies before the positions."""
+        for each in list(self.moved.values()):
+            if each in self.segments:
+                self.commit_position(each, each.next_number, each.next_offset)
+        self.moved = {}
+
+    def commit_assigned(self) -> list[OwnedSegment]:
+        """Count as finished what lies before the positions, also where a chosen offset was committed since.
+
+        Returns those that this moved.
+        """
+        moved: list[OwnedSegment] = []
+        for each in self.assigned:
+            if (each.next_number, each.next_offset) != (each.finished.number, each.finished.offset):
+                moved.append(each)
+                self.commit_position(each, each.next_number, each.next_offset)
+            each.must_save = not each.is_saved
+        self.moved = {}
+        return moved
+
+    def commit_position(self, owned: OwnedSegment, number: int, offset: int) -> None:
+        """Count as finished what lies before event `number`, which begins at `offset`."""
+        owned.finish_to(number, offset)
+        if (number, offset) == (owned.next_number, owned.next_offset):
+            self.moved.pop(owned.key, None)
+        self.mark()
+
+    def move(self, owned: OwnedSegment, number: int, offset: int) -> None:
+        """Deliver another event of the partition next."""
+        owned.next_number, owned.next_offset = number, offset
+        self.moved[owned.key] = owned
+        self.reread(owned)
+
+    def reread(self, owned: OwnedSegment) -> None:
+        """Drop what was read ahead of the position."""
+        self.waiting = type(self.waiting)(each for each in self.waiting if each.owned is not owned)
+        owned.take_from(owned.next_number, owned.next_offset)
+
+    @property
+    def lost(self) -> OwnedSegment | None:
+        """A partition that was taken from the consumer with unfinished events, until its user follows the group."""
+        return next(filter(self._is_lost, self.moved.values()), None)
+
+    def _is_lost(self, owned: OwnedSegment) -> bool:
+        now = self.segments.find(owned.key)
+        return now is None or now.assigned is not owned.assigned
+
+
+def _place(owned: OwnedSegment) -> tuple[str, int]:
+    """Return the topic and the number of a partition."""
+    return owned.assigned.stream, number_of(owned.key[1])
+
 
 class SessionHold:
     """The progress of a session, held by a joint transaction. Implements `ProgressHold`.
@@ -487,11 +645,11 @@ class SessionHold:
     group: of the reader. txn: id of the transaction.
     """
 
-    def __init__(self, session: ReaderSession, txn: str) -> None:
+    def __init__(self, session: MemberSession, txn: str) -> None:
         self.group = session._member.group
         self.txn = txn
         self._session = session
-        self._moved = False
+        self.moved = False
 
     @asynccontextmanager
     async def deciding(self) -> AsyncIterator[Callable[[Tx], None]]:
@@ -513,7 +671,7 @@ class SessionHold:
 
     def _note_moved(self, moved: Mapping[OwnedSegment, Progress]) -> None:
         """Remember what is durable; as an effect of the transaction, so that a cancelled caller does not lose it."""
-        self._moved = True
+        self.moved = True
         for owned, progress in moved.items():
             owned.durable = owned.held = progress
 
@@ -532,10 +690,10 @@ class SessionHold:
     def _end(self) -> None:
         session = self._session
         session._hold = session._lost = None
-        if self._moved:
+        if self.moved:
             session.segments.release()
         else:
             session.give_back()
-        waits = not self._moved or session._member.surplus or session.segments.done()
+        waits = not self.moved or session._member.surplus or session.segments.done()
         if waits and not session._ended:
             session.wake()  # to give away segments, complete those that ended, or deliver again

@@ -7,19 +7,19 @@ With automatic commits, the next poll commits what the poll before delivered, wh
 
 from __future__ import annotations
 
-import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, Generic, TypeAlias
 
 import anyio
 from typing_extensions import TypeVar
 
-from eventproc.groups.membership import DEFAULT_MEMBER, GroupMember, MemberOptions
+from eventproc.groups.membership import DEFAULT_MEMBER, MemberOptions
 from eventproc.groups.owned_segment import OwnedSegment
+from eventproc.groups.owned_segments import InFlight
 from eventproc.groups.reader import JoinedMember
-from eventproc.groups.session import SAVE_EVENTS
-from eventproc.store.database import Database, Subscription, Tx
+from eventproc.groups.session import SAVE_EVENTS, OwnershipListener
+from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import (
     check_int,
     check_iterable,
@@ -29,15 +29,12 @@ from eventproc.store.model.argument_checks import (
 )
 from eventproc.store.model.errors import IllegalTransition
 from eventproc.store.model.group_errors import SegmentFenced
+from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments import Event, offset_of_number, segment_state
 from eventproc.store.tasks import run_uninterrupted
 from eventproc.streams.joint_transaction import ProgressHold
-from eventproc.topics.consumer_session import (
-    ConsumerSession,
-    RebalanceCallbacks,
-    partition_of,
-)
 from eventproc.topics.partition import TopicPartition
+from eventproc.topics.rebalance_callbacks import CallbackListener, RebalanceCallbacks, partition_of
 
 P = TypeVar("P", default=bytes)
 
@@ -77,11 +74,12 @@ class Consumer(JoinedMember, Generic[P]):
         chosen: MemberOptions = DEFAULT_MEMBER,
     ) -> None:
         """decode: makes payloads from bytes. None: payloads stay bytes."""
-        super().__init__(db, group, consumer, "consumer", chosen)
+        super().__init__(db, group, consumer, "consumer", chosen, auto_commit)
         self._subscription = chosen.subscription
         self._decode = decode
-        self._auto_commit = auto_commit
         self._callbacks = callbacks
+        self._begun: dict[OwnedSegment, tuple[int, int]] = {}  # positions before the last delivery
+        self._next: tuple[InFlight, Iterator[Event[P]]] | None = None
 
     def __repr__(self) -> str:
         return f"Consumer({self._group!r}, {self.reader!r}, {self._state})"
@@ -91,12 +89,8 @@ class Consumer(JoinedMember, Generic[P]):
         """Its id, unique among the consumers of the group that are online."""
         return self.reader
 
-    def _make_session(
-        self, member: GroupMember, changes: Subscription, streams: ExitStack
-    ) -> ConsumerSession:
-        return ConsumerSession(
-            *(self._db, member, changes, streams), auto_commit=self._auto_commit, callbacks=self._callbacks
-        )
+    def _listen(self) -> OwnershipListener:
+        return CallbackListener(self._callbacks, self._what)
 
     async def _finish(self, why: BaseException | None) -> None:
         try:
@@ -107,10 +101,10 @@ class Consumer(JoinedMember, Generic[P]):
 
     async def _revoke_all(self) -> None:
         if self._session is not None and self._tasks.failure is None:
-            session = self._own
+            session = self._open
             async with session.turn:
                 try:
-                    await session.revoke_all()
+                    await session.before_leaving()
                 finally:
                     session.end()  # it must get no partitions any more
 
@@ -140,7 +134,7 @@ class Consumer(JoinedMember, Generic[P]):
         await self._subscribe(None)
 
     async def _subscribe(self, topics: tuple[str, ...] | None) -> None:
-        session = self._own
+        session = self._open
         assert self._member is not None, "an open consumer is a member"
         await self._member.subscribe(topics)
         self._subscription = topics
@@ -153,7 +147,7 @@ class Consumer(JoinedMember, Generic[P]):
             As `close`.
         """
         self._verify_no_callback("leave")
-        session, member = self._own, self._member
+        session, member = self._open, self._member
         assert member is not None, "an open consumer is a member"
         try:
             await self._revoke_all()
@@ -167,22 +161,22 @@ class Consumer(JoinedMember, Generic[P]):
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
         """The partitions that are assigned to this consumer now, sorted."""
-        return tuple(map(partition_of, self._own.assigned))
+        return tuple(map(partition_of, self._open.assigned))
 
     @property
     def position(self) -> dict[TopicPartition, int]:
         """The number of the next event to deliver, for each assigned partition."""
-        return {partition_of(each): each.next_number for each in self._own.assigned}
+        return {partition_of(each): each.next_number for each in self._open.assigned}
 
     @property
     def paused(self) -> tuple[TopicPartition, ...]:
         """The assigned partitions that are paused."""
-        return tuple(partition_of(each) for each in self._own.assigned if each.paused)
+        return tuple(partition_of(each) for each in self._open.assigned if each.paused)
 
     @property
     def committed(self) -> dict[TopicPartition, int]:
         """The number of the event at which another consumer would continue, for each assigned partition."""
-        return {partition_of(each): each.durable.number for each in self._own.assigned}
+        return {partition_of(each): each.durable.number for each in self._open.assigned}
 
     async def poll(self, events_max: int = POLL_EVENTS, *, timeout_ms: int | None = None) -> list[Event[P]]:
         """Return the next events of the assigned partitions, as soon as there are any.
@@ -216,22 +210,82 @@ class Consumer(JoinedMember, Generic[P]):
     async def _poll(self, events_max: int, timeout_ms: int | None) -> list[Event[P]] | None:
         """Return events, none after the time, None at the end."""
         self._verify_no_callback("poll")
-        until = math.inf if timeout_ms is None else anyio.current_time() + timeout_ms / 1000
-        self._own.finish()
-        while True:
-            await anyio.lowlevel.checkpoint()
-            session = self._own
-            async with session.turn:
-                found = await self._step(session, None)
-                if found:
-                    return session.deliver(events_max, self._decode)
-            if found is not None:
-                return None
-            left_ms = None if until == math.inf else math.ceil((until - anyio.current_time()) * 1000)
-            if left_ms is not None and left_ms <= 0 and not session.is_behind:
-                return []
-            if not session.is_behind and not session.segments.done():
-                await session.wait(left_ms)
+        self._open.finish()
+        found = await self._advance(None, timeout_ms)
+        if found:
+            return self._deliver(events_max)
+        return None if found is False else []
+
+    def _deliver(self, events_max: int) -> list[Event[P]]:
+        """Return the next events of those that were read ahead, and move the positions behind them.
+
+        If a payload cannot be decoded, the events before it are returned; the next call raises the error.
+        """
+        session = self._open
+        found: list[Event[P]] = []
+        self._begun = {}
+        while len(found) < events_max:
+            session.skip_expired()
+            if not session.waiting:
+                break
+            in_flight = session.waiting[0]
+            owned = in_flight.owned
+            if self._next is None or self._next[0] is not in_flight:
+                self._next = in_flight, in_flight.run.events(owned.assigned.stream, self._decode)
+            begun = len(found)
+            try:
+                for event in self._next[1]:
+                    found.append(event)
+                    if len(found) == events_max:
+                        break
+            except Exception:
+                self._next = None
+                if len(found) == begun:
+                    session.reread(owned)
+                    if not found:
+                        raise
+                    return found
+                self._move_on(in_flight, len(found) - begun)
+                session.reread(owned)
+                return found
+            self._move_on(in_flight, len(found) - begun)
+            if in_flight.count == len(in_flight.run):
+                session.waiting.popleft()
+                self._next = None
+        session.delivered_ms = self._db.clock.monotonic_ms()
+        return found
+
+    def _move_on(self, in_flight: InFlight, count: int) -> None:
+        owned, run, before = in_flight.owned, in_flight.run, in_flight.count
+        if before == 0:
+            owned.next_offset = run.start
+        self._begun.setdefault(owned, (run.first_number + before, owned.next_offset))
+        in_flight.count += count
+        owned.next_number = run.first_number + in_flight.count
+        payloads = run.payloads[before : in_flight.count]
+        owned.next_offset += FRAME_BYTES * count + sum(map(len, payloads))
+        if in_flight.skipped and in_flight.count == len(run):
+            owned.next_number += in_flight.skipped
+            owned.next_offset = in_flight.skipped_end
+        if count:
+            self._open.moved[owned.key] = owned
+
+    @contextmanager
+    def _handling(self) -> Iterator[set[TopicPartition]]:
+        """Let nothing that was delivered last count as finished before the block has put its partition into the set.
+
+        At the end of the block, also by a cancellation, the other partitions go back to where they were before.
+        """
+        session = self._open
+        handled: set[TopicPartition] = set()
+        session.auto_commit = False
+        try:
+            yield handled
+        finally:
+            session.auto_commit = self._auto_commit
+            for owned, (number, offset) in self._begun.items():
+                if owned in session.segments and partition_of(owned) not in handled:
+                    session.move(owned, number, offset)
 
     async def __aiter__(self) -> AsyncGenerator[Event[P], None]:
         """Yield events, waiting for more. Ends when all topics are sealed and processed, and the group awaits no other.
@@ -242,10 +296,11 @@ class Consumer(JoinedMember, Generic[P]):
             As `poll`.
         """
         while True:
-            session = self._own
-            if session.may_deliver and session.events_unsaved < SAVE_EVENTS:
+            session = self._open
+            may_deliver = session.waiting and not session.turn.locked() and not session.must_follow()
+            if may_deliver and session.events_unsaved < SAVE_EVENTS:
                 session.finish()
-                found: list[Event[P]] | None = session.deliver(1, self._decode)
+                found: list[Event[P]] | None = self._deliver(1)
             else:
                 found = await self._poll(1, None)
             if found is None:
@@ -266,7 +321,7 @@ class Consumer(JoinedMember, Generic[P]):
             IllegalTransition: another transaction holds the progress, or a callback begins this one.
         """
         self._verify_no_callback("begin a transaction")
-        return self._own.hold(txn)
+        return self._open.hold(txn)
 
     async def commit(self, offsets: Mapping[PartitionRef, int] | None = None) -> None:
         """Make positions durable: another consumer would continue there.
@@ -285,7 +340,7 @@ class Consumer(JoinedMember, Generic[P]):
         Cost:
             One write, if anything moved; with `offsets` also a read.
         """
-        session = self._own
+        session = self._open
         session.verify_free("commit")
         session.fenced = None
         if offsets is None:
@@ -360,7 +415,7 @@ class Consumer(JoinedMember, Generic[P]):
         Raises:
             SegmentFenced: a partition is not assigned to this consumer.
         """
-        session = self._own
+        session = self._open
         for owned in [self._assigned(where) for where in self._named(partitions)]:
             owned.paused = True
             session.reread(owned)
@@ -377,7 +432,7 @@ class Consumer(JoinedMember, Generic[P]):
         chosen = self.paused if partitions is None else self._named(partitions)
         for owned in [self._assigned(where) for where in chosen]:
             owned.paused = False
-        self._own.wake()
+        self._open.wake()
 
     async def run(
         self, handler: DataHandler[P], *, poll_max: int = POLL_EVENTS, parallel: int = PARALLEL
@@ -400,13 +455,13 @@ class Consumer(JoinedMember, Generic[P]):
         """
         check_int("poll_max", poll_max, least=1, most=POLL_EVENTS_MAX)
         limiter = anyio.CapacityLimiter(check_int("parallel", parallel, least=1))
-        self._own.handler = getattr(handler, "__qualname__", repr(handler))
+        self._open.handler = getattr(handler, "__qualname__", repr(handler))
         while (events := await self._poll(poll_max, None)) is not None:
             by_partition: dict[TopicPartition, list[Event[P]]] = {}
             for event in events:
                 by_partition.setdefault(TopicPartition(event.stream, event.partition), []).append(event)
             failures: list[Exception] = []
-            with self._own.handling() as handled:
+            with self._handling() as handled:
 
                 async def handle(where: TopicPartition, events: list[Event[P]]) -> None:
                     async with limiter:
@@ -419,13 +474,13 @@ class Consumer(JoinedMember, Generic[P]):
                 async with anyio.create_task_group() as tasks:
                     for where, mine in by_partition.items():
                         tasks.start_soon(handle, where, mine)
-            self._own.commit_positions()
-            await self._own.save(complete=False)
+            self._open.commit_positions()
+            await self._open.save(complete=False)
             if failures:
                 raise failures[0] if len(failures) == 1 else ExceptionGroup("handlers failed", failures)
 
     async def _seek(self, wanted: Mapping[TopicPartition, int], *, clamp: bool = False) -> None:
-        session = self._own
+        session = self._open
         partitions = {self._assigned(where): number for where, number in wanted.items()}
         for owned, number, offset in await self._places(partitions, clamp=clamp):
             if owned in session.segments:
@@ -447,10 +502,10 @@ class Consumer(JoinedMember, Generic[P]):
         return as_partitions(partitions)
 
     def _assigned(self, where: TopicPartition) -> OwnedSegment:
-        owned = self._own.find(where)
-        if owned is None:
-            raise self._not_assigned(where, -1)
-        return owned
+        for owned in self._open.assigned:
+            if partition_of(owned) == where:
+                return owned
+        raise self._not_assigned(where, -1)
 
     def _fenced(self, owned: OwnedSegment) -> SegmentFenced:
         return self._not_assigned(partition_of(owned), owned.assigned.owner_epoch)
@@ -478,16 +533,10 @@ class Consumer(JoinedMember, Generic[P]):
         await super().close()
 
     def _verify_no_callback(self, what: str) -> None:
-        if self._own.is_calling:
+        if self._open.listener.is_calling:
             raise IllegalTransition(
                 name=self._what, event=what, state="running a callback; it may only commit"
             )
-
-    @property
-    def _own(self) -> ConsumerSession:
-        session = self._open
-        assert isinstance(session, ConsumerSession)
-        return session
 
 
 def _place(tx: Tx, owned: OwnedSegment, number: int, *, clamp: bool) -> tuple[int, int]:

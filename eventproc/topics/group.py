@@ -55,8 +55,8 @@ from eventproc.store.model.group_errors import CheckpointPending
 from eventproc.store.model.ids import SegmentId
 from eventproc.streams.codec import Codec, codec_for, decode_of
 from eventproc.topics.consumer import Consumer, PartitionRef, as_offsets, as_partitions
-from eventproc.topics.consumer_session import PartitionsCallback, RebalanceCallbacks
 from eventproc.topics.offsets import PartitionOffsets, partition_offsets
+from eventproc.topics.rebalance_callbacks import PartitionsCallback, RebalanceCallbacks
 
 P = TypeVar("P")
 

@@ -9,7 +9,7 @@ import pytest
 
 from eventproc import errors
 from eventproc.groups.operations import reader_offline
-from eventproc.groups.session import ReaderSession
+from eventproc.groups.session import MemberSession
 from eventproc.runtime import Eventproc
 from eventproc.store.segments import Event
 from eventproc.topics import Consumer, TopicPartition
@@ -169,13 +169,13 @@ async def test_a_consumer_with_events_in_hand_does_not_spin_when_a_deadline_of_t
             pass
         await a.poll(1)  # it hears that `b` is away
         wakes: list[None] = []
-        wake = ReaderSession.wake
+        wake = MemberSession.wake
 
-        def count(session: ReaderSession) -> None:
+        def count(session: MemberSession) -> None:
             wakes.append(None)
             wake(session)
 
-        monkeypatch.setattr(ReaderSession, "wake", count)
+        monkeypatch.setattr(MemberSession, "wake", count)
         await anyio.sleep(2)
         assert len(wakes) < 10
 
