@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from eventproc.spark.planner_directory import PlannerDirectory
-from eventproc.spark.sink_rows import POSITION
+from eventproc.spark.sink_rows import POINT
 from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput
 from eventproc.store.catalog import get_stream
 from eventproc.store.chunks.arrow_buffers import values_of
@@ -173,8 +173,8 @@ def _cut_file(router: Router, path: Path) -> Iterator[SinkRecordBatch]:
 
 
 def _cut(router: Router, events: pa.RecordBatch) -> Iterator[tuple[SegmentId, int, int]]:
-    """Yield (segment, first, last): the range of the events, sorted by position, that belongs to each segment."""
-    found = np.searchsorted(values_of(events.column(POSITION), np.float64), router.key_borders[1:]).tolist()
+    """Yield (segment, first, last): the range of the events, sorted by point, that belongs to each segment."""
+    found = np.searchsorted(values_of(events.column(POINT), np.float64), router.key_borders[1:]).tolist()
     for segment, (first, last) in zip(router.segments, pairwise([0, *found, events.num_rows]), strict=True):
         if first < last:
             yield segment, first, last
@@ -183,16 +183,16 @@ def _cut(router: Router, events: pa.RecordBatch) -> Iterator[tuple[SegmentId, in
 def _parts(router: Router, events: pa.RecordBatch) -> Iterator[SegmentEvents]:
     for segment, first, last in _cut(router, events):
         own = events.slice(first, last - first)
-        payloads, keys, headers, positions = (
-            own.column(name).to_pylist() for name in ("payload", "key", "headers", POSITION)
+        payloads, keys, headers, points = (
+            own.column(name).to_pylist() for name in ("payload", "key", "headers", POINT)
         )
         keyed = own.column("key").null_count < own.num_rows
         block = EventBlock(
             payloads,
             keys if keyed else None,
             [
-                math.nan if key is None else router.stored_position(segment, at)
-                for key, at in zip(keys, positions, strict=True)
+                math.nan if key is None else router.stored_point(segment, at)
+                for key, at in zip(keys, points, strict=True)
             ]
             if keyed
             else None,

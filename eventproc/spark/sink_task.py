@@ -1,4 +1,4 @@
-"""What a task of the sink does: writes its rows to a file sorted by position, or returns them if they are few."""
+"""What a task of the sink does: writes its rows to a file sorted by point, or returns them if they are few."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from eventproc.spark.sink_rows import EVENTS, POSITION, EventColumns
+from eventproc.spark.sink_rows import EVENTS, POINT, EventColumns
 from eventproc.store.chunks.arrow_buffers import numbers, values_of
 from eventproc.store.chunks.chunk_file import ChunkWriter, sync_folders
 from eventproc.store.chunks.index import ARROW_SUFFIX, BATCH_EVENTS_MAX, SINK_FOLDER
@@ -124,7 +124,7 @@ class _TaskFile:
 
     def __init__(self, folder: Path, run: str) -> None:
         self._folder = folder
-        # Any number will do: in each task, events without a key begin at another position.
+        # Any number will do: in each task, events without a key begin at another point.
         identifier = new_id(SystemClock())
         self._spread = int(identifier[-8:], 16) / 2**32
         self._path = f"{SINK_FOLDER}/{run}/{identifier}{ARROW_SUFFIX}"
@@ -166,13 +166,13 @@ class _TaskFile:
             self._writer.write_batch(batch)
 
     def _take(self) -> pa.RecordBatch | None:
-        """Remove and return the waiting events in a stable sort by position, or None if there are none."""
+        """Remove and return the waiting events in a stable sort by point, or None if there are none."""
         waiting, self._waiting, self.waiting_bytes = self._waiting, [], 0
         count = sum(each.num_rows for each in waiting)
         if not count:
             return None
         (events,) = pa.Table.from_batches(waiting).combine_chunks().to_batches()
-        index = EVENTS.get_field_index(POSITION)
+        index = EVENTS.get_field_index(POINT)
         where = _spread_evenly(values_of(events.column(index), np.float64), self._spread)
         order = np.argsort(where, kind="stable")
         events = events.take(numbers(order, pa.int64()))
@@ -182,7 +182,7 @@ class _TaskFile:
 def _spread_evenly(
     where: np.ndarray[tuple[int], np.dtype[np.float64]], begin: float
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return the positions with each NaN replaced by evenly spaced positions, from `begin` on."""
+    """Return the points with each NaN replaced by evenly spaced points, from `begin` on."""
     keyless = np.isnan(where)
     if count := int(keyless.sum()):
         where = where.copy()

@@ -12,11 +12,11 @@ from typing import Final, TypeAlias, cast
 
 import attrs
 
-from eventproc.store.catalog.routes import KEYS_KNOWN_MAX, NO_POSITION, KeyRoutes
+from eventproc.store.catalog.routes import KEYS_KNOWN_MAX, NO_POINT, KeyRoutes
 from eventproc.store.model.ids import SegmentId, number_of
 from eventproc.store.model.limits import EVENT_BYTES_MAX
-from eventproc.store.model.partitions import stored_position
-from eventproc.store.model.routing import check_key, position
+from eventproc.store.model.partitions import stored_point
+from eventproc.store.model.routing import check_key, point
 from eventproc.store.segments import EventBlock, Headers, SegmentEvents
 from eventproc.streams.new_events import check_event_time, check_headers, check_size
 
@@ -126,19 +126,15 @@ class SegmentBuffers:
 
     def parts(self, buffers: Iterable[SegmentBuffer]) -> list[SegmentEvents]:
         """Return the buffers' events encoded for their segments."""
-        positions = self._routes.positions
+        points = self._routes.points
         in_topic = self._routes.router.reserve is not None
         parts = []
         for buffer in buffers:
             keyed = buffer.keys.count(None) < len(buffer.keys)
-            where = (
-                [positions[key] if key in positions else _position(key) for key in buffer.keys]
-                if keyed
-                else None
-            )
+            where = [points[key] if key in points else _point(key) for key in buffer.keys] if keyed else None
             if where is not None and in_topic:
                 partition = number_of(buffer.segment)
-                where = [stored_position(partition, each) for each in where]
+                where = [stored_point(partition, each) for each in where]
             keys = buffer.keys if keyed else None
             parts.append(
                 SegmentEvents(
@@ -175,8 +171,8 @@ _NOTHING_KNOWN: Final[dict[str | None, SegmentBuffer]] = {}
 """The known keys of a topic whose events rotate: none, because a key is no reason for a partition."""
 
 
-def _position(key: str | None) -> float:
-    return NO_POSITION if key is None else position(key)
+def _point(key: str | None) -> float:
+    return NO_POINT if key is None else point(key)
 
 
 def add_event(

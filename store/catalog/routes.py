@@ -12,7 +12,7 @@ from typing import Final
 from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.partitions import Router
-from eventproc.store.model.routing import position
+from eventproc.store.model.routing import point
 
 KEYS_KNOWN_MAX: Final = 100_000
 """Routing keys that are remembered by a writer, and by the transactions of all streams together, about 200 bytes each.
@@ -22,26 +22,26 @@ ROUTES_MAX: Final = 1_024
 """Streams whose current epoch is remembered. Higher: more memory, about 0.3 kB per segment; lower: a read for each
 transaction of a process that alternates between more streams."""
 
-NO_POSITION: Final = float("nan")
-"""The position of an event without a key."""
+NO_POINT: Final = float("nan")
+"""The point of an event without a key."""
 
 
 class KeyRoutes:
-    """The segments of routing keys in one epoch. positions: of the keys that are remembered, in the key space."""
+    """The segments of routing keys in one epoch. points: of the keys that are remembered, in the key space."""
 
     def __init__(self, router: Router) -> None:
         self.router = router
-        self.positions: dict[str | None, float] = {None: NO_POSITION}
+        self.points: dict[str | None, float] = {None: NO_POINT}
         self._segments: dict[str, SegmentId] = {}
 
     def segment(self, key: str) -> SegmentId:
         """Return the segment that takes the key's events. Raises InvalidArgument for an invalid key."""
         if (found := self._segments.get(key)) is None:
-            where = position(key)
+            where = point(key)
             found = self.router.segment(where)
             if len(self._segments) >= KEYS_KNOWN_MAX:
                 self.forget_keys()
-            self._segments[key], self.positions[key] = found, where
+            self._segments[key], self.points[key] = found, where
         return found
 
     @property
@@ -52,7 +52,7 @@ class KeyRoutes:
     def forget_keys(self) -> None:
         """Forget all keys."""
         self._segments.clear()
-        self.positions = {None: NO_POSITION}
+        self.points = {None: NO_POINT}
 
 
 class RouteCache:

@@ -19,7 +19,7 @@ from eventproc.store.database import Migration, Tx
 from eventproc.store.model.epochs import first_epoch
 from eventproc.store.model.partitions import opening_epoch
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
-from eventproc.store.model.routing import position
+from eventproc.store.model.routing import point
 from eventproc.store.model.states import StreamEvent, StreamState, advance
 from eventproc.store.records import count_up, create
 from eventproc.store.schema import add_asked, add_attributes, create_tables, unite_groups
@@ -76,8 +76,8 @@ def post_event(tx: Tx, stream: SystemStream, key: str, payload: bytes) -> None:
     The event exists exactly if the rest of the transaction does. So there is no index of posted events, no sweeper of
     lost ones, and no event without its intent.
     """
-    where = position(key)
-    block = EventBlock(payloads=[payload], keys=[key], positions=[where])
+    where = point(key)
+    block = EventBlock(payloads=[payload], keys=[key], points=[where])
     append(tx, stream.name, stream.stream_id, [SegmentEvents(SYSTEM_EPOCH.find(where).id, block.encode())])
 
 

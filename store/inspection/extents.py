@@ -9,7 +9,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.ranges import KeyRange
-from eventproc.store.model.routing import position
+from eventproc.store.model.routing import point
 from eventproc.store.segments import SegmentState, read_extents
 from eventproc.store.segments.extents import BlobLoader, Extent, decode_extent, ends_of, load_blob
 
@@ -42,7 +42,7 @@ def extent_violations(
             yield f"{where} goes back in time: {times[0]} after {last_time}"
         last_time = times[-1]
         if key_range is not None:
-            strangers = [key for key in run.keys or () if key and not key_range.contains(position(key))]
+            strangers = [key for key in run.keys or () if key and not key_range.contains(point(key))]
             if strangers:
                 yield f"{where} has keys of other segments: {strangers[:3]}"
         yield from _frames(where, blobs, extent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from eventproc.store.model.routing import position
+from eventproc.store.model.routing import point
 
 BUCKET_COUNT: Final = 16
 """Number of buckets of a directory, fixed for its life. Higher: more instances can take part, and each membership
@@ -13,7 +13,7 @@ change writes more rows."""
 
 def bucket_of(name: str) -> int:
     """Return the bucket of a stream, or of another named object. About 0.4 us."""
-    return int(position(name) * BUCKET_COUNT)
+    return int(point(name) * BUCKET_COUNT)
 
 
 def bucket_owner_name(bucket: int) -> str:

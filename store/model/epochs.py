@@ -80,9 +80,9 @@ class Epoch:
         """The segments that this epoch created; the others were active before."""
         return tuple([segment for segment in self.segments if epoch_of(segment.id) == self.number])
 
-    def find(self, position: float) -> Segment:
-        """Return the segment that owns `position`, which lies in [0, 1). O(log S)."""
-        return self.segments[bisect_right(self._lows, position) - 1]
+    def find(self, point: float) -> Segment:
+        """Return the segment that owns `point`, which lies in [0, 1). O(log S)."""
+        return self.segments[bisect_right(self._lows, point) - 1]
 
     def segment(self, identifier: SegmentId, *, stream: str) -> Segment:
         """Return the active segment of that id. Raises NotFound, whose text names `stream`."""

@@ -53,11 +53,11 @@ SEGMENT_PART_BITS: Final = 31
 """Bits of a segment number, and of an epoch: both are non-negative 32-bit integers in Pravega's ids, and
 an id fits SQLite's signed 64-bit integer."""
 
-POSITION_BITS: Final = 52
-"""Bits of a routing key's position; positions are the multiples of 2**-52 in [0, 1), exact as doubles."""
+POINT_BITS: Final = 52
+"""Bits of a routing key's point; points are the multiples of 2**-52 in [0, 1), exact as doubles."""
 
-KEY_RANGE_WIDTH_MIN: Final = 2.0**-POSITION_BITS
-"""Narrowest result of a split: a range this wide holds at least one position, a narrower one may hold none."""
+KEY_RANGE_WIDTH_MIN: Final = 2.0**-POINT_BITS
+"""Narrowest result of a split: a range this wide holds at least one point, a narrower one may hold none."""
 
 FINISHED_RANGES_MAX: Final = 256
 """Finished ranges kept beyond the completed prefix of a segment; then the processor reads no further.

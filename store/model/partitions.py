@@ -8,7 +8,7 @@ Invariants of a topic's epoch, asserted by `check_partitions`:
 - its segments are the partitions 0 to n-1, each over its slot, and then the reserve over the rest;
 - n is 1 to PARTITIONS_MAX, so the reserve is never empty.
 
-A keyed event is stored with a position inside its partition's slot, whichever strategy chose the partition. So cuts,
+A keyed event is stored with a point inside its partition's slot, whichever strategy chose the partition. So cuts,
 preparation and growth treat a topic as any other stream.
 """
 
@@ -34,7 +34,7 @@ RESERVE_NUMBER: Final = (1 << SEGMENT_PART_BITS) - 1
 """Segment number of the reserve: the highest that an id holds, so no partition ever gets it."""
 
 _INSIDE_SLOT: Final = 1.0 - 2.0**-42
-"""Factor of a key's position within its slot. A sum of a partition and a position just below 1 would round up to the
+"""Factor of a key's point within its slot. A sum of a partition and a point just below 1 would round up to the
 next partition: a double has 43 bits behind the point for the highest partitions."""
 
 assert SLOTS & (SLOTS - 1) == 0, "the borders of slots are exact"
@@ -56,12 +56,12 @@ def partition_ids(epoch: Epoch) -> tuple[SegmentId, ...]:
     return epoch.ids if reserve_of(epoch) is None else epoch.ids[:-1]
 
 
-def stored_position(partition: int, position: float) -> float:
-    """Return the position that an event of a topic is stored with: inside the slot of its partition.
+def stored_point(partition: int, point: float) -> float:
+    """Return the point that an event of a topic is stored with: inside the slot of its partition.
 
-    position: that of its key; NaN, for an event without a key, stays NaN.
+    point: that of its key; NaN, for an event without a key, stays NaN.
     """
-    return (partition + position * _INSIDE_SLOT) / SLOTS
+    return (partition + point * _INSIDE_SLOT) / SLOTS
 
 
 def opening_epoch(config: StreamConfig, *, created_ms: int) -> Epoch:
@@ -165,11 +165,11 @@ class Router:
         self.partitioning = partitioning
         self.rotates = self.reserve is not None and partitioning is Partitioning.ROUND_ROBIN
 
-    def segment(self, position: float) -> SegmentId:
-        """Return the segment of a key at `position`. In a topic of n partitions: floor(position * n), in doubles."""
+    def segment(self, point: float) -> SegmentId:
+        """Return the segment of a key at `point`. In a topic of n partitions: floor(point * n), in doubles."""
         if self.reserve is None:
-            return self.epoch.find(position).id
-        return self.segments[int(position * len(self.segments))]
+            return self.epoch.find(point).id
+        return self.segments[int(point * len(self.segments))]
 
     def partition(self, number: int, *, topic: str) -> SegmentId:
         """Return the segment of partition `number`. topic: for the error's text. Raises InvalidArgument."""
@@ -181,20 +181,20 @@ class Router:
             raise InvalidArgument(what="partition", value=repr(number), reason=reason)
         return self.segments[number]
 
-    def stored_position(self, segment: SegmentId, position: float) -> float:
-        """Return the position that an event of a segment is stored with. position: that of its key."""
-        return position if self.reserve is None else stored_position(number_of(segment), position)
+    def stored_point(self, segment: SegmentId, point: float) -> float:
+        """Return the point that an event of a segment is stored with. point: that of its key."""
+        return point if self.reserve is None else stored_point(number_of(segment), point)
 
     @property
     def key_borders(self) -> list[float]:
         """Where the keys of each segment begin in the key space, those of `segments`; for a vectorized look-up."""
         if self.reserve is None:
             return [segment.range.low for segment in self.epoch.segments]
-        return [_first_position(number, len(self.segments)) for number in range(len(self.segments))]
+        return [_first_point(number, len(self.segments)) for number in range(len(self.segments))]
 
 
-def _first_position(number: int, count: int) -> float:
-    """Return the smallest position whose product with `count`, rounded as doubles are, is `number` or more."""
+def _first_point(number: int, count: int) -> float:
+    """Return the smallest point whose product with `count`, rounded as doubles are, is `number` or more."""
     found = number / count
     while found * count < number:
         found = math.nextafter(found, 1.0)

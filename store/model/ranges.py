@@ -51,9 +51,9 @@ class KeyRange:
         """Return whether a point lies in both; ranges that only touch do not overlap."""
         return other.low < self.high and self.low < other.high
 
-    def contains(self, position: float) -> bool:
-        """Return whether `position`, a key's hash, lies in this range."""
-        return self.low <= position < self.high
+    def contains(self, point: float) -> bool:
+        """Return whether `point`, a key's hash, lies in this range."""
+        return self.low <= point < self.high
 
     def split(self, into: int) -> tuple[KeyRange, ...]:
         """Return `into` ranges of about equal width, in order, that tile this one exactly.

@@ -1,4 +1,4 @@
-"""The position of a routing key in the key space, computed exactly as Pravega's clients do.
+"""The point of a routing key in the key space, computed exactly as Pravega's clients do.
 
 All writers must agree on the segment of a key, so this computation may never change: MurmurHash3 (x64, 128
 bits, first half) over the key's UTF-16LE bytes; its bits 12 to 63 become a fraction in [0, 1).
@@ -14,12 +14,12 @@ from typing import Final, cast
 from mmh3 import hash64
 
 from eventproc.store.model.errors import InvalidArgument
-from eventproc.store.model.limits import KEY_CHARS_MAX, POSITION_BITS
+from eventproc.store.model.limits import KEY_CHARS_MAX, POINT_BITS
 
 _SEED: Final = 1741865571
-_SHIFT: Final = 64 - POSITION_BITS
-_MASK: Final = (1 << POSITION_BITS) - 1  # the hash is signed
-_SCALE: Final = 2.0**-POSITION_BITS
+_SHIFT: Final = 64 - POINT_BITS
+_MASK: Final = (1 << POINT_BITS) - 1  # the hash is signed
+_SCALE: Final = 2.0**-POINT_BITS
 
 
 def check_key(key: str) -> str:
@@ -27,11 +27,11 @@ def check_key(key: str) -> str:
 
     Raises InvalidArgument. The empty key is a key like any other.
     """
-    position(key)
+    point(key)
     return key
 
 
-def position(key: str) -> float:
+def point(key: str) -> float:
     """Return the point of [0, 1) at which `key` lies. Raises InvalidArgument. One hash, about 0.3 us."""
     if not isinstance(cast("object", key), str):
         raise InvalidArgument(what="routing key", value=repr(key)[:80], reason="it must be str, or None")
@@ -44,20 +44,20 @@ def position(key: str) -> float:
     return (hash64(encoded, _SEED)[0] >> _SHIFT & _MASK) * _SCALE
 
 
-def positions(keys: Sequence[str | None]) -> list[float | None]:
-    """Return the position of each key, None for None. Raises InvalidArgument. About 0.3 us per key."""
-    # The same as `position`, without a call per key. `position` raises the error for a key that fails here.
+def points(keys: Sequence[str | None]) -> list[float | None]:
+    """Return the point of each key, None for None. Raises InvalidArgument. About 0.3 us per key."""
+    # The same as `point`, without a call per key. `point` raises the error for a key that fails here.
     try:
         return [
             None
             if key is None
             else (hash64(utf_16_le_encode(key)[0], _SEED)[0] >> _SHIFT & _MASK) * _SCALE
             if len(key) <= KEY_CHARS_MAX
-            else position(key)
+            else point(key)
             for key in keys
         ]
     except UnicodeEncodeError:
-        return [None if key is None else position(key) for key in keys]
+        return [None if key is None else point(key) for key in keys]
 
 
 def _refusal(key: str) -> InvalidArgument:

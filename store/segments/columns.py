@@ -49,7 +49,7 @@ class EventBlock:
 
     payloads: the payloads.
     keys: routing keys, None for an event without one.
-    positions: routing positions in [0, 1), NaN for an event without a key.
+    points: routing points in [0, 1), NaN for an event without a key.
     event_times: the user's times in ms, None for an event without one.
     headers: the user's headers, None for an event without any.
     All present lists have the same length.
@@ -57,7 +57,7 @@ class EventBlock:
 
     payloads: Sequence[bytes]
     keys: list[str | None] | None = None
-    positions: list[float] | None = None
+    points: list[float] | None = None
     event_times: list[int | None] | None = None
     headers: list[Headers | None] | None = None
 
@@ -118,14 +118,14 @@ class KeyColumn:
 class Columns(NamedTuple):
     """Columns as one blob stores them, in its order; None where no event has a value.
 
-    ends: uint32, the end of each frame in the blob's data. keys: see `decode_keys`. positions: float64.
+    ends: uint32, the end of each frame in the blob's data. keys: see `decode_keys`. points: float64.
     times: int64 append times, None if all equal the extent's. event_times: int64, NO_TIME for none. headers: a JSON
     list. data: the frames.
     """
 
     ends: bytes
     keys: bytes | None
-    positions: bytes | None
+    points: bytes | None
     times: bytes | None
     event_times: bytes | None
     headers: bytes | None
@@ -142,7 +142,7 @@ def join_blocks(parts: Sequence[EncodedBlock], *, times: bytes | None = None) ->
     return Columns(
         ends=ends.tobytes(),
         keys=_join_keys(parts),
-        positions=_join_positions(blocks),
+        points=_join_points(blocks),
         times=times,
         event_times=_join_event_times(blocks),
         headers=_join_headers(blocks),
@@ -156,7 +156,7 @@ def _join_one(part: EncodedBlock, times: bytes | None) -> Columns:
     return Columns(
         ends=array("I", accumulate(map(FRAME_BYTES.__add__, part.lengths))).tobytes(),
         keys=None if keys is None else _pack_keys(keys.lengths, keys.present, (keys.text,)),
-        positions=None if block.positions is None else array("d", block.positions).tobytes(),
+        points=None if block.points is None else array("d", block.points).tobytes(),
         times=times,
         event_times=None if block.event_times is None else _join_event_times((block,)),
         headers=None if block.headers is None else _join_headers((block,)),
@@ -171,7 +171,7 @@ def _one_event(part: EncodedBlock, times: bytes | None) -> Columns:
     return Columns(
         _UINT.pack(len(part.data)),
         None if keys is None else b"".join((b"\0", _UINT.pack(len(keys.text)), keys.text)),
-        None if block.positions is None else _DOUBLE.pack(block.positions[0]),
+        None if block.points is None else _DOUBLE.pack(block.points[0]),
         times,
         None if block.event_times is None else _join_event_times((block,)),
         None if block.headers is None else _join_headers((block,)),
@@ -218,13 +218,13 @@ def _pack_keys(lengths: array[int], present: bytes | None, texts: Iterable[bytes
     return b"".join((b"\1", ends, present, *texts))
 
 
-def _join_positions(blocks: Sequence[EventBlock]) -> bytes | None:
-    if all(block.positions is None for block in blocks):
+def _join_points(blocks: Sequence[EventBlock]) -> bytes | None:
+    if all(block.points is None for block in blocks):
         return None
     nan = float("nan")
     column = array("d")
     for block in blocks:
-        column.extend(block.positions if block.positions is not None else [nan] * len(block))
+        column.extend(block.points if block.points is not None else [nan] * len(block))
     return column.tobytes()
 
 

@@ -3,7 +3,7 @@
 Payloads are cut out of the block when somebody asks for them: readers of this process that wait at the tail.
 
 The bytes of a segment are frames already (columns.py), so the block of a client is stored as it came. Such events have
-no key, position, event time or headers, because the protocol carries none of them.
+no key, point, event time or headers, because the protocol carries none of them.
 """
 
 from __future__ import annotations

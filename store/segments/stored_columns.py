@@ -16,7 +16,7 @@ from typing import Any, Final
 from eventproc.store.segments.columns import NO_TIME, Columns, Headers
 
 _INT_BYTES: Final = 4
-_NO_POSITION: Final = array("d", [float("nan")]).tobytes()
+_NO_POINT: Final = array("d", [float("nan")]).tobytes()
 _NO_TIME: Final = array("q", [NO_TIME]).tobytes()
 
 
@@ -30,7 +30,7 @@ def concatenate_columns(parts: Sequence[tuple[Columns, int]], *, times: bytes) -
     return Columns(
         ends=_rebased([(part.ends, len(part.data)) for part in columns]),
         keys=_keys(parts),
-        positions=_fixed([(part.positions, count) for part, count in parts], _NO_POSITION),
+        points=_fixed([(part.points, count) for part, count in parts], _NO_POINT),
         times=times,
         event_times=_fixed([(part.event_times, count) for part, count in parts], _NO_TIME),
         headers=_headers(parts),
@@ -91,7 +91,7 @@ def slice_columns(columns: Columns, first: int, last: int) -> Columns:
     return Columns(
         ends=array("I", [end - begin for end in ends[first:last]]).tobytes(),
         keys=None if columns.keys is None else _pick_keys(columns.keys, len(ends), range(first, last)),
-        positions=None if columns.positions is None else columns.positions[8 * first : 8 * last],
+        points=None if columns.points is None else columns.points[8 * first : 8 * last],
         times=None,
         event_times=None if columns.event_times is None else columns.event_times[8 * first : 8 * last],
         headers=None if columns.headers is None else _dump(json.loads(columns.headers)[first:last]),
@@ -107,7 +107,7 @@ def pick_events(columns: Columns, chosen: Sequence[int]) -> Columns:
     return Columns(
         ends=array("I", accumulate(map(len, frames))).tobytes(),
         keys=None if columns.keys is None else _pick_keys(columns.keys, len(ends), chosen),
-        positions=None if columns.positions is None else _pick_fixed(columns.positions, "d", chosen),
+        points=None if columns.points is None else _pick_fixed(columns.points, "d", chosen),
         times=None,
         event_times=None if columns.event_times is None else _pick_fixed(columns.event_times, "q", chosen),
         headers=None if columns.headers is None else _dump(_chosen(json.loads(columns.headers), chosen)),

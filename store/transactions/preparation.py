@@ -255,10 +255,10 @@ class _RowSplitter:
     def _route(self, row: StagedRow, columns: Columns) -> list[SegmentId]:
         if not _must_move(row, self._epoch):
             return [row.segment] * row.events
-        if columns.positions is None:
+        if columns.points is None:
             return [self._keyless] * row.events
         ids, lows, keyless = self._ids, self._lows, self._keyless
         return [
             ids[bisect_right(lows, where) - 1] if where == where else keyless  # NaN: no key
-            for where in memoryview(columns.positions).cast("d")
+            for where in memoryview(columns.points).cast("d")
         ]

@@ -28,7 +28,7 @@ from eventproc.store.segments.state import verify_active
 
 BOUND: Final = 2
 """`staged.keyed` of events that belong to the key range of their segment: 0 is for events without keys, 1 for events
-that are routed by their positions."""
+that are routed by their points."""
 
 
 @attrs.frozen
@@ -209,7 +209,7 @@ def _rows(tx: Tx, txn_id: str, found: _OpenTxn) -> list[_Row]:
         )
         for part, (segment, encoded) in enumerate(call.parts.items()):
             length, own = sum(each.size_bytes for each in encoded), sum(each.count for each in encoded)
-            keyed = BOUND if call.bound else any(each.block.positions is not None for each in encoded)
+            keyed = BOUND if call.bound else any(each.block.points is not None for each in encoded)
             inline = pack_inline(join_blocks(encoded)) if place is None else None
             events, size_bytes, count = events + own, size_bytes + length, count + 1
             rows.append(

@@ -25,7 +25,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.group_errors import AssignorDiffers, ReaderOnline, SegmentFenced
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
-from eventproc.store.model.routing import position
+from eventproc.store.model.routing import point
 from eventproc.store.progress import SegmentClaim, move_progress
 from eventproc.store.records import get
 from eventproc.testing import VirtualClock, check
@@ -449,7 +449,7 @@ async def test_the_assignor_lag_spreads_the_unread_events_when_a_reader_joins(vi
         low = (await stream.segment(first)).high
         async with stream.writer() as writer:
             keys = (str(number) for number in range(10_000))
-            busy = next(key for key in keys if position(key) < low)
+            busy = next(key for key in keys if point(key) < low)
             await writer.write_many((b"x", busy) for _ in range(50))
             for key in "abcdefgh":
                 await writer.write(b"y", key=key)

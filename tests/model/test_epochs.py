@@ -174,10 +174,10 @@ def test_a_scale_is_accepted_when_each_point_is_covered_as_often_as_before(data:
 
 
 @given(histories(), st.floats(0, 1, exclude_max=True))
-def test_a_position_belongs_to_the_one_segment_that_contains_it(stream: ListHistory, position: float) -> None:
+def test_a_position_belongs_to_the_one_segment_that_contains_it(stream: ListHistory, point: float) -> None:
     for epoch in stream.epochs:
-        (owner,) = [segment for segment in epoch.segments if segment.range.contains(position)]
-        assert epoch.find(position) is owner
+        (owner,) = [segment for segment in epoch.segments if segment.range.contains(point)]
+        assert epoch.find(point) is owner
 
 
 @given(histories(), st.floats(0, 1), st.floats(0, 1))

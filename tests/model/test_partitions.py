@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import InvalidArgument, ScaleRefused
 from eventproc.store.model.ids import number_of
-from eventproc.store.model.limits import PARTITIONS_MAX, POSITION_BITS
+from eventproc.store.model.limits import PARTITIONS_MAX, POINT_BITS
 from eventproc.store.model.partitions import (
     Router,
     check_partitions,
@@ -21,17 +21,17 @@ from eventproc.store.model.partitions import (
     opening_epoch,
     partition_ids,
     reserve_of,
-    stored_position,
+    stored_point,
     verify_growth,
 )
 from eventproc.store.model.policies import Partitioning, ScalingPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
 
-LAST = 1.0 - 2.0**-POSITION_BITS
-"""The highest position of a key."""
+LAST = 1.0 - 2.0**-POINT_BITS
+"""The highest point of a key."""
 
 POSITIONS = st.one_of(
-    st.integers(0, 2**POSITION_BITS - 1).map(lambda bits: bits * 2.0**-POSITION_BITS),
+    st.integers(0, 2**POINT_BITS - 1).map(lambda bits: bits * 2.0**-POINT_BITS),
     st.sampled_from([0.0, LAST, 0.5, math.nextafter(0.5, 0.0)]),
 )
 
@@ -71,30 +71,30 @@ def test_growth_keeps_all_partitions_and_replaces_only_the_reserve(count: int, s
 
 
 @given(COUNTS, POSITIONS)
-def test_the_partition_of_a_key_is_the_floor_of_its_position_times_n(count: int, position: float) -> None:
-    number = number_of(Router(topic_epoch(count)).segment(position))
-    exact, rest = divmod(int(position * 2**POSITION_BITS) * count, 2**POSITION_BITS)
-    rounded_up = rest >= 2**POSITION_BITS - 2**10 and exact + 1 < count
+def test_the_partition_of_a_key_is_the_floor_of_its_position_times_n(count: int, point: float) -> None:
+    number = number_of(Router(topic_epoch(count)).segment(point))
+    exact, rest = divmod(int(point * 2**POINT_BITS) * count, 2**POINT_BITS)
+    rounded_up = rest >= 2**POINT_BITS - 2**10 and exact + 1 < count
     assert number == exact or (rounded_up and number == exact + 1)
 
 
 @given(COUNTS, POSITIONS)
-def test_a_stored_position_lies_in_the_slot_of_its_partition(count: int, position: float) -> None:
+def test_a_stored_position_lies_in_the_slot_of_its_partition(count: int, point: float) -> None:
     epoch = topic_epoch(count)
     for number in {0, count // 2, count - 1}:
-        where = stored_position(number, position)
+        where = stored_point(number, point)
         assert number_of(epoch.find(where).id) == number
-    assert math.isnan(stored_position(count, math.nan))
+    assert math.isnan(stored_point(count, math.nan))
 
 
 @given(COUNTS, st.lists(POSITIONS))
-def test_borders_of_keys_agree_with_the_partition_of_a_key(count: int, positions: list[float]) -> None:
+def test_borders_of_keys_agree_with_the_partition_of_a_key(count: int, points: list[float]) -> None:
     router = Router(topic_epoch(count))
     borders = router.key_borders
     near = [where for border in borders for where in (border, math.nextafter(border, 0.0))]
-    for position in [*positions, *near]:
-        index = bisect_right(borders, position) - 1
-        assert router.segment(position) == router.segments[index]
+    for point in [*points, *near]:
+        index = bisect_right(borders, point) - 1
+        assert router.segment(point) == router.segments[index]
 
 
 def test_a_topic_is_scaled_by_growth_alone() -> None:

@@ -1,4 +1,4 @@
-"""Routing keys to positions, as Pravega's clients compute them."""
+"""Routing keys to points, as Pravega's clients compute them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import KEY_CHARS_MAX
-from eventproc.store.model.routing import check_key, position, positions
+from eventproc.store.model.routing import check_key, point, points
 
 VECTORS = {
     "": 0.24117842791623523,
@@ -55,23 +55,23 @@ def murmur3_x64_128_first_half(data: bytes, seed: int) -> int:
 
 @pytest.mark.parametrize("key, expected", VECTORS.items())
 def test_a_key_lies_where_the_other_clients_put_it(key: str, expected: float) -> None:
-    assert position(key) == expected
+    assert point(key) == expected
 
 
 @given(KEYS)
 def test_a_position_is_the_published_hash_as_a_fraction(key: str) -> None:
     hashed = murmur3_x64_128_first_half(key.encode("utf-16-le"), 1741865571)
-    assert position(key) == (hashed >> 12) / 2**52
+    assert point(key) == (hashed >> 12) / 2**52
 
 
 @given(st.lists(st.none() | KEYS))
 def test_positions_of_many_keys_are_those_of_each(keys: list[str | None]) -> None:
-    assert positions(keys) == [None if key is None else position(key) for key in keys]
+    assert points(keys) == [None if key is None else point(key) for key in keys]
 
 
 @pytest.mark.parametrize("key", ["\ud800", "a\udc00b", "\udc00\ud800", "k" * (KEY_CHARS_MAX + 1)])
 def test_a_key_that_cannot_route_is_refused_wherever_it_stands(key: str) -> None:
-    for attempt in (lambda: check_key(key), lambda: position(key), lambda: positions(["fine", None, key])):
+    for attempt in (lambda: check_key(key), lambda: point(key), lambda: points(["fine", None, key])):
         with pytest.raises(InvalidArgument) as refusal:
             attempt()
         assert refusal.value.what == "routing key"
@@ -82,4 +82,4 @@ def test_a_key_that_cannot_route_is_refused_wherever_it_stands(key: str) -> None
 def test_the_longest_key_and_the_empty_one_route() -> None:
     longest = "🚀" * KEY_CHARS_MAX
     assert (check_key(longest), check_key("")) == (longest, "")
-    assert positions([longest]) == [position(longest)]
+    assert points([longest]) == [point(longest)]

@@ -14,7 +14,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import InvalidArgument, NotFound, StreamSealed
 from eventproc.store.model.limits import EVENT_BYTES_MAX
-from eventproc.store.model.routing import position
+from eventproc.store.model.routing import point
 from eventproc.store.segments import Event
 from eventproc.streams import Stream
 from tests.support.memory import ep as ep  # a fixture
@@ -69,7 +69,7 @@ async def test_keys_go_to_the_segments_that_are_active_when_they_are_appended(
     for event in found:
         epoch = epochs[int(event.payload) // 200]
         assert event.key is not None
-        assert event.segment == epoch.find(position(event.key)).id
+        assert event.segment == epoch.find(point(event.key)).id
     for key in {event.key for event in found}:
         numbers = [int(event.payload) for event in found if event.key == key]
         assert numbers == sorted(numbers)

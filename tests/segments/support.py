@@ -12,7 +12,7 @@ import attrs
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.model.routing import position
+from eventproc.store.model.routing import point
 from eventproc.store.segments import (
     AppendResult,
     EventBlock,
@@ -55,7 +55,7 @@ def part(segment: SegmentId, events: Iterable[SampleEvent]) -> SegmentEvents:
         EventBlock(
             [event.payload for event in events],
             keys if keyed else None,
-            [nan if key is None else position(key) for key in keys] if keyed else None,
+            [nan if key is None else point(key) for key in keys] if keyed else None,
             times if any(time is not None for time in times) else None,
             headers if any(header is not None for header in headers) else None,
         ).encode(),

@@ -23,12 +23,12 @@ ROWS = st.tuples(
 
 def block(rows: list[Row]) -> EventBlock:
     """Return the rows as columns; one that no event uses is None."""
-    payloads, keys, positions, times, headers = (list(column) for column in zip(*rows, strict=True))
+    payloads, keys, points, times, headers = (list(column) for column in zip(*rows, strict=True))
     keyed = any(key is not None for key in keys)
     return EventBlock(
         payloads=payloads,
         keys=keys if keyed else None,
-        positions=positions if keyed else None,
+        points=points if keyed else None,
         event_times=times if any(time is not None for time in times) else None,
         headers=headers if any(header is not None for header in headers) else None,
     )
@@ -45,7 +45,7 @@ def test_concatenated_columns_are_those_of_one_write(groups: list[list[Row]]) ->
 
 
 STAGED = ROWS.map(lambda row: row if row[1] is not None else (*row[:2], nan, *row[3:]))
-"""As a transaction stages them: an event without a key has no position."""
+"""As a transaction stages them: an event without a key has no point."""
 
 LAST: Row = (b"last", "k", 0.5, 7, {"a": "b"})
 """An event that uses every column."""

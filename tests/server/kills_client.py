@@ -25,7 +25,7 @@ from eventproc.server.wire.codec import Message
 from eventproc.server.wire.segment_names import segment_name
 from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.routing import position
+from eventproc.store.model.routing import point
 from tests.server.support import ServerProcess
 from tests.server.test_endpoints import connecting
 from tests.server.wire_peer import WirePeer, block
@@ -151,7 +151,7 @@ def info_of(stream: str) -> pb.StreamInfo:
 
 def range_of(ranges: Sequence[pb.SegmentRange], key: str) -> pb.SegmentRange:
     """Return the segment that takes the events of a key."""
-    place = position(key)
+    place = point(key)
     return next(each for each in ranges if each.minKey <= place < each.maxKey)
 
 

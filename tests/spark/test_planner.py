@@ -23,7 +23,7 @@ from eventproc.store.database import Tx
 from eventproc.store.faults import Died
 from eventproc.store.model.errors import EventprocError, InvalidArgument, StreamReplaced, Truncated
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.routing import position
+from eventproc.store.model.routing import point
 from eventproc.streams.offload import offload
 from tests.spark.support import STREAM, ReadEvent, files, free, growing, read_slices, write
 
@@ -105,7 +105,7 @@ def test_a_small_segment_is_read_to_its_end_beside_a_large_one(
 ) -> None:
     segments = stream.segments()
     counts = {segments[small].id: 3, segments[1 - small].id: 5_000}
-    keys = {position(f"k{number}") < segments[0].high: f"k{number}" for number in range(20)}
+    keys = {point(f"k{number}") < segments[0].high: f"k{number}" for number in range(20)}
     for segment, count in counts.items():
         with stream.writer() as writer:
             key = keys[segment == segments[0].id]

@@ -24,7 +24,7 @@ from eventproc.spark.source_rows import RowLayout, read_partition
 from eventproc.store.chunks.index import ARROW_SUFFIX, drop_unused, put_aside
 from eventproc.store.model.errors import CorruptRecord, StreamReplaced, StreamSealed, WriterFenced
 from eventproc.store.model.policies import ScalingPolicy
-from eventproc.store.model.routing import position
+from eventproc.store.model.routing import point
 from eventproc.store.segments import InlineExtentCounter
 from eventproc.store.segments.extents import JOIN_EXTENTS_MAX
 from tests.spark.sink_support import (
@@ -187,14 +187,14 @@ def test_rows_reach_the_partitions_of_a_topic_that_grows(
     topic = ep.create_topic(STREAM, partitions=3)
     assert commit_batch(directory, [task(path, rows(range(200), keys=50, size=size))], 0)
     before = events_of(topic)
-    assert all(each.partition == int(position(str(each.key)) * 3) for each in before)
+    assert all(each.partition == int(point(str(each.key)) * 3) for each in before)
     written = [task(path, rows(range(200), keys=50, size=size))]
     topic.add_partitions(4)
     assert commit_batch(directory, written, 1)
     places = {(each.segment, each.offset) for each in before}
     after = [each for each in events_of(topic) if (each.segment, each.offset) not in places]
     assert len(after) == 200
-    assert all(each.partition == int(position(str(each.key)) * 7) for each in after)
+    assert all(each.partition == int(point(str(each.key)) * 7) for each in after)
     check(directory)
 
 

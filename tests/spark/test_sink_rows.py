@@ -21,7 +21,7 @@ from eventproc.spark.sink_options import SinkOptions, parse_sink_options
 from eventproc.spark.sink_rows import EVENTS, EventColumns
 from eventproc.store.model.errors import EventprocError, InvalidArgument
 from eventproc.store.model.limits import EVENT_BYTES_MAX
-from eventproc.store.model.routing import position
+from eventproc.store.model.routing import point
 
 
 def columns_of(
@@ -50,7 +50,7 @@ def test_event_columns_are_used_and_source_columns_are_ignored() -> None:
     )
     first, second = events_of(rows)
     assert first.pop("event_time") == datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC)
-    assert first == {"payload": b"a", "key": "é", "headers": [("a", "1")], "position": position("é")}
+    assert first == {"payload": b"a", "key": "é", "headers": [("a", "1")], "position": point("é")}
     assert math.isnan(second.pop("position"))  # type: ignore[arg-type]  # a float
     assert second == {"payload": b"", "key": None, "event_time": None, "headers": None}
 

@@ -23,7 +23,7 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.model.routing import position
+from eventproc.store.model.routing import point
 from eventproc.streams.stream import Stream
 from eventproc.testing import VirtualClock, check
 from tests.model.support import Family, all_segments
@@ -54,7 +54,7 @@ class QueriedLife:
                 payload = bytes(self.rng.randint(0, 30))
                 key = str(self.rng.random())
                 await writer.write(payload, key=key)
-                self.twin.write(position(key), len(payload) + FRAME_BYTES)
+                self.twin.write(point(key), len(payload) + FRAME_BYTES)
 
     async def scale(self) -> None:
         active = await self.stream.segments()

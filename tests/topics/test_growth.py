@@ -14,7 +14,7 @@ from eventproc.store.model.errors import InvalidArgument, InvalidCut, ScaleRefus
 from eventproc.store.model.ids import epoch_of
 from eventproc.store.model.partitions import growth, is_reserve
 from eventproc.store.model.policies import Partitioning
-from eventproc.store.model.routing import position
+from eventproc.store.model.routing import point
 from tests.topics.support import all_events, by_partition
 
 KEYS = [f"key{number}" for number in range(60)]
@@ -30,7 +30,7 @@ async def filled(ep: Eventproc, partitions: int) -> Topic:
 
 
 def owner(key: str | None, partitions: int) -> int:
-    return int(position(str(key)) * partitions)
+    return int(point(str(key)) * partitions)
 
 
 async def test_growth_leaves_partitions_their_segments_and_events(ep: Eventproc) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from eventproc import Event, EventWriter, NewEvent, Topic
 from eventproc.runtime import Eventproc
-from eventproc.store.model.routing import position
+from eventproc.store.model.routing import point
 from tests.topics.support import all_events
 
 STEPS_COUNT = 30
@@ -34,7 +34,7 @@ class TopicTwin:
         self.heads = [0] * partitions
 
     def write(self, payload: bytes, key: str, partition: int | None) -> None:
-        where = int(position(key) * len(self.lists)) if partition is None else partition
+        where = int(point(key) * len(self.lists)) if partition is None else partition
         self.lists[where].append(Written(payload, key, partition is not None))
 
     def grow(self, count: int) -> None:

@@ -16,7 +16,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
-from eventproc.store.model.routing import position
+from eventproc.store.model.routing import point
 from eventproc.store.records import create
 from eventproc.store.segments import Event, SegmentEvents, WriterSequence, read, segment_states
 from eventproc.store.transactions import (
@@ -140,7 +140,7 @@ async def write(
         epoch = current_epoch(tx, get_stream(tx, NAME).value)
         routed: dict[SegmentId, list[KeyedPayload]] = {}
         for payload, key in events:
-            segment = epoch.ids[0] if key is None else epoch.find(position(key)).id
+            segment = epoch.ids[0] if key is None else epoch.find(point(key)).id
             routed.setdefault(segment, []).append((payload, key))
         parts: list[SegmentEvents] = [part(segment, own) for segment, own in routed.items()]
         who = None if identity is None else WriterSequence("w", identity)

@@ -16,7 +16,7 @@ from eventproc.store.model.epochs import Epoch, first_epoch, next_epoch
 from eventproc.store.model.errors import Rejected, ScaleRefused
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.roll import plan_roll
-from eventproc.store.model.routing import position
+from eventproc.store.model.routing import point
 from eventproc.store.segments import EventBlock, SegmentEvents, WriterSequence
 from eventproc.store.transactions import create_txn, decide_and_commit, decide_commit, stage
 from eventproc.streams import Stream
@@ -63,7 +63,7 @@ class RollSimulation:
         txn_id = self.random.choice(list(self.open))
         epoch, events = self.open[txn_id]
         key = self.random.choice(KEYS)
-        segment = epoch.find(position(key)).id
+        segment = epoch.find(point(key)).id
         new = [self.event(key) for _ in range(self.random.choice((1, 3)))]
         before = self.stagings.get((txn_id, segment), 0)
         after = self.stagings[txn_id, segment] = before + len(new)
@@ -228,7 +228,7 @@ async def test_events_staged_before_a_truncation_keep_the_order_of_keys(ep: Even
     txns = await simulation.txns(stream)
     for segment, events in (await events_of(txns)).items():
         for event in events:
-            where = position(event.payload.decode().partition(":")[0])
+            where = point(event.payload.decode().partition(":")[0])
             assert ranges[segment].contains(where)
     await simulation.verify(txns)
     await stream.truncate(await stream.tail())
