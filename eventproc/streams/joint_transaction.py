@@ -8,12 +8,12 @@ a block that does not commit sets the consumer back, so that it delivers the eve
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
+    AsyncExitStack,
     asynccontextmanager,
-    contextmanager,
 )
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, overload
@@ -403,9 +403,9 @@ class JointTransaction:
             for part in parts:
                 part.verify_undecided("commit")
             if parts:
-                with _closed(parts), parts[0].explained("commit"):
-                    stagings = [part.staging for part in parts]
-                    await commit_together(self._db, stagings, move)
+                async with _closed(parts) as stagings:
+                    with parts[0].explained("commit"):
+                        await commit_together(self._db, stagings, move)
             elif move is not None:
                 await self._db.write(move, step=Step.TRANSACTION_END)
             self._settled = True
@@ -421,8 +421,9 @@ class JointTransaction:
     async def _abort(self) -> None:
         async with self._changing:
             if parts := list(self._parts.values()):
-                with _closed(parts), parts[0].explained("abort"):
-                    await abort_together(self._db, [part.staging for part in parts])
+                async with _closed(parts) as stagings:
+                    with parts[0].explained("abort"):
+                        await abort_together(self._db, stagings)
 
     async def _abort_at_the_end(self) -> None:
         """Abort a transaction that is not decided."""
@@ -492,12 +493,16 @@ class _StreamPart(Transaction[bytes]):
         self._attendant.leave(self._block)
 
 
-@contextmanager
-def _closed(parts: Iterable[_StreamPart]) -> Iterator[None]:
+@asynccontextmanager
+async def _closed(parts: Iterable[_StreamPart]) -> AsyncIterator[list[Staging]]:
+    """Let no task add or stage events of these parts; yield their stagings."""
     for part in parts:
         part.close()
     try:
-        yield
+        async with AsyncExitStack() as locks:
+            for part in parts:
+                await locks.enter_async_context(part.staging.lock)
+            yield [part.staging for part in parts]
     finally:
         for part in parts:
             part.reopen()

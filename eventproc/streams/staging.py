@@ -1,6 +1,6 @@
 """Events of a transaction on their way to the database: in batches, in order, each exactly once.
 
-A transaction has a `Staging` for each of its streams, and one decision for all of them (`commit`, `abort`). If nothing
+A transaction has a `Staging` for each of its streams, and one decision for all of them (`commit_together`). If nothing
 was staged and all events fit into one send, that step also appends them, so that they become visible in all streams at
 one moment. Otherwise batches are staged, and the decision goes with the last ones.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import anyio
 import attrs
@@ -89,7 +89,7 @@ class Staging:
         """
         self.begun = begun
         self._own = not begun  # the id was made here
-        self._tried = False  # to write the transaction, perhaps with an unknown result
+        self.tried = False  # to write the transaction, perhaps with an unknown result
         self._staged = False
         self.lease_ms = lease_ms
         self._db = db
@@ -144,7 +144,7 @@ class Staging:
 
         async with self.lock:
             if not self.begun:
-                self._tried = True
+                self.tried = True
                 router = await self._db.write(make, step=Step.TRANSACTION_BEGIN)
                 if self._routes is None:
                     self._use(self._db.shared[ROUTES].add(self.stream_id, router))
@@ -210,12 +210,12 @@ class Staging:
         """Begin, and stage the first batch if there is one. For the holder of the lock."""
         await _write(self._db, [self], _stage, step=Step.TRANSACTION_STAGE)
 
-    def take_first(self) -> _FirstBatch:
+    def take_first(self) -> _First:
         """Return the first batch, if there is one, as the store takes it. For the holder of the lock."""
-        seen, self._tried = self._tried, True
+        self.tried = True
         batch = self._batches[0] if self._batches else None
         parts = () if batch is None else self._buffers.parts(batch.buffers)
-        return _FirstBatch(self, batch, self.start(), parts, seen)
+        return self, batch, self._start(), parts
 
     def stage(self, tx: Tx, batch: _Batch | None, parts: Sequence[SegmentEvents]) -> None:
         """Begin, and stage the batch, within `tx`."""
@@ -246,8 +246,7 @@ class Staging:
         if self._routes is not None:
             self._buffers.take()
 
-    def start(self) -> TxnStart:
-        """Return what the transaction begins with in this stream."""
+    def _start(self) -> TxnStart:
         epoch = 0 if self._routes is None else self._routes.router.epoch.number
         return TxnStart(
             self._stream,
@@ -303,14 +302,8 @@ class Staging:
         return find_route(tx, self._stream, self.stream_id, None)[0]
 
 
-class _FirstBatch(NamedTuple):
-    """The first batch of a staging, None if none waits, as the store takes it. seen: perhaps it is stored already."""
-
-    staging: Staging
-    batch: _Batch | None
-    start: TxnStart
-    parts: Sequence[SegmentEvents]
-    seen: bool
+_First: TypeAlias = tuple[Staging, _Batch | None, TxnStart, Sequence[SegmentEvents]]
+"""The first batch of a staging, None if none waits, and what the store takes. A plain tuple: each commit makes one."""
 
 
 async def commit_together(
@@ -318,64 +311,48 @@ async def commit_together(
 ) -> None:
     """Commit a transaction in all its streams, in one database transaction with its last events and `move`.
 
-    If the events cannot be appended in that step, it stages them and decides; the host commits them.
+    The caller holds the locks of the stagings, and no event is added meanwhile. If the events cannot be appended in
+    that step, it stages them and decides; the host commits them.
     Raises what `stage`, `create_txn`, `decide_commit` and `move` raise; then nothing is decided.
     """
-    async with _Held(stagings):
-        direct = all(each.fits_one_send for each in stagings)
-        last_bytes = [await each.send_all_but_last() for each in stagings]
-        if len(stagings) > 1 and sum(last_bytes) > STAGE_BYTES:
-            direct = False
-            for each in stagings:
-                await each.send_first()
-        await _write(db, stagings, partial(_commit, move=move, direct=direct), step=Step.TRANSACTION_END)
+    direct, last_bytes = True, 0
+    for each in stagings:
+        direct = direct and each.fits_one_send
+        last_bytes += await each.send_all_but_last()
+    if last_bytes > STAGE_BYTES and len(stagings) > 1:
+        direct = False
+        for each in stagings:
+            await each.send_first()
+    await _write(db, stagings, partial(_commit, move=move, direct=direct), step=Step.TRANSACTION_END)
 
 
 async def abort_together(db: Database, stagings: Sequence[Staging], *, force: bool = False) -> None:
-    """Drop the events that are not staged, and abort a transaction in all its streams. Raises as `decide_abort`."""
-    async with _Held(stagings):
-        for each in stagings:
-            each.drop()
-        await _write(db, stagings, partial(_abort, force=force), step=Step.TRANSACTION_END)
+    """Drop the events that are not staged, and abort a transaction in all its streams. Raises as `decide_abort`.
 
-
-class _Held:
-    """While it is entered, no other task stages. A stack of contexts would cost each commit 5 us."""
-
-    def __init__(self, stagings: Sequence[Staging]) -> None:
-        self._stagings = stagings
-        self._count = 0
-
-    async def __aenter__(self) -> None:
-        try:
-            for each in self._stagings:
-                await each.lock.acquire()
-                self._count += 1
-        except BaseException:
-            self._release()
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._release()
-
-    def _release(self) -> None:
-        for each in self._stagings[: self._count]:
-            each.lock.release()
+    The caller holds the locks of the stagings.
+    """
+    for each in stagings:
+        each.drop()
+    await _write(db, stagings, partial(_abort, force=force), step=Step.TRANSACTION_END)
 
 
 async def _write(
     db: Database,
     stagings: Sequence[Staging],
-    change: Callable[[Sequence[_FirstBatch], Tx], None],
+    change: Callable[[Sequence[_First], bool, Tx], None],
     *,
     step: Step,
 ) -> None:
     """Write a change of the first batches; route the events again while their segments are sealed."""
     while True:
-        firsts = [each.take_first() for each in stagings]
-        size_bytes = sum([first.batch.size_bytes for first in firsts if first.batch is not None])
+        firsts: list[_First] = []
+        seen, size_bytes = False, 0
+        for each in stagings:
+            seen = seen or each.tried
+            firsts.append(first := each.take_first())
+            size_bytes += 0 if first[1] is None else first[1].size_bytes
         try:
-            await db.write(partial(change, firsts), size_bytes=size_bytes, brief=True, step=step)
+            await db.write(partial(change, firsts, seen), size_bytes=size_bytes, brief=True, step=step)
             return
         except (SegmentSealed, NotFound) as error:
             if isinstance(error, NotFound) and error.kind != "segment":
@@ -384,46 +361,47 @@ async def _write(
                 raise
 
 
-def _stage(firsts: Sequence[_FirstBatch], tx: Tx) -> None:
-    for each in firsts:
-        each.staging.stage(tx, each.batch, each.parts)
-    tx.after(partial(_settle, firsts, ()))
+def _stage(firsts: Sequence[_First], seen: bool, tx: Tx) -> None:
+    for staging, batch, _, parts in firsts:
+        staging.stage(tx, batch, parts)
+    tx.after(partial(_settle, firsts, [None] * len(firsts)))
 
 
-def _commit(firsts: Sequence[_FirstBatch], tx: Tx, *, move: MoveProgress | None, direct: bool) -> None:
-    start, seen = firsts[0].start, any(each.seen for each in firsts)
+def _commit(firsts: Sequence[_First], seen: bool, tx: Tx, *, move: MoveProgress | None, direct: bool) -> None:
+    """Commit, or decide to. seen: the transaction may be in the database."""
+    start = firsts[0][2]
     if move is not None and not (seen and _is_decided(tx, start.id)):
         move(tx)
-    txns = [(each.start, each.parts) for each in firsts]
-    done = commit_directly(tx, txns, seen=seen) if direct else None
+    done = commit_directly(tx, [first[2:] for first in firsts], seen=seen) if direct else None
     if done is None:
-        for each in firsts:
-            each.staging.stage(tx, each.batch, each.parts)
+        for staging, batch, _, parts in firsts:
+            staging.stage(tx, batch, parts)
         if start.joint is None:
-            done = (decide_commit(tx, start.stream_id, start.id),)
+            done = [decide_commit(tx, start.stream_id, start.id)]
         else:
-            done = decide_joint_commit(tx, start.id, [each.start.stream_id for each in firsts])
+            done = decide_joint_commit(tx, start.id, [staging.stream_id for staging, *_ in firsts])
     tx.after(partial(_settle, firsts, done))
 
 
-def _abort(firsts: Sequence[_FirstBatch], tx: Tx, *, force: bool) -> None:
-    known: list[TxnStart] = []
-    unknown: list[TxnStart] = []
-    for each in firsts:
-        start = each.start
-        stored = each.staging.begun or find_txn(tx, start.stream_id, start.id) is not None
-        (known if stored else unknown).append(start)
+def _abort(firsts: Sequence[_First], seen: bool, tx: Tx, *, force: bool) -> None:
+    stored: list[_First] = []
+    others: list[_First] = []
+    for first in firsts:
+        staging, _, start, _ = first
+        is_stored = staging.begun or find_txn(tx, start.stream_id, start.id) is not None
+        (stored if is_stored else others).append(first)
     # The first decision aborts it in every stream where it is stored.
-    done = [decide_abort(tx, each.stream_id, each.id, reason=BY_OWNER, force=force) for each in known]
-    done += [abort_directly(tx, each, reason=BY_OWNER) for each in unknown]
-    tx.after(partial(_settle, firsts, done))
+    done = [
+        decide_abort(tx, start.stream_id, start.id, reason=BY_OWNER, force=force) for _, _, start, _ in stored
+    ]
+    done += [abort_directly(tx, start, reason=BY_OWNER) for _, _, start, _ in others]
+    tx.after(partial(_settle, stored + others, done))
 
 
 def _is_decided(tx: Tx, txn_id: str) -> bool:
     return any(each.state is not TxnState.OPEN for each in joint_rows(tx, txn_id))
 
 
-def _settle(firsts: Sequence[_FirstBatch], decided: Sequence[TxnRecord]) -> None:
-    by_stream = {txn.stream_id: txn for txn in decided}
-    for each in firsts:
-        each.staging.settled(each.batch, by_stream.get(each.start.stream_id))
+def _settle(firsts: Sequence[_First], decided: Sequence[TxnRecord | None]) -> None:
+    for (staging, batch, *_), txn in zip(firsts, decided, strict=True):
+        staging.settled(batch, txn)

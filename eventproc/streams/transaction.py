@@ -306,7 +306,8 @@ class Transaction(Generic[P]):
         self._ready, self._given_up = False, True
         try:
             with self._client.explained("abort"):
-                await abort_together(self._db, [self._staging], force=force)
+                async with self._staging.lock:
+                    await abort_together(self._db, [self._staging], force=force)
         except TransactionDecided:
             self._given_up = False  # another process committed it
             raise
@@ -357,7 +358,8 @@ class Transaction(Generic[P]):
             self._failure, self._closing, self._ready = None, True, False  # what failed is tried again
             try:
                 with self._client.explained("commit"):
-                    await commit_together(self._db, [self._staging])
+                    async with self._staging.lock:
+                        await commit_together(self._db, [self._staging])
             finally:
                 self._closing = False
         else:

@@ -197,8 +197,8 @@ def decide_and_commit(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord:
     return decided
 
 
-def decide_joint_commit(tx: Tx, txn_id: str, stream_ids: Collection[int]) -> tuple[TxnRecord, ...]:
-    """Decide to commit a joint transaction in all its streams, and return its records.
+def decide_joint_commit(tx: Tx, txn_id: str, stream_ids: Collection[int]) -> list[TxnRecord]:
+    """Decide to commit a joint transaction in all its streams, and return its records in the order of `stream_ids`.
 
     For the handle that began it, which moves the progress of its consumer in the same database transaction.
     stream_ids: streams that the caller has added. Raises NotFound if one has no record, TransactionAborted.
@@ -206,7 +206,8 @@ def decide_joint_commit(tx: Tx, txn_id: str, stream_ids: Collection[int]) -> tup
     rows = joint_rows(tx, txn_id)
     if not {row.stream_id for row in rows}.issuperset(stream_ids):
         raise NotFound(kind="transaction", name=txn_id)
-    return tuple([_decide_commit(tx, row) for row in rows])
+    decided = {row.stream_id: _decide_commit(tx, row) for row in rows}
+    return [decided[each] for each in stream_ids]
 
 
 def _decide_commit(tx: Tx, found: TxnRecord) -> TxnRecord:

@@ -53,7 +53,7 @@ class TxnStart:
 
 def commit_directly(
     tx: Tx, txns: Sequence[tuple[TxnStart, Sequence[SegmentEvents]]], *, seen: bool
-) -> tuple[TxnRecord, ...] | None:
+) -> list[TxnRecord] | None:
     """Commit a transaction with all its events; return its records, or None, without a change, if the host has to.
 
     txns: one per stream, all of one id, each with all its events, as for `append`.
@@ -62,21 +62,23 @@ def commit_directly(
     StreamReplaced; then nothing changed.
     Cost per stream: the append, one row and one index entry; two look-ups per group commit.
     """
+    done: list[TxnRecord] = []
+    undone: list[tuple[TxnRecord | None, CommitOrder]] = []
     for start, _ in txns:
         check_lease(start.lease_ms)
-    known = [find_txn(tx, start.stream_id, start.id) if seen else None for start, _ in txns]
-    done = [found for found in known if found and found.state is TxnState.COMMITTED and not found.version]
-    if len(done) == len(txns):
-        return tuple(done)  # by an earlier call, whose result did not arrive
-    orders = [commit_order(tx, start.stream_id) for start, _ in txns]
-    if not all(_is_possible(order, found) for order, found in zip(orders, known, strict=True)):
-        return None
-    return tuple(
-        [
-            _commit(tx, start, parts, order, found)
-            for (start, parts), order, found in zip(txns, orders, known, strict=True)
-        ]
-    )
+        found = find_txn(tx, start.stream_id, start.id) if seen else None
+        if found is not None and found.state is TxnState.COMMITTED and found.version == 0:
+            done.append(found)  # by an earlier call, whose result did not arrive
+        else:
+            undone.append((found, order := commit_order(tx, start.stream_id)))
+            if not _is_possible(order, found):
+                return None
+    if done:
+        return None if undone else done
+    return [
+        _commit(tx, start, parts, order, found)
+        for (start, parts), (found, order) in zip(txns, undone, strict=True)
+    ]
 
 
 def _is_possible(order: CommitOrder, found: TxnRecord | None) -> bool:
