@@ -111,6 +111,10 @@ def show_pending(request_id: str, output: str) -> None:
         show_one({"request_id": request_id, "status": "pending"}, output)
 
 
+_CHOSEN: Final = ("config.", "options.")
+"""Parts of what a person chose: what was not chosen needs no line."""
+
+
 def show_one(row: Row, output: str, tables: Mapping[str, Sequence[str]] = MappingProxyType({})) -> None:
     """Print one object: for people a line for each field, by its path; or one JSON object.
 
@@ -124,7 +128,8 @@ def show_one(row: Row, output: str, tables: Mapping[str, Sequence[str]] = Mappin
         [
             (_label(name), _json(value) if _is_table(value) else text(flat, name))
             for name, value in flat.items()
-            if not _is_table(value) or ("." in name and name not in tables)
+            if (not _is_table(value) or ("." in name and name not in tables))
+            and not (value is None and name.startswith(_CHOSEN))
         ]
     )
 
