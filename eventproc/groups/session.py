@@ -3,19 +3,19 @@
 Its user's task awaits all of it. A second task saves every second what is finished, and follows the group while the
 user has no event in hand.
 
-A consumer has a position in each segment, the next event to deliver. What it
-committed is *finished*: the position when the next delivery begins, or, with manual commits, what its user says. So a
-segment that was read to its end opens its successors when that is committed.
+A consumer has a position in each segment, the next event to deliver. What it committed is *finished*: the position
+when the next delivery begins, or, with manual commits, what its user says. So a segment that was read to its end opens
+its successors when that is committed.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 
@@ -103,6 +103,10 @@ SAVE_EVENTS: Final = 1_000
 """Finished events of one segment after which they are saved before SAVE_MS has passed."""
 
 
+GiveUp: TypeAlias = Callable[[], Awaitable[None]]
+"""Gives up all segments at their durable positions."""
+
+
 class OwnershipListener:
     """Hears which segments a session owns, while the session has its `turn`. This one ignores it.
 
@@ -112,9 +116,8 @@ class OwnershipListener:
     async def follow(self, owned: Iterable[OwnedSegment], patience_ms: int | None) -> None:
         """Hear of all segments that are owned now: some may have been gained, and others lost."""
 
-    async def release(self, owned: Iterable[OwnedSegment], patience_ms: int | None) -> bool:
-        """Finish work on segments that are about to be released. False if it took too long: all are given up."""
-        return True
+    async def release(self, owned: Iterable[OwnedSegment], patience_ms: int | None, give_up: GiveUp) -> None:
+        """Finish work on segments that are about to be released. give_up: called if that took too long."""
 
     def verify(self) -> None:
         """Raise what code of the user raised while it heard of the segments."""
@@ -249,9 +252,7 @@ class MemberSession:
         await self.listener.follow(self.segments, self._member.options.patience_ms)
 
     def _log_expiry(self, in_hand: Iterable[OwnedSegment], held_ms: int) -> None:
-        held = ", ".join(
-            "{}[{}] before offset {}".format(*_place(each), each.next_number) for each in in_hand
-        )
+        held = ", ".join("{}[{}] before event {}".format(*_place(each), each.next_number) for each in in_hand)
         LOG.warning(
             "%s: consumer %r was expired: %s handled the events of %s for %d ms; the patience is %s ms",
             *(self._member.group, self._member.reader, self.handler, held, held_ms),
@@ -265,13 +266,11 @@ class MemberSession:
 
     async def _before_release(self, keys: Iterable[SegmentKey]) -> None:
         due = [each for each in map(self.segments.find, keys) if each]
-        if not await self.listener.release(due, self._member.options.patience_ms):
-            await self._give_up()
+        await self.listener.release(due, self._member.options.patience_ms, self._give_up)
 
     async def _give_up(self) -> None:
         """Give up all segments at their durable positions, without a commit. The member joins again."""
-        group, reader = self._member.group, self._member.reader
-        await self._db.write(partial(reader_offline, group=group, reader=reader))
+        await self._db.write(partial(reader_offline, group=self._member.group, reader=self._member.reader))
         for owned in self.segments:  # what was delivered belongs to the next owner
             owned.finished = owned.durable
         self.moved.clear()
@@ -427,7 +426,8 @@ class MemberSession:
         owned = [each for each in self.segments if each.key[0] == stream.stream_id]
         states = await self._db.read(lambda tx: [segment_state(tx, *each.key) for each in owned])
         for each, state in zip(owned, states, strict=True):
-            if state is not None and each.offset < state.head <= each.durable.offset:
+            # A save during the read may have lost it.
+            if each in self.segments and state and each.offset < state.head <= each.durable.offset:
                 if self._member.options.on_truncated == "latest":
                     self.move(each, state.tail_number, state.tail)
                 else:
@@ -621,7 +621,7 @@ class MemberSession:
 
     def reread(self, owned: OwnedSegment) -> None:
         """Drop what was read ahead of the position."""
-        self.waiting = type(self.waiting)(each for each in self.waiting if each.owned is not owned)
+        self.waiting = deque(each for each in self.waiting if each.owned is not owned)
         owned.take_from(owned.next_number, owned.next_offset)
 
     @property

@@ -11,9 +11,9 @@ from eventproc.store.catalog import (
     StoredHistory,
     StreamRecord,
     StreamSize,
+    count_streams,
     get_stream,
     readable_size,
-    stream_names,
 )
 from eventproc.store.catalog.cuts import head_cut, tail_cut
 from eventproc.store.database import Peers, Tx
@@ -47,7 +47,7 @@ class ScopeInfo:
     @classmethod
     def of(cls, tx: Tx, scope: Scope) -> ScopeInfo:
         """Return what is public of a scope."""
-        return cls(scope.name, scope.state, scope.created_ms, len(stream_names(tx, scope.name)))
+        return cls(scope.name, scope.state, scope.created_ms, count_streams(tx, scope.name))
 
 
 @attrs.frozen(kw_only=True)

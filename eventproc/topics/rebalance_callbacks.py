@@ -14,7 +14,7 @@ import anyio
 import attrs
 
 from eventproc.groups.owned_segment import OwnedSegment
-from eventproc.groups.session import OwnershipListener
+from eventproc.groups.session import GiveUp, OwnershipListener
 from eventproc.store.groups import SegmentKey
 from eventproc.store.model.ids import number_of
 from eventproc.store.model.partitions import is_reserve
@@ -82,13 +82,13 @@ class CallbackListener(OwnershipListener):
         if new:
             await self._call(self._callbacks.on_assigned, new, patience_ms)
 
-    async def release(self, owned: Iterable[OwnedSegment], patience_ms: int | None) -> bool:
-        """Call `on_revoked`. Return False if it exceeded the group's patience."""
+    async def release(self, owned: Iterable[OwnedSegment], patience_ms: int | None, give_up: GiveUp) -> None:
+        """Call `on_revoked`. It is called again if giving up fails, because then the partitions are still owned."""
         due = [each for each in owned if each.key in self._announced]
-        in_time = not due or await self._call(self._callbacks.on_revoked, due, patience_ms)
+        if due and not await self._call(self._callbacks.on_revoked, due, patience_ms):
+            await give_up()
         for each in due:
             self._announced.pop(each.key, None)
-        return in_time
 
     async def _call(
         self, callback: PartitionsCallback | None, owned: Iterable[OwnedSegment], patience_ms: int | None

@@ -186,8 +186,13 @@ def record_names(tx: Tx, kind: RecordKind[T], scope: str | None, page: ListPage)
     return names_in_scopes(tx, scope, page, lambda _, **part: keys(tx, kind, **part))
 
 
-def count_streams(tx: Tx) -> int:
-    """Return the number of streams of all scopes except the system's. Cost: reads the rows, and decodes none."""
+def count_streams(tx: Tx, scope: str | None = None) -> int:
+    """Return the number of streams of the scope, or of all scopes except the system's.
+
+    Cost: reads the rows, and decodes none.
+    """
+    if scope is not None:
+        return count_keys(tx, STREAM, prefix=f"{scope}/")
     return count_keys(tx, STREAM) - count_keys(tx, STREAM, prefix="_")
 
 

@@ -268,7 +268,7 @@ async def test_a_slow_handler_loses_its_partitions_and_the_log_names_it(
         with caplog.at_level(logging.WARNING, "eventproc"):
             await a.poll(timeout_ms=0)
         assert ("lost", (0,)) in heard.calls
-        assert "its user handled the events of s/t[0] before offset 2" in caplog.text
+        assert "its user handled the events of s/t[0] before event 2" in caplog.text
 
 
 @pytest.mark.parametrize("form", ["memory"])
