@@ -19,6 +19,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from tempfile import TemporaryFile
 from typing import Any, Final, TypeAlias
 
 import pytest
@@ -149,8 +150,11 @@ def pytest_timeout_cancel_timer(item: pytest.Item) -> bool:
 
 
 def _end_hanging(test: str, stderr: int) -> None:
-    os.write(stderr, f"\n{test} has reached its time limit. The stacks of all threads:\n".encode())
-    faulthandler.dump_traceback(stderr)
+    said = f"\n{test} has reached its time limit. The stacks of all threads:\n".encode()
+    with TemporaryFile() as stacks:
+        faulthandler.dump_traceback(stacks)
+        stacks.seek(0)
+        os.write(stderr, said + stacks.read())  # at once: another worker may end at the same time
     os._exit(1)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event, Thread, current_thread
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from pyspark import SparkContext
@@ -201,6 +201,8 @@ def test_cancelled_handler_cancels_its_spark_jobs(
         while 1 not in groups or not spark.sparkContext.statusTracker().getJobIdsForGroup(groups[1]):
             spark.range(1).collect()
     spark.range(1).collect()  # what was asked of the scheduler before is done
+    listeners: Any = spark.sparkContext._jsc
+    listeners.sc().listenerBus().waitUntilEmpty()  # and the tracker has heard of it
     assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
     assert spark.read.parquet(str(tmp_path / "loaded")).count() == 3
 
