@@ -12,14 +12,16 @@ all later ones get `DatabaseStopped`. Source: architecture.md section 1; referen
 
 from __future__ import annotations
 
+import enum
 import sqlite3
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar, cast
 
 from eventproc.store.clock import Clock
 from eventproc.store.database.files import BUSY_MS, ENDS_TRANSACTION, primary_code, translate_error
-from eventproc.store.database.tx import KnownValues, SharedState, Tx
+from eventproc.store.database.tx import Connection, KnownValues, SharedState, Tx, UserSql, user_sql
 from eventproc.store.faults import (
     NO_FAULTS,
     WRITE_BEGUN,
@@ -89,51 +91,146 @@ class _TransactionEnded(Exception):
     """The transaction ended although the library did not end it; the cause, if known, is `__cause__`."""
 
 
+class Trouble(enum.Enum):
+    """What an error of the engine means for the transaction in which it occurs."""
+
+    FULL = enum.auto()
+    """There is no room. The transaction is rolled back; the database continues."""
+    BUSY = enum.auto()
+    """Another program kept the database locked. The transaction is rolled back; it may be tried again."""
+    ENDS = enum.auto()
+    """The engine may have rolled back the transaction, and not only the statement."""
+    OTHER = enum.auto()
+    """A statement failed, for any other reason."""
+
+
+class WriterConnection(ABC):
+    """How the transactions of a writer begin and end on its connection, and what its errors mean."""
+
+    path: str
+    """Names the database in errors."""
+    connection: Connection
+    """On which the statements run."""
+    restrict: UserSql = staticmethod(user_sql)
+    """How it restricts the SQL of users."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Begin a transaction that no other writer can disturb. Raises an error of the engine."""
+
+    @abstractmethod
+    def commit(self, changed: bool) -> None:
+        """Commit. changed: whether the transaction changed something. Raises an error of the engine."""
+
+    @abstractmethod
+    def continues(self) -> bool:
+        """Return whether no other connection has committed since the last batch. Called inside the transaction."""
+
+    @abstractmethod
+    def schema_version(self) -> int:
+        """Return a number that differs after a change of the schema that `total_changes` does not count."""
+
+    @abstractmethod
+    def trouble_of(self, why: BaseException) -> Trouble | None:
+        """Return what an error means; None if it is not one of the engine."""
+
+    @abstractmethod
+    def translate(self, why: Exception) -> Exception:
+        """Return the library's error for an error of the engine, or the error itself if there is none."""
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether a statement has failed in a way that lets the transaction, or its savepoint, only roll back."""
+        return False
+
+
+class SqliteWriter(WriterConnection):
+    """The writer's connection to SQLite."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, path: str, continues: Callable[[], bool] = lambda: True
+    ) -> None:
+        """continues: see `WriterConnection.continues`."""
+        self.path = path
+        self.connection = connection
+        self._raw = connection
+        self._continues = continues
+
+    def begin(self) -> None:
+        """See `WriterConnection.begin`."""
+        self._raw.execute("BEGIN IMMEDIATE")
+
+    def commit(self, changed: bool) -> None:
+        """See `WriterConnection.commit`."""
+        self._raw.execute("COMMIT")
+
+    def continues(self) -> bool:
+        """See `WriterConnection.continues`."""
+        return self._continues()
+
+    def schema_version(self) -> int:
+        """See `WriterConnection.schema_version`."""
+        row: tuple[int] = self._raw.execute("PRAGMA schema_version").fetchone()
+        return row[0]
+
+    def trouble_of(self, why: BaseException) -> Trouble | None:
+        """See `WriterConnection.trouble_of`."""
+        code = primary_code(why)
+        if code in ENDS_TRANSACTION:
+            return _ENDING.get(code, Trouble.ENDS)
+        return Trouble.OTHER if isinstance(why, sqlite3.Error) else None
+
+    def translate(self, why: Exception) -> Exception:
+        """See `WriterConnection.translate`."""
+        return translate_error(why, self.path)
+
+
+_ENDING: Final = {sqlite3.SQLITE_FULL: Trouble.FULL, sqlite3.SQLITE_BUSY: Trouble.BUSY}
+
+
 class BatchCommitter:
     """Runs batches on one connection that has no other writer. Used by one thread at a time."""
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        writer: WriterConnection,
         *,
         clock: Clock,
         faults: Faults,
-        path: str,
         shared: SharedState | None = None,
         check: Callable[[], None] = lambda: None,
-        continues: Callable[[], bool] = lambda: True,
     ) -> None:
         """Create a committer.
 
         shared: objects in memory for all its transactions.
         check: runs after COMMIT and before any acknowledgement; an error of it stops the committer.
-        continues: whether no other connection has committed since the last batch. Called inside the transaction.
         """
         self.stopped: DatabaseStopped | None = None
-        self._connection = connection
-        self._execute = connection.execute
+        self._writer = writer
+        self._connection = writer.connection
+        self._execute = writer.connection.execute
         self._clock = clock
         self._faults = faults
-        self._path = path
+        self._path = writer.path
         self._shared = SharedState() if shared is None else shared
         self._check = check
-        self._continues = continues
         self._known = KnownValues()
-        self._schema_version = self._read_schema_version()
+        self._schema_version = writer.schema_version()
 
     def run_batch(self, queue: JobQueue) -> CommitBatch:
         """Run the jobs that wait in `queue` in one transaction, at most BATCH_BYTES_MAX and BATCH_MS_MAX of them.
 
         Returns the batch with every job done; it is empty if no job waited. Errors of jobs are stored in the jobs.
-        Raises sqlite3.OperationalError if BEGIN fails, before any job was taken.
+        Raises the engine's error if BEGIN fails, before any job was taken.
         """
-        batch = CommitBatch(Tx(self._connection, self._clock, self._shared, self._known))
         if self.stopped is not None:
+            batch = self._new_batch()
             while queue:
                 batch.jobs.append(queue.popleft())
             return self._finish(batch, self.stopped)
-        self._execute("BEGIN IMMEDIATE")
-        if not self._continues():
+        self._writer.begin()
+        batch = self._new_batch()
+        if not self._writer.continues():
             self._known.forget()
         before = self._connection.total_changes
         if not _take(queue, batch, 0):
@@ -145,12 +242,12 @@ class BatchCommitter:
                 self._run_apart(queue, batch)
             self._reach_steps(batch, Moment.COMMIT)
             self._faults.reach(WRITE_COMMIT)
-            self._execute("COMMIT")
+            # SQLite does not count pages that moved as changes.
+            batch.changed = self._connection.total_changes != before or batch.tx.vacuumed
+            self._writer.commit(batch.changed)
         except BaseException as why:
             return self._finish(batch, self._abandon(why))
         batch.committed = True
-        # SQLite does not count pages that moved as changes.
-        batch.changed = self._connection.total_changes != before or batch.tx.vacuumed
         try:
             self._faults.reach(WRITE_COMMITTED)
             self._reach_steps(batch, Moment.COMMITTED)
@@ -166,6 +263,10 @@ class BatchCommitter:
         if self.stopped is None:
             self.stopped = DatabaseStopped(path=self._path, reason=reason)
         return self.stopped
+
+    def _new_batch(self) -> CommitBatch:
+        restrict = self._writer.restrict
+        return CommitBatch(Tx(self._connection, self._clock, self._shared, self._known, restrict=restrict))
 
     def _reach_steps(self, batch: CommitBatch, moment: Moment) -> None:
         if self._faults is NO_FAULTS:
@@ -189,7 +290,7 @@ class BatchCommitter:
                     return self._may_run_again(why)
                 if tx.changed or connection.total_changes != changes or self._schema_changed():
                     return False
-                job.error = translate_error(why, self._path)
+                job.error = self._writer.translate(why)
                 tx.rewind(mark)
             if self._ended():
                 raise _TransactionEnded
@@ -201,7 +302,7 @@ class BatchCommitter:
             tx.flush_pending()
         except Exception as why:
             return self._may_run_again(why) if self._ended() else False
-        return True
+        return not self._writer.is_failed
 
     def _run_apart(self, queue: JobQueue, batch: CommitBatch) -> None:
         """Roll back and run all jobs of the batch again, each in a savepoint; then take jobs that wait."""
@@ -209,7 +310,7 @@ class BatchCommitter:
         self._roll_back()
         tx.rewind((0, 0))
         tx.drop_pending()
-        self._execute("BEGIN IMMEDIATE")
+        self._writer.begin()
         size_bytes, deadline_ms = 0, self._clock.monotonic_ms() + BATCH_MS_MAX
         taken, index = len(batch.jobs), 0
         while index < taken or (self._clock.monotonic_ms() < deadline_ms and _take(queue, batch, size_bytes)):
@@ -218,7 +319,7 @@ class BatchCommitter:
             size_bytes += job.size_bytes
             index += 1
         # Only now is it known whether a schema change is permanent. A wrong guess costs one more re-run.
-        self._schema_version = self._read_schema_version()
+        self._schema_version = self._writer.schema_version()
 
     def _run_in_savepoint(self, job: Job[Any], tx: Tx) -> None:
         mark = tx.mark()
@@ -227,21 +328,22 @@ class BatchCommitter:
         try:
             job.value = job.fn(tx)
             tx.flush_pending()
+            if self._ended():
+                raise _TransactionEnded
+            self._execute("RELEASE job")
         except Exception as why:
             if self._ended():
-                raise _TransactionEnded from why
+                raise _TransactionEnded from (None if isinstance(why, _TransactionEnded) else why)
             self._execute("ROLLBACK TO job")
+            self._execute("RELEASE job")
             self._known.forget()
-            job.value, job.error = None, translate_error(why, self._path)
+            job.value, job.error = None, self._writer.translate(why)
             tx.rewind(mark)
             tx.drop_pending()
-        if self._ended():
-            raise _TransactionEnded
-        self._execute("RELEASE job")
 
     def _may_run_again(self, why: Exception) -> bool:
-        """Return False (run again) if SQLite itself rolled the transaction back. Raises _TransactionEnded otherwise."""
-        if primary_code(why) not in ENDS_TRANSACTION:
+        """Return False (run again) if the engine itself rolled back, else raise _TransactionEnded."""
+        if self._writer.trouble_of(why) in (None, Trouble.OTHER):
             raise _TransactionEnded from why
         return False
 
@@ -251,13 +353,11 @@ class BatchCommitter:
             self._roll_back()
             return why
         cause = why.__cause__ if isinstance(why, _TransactionEnded) else why
-        code = None if cause is None else primary_code(cause)
-        if code == sqlite3.SQLITE_FULL:
+        trouble = None if cause is None else self._writer.trouble_of(cause)
+        if trouble is Trouble.FULL:
             self._roll_back()
             return DiskFull(path=self._path)
-        if (
-            code == sqlite3.SQLITE_BUSY
-        ):  # a program that ignores write.lock wrote between two runs of the batch
+        if trouble is Trouble.BUSY:  # a program that ignores write.lock wrote between two runs of the batch
             self._roll_back()
             return LockHeld(path=self._path, pid=None, for_ms=BUSY_MS)
         stopped = self._stop(why)
@@ -291,16 +391,14 @@ class BatchCommitter:
         try:
             if self._connection.in_transaction:
                 self._execute("ROLLBACK")
-        except sqlite3.Error as why:
+        except Exception as why:
+            if self._writer.trouble_of(why) is None:
+                raise
             self.stop(f"a transaction could not be rolled back ({why})")
-
-    def _read_schema_version(self) -> int:
-        row: tuple[int] = self._execute("PRAGMA schema_version").fetchone()
-        return row[0]
 
     def _schema_changed(self) -> bool:
         # `total_changes` does not count CREATE and DROP. Called only after a function raised.
-        return self._read_schema_version() != self._schema_version
+        return self._writer.schema_version() != self._schema_version
 
 
 def _take(queue: JobQueue, batch: CommitBatch, size_bytes: int) -> bool:

@@ -32,14 +32,14 @@ from contextvars import Context
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
 
 import aiosqlite
 
 from eventproc.store.clock import Clock
 from eventproc.store.database.commit_batch import Job
 from eventproc.store.database.database import Durability
-from eventproc.store.database.files import BUSY_MS, translate_error
+from eventproc.store.database.files import BUSY_MS
 from eventproc.store.database.locks import ForkBlocker
 from eventproc.store.database.tx import ReadState, SharedState, Tx
 from eventproc.store.model.errors import Closed
@@ -59,32 +59,46 @@ STATEMENTS_MAX: Final = 512
 """Prepared statements kept by a connection; more than the library uses."""
 
 
-class ThreadConnection(aiosqlite.Connection):
+class Closable(Protocol):
+    """What can be closed."""
+
+    def close(self) -> None:
+        """Release it."""
+        ...
+
+
+C = TypeVar("C", bound=Closable)
+"""What the functions of a thread use: a connection, of SQLite or another engine."""
+
+C_contra = TypeVar("C_contra", contravariant=True)
+
+
+class ThreadConnection(aiosqlite.Connection, Generic[C]):
     """A connection that runs functions on its own daemon thread, one after the other."""
 
-    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
-        super().__init__(connector, iter_chunk_size=64)
+    def __init__(self, connector: Callable[[], C]) -> None:
+        super().__init__(cast("Callable[[], sqlite3.Connection]", connector), iter_chunk_size=64)
         self._thread.daemon = True
         self.busy: Final = ForkBlocker()
         """The thread holds it while it is inside SQLite and not waiting for a lock. Forks wait for it."""
 
     @classmethod
-    async def start(cls, connector: Callable[[], sqlite3.Connection]) -> Self:
+    async def start(cls, connector: Callable[[], C]) -> Self:
         """Start the thread and open the connection on it."""
         connection = cls(connector)
         await connection
         return connection
 
     @property
-    def raw(self) -> sqlite3.Connection:
+    def raw(self) -> C:
         """The connection itself, for use on its thread."""
-        return self._conn
+        return cast("C", self._conn)
 
     def post(self, function: Callable[[], object]) -> None:
         """Run `function` on the thread. It reports its result itself and must not raise. Callable from any thread."""
         self._tx.put_nowait((None, function))
 
-    async def call(self, function: Callable[[sqlite3.Connection], T]) -> T:
+    async def call(self, function: Callable[[C], T]) -> T:
         """Run `function` on the thread and return its result. For opening and closing, not for the hot path."""
         return cast("T", await self._execute(function, self._conn))  # type: ignore[no-untyped-call]
 
@@ -107,7 +121,7 @@ class ThreadConnection(aiosqlite.Connection):
             self._thread.join()
 
 
-async def open_reader(db_path: Path) -> ThreadConnection:
+async def open_reader(db_path: Path) -> ThreadConnection[sqlite3.Connection]:
     """Open a read-only connection to a database in WAL mode."""
 
     def connector() -> sqlite3.Connection:
@@ -265,24 +279,35 @@ READERS_COUNT: Final = 2
 """Connections for reads. More connections let more reads wait for the disk at the same time."""
 
 
-class ReaderPool:
+class ReadOne(Protocol[C_contra]):
+    """How a reading connection runs a function on one snapshot of the database."""
+
+    def __call__(self, connection: C_contra, fn: Callable[[Tx], T], clock: Clock, shared: SharedState) -> T:
+        """Run it. shared: the objects of the opening. Raises what `fn` raises, or errors of this library."""
+        ...
+
+
+class ReaderPool(Generic[C]):
     """The pool of reading connections. shared: the objects of the opening."""
 
     def __init__(
         self,
-        connections: Sequence[ThreadConnection],
+        connections: Sequence[ThreadConnection[C]],
+        read_one: ReadOne[C],
         *,
         clock: Clock,
         callbacks: LoopCallbacks,
-        path: str,
+        translate: Callable[[Exception], Exception],
         shared: SharedState,
     ) -> None:
+        """translate: makes errors of this library from those of the engine."""
         self._connections = connections
         self._idle = list(connections)
         self._waiting: deque[tuple[Job[Any], Callable[[], None]]] = deque()
         self._clock = clock
         self._callbacks = callbacks
-        self._path = path
+        self._read_one = read_one
+        self._translate = translate
         self.shared = shared
         self._loop = asyncio.get_running_loop()
 
@@ -321,19 +346,19 @@ class ReaderPool:
             connection = self._idle.pop()
             connection.post(partial(self._run, connection, job, notify))
 
-    def _run(self, connection: ThreadConnection, job: Job[Any], notify: Callable[[], None]) -> None:
+    def _run(self, connection: ThreadConnection[C], job: Job[Any], notify: Callable[[], None]) -> None:
         """Run one read. Runs on the connection's thread."""
         try:
             with connection.busy:
-                job.value = snapshot(connection.raw, job.fn, self._clock, self.shared)
+                job.value = self._read_one(connection.raw, job.fn, self._clock, self.shared)
         except Exception as why:
-            job.error = translate_error(why, self._path)
+            job.error = self._translate(why)
         except BaseException as why:
             job.error = why
         job.done = True
         self._callbacks.call(partial(self._finish, connection, notify))
 
-    def _finish(self, connection: ThreadConnection, notify: Callable[[], None]) -> None:
+    def _finish(self, connection: ThreadConnection[C], notify: Callable[[], None]) -> None:
         self._idle.append(connection)
         self._start()
         notify()

@@ -23,9 +23,10 @@ import attrs
 
 from eventproc.store.clock import Clock, SystemClock
 from eventproc.store.database.checkpoint import LOG_BYTES, Checkpointer, LogRoom
-from eventproc.store.database.commit_batch import BatchCommitter
+from eventproc.store.database.commit_batch import BatchCommitter, SqliteWriter
 from eventproc.store.database.connections import (
     READERS_COUNT,
+    C,
     LoopCallbacks,
     ReaderPool,
     ThreadConnection,
@@ -33,6 +34,7 @@ from eventproc.store.database.connections import (
     open_reader,
     prepare_file,
     prepare_writer,
+    snapshot,
     use_wal,
 )
 from eventproc.store.database.database import Database, DatabaseTimeouts, Durability
@@ -64,7 +66,7 @@ from eventproc.store.database.migrate import (
     verify_format,
 )
 from eventproc.store.database.tx import SharedState, Tx
-from eventproc.store.database.wake_ups import CommitListener, CommitNotifier
+from eventproc.store.database.wake_ups import CommitNotifier, FifoListener
 from eventproc.store.database.writer import FileWriter
 from eventproc.store.faults import LAST_CLOSE, NO_FAULTS, Died, Faults, Step
 from eventproc.store.model.errors import Closed, EventprocError, NotSupported, StoreUnusable
@@ -161,15 +163,8 @@ class _OpenFiles:
 
     def committer(self, path: str, shared: SharedState, clock: Clock, faults: Faults) -> BatchCommitter:
         """Return what commits on the writer's connection."""
-        return BatchCommitter(
-            self.connection,
-            clock=clock,
-            faults=faults,
-            path=path,
-            shared=shared,
-            check=self.alarm.check,
-            continues=self.log.continues,
-        )
+        writer = SqliteWriter(self.connection, path, self.log.continues)
+        return BatchCommitter(writer, clock=clock, faults=faults, shared=shared, check=self.alarm.check)
 
     def empty_log(self, faults: Faults) -> None:
         """Copy the log into the file if no other handle has the directory open. Runs on the writer's thread.
@@ -346,7 +341,7 @@ class _CreatedFiles:
             self._format_lock.remove_unused()
 
 
-async def _keep_open(starting: Awaitable[ThreadConnection], undo: AsyncExitStack) -> ThreadConnection:
+async def keep_open(starting: Awaitable[ThreadConnection[C]], undo: AsyncExitStack) -> ThreadConnection[C]:
     """Return the connection once it is open, and register its closing with `undo`."""
     connection = await starting
     undo.push_async_callback(connection.close)
@@ -360,8 +355,8 @@ class FileDatabase(Database):
         self,
         path: Path,
         opened: _OpenFiles,
-        writer_connection: ThreadConnection,
-        readers: ReaderPool,
+        writer_connection: ThreadConnection[sqlite3.Connection],
+        readers: ReaderPool[sqlite3.Connection],
         callbacks: LoopCallbacks,
         *,
         clock: Clock,
@@ -383,7 +378,7 @@ class FileDatabase(Database):
         self._notifier = CommitNotifier(path, opened.instance.id, clock)
         self._closed = False
         self._origin = ProcessBound()
-        self._listener = CommitListener(
+        self._listener = FifoListener(
             fifo_fd=opened.instance.fifo_fd,
             subscriptions=self._subscriptions,
             readers=readers,
@@ -427,12 +422,17 @@ class FileDatabase(Database):
         async with AsyncExitStack() as undo:
             undo.callback(opened.close)
             undo.enter_context(translate_opening_errors(path))
-            writer_connection = await _keep_open(ThreadConnection.start(lambda: opened.connection), undo)
-            connections = [await _keep_open(open_reader(path / DATABASE), undo) for _ in range(READERS_COUNT)]
+            writer_connection = await keep_open(ThreadConnection.start(lambda: opened.connection), undo)
+            connections = [await keep_open(open_reader(path / DATABASE), undo) for _ in range(READERS_COUNT)]
             callbacks = LoopCallbacks()
             undo.callback(callbacks.close)
             readers = ReaderPool(
-                connections, clock=clock, callbacks=callbacks, path=str(path), shared=SharedState()
+                connections,
+                snapshot,
+                clock=clock,
+                callbacks=callbacks,
+                translate=partial(translate_error, path=str(path)),
+                shared=SharedState(),
             )
             database = cls(
                 path,

@@ -20,7 +20,7 @@ from typing import Final, Protocol, TypeVar
 import anyio
 
 from eventproc.store.clock import Clock, SystemClock, new_id
-from eventproc.store.database.commit_batch import BatchCommitter, Job, JobQueue
+from eventproc.store.database.commit_batch import BatchCommitter, Job, JobQueue, SqliteWriter
 from eventproc.store.database.database import Database, Durability, cancellation_returns, run_probes
 from eventproc.store.database.instances import Heartbeat, Peers, age_of
 from eventproc.store.database.migrate import Migration, check_numbers, migrate
@@ -283,7 +283,7 @@ class MemoryDatabase(Database):
         self._owns_store = owns_store
         self._connection = store.connection
         self._writer = BatchCommitter(
-            store.connection, clock=clock, faults=faults, path=PATH, shared=self.shared
+            SqliteWriter(store.connection, PATH), clock=clock, faults=faults, shared=self.shared
         )
         self._queue: JobQueue = JobQueue()
         self._killed = False

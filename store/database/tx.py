@@ -157,23 +157,80 @@ SqlValue: TypeAlias = str | int | float | bytes | bytearray | memoryview | None
 SqlParameters: TypeAlias = Sequence[SqlValue] | Mapping[str, SqlValue]
 
 
-Cursor: TypeAlias = sqlite3.Cursor
-"""The result of a statement. Valid only inside the transaction."""
+class Cursor(Protocol):
+    """The result of a statement. Valid only inside the transaction."""
+
+    @property
+    def rowcount(self) -> int:
+        """Rows that the statement changed."""
+        ...
+
+    def fetchone(self) -> Any:
+        """Return the next row, None after the last one."""
+        ...
+
+    def fetchall(self) -> list[Any]:
+        """Return the remaining rows."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the remaining rows."""
+        ...
+
+    def __next__(self) -> Any:
+        """Return the next row; raises StopIteration after the last one."""
+        ...
+
+    def close(self) -> None:
+        """Forget the remaining rows."""
+        ...
 
 
 class Execute(Protocol):
-    """`sqlite3.Connection.execute`: run one statement and return its cursor."""
+    """Run one statement and return its cursor."""
 
-    def __call__(self, sql: str, parameters: SqlParameters = ..., /) -> sqlite3.Cursor:
+    def __call__(self, sql: str, parameters: SqlParameters = ..., /) -> Cursor:
         """Run it."""
         ...
 
 
 class ExecuteMany(Protocol):
-    """`sqlite3.Connection.executemany`: run one statement for each row of parameters."""
+    """Run one statement for each row of parameters."""
 
-    def __call__(self, sql: str, parameters: Iterable[SqlParameters], /) -> sqlite3.Cursor:
+    def __call__(self, sql: str, parameters: Iterable[SqlParameters], /) -> Cursor:
         """Run it."""
+        ...
+
+
+class Connection(Protocol):
+    """The connection of a transaction: that of sqlite3, or one with the same calls."""
+
+    @property
+    def execute(self) -> Execute:
+        """Run one statement."""
+        ...
+
+    @property
+    def executemany(self) -> ExecuteMany:
+        """Run one statement for many rows of parameters."""
+        ...
+
+    @property
+    def total_changes(self) -> int:
+        """Rows that its statements have changed so far. It only grows."""
+        ...
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        ...
+
+
+class UserSql(Protocol):
+    """How a connection restricts the SQL of users; see `Tx.user_sql`."""
+
+    def __call__(self, connection: Any, prefix: str, /) -> AbstractContextManager[None]:
+        """Restrict it inside of the block."""
         ...
 
 
@@ -264,6 +321,7 @@ class Tx:
     """The transaction of a commit batch, or the snapshot of a read. Valid only inside the function that received it."""
 
     __slots__ = (
+        "_restrict",
         "cache",
         "changed",
         "clock",
@@ -299,7 +357,7 @@ class Tx:
     cache: dict[tuple[str, ...], Any]
     """Values that this transaction has read or written. No other process can change them before its end. Read it
     directly, write with `remember`, and expect any entry to be missing: the cache is bounded."""
-    connection: sqlite3.Connection
+    connection: Connection
     """For use by store/database only."""
     known: KnownValues
     """What earlier commit batches have read and still holds."""
@@ -310,13 +368,16 @@ class Tx:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         clock: Clock,
         shared: SharedState | None = None,
         known: KnownValues = _NOTHING_KNOWN,
         *,
         snapshot: bool = False,
+        restrict: UserSql = user_sql,
     ) -> None:
+        """restrict: the engine's way to restrict the SQL of users."""
+        self._restrict = restrict
         self.execute = connection.execute
         self.executemany = connection.executemany
         self.clock = clock
@@ -394,7 +455,7 @@ class Tx:
         Transaction control, ATTACH and PRAGMA raise `NotSupported`.
         """
         self.changed = True
-        return user_sql(self.connection, prefix)
+        return self._restrict(self.connection, prefix)
 
     def mark(self) -> tuple[int, int]:
         """Return the position to `rewind` to if the function that starts here raises."""

@@ -17,18 +17,18 @@ import contextlib
 import logging
 import os
 import sqlite3
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic
 
 from eventproc.store.clock import Clock
 from eventproc.store.database.commit_batch import Job
-from eventproc.store.database.connections import ReaderPool
+from eventproc.store.database.connections import C, ReaderPool
 from eventproc.store.database.database import Subscriptions, Watch, run_probes
 from eventproc.store.database.files import DirectoryWatch
 from eventproc.store.database.instances import DIRECTORY, FIFO
 from eventproc.store.database.locks import ProcessBound, close_private, open_private
-from eventproc.store.database.tx import Tx
+from eventproc.store.database.tx import Connection, Tx
 
 _FIFO_BYTES: Final = 65536
 """Capacity of a FIFO on Linux; one read of this size empties it."""
@@ -105,45 +105,26 @@ def drain(fifo_fd: int) -> bool:
 LOG = logging.getLogger(__name__)
 
 
-class CommitListener:
-    """Listens for the commits of other processes to one database. All methods run on the event loop and do not wait."""
+class CommitListener(Generic[C]):
+    """Wakes subscriptions after commits of other processes. All methods run on the event loop and do not wait."""
 
-    def __init__(
-        self, *, fifo_fd: int, subscriptions: Subscriptions, readers: ReaderPool, poll_ms: int
-    ) -> None:
-        """poll_ms: pause between two reads of data_version."""
-        self._fifo_fd = fifo_fd
+    def __init__(self, *, subscriptions: Subscriptions, readers: ReaderPool[C]) -> None:
         self._subscriptions = subscriptions
         self._readers = readers
-        self._poll_s = poll_ms / 1000
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
         self._reading = False
         self._notified = False
-        self._versions: dict[sqlite3.Connection, int] = {}
-
-    def start(self) -> None:
-        """Start listening."""
-        self._loop.add_reader(self._fifo_fd, self._on_notification)
-        self._timer = self._loop.call_later(self._poll_s, self._on_timer)
+        self._stopped = False
 
     def stop(self) -> None:
         """Stop listening. The result of a running read is ignored."""
-        self._loop.remove_reader(self._fifo_fd)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stopped = True
 
-    def _on_notification(self) -> None:
-        drain(self._fifo_fd)
-        self._read_changes(certain=True)
+    def notice(self) -> None:
+        """Run the probes, because another process has committed something."""
+        self._read_changes(lambda _: True, certain=True)
 
-    def _on_timer(self) -> None:
-        self._timer = self._loop.call_later(self._poll_s, self._on_timer)
-        self._read_changes(certain=False)
-
-    def _read_changes(self, *, certain: bool) -> None:
-        """Run the probes. Unless a change is `certain`, run them only if data_version has changed."""
+    def _read_changes(self, may_have_changed: Callable[[Tx], bool], *, certain: bool) -> None:
+        """Run the probes in a read, unless nothing may have changed. certain: if a read runs, another follows."""
         watches = self._subscriptions.watches
         if self._reading:
             self._notified = self._notified or certain
@@ -151,22 +132,14 @@ class CommitListener:
             self._reading = True
 
             def fn(tx: Tx) -> dict[Watch, Hashable]:
-                changed = self._version_changed(tx)
-                return run_probes(watches, tx) if certain or changed else {}
+                return run_probes(watches, tx) if may_have_changed(tx) else {}
 
             job = Job(fn, 0)
             self._readers.submit(job, lambda: self._on_result(job))
 
-    def _version_changed(self, tx: Tx) -> bool:
-        # Only a difference to the previous number of the same connection has a meaning.
-        (version,) = tx.execute("PRAGMA data_version").fetchone()
-        before = self._versions.get(tx.connection)
-        self._versions[tx.connection] = version
-        return bool(before != version)
-
     def _on_result(self, job: Job[dict[Watch, Hashable]]) -> None:
         self._reading = False
-        if self._timer is None:
+        if self._stopped:
             return
         try:
             self._subscriptions.compare(job.result())
@@ -177,4 +150,56 @@ class CommitListener:
             )
         if self._notified:
             self._notified = False
-            self._read_changes(certain=True)
+            self.notice()
+
+
+class FifoListener(CommitListener[sqlite3.Connection]):
+    """Listens for the commits of other processes to a file: for bytes in a FIFO, and for changes of data_version."""
+
+    def __init__(
+        self,
+        *,
+        fifo_fd: int,
+        subscriptions: Subscriptions,
+        readers: ReaderPool[sqlite3.Connection],
+        poll_ms: int,
+    ) -> None:
+        """poll_ms: pause between two reads of data_version."""
+        super().__init__(subscriptions=subscriptions, readers=readers)
+        self._fifo_fd = fifo_fd
+        self._poll_s = poll_ms / 1000
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._versions: dict[Connection, int] = {}
+
+    def start(self) -> None:
+        """Start listening."""
+        self._loop.add_reader(self._fifo_fd, self._on_notification)
+        self._timer = self._loop.call_later(self._poll_s, self._on_timer)
+
+    def stop(self) -> None:
+        """See `CommitListener.stop`."""
+        super().stop()
+        self._loop.remove_reader(self._fifo_fd)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_notification(self) -> None:
+        drain(self._fifo_fd)
+        self._read_changes(self._note_version, certain=True)
+
+    def _on_timer(self) -> None:
+        self._timer = self._loop.call_later(self._poll_s, self._on_timer)
+        self._read_changes(self._version_changed, certain=False)
+
+    def _note_version(self, tx: Tx) -> bool:
+        self._version_changed(tx)
+        return True
+
+    def _version_changed(self, tx: Tx) -> bool:
+        # Only a difference to the previous number of the same connection has a meaning.
+        (version,) = tx.execute("PRAGMA data_version").fetchone()
+        before = self._versions.get(tx.connection)
+        self._versions[tx.connection] = version
+        return bool(before != version)

@@ -1,44 +1,34 @@
-"""The write path of the file form: a queue, the writer's thread, and the delivery of results.
-
-Callers put jobs into a queue. While jobs wait, the thread takes `write.lock`, runs the waiting jobs as one batch,
-commits, unlocks, and delivers the batch to the event loop in one callback. There is no linger timer: jobs that arrive
-during a commit form the next batch.
+"""The write path of the file form: the thread takes `write.lock`, runs the waiting jobs as one batch, and unlocks.
 
 A lone brief job skips the thread if commits do not wait for the disk: the event loop runs it, which saves two switches
 of threads. `_turn` says who uses the connection. If commits wait for the disk, the event loop waits with the caller of
 such a job for a moment instead of going to sleep, if no other caller waits and other tasks are not busy.
 
-A job in the queue has not started. Its caller may remove it, by cancellation or at its deadline, and then it never
-runs. The thread blocks in flock, which the kernel serves in order, while the event loop watches the deadlines.
+The thread blocks in flock, which the kernel serves in order, while the event loop watches the deadlines.
 Source: architecture.md section 1; reference pitfalls.md S1.4, S1.8 and S1.9.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import resource
 import sqlite3
 import threading
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 
 from eventproc.store.clock import Clock
 from eventproc.store.database.checkpoint import Checkpointer, LogRoom
-from eventproc.store.database.commit_batch import BatchCommitter, CommitBatch, Job, JobQueue
+from eventproc.store.database.commit_batch import BatchCommitter, CommitBatch
 from eventproc.store.database.connections import LoopCallbacks, ThreadConnection
-from eventproc.store.database.database import WRITE_WAIT_MS_MAX, cancellation_returns
 from eventproc.store.database.files import primary_code
 from eventproc.store.database.guard import LogRecorder
 from eventproc.store.database.locks import WriteLock
-from eventproc.store.database.tx import Tx
 from eventproc.store.database.wake_ups import CommitNotifier
-from eventproc.store.faults import Step
+from eventproc.store.database.write_queue import Attend, AwaitedJob, WriteQueue
 from eventproc.store.model.errors import LockHeld
 
 LOG = logging.getLogger(__name__)
@@ -81,36 +71,15 @@ INLINE_PAUSE_MS_MAX: Final = 5_000
 """Longest such pause: a slow disk stalls the loop once in this time."""
 
 
-class AwaitedJob(Job[T]):
-    """A job with a caller that waits on the event loop."""
-
-    __slots__ = ("deadline", "future", "queued")
-
-    def __init__(
-        self,
-        fn: Callable[[Tx], T],
-        size_bytes: int,
-        future: asyncio.Future[None],
-        queued: float,
-        deadline: float,
-        step: Step | None = None,
-    ) -> None:
-        super().__init__(fn, size_bytes, step)
-        self.future: asyncio.Future[None] | None = future
-        """The future that the caller awaits; None once the result was delivered."""
-        self.queued = queued
-        self.deadline = deadline
-
-
-class FileWriter:
+class FileWriter(WriteQueue):
     """Queue and thread of the writer of one file.
 
-    Methods run on the event loop, except `_drain` and those below it, which run on the writer's thread.
+    Methods run on the event loop, except `_drain` and those below the line, which run on the writer's thread.
     """
 
     def __init__(
         self,
-        connection: ThreadConnection,
+        connection: ThreadConnection[sqlite3.Connection],
         committer: BatchCommitter,
         *,
         lock: WriteLock,
@@ -127,25 +96,24 @@ class FileWriter:
     ) -> None:
         """Create the writer.
 
-        publish: applies the effects of a durable batch, on the event loop, before its callers continue.
-        lock_warn_ms: waiting time for write.lock after which a warning names its holder.
+        publish: as for `WriteQueue`. lock_warn_ms: waiting time for write.lock after which a warning names its holder.
         inline: whether brief jobs may run on the event loop, because a commit does not wait for the disk.
         """
+        super().__init__(
+            connection,
+            committer,
+            name=str(lock_path.parent),
+            clock=clock,
+            callbacks=callbacks,
+            publish=publish,
+            look_ms=lock_warn_ms,
+        )
         self.checkpointer = checkpointer
-        self._connection = connection
         self._log = log
         self._room = room
-        self._committer = committer
         self._lock = lock
         self._lock_path = lock_path
         self._notifier = notifier
-        self._clock = clock
-        self._callbacks = callbacks
-        self._publish = publish
-        self._lock_warn_s = lock_warn_ms / 1000
-        self._loop = asyncio.get_running_loop()
-        self._queue: JobQueue = JobQueue()
-        self._awake = False  # the thread, or a job that waits to run inline, will look at the queue
         self._turn = threading.Lock()
         self._inline = inline
         self._inline_from = 0.0  # time of the event loop
@@ -155,77 +123,65 @@ class FileWriter:
         self._wait_from = 0.0  # time of the event loop
         self._wait_pause_ms = SYNC_WAIT_MS_MAX
         self._jobs_count = 0
-        self._callers_count = 0
         self._checkpoint_due = False  # by a commit on the event loop
         self._settles = False  # `_settle` will be called
-        self._timer: asyncio.TimerHandle | None = None
         self._lock_wanted_ms: int | None = None
         self._warned_ms: int | None = None
 
-    async def write(
-        self,
-        fn: Callable[[Tx], T],
-        size_bytes: int,
-        timeout_ms: int | None,
-        *,
-        brief: bool = False,
-        step: Step | None = None,
-    ) -> T:
-        """See `Database.write`."""
-        loop = self._loop
-        now = loop.time()
-        deadline = now + (WRITE_WAIT_MS_MAX if timeout_ms is None else timeout_ms) / 1000
-        future: asyncio.Future[None] = loop.create_future()
-        job = AwaitedJob(fn, size_bytes, future, now, deadline, step)
+    def _admit(self, job: AwaitedJob[T], brief: bool) -> Attend | None:
+        """See `WriteQueue`."""
         alone = brief and self._inline and not self._awake and not self._queue
-        waits = brief and self._synced and not self._callers_count and size_bytes <= INLINE_BYTES_MAX
+        waits = brief and self._synced and not self._callers_count and job.size_bytes <= INLINE_BYTES_MAX
         self._queue.append(job)
-        self._jobs_count = number = self._jobs_count + 1
-        if not self._awake:
+        self._jobs_count += 1
+        if alone:
             self._awake = True
-            if not alone:
+            return self._run_alone
+        self._wake_thread()
+        return self._wait_beside if waits and job.queued >= self._wait_from else None
+
+    async def _run_alone(self, job: AwaitedJob[Any]) -> None:
+        """Run a job that waits alone on the event loop, or let the thread run it."""
+        if job.queued >= self._alone_until:
+            # Jobs of other tasks that are ready share a commit of the thread.
+            try:
+                await anyio.lowlevel.checkpoint()
+            except BaseException:
                 self._connection.post(self._drain)
-        self._callers_count += 1
-        try:
-            if alone:
-                if now >= self._alone_until:
-                    # Jobs of other tasks that are ready share a commit of the thread.
-                    await anyio.lowlevel.checkpoint()
-                    lone = len(self._queue) == 1
-                    self._alone_until = loop.time() + ALONE_MS_MAX / 1000 if lone else 0.0
-                self._run_inline(size_bytes)
-            elif waits and now >= self._wait_from:
-                if now >= self._alone_until:
-                    await anyio.lowlevel.checkpoint()
-                    idle = self._jobs_count == number and loop.time() - now <= ALONE_TURN_MS_MAX / 1000
-                    self._alone_until = loop.time() + ALONE_MS_MAX / 1000 if idle else 0.0
-                if self._alone_until:
-                    self._wait_synced(job)
-            if job.future is not None:  # no result yet
-                if self._timer is None or deadline < self._timer.when():
-                    self._watch(min(deadline, now + self._lock_warn_s))
-                await future
-        except asyncio.CancelledError:
-            if self._remove(job):
-                if alone:
-                    self._connection.post(self._drain)
                 raise
-            await self._wait_through_cancellation(job)
-            if not cancellation_returns():
-                raise
-        finally:
-            self._callers_count -= 1
-        return job.result()
+            lone = len(self._queue) == 1
+            self._alone_until = self._loop.time() + ALONE_MS_MAX / 1000 if lone else 0.0
+        self._run_inline(job.size_bytes)
 
-    @property
-    def usable(self) -> bool:
-        """Whether the content of the database is known."""
-        return self._committer.stopped is None
+    async def _wait_beside(self, job: AwaitedJob[Any]) -> None:
+        """Let the event loop wait with the caller of a job that waits alone, if other tasks have nothing to do."""
+        number = self._jobs_count
+        if job.queued >= self._alone_until:
+            await anyio.lowlevel.checkpoint()
+            now = self._loop.time()
+            idle = self._jobs_count == number and now - job.queued <= ALONE_TURN_MS_MAX / 1000
+            self._alone_until = now + ALONE_MS_MAX / 1000 if idle else 0.0
+        if self._alone_until:
+            self._wait_synced(job)
 
-    @property
-    def idle(self) -> bool:
-        """Whether no job waits and no batch runs."""
-        return not self._queue and not self._awake
+    def _late(self, waited_ms: int) -> LockHeld:
+        """See `WriteQueue`."""
+        return LockHeld(path=str(self._lock_path), pid=self._holder_pid(), for_ms=waited_ms)
+
+    def _notice_wait(self) -> None:
+        """Warn if another process holds the lock for long."""
+        wanted_ms = self._lock_wanted_ms
+        if wanted_ms is None or wanted_ms == self._warned_ms:
+            return
+        waited_ms = self._clock.monotonic_ms() - wanted_ms
+        if waited_ms >= self._look_s * 1000:
+            self._warned_ms = wanted_ms
+            LOG.warning(
+                "%s has been held by process %s for more than %.1f s; writes wait for its release",
+                self._lock_path,
+                self._holder_pid(),
+                waited_ms / 1000,
+            )
 
     def _run_inline(self, size_bytes: int) -> None:
         """Run the only job on the event loop, or let the thread run what waits.
@@ -320,70 +276,6 @@ class FileWriter:
         """Let the thread do everything from now on."""
         self._inline = False
 
-    def close(self) -> None:
-        """Stop watching deadlines. Called when no job waits."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _remove(self, job: Job[T]) -> bool:
-        """Remove a job from the queue; return False if it has started or has a result."""
-        try:
-            self._queue.remove(job)
-        except ValueError:
-            return False
-        return True
-
-    async def _wait_through_cancellation(self, job: AwaitedJob[T]) -> None:
-        """Wait for the result of a started job, through all cancellations."""
-        while job.future is not None:
-            if job.future.done():
-                job.future = self._loop.create_future()
-            with anyio.CancelScope(shield=True), contextlib.suppress(asyncio.CancelledError):
-                await job.future
-
-    def _deliver(self, batch: CommitBatch) -> None:
-        try:
-            self._publish(batch)
-        finally:  # also if an effect was interrupted, as by Ctrl-C, because the batch is committed
-            for job in batch.jobs:
-                _resolve(job)
-
-    def _watch(self, when: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._check_deadlines)
-
-    def _check_deadlines(self) -> None:
-        """Fail the jobs with a passed deadline, and warn if another process holds the lock for long."""
-        self._timer = None
-        now = self._loop.time()
-        late = [job for job in list(self._queue) if isinstance(job, AwaitedJob) and job.deadline <= now]
-        for job in late:
-            if self._remove(job):
-                waited_ms = round((now - job.queued) * 1000)
-                job.error = LockHeld(path=str(self._lock_path), pid=self._holder_pid(), for_ms=waited_ms)
-                job.done = True
-                _resolve(job)
-        self._maybe_warn()
-        deadlines = [job.deadline for job in list(self._queue) if isinstance(job, AwaitedJob)]
-        if deadlines:
-            self._watch(min(min(deadlines), now + self._lock_warn_s))
-
-    def _maybe_warn(self) -> None:
-        wanted_ms = self._lock_wanted_ms
-        if wanted_ms is None or wanted_ms == self._warned_ms:
-            return
-        waited_ms = self._clock.monotonic_ms() - wanted_ms
-        if waited_ms >= self._lock_warn_s * 1000:
-            self._warned_ms = wanted_ms
-            LOG.warning(
-                "%s has been held by process %s for more than %.1f s; writes wait for its release",
-                self._lock_path,
-                self._holder_pid(),
-                waited_ms / 1000,
-            )
-
     def _holder_pid(self) -> int | None:
         try:
             holder = self._lock.holder()
@@ -392,19 +284,6 @@ class FileWriter:
         return None if holder is None else holder.pid
 
     # --- on the writer's thread -----------------------------------------------------------------
-
-    def _drain(self) -> None:
-        while True:
-            try:
-                while self._queue:
-                    self._run_batch()
-            except BaseException as why:
-                self._stop(why)
-            # In this order: a caller that queues a job after the check of the queue sees `_awake` as False.
-            self._awake = False
-            if not self._queue:
-                return
-            self._awake = True
 
     def _checkpoint(self) -> None:
         """Run the checkpoint that is due after commits on the event loop, which go on during its longest part."""
@@ -427,11 +306,6 @@ class FileWriter:
         except BaseException as why:
             self._stop(why)
             raise
-
-    def _stop(self, why: BaseException) -> None:
-        """Give every caller the error: a bug, an injected death at a checkpoint, or an unusable lock file."""
-        LOG.exception("the writer of %s stopped", self._lock_path.parent)
-        self._committer.stop(f"the writer failed ({why!r})")
 
     def _run_batch(self) -> None:
         with self._turn:
@@ -483,10 +357,6 @@ class FileWriter:
         finally:
             self._lock.release()
 
-    def _send(self, batch: CommitBatch) -> None:
-        if batch.jobs:
-            self._callbacks.call(partial(self._deliver, batch))
-
 
 def _thread_waits() -> int:
     """Return how often this thread gave up its core to wait. 1 us."""
@@ -495,10 +365,3 @@ def _thread_waits() -> int:
 
 def _size_bytes(batch: CommitBatch) -> int:
     return sum([job.size_bytes for job in batch.jobs])
-
-
-def _resolve(job: Job[T]) -> None:
-    assert isinstance(job, AwaitedJob), "a job without a future"
-    future, job.future = job.future, None
-    if future is not None and not future.done():
-        future.set_result(None)

@@ -32,6 +32,7 @@ from eventproc.store.transactions import (
 from eventproc.testing import run_until_death
 from eventproc.workflows.abort_transactions import AbortTimer, time_out
 from eventproc.workflows.sweeps import forget
+from tests.support.sqlite import sqlite_of
 from tests.support.virtual_time import anyio_backend as anyio_backend
 from tests.transactions.support import LOW, NAME, ZERO, TxnStream, events_of, make_txn_stream, part, serve
 from tests.workflows.support import Life, open_life
@@ -218,9 +219,9 @@ def instructions(call: Callable[[Tx], object], tx: Tx) -> int:
         count += 1
         return 0
 
-    tx.connection.set_progress_handler(step, 1)
+    sqlite_of(tx.connection).set_progress_handler(step, 1)
     call(tx)
-    tx.connection.set_progress_handler(None, 1)
+    sqlite_of(tx.connection).set_progress_handler(None, 1)
     return count
 
 

@@ -30,6 +30,7 @@ from tests.replicated.support import (
     last_ledger,
     make_ledger,
 )
+from tests.support.sqlite import sqlite_of
 
 
 class UpdateRefused(Exception):
@@ -125,11 +126,11 @@ async def test_what_this_process_folded_is_not_read_again(db: Database) -> None:
 
     def count_statements(tx: Tx) -> list[str]:
         seen: list[str] = []
-        tx.connection.set_trace_callback(seen.append)
+        sqlite_of(tx.connection).set_trace_callback(seen.append)
         try:
             append(tx, log, LEDGER, [Write("d")])
         finally:
-            tx.connection.set_trace_callback(None)
+            sqlite_of(tx.connection).set_trace_callback(None)
         return seen
 
     statements = await db.write(count_statements)

@@ -22,6 +22,7 @@ from eventproc.store.segments import (
 )
 from eventproc.store.segments.reaper import WRITER_MEMORY_MS
 from tests.segments.support import STREAM, STREAM_ID, appending, make_segments, payloads, rows
+from tests.support.sqlite import sqlite_of
 from tests.support.virtual_time import SteppingClock
 
 
@@ -56,11 +57,11 @@ async def test_a_step_frees_many_passed_segments_and_looks_at_each_once(ep: even
             nonlocal statements
             statements += 1
 
-        tx.connection.set_trace_callback(count)
+        sqlite_of(tx.connection).set_trace_callback(count)
         try:
             return free_step(tx, STREAM_ID, deleted=False)
         finally:
-            tx.connection.set_trace_callback(None)
+            sqlite_of(tx.connection).set_trace_callback(None)
 
     await ep.db.write(make)
     steps = 1

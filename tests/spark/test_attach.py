@@ -144,7 +144,9 @@ def test_running_query_is_behind_by_what_was_written_since_its_last_batch(
     (query,) = attached.queries()
     assert (query.id, query.name, query.events) == (running.id, "slow", 0)
     write(stream, range(100, 110))
-    assert held.wait(60)  # a query that still plans a batch would end with what the truncation below takes away
+    assert held.wait(
+        60
+    )  # a query that still plans a batch would end with what the truncation below takes away
     stream.split(stream.segments()[0].id)
     write(stream, range(110, 113))
     (query,) = attached.queries()

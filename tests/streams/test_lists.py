@@ -28,6 +28,7 @@ from eventproc.streams import ScopeInfo
 from eventproc.testing import check
 from eventproc.topics import TopicInfo
 from eventproc.workflows.policies import has_policy
+from tests.support.sqlite import sqlite_of
 
 
 @pytest.fixture
@@ -174,14 +175,14 @@ async def test_a_page_costs_as_much_at_the_end_as_at_the_beginning(ep: Eventproc
             nonlocal counted
             counted += 1
 
-        tx.connection.set_progress_handler(count, 1)
+        sqlite_of(tx.connection).set_progress_handler(count, 1)
         try:
             if tag is None:
                 assert len(keys(tx, STREAM, prefix="c/", after=after, limit=5)) == 5
             else:
                 assert len(tagged_streams(tx, "c", tag, prefix="c/", after=after, limit=5)) == 5
         finally:
-            tx.connection.set_progress_handler(None, 0)
+            sqlite_of(tx.connection).set_progress_handler(None, 0)
         return counted
 
     await ep.create_scope("c")

@@ -29,6 +29,7 @@ from eventproc.store.tables import (
 from eventproc.workflows import scopes
 from eventproc.workflows.requests import DeleteScope
 from eventproc.workflows.sweeps import drop_tables
+from tests.support.sqlite import sqlite_of
 from tests.workflows.support import open_life
 
 NAME = "s/group_kvtable/0.#epoch.0"
@@ -95,9 +96,9 @@ def instructions(tx: Tx, call: Callable[[], object]) -> int:
         count += 1
         return 0
 
-    tx.connection.set_progress_handler(step, 1)
+    sqlite_of(tx.connection).set_progress_handler(step, 1)
     call()
-    tx.connection.set_progress_handler(None, 1)
+    sqlite_of(tx.connection).set_progress_handler(None, 1)
     return count
 
 
