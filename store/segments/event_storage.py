@@ -7,6 +7,7 @@ gone with the process. Source: docs/design/segments-extents-blobs.md.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, cast
@@ -18,7 +19,10 @@ from eventproc.store.model.argument_checks import check_str, invalid_argument
 from eventproc.store.model.policies import DATABASE_STORAGE
 
 STORAGE_BLOB_FORMAT: Final = 3
-"""Format number of a blob whose data lies in its stream's storage; the row's `data` is the position there."""
+"""Format number of a blob whose data lies in its stream's storage; the row's `data` is the packed position there."""
+
+_POSITION: Final = struct.Struct(">q")
+"""How `data` holds a position."""
 
 
 class EventStorage(Protocol):
@@ -149,8 +153,8 @@ class StreamStorages:
 
     def __init__(self) -> None:
         self._storages: dict[int, EventStorage] = {}
-        self._unsure: dict[tuple[int, int], int] = {}
-        """{(stream id, position): blob id} of `_tx`, which may not have committed."""
+        self._unsure: dict[tuple[int, bytes], int] = {}
+        """{(stream id, packed position): blob id} of `_tx`, which may not have committed."""
         self._tx: Tx | None = None
 
     def assign(self, stream_id: int, name: str) -> None:
@@ -168,11 +172,11 @@ class StreamStorages:
         """Return whether the stream keeps its events in a storage of its own."""
         return stream_id in self._storages
 
-    def append(self, stream_id: int, data: bytes) -> int:
-        """Keep `data`, and return its position. Call `note` with the blob that names it."""
-        return self._storages[stream_id].append(data)
+    def append(self, stream_id: int, data: bytes) -> bytes:
+        """Keep `data`, and return its packed position. Call `note` with the blob that names it."""
+        return _POSITION.pack(self._storages[stream_id].append(data))
 
-    def note(self, tx: Tx, blob_id: int, stream_id: int, position: int) -> None:
+    def note(self, tx: Tx, blob_id: int, stream_id: int, position: bytes) -> None:
         """Note the blob of a position, and free the positions of earlier transactions that were rolled back."""
         if self._tx is not tx:
             for where, unsure_id in list(self._unsure.items()):
@@ -182,21 +186,21 @@ class StreamStorages:
             self._tx = tx
         self._unsure[stream_id, position] = blob_id
 
-    def free_after(self, tx: Tx, stream_id: int, position: int) -> None:
+    def free_after(self, tx: Tx, stream_id: int, position: bytes) -> None:
         """Free the position once `tx`, which deletes its blob, is durable."""
         if self._tx is not tx:  # the transaction that kept it did commit: `tx` found its blob
             self._unsure.pop((stream_id, position), None)
         tx.after(partial(self.free, stream_id, position))
 
-    def read(self, stream_id: int, position: int) -> bytes:
+    def read(self, stream_id: int, position: bytes) -> bytes:
         """Return what is kept at the position."""
-        return self._storages[stream_id].read(position)
+        return self._storages[stream_id].read(*_POSITION.unpack(position))
 
-    def free(self, stream_id: int, position: int) -> None:
+    def free(self, stream_id: int, position: bytes) -> None:
         """Forget what is kept at the position, unless the stream was deleted with its storage."""
         self._unsure.pop((stream_id, position), None)
         if (storage := self._storages.get(stream_id)) is not None:
-            storage.free(position)
+            storage.free(*_POSITION.unpack(position))
 
 
 _NAMED: Final = (

@@ -207,7 +207,7 @@ def insert_blob(tx: Tx, stream_id: int, columns: Columns) -> int:
     return _insert_blob_row(tx, stream_id, BLOB_FORMAT, columns, columns.data)
 
 
-def _insert_blob_row(tx: Tx, stream_id: int, form: int, columns: Columns, data: bytes | int) -> int:
+def _insert_blob_row(tx: Tx, stream_id: int, form: int, columns: Columns, data: bytes) -> int:
     row = tx.execute(
         "INSERT INTO blob (stream_id, format, checksum, ends, keys, positions, times, event_times, headers, data)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
