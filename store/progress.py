@@ -19,7 +19,7 @@ from eventproc.store.model.progress import Progress, decode_progress, encode_pro
 from eventproc.store.segments import Event
 
 STORE_PROGRESS: Final = upsert(
-    "group_segment", "group_name, stream_id, segment", "offset, number, finished, moved_ms"
+    "group_segment", "group_name, stream_id, segment", '"offset", number, finished, moved_ms'
 )
 """Stores progress that has no owner."""
 
@@ -91,7 +91,7 @@ def move_progress(tx: Tx, claim: SegmentClaim, progress: Progress) -> None:
     Raises SegmentFenced if the reader no longer owns it.
     """
     done = tx.execute(
-        "UPDATE group_segment SET offset = ?, number = ?, finished = ?, moved_ms = ?"
+        'UPDATE group_segment SET "offset" = ?, number = ?, finished = ?, moved_ms = ?'
         " WHERE group_name = ? AND stream_id = ? AND segment = ? AND owner = ? AND owner_epoch = ?",
         (
             progress.offset,

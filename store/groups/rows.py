@@ -73,7 +73,8 @@ def progress_of(tx: Tx, group: str, keys: Iterable[SegmentKey]) -> tuple[Segment
 def progress_by_segment(tx: Tx, group: str) -> dict[SegmentKey, Progress]:
     """Return the durable progress of all open segments of the group. One query."""
     rows = tx.execute(
-        "SELECT stream_id, segment, finished FROM group_segment WHERE group_name = ? AND waiting IS NULL",
+        "SELECT stream_id, segment, finished FROM group_segment WHERE group_name = ? AND waiting IS NULL"
+        " ORDER BY stream_id, segment",
         (group,),
     ).fetchall()
     return {
@@ -84,7 +85,10 @@ def progress_by_segment(tx: Tx, group: str) -> dict[SegmentKey, Progress]:
 
 def progress_times(tx: Tx, group: str) -> dict[SegmentKey, int | None]:
     """Return when progress of each segment last became durable, wall clock; None if it never did. One query."""
-    rows = tx.execute("SELECT stream_id, segment, moved_ms FROM group_segment WHERE group_name = ?", (group,))
+    rows = tx.execute(
+        "SELECT stream_id, segment, moved_ms FROM group_segment WHERE group_name = ? ORDER BY stream_id, segment",
+        (group,),
+    )
     return {(stream_id, segment): moved_ms for stream_id, segment, moved_ms in rows.fetchall()}
 
 
@@ -128,9 +132,9 @@ def write_segment(
 ) -> None:
     """Insert or replace the row of an open segment. A new row has no time at which its progress moved."""
     tx.execute(
-        "INSERT INTO group_segment (group_name, stream_id, segment, offset, number, finished, owner,"
+        'INSERT INTO group_segment (group_name, stream_id, segment, "offset", number, finished, owner,'
         " owner_epoch, target) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (group_name, stream_id, segment) DO UPDATE SET offset = excluded.offset,"
+        ' ON CONFLICT (group_name, stream_id, segment) DO UPDATE SET "offset" = excluded."offset",'
         " number = excluded.number, finished = excluded.finished, owner = excluded.owner,"
         " owner_epoch = excluded.owner_epoch, target = excluded.target, waiting = NULL,"
         " moved_ms = CASE WHEN group_segment.finished = excluded.finished"
@@ -145,7 +149,7 @@ def write_segment(
 def write_waiting(tx: Tx, group: str, key: SegmentKey, predecessors: Iterable[SegmentId]) -> None:
     """Write the row of a segment that waits until `predecessors` are finished."""
     tx.execute(
-        "INSERT INTO group_segment (group_name, stream_id, segment, offset, number, finished, waiting)"
+        'INSERT INTO group_segment (group_name, stream_id, segment, "offset", number, finished, waiting)'
         " VALUES (?, ?, ?, 0, 0, '[0,0]', ?)"
         " ON CONFLICT (group_name, stream_id, segment) DO UPDATE SET waiting = excluded.waiting",
         (group, *key, json.dumps(sorted(predecessors))),

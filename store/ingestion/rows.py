@@ -7,7 +7,6 @@ from typing import Any, Final
 import attrs
 
 from eventproc.store.database import Tx, upsert
-from eventproc.store.model.argument_checks import INT_MAX
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.ingestion import (
@@ -22,6 +21,7 @@ from eventproc.store.model.ingestion import (
     decode_positions,
     encode_positions,
 )
+from eventproc.store.model.list_pages import NO_LIMIT
 
 _GROUP: Final = (
     "base, supervisor, gid, version, fingerprint, state, created_ms, starts, ends, min_ms, max_ms,"
@@ -31,7 +31,7 @@ _TASK: Final = (
     "id, supervisor, base, replica, state, worker, n, read, planned, created_ms, not_before_ms, started_ms,"
     " seen_ms, finished_ms, error, stats"
 )
-_WRITE_OFFSET: Final = upsert("ingest_offset", "supervisor, stream_id, segment", "offset, number, closed")
+_WRITE_OFFSET: Final = upsert("ingest_offset", "supervisor, stream_id, segment", '"offset", number, closed')
 _WRITE_STREAM: Final = upsert("ingest_stream", "supervisor, name", "stream_id")
 _WRITE_GROUP: Final = upsert("ingest_group", "base", _GROUP.removeprefix("base, "))
 _WRITE_TASK: Final = upsert("ingest_task", "id", _TASK.removeprefix("id, "))
@@ -53,7 +53,7 @@ class IngestOffset:
 def read_offsets(tx: Tx, supervisor: str) -> dict[PartitionKey, IngestOffset]:
     """Return the committed offsets of a supervisor. One query."""
     rows = tx.execute(
-        "SELECT stream_id, segment, offset, number, closed FROM ingest_offset WHERE supervisor = ?"
+        'SELECT stream_id, segment, "offset", number, closed FROM ingest_offset WHERE supervisor = ?'
         " ORDER BY stream_id, segment",
         (supervisor,),
     ).fetchall()
@@ -66,7 +66,7 @@ def read_offsets(tx: Tx, supervisor: str) -> dict[PartitionKey, IngestOffset]:
 def find_offset(tx: Tx, supervisor: str, key: PartitionKey) -> IngestOffset | None:
     """Return the committed offset of a partition, or None."""
     row = tx.execute(
-        "SELECT offset, number, closed FROM ingest_offset WHERE supervisor = ? AND stream_id = ? AND segment = ?",
+        'SELECT "offset", number, closed FROM ingest_offset WHERE supervisor = ? AND stream_id = ? AND segment = ?',
         (supervisor, *key),
     ).fetchone()
     return None if row is None else IngestOffset(row[0], row[1], bool(row[2]))
@@ -87,7 +87,9 @@ def delete_offsets(tx: Tx, supervisor: str) -> None:
 
 def read_streams(tx: Tx, supervisor: str) -> dict[str, int]:
     """Return the streams that a supervisor reads, {name: stream id}."""
-    rows = tx.execute("SELECT name, stream_id FROM ingest_stream WHERE supervisor = ?", (supervisor,))
+    rows = tx.execute(
+        "SELECT name, stream_id FROM ingest_stream WHERE supervisor = ? ORDER BY name", (supervisor,)
+    )
     return dict(rows.fetchall())
 
 
@@ -250,7 +252,7 @@ def forget_tasks(tx: Tx, supervisor: str, *, kept: int) -> None:
     """Delete the oldest tasks whose ends were counted, beyond `kept` of them."""
     tx.execute(
         "DELETE FROM ingest_task WHERE id IN (SELECT id FROM ingest_task WHERE supervisor = ? AND counted = 1"
-        f" ORDER BY finished_ms DESC, id DESC LIMIT {INT_MAX} OFFSET ?)",
+        f" ORDER BY finished_ms DESC, id DESC LIMIT {NO_LIMIT} OFFSET ?)",
         (supervisor, kept),
     )
 

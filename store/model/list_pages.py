@@ -7,9 +7,12 @@ from typing import Final, TypeVar
 
 import attrs
 
-from eventproc.store.model.argument_checks import check_int, check_str
+from eventproc.store.model.argument_checks import INT_MAX, check_int, check_str
 
 T = TypeVar("T")
+
+NO_LIMIT: Final = INT_MAX
+"""The `LIMIT` of a statement that returns all rows."""
 
 ENTRIES_A_STEP: Final = 200
 """Entries that a page of chosen ones reads at a time. Higher: it reads more than it needs; lower: more queries."""
@@ -26,6 +29,11 @@ class ListPage:
     prefix: str = ""
     after: str | None = None
     limit: int | None = None
+
+    @property
+    def most(self) -> int:
+        """The limit as a number: NO_LIMIT for all."""
+        return NO_LIMIT if self.limit is None else self.limit
 
     @staticmethod
     def of(prefix: str, after: str | None, limit: int | None) -> ListPage:
