@@ -231,7 +231,7 @@ def finish_request(tx: Tx, request_id: str, error: EventprocError | None = None)
     """
     status = RequestStatus.DONE if error is None else RequestStatus.REJECTED
     plain = None if error is None else error_to_plain(error)
-    body = None if plain is None else json.dumps(plain)
+    body = None if plain is None else json.dumps(plain).encode()
     row = tx.execute(
         "UPDATE request SET status = ?, error = ?, finished_ms = ? WHERE id = ? AND status = 'pending'"
         " RETURNING target, kind, origin",

@@ -16,6 +16,7 @@ import attrs
 from eventproc.store.database import Tx, upsert
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotFound, VersionConflict
+from eventproc.store.model.list_pages import NO_LIMIT
 
 ANY_VERSION: Final = -(2**63)
 """Condition of an update that replaces whatever the key has."""
@@ -103,8 +104,8 @@ def delete_table(tx: Tx, name: str) -> None:
     tx.execute(f"UPDATE ktable SET name = {_DELETED_NAME} WHERE id = ?", (table.id,))
 
 
-def delete_tables_of_scope(tx: Tx, scope: str, *, limit: int = -1) -> int:
-    """Delete tables of a scope, at most `limit`, -1 for all; return how many. `drop_entries` frees their entries."""
+def delete_tables_of_scope(tx: Tx, scope: str, *, limit: int = NO_LIMIT) -> int:
+    """Delete tables of a scope, at most `limit`; return how many. `drop_entries` frees their entries."""
     return tx.execute(
         f"UPDATE ktable SET name = {_DELETED_NAME} WHERE id IN"
         " (SELECT id FROM ktable WHERE name >= ? AND name < ? ORDER BY name LIMIT ?)",

@@ -103,8 +103,7 @@ def add_user(tx: Tx, name: str, password: str | None, grants: Iterable[Grant] = 
 
 def list_users(tx: Tx, page: ListPage = COMPLETE) -> list[User]:
     """Return the users by name."""
-    limit = -1 if page.limit is None else page.limit
-    names = keys(tx, USER, prefix=page.prefix, after=page.after or "", limit=limit)
+    names = keys(tx, USER, prefix=page.prefix, after=page.after or "", limit=page.most)
     return [get(tx, USER, name).value for name in names]
 
 

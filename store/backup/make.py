@@ -94,7 +94,7 @@ async def make_backup(db: Database, to: Path, advance: Advance = lambda _done, _
     async def renew() -> None:
         while True:
             await anyio.sleep(RENEW_MS / 1000)
-            await db.write(partial(renew_directory, name=name, until_ms=db.clock.wall_ms() + HOLD_MS))
+            await db.write(lambda tx: renew_directory(tx, name, until_ms=tx.now_ms + HOLD_MS))
 
     running = ThreadWork("the backup", db.handles)
     try:

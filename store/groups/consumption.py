@@ -34,7 +34,7 @@ from eventproc.store.model.cuts import (
 )
 from eventproc.store.model.errors import InvalidArgument, InvalidCut, NotFound
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.records import create, find, replace
+from eventproc.store.records import create, find, keys_containing, replace
 from eventproc.store.segments import sealed_epoch, segment_state, verify_offset
 
 
@@ -126,18 +126,15 @@ def release(tx: Tx, group: str, cut: StreamCut) -> None:
 
 def _group_cuts(tx: Tx, stream: StreamRecord) -> Iterator[StreamCut]:
     rows = tx.execute(
-        "SELECT group_name, segment, offset, waiting IS NOT NULL FROM group_segment WHERE stream_id = ?",
+        'SELECT group_name, segment, "offset", waiting IS NOT NULL FROM group_segment WHERE stream_id = ?',
         (stream.stream_id,),
     )
     own: dict[str, dict[SegmentId, int]] = {}
     for group, segment, offset, waits in rows.fetchall():
         own.setdefault(group, {})[SegmentId(segment)] = NOT_REACHED if waits else offset
     # A share group has no rows of a stream that was created again, until its next poll.
-    named = tx.execute(
-        "SELECT key FROM record WHERE kind = ? AND instr(body, ?)",
-        (GROUP.name, f'"{stream.name}"'.encode()),
-    )
-    for group in sorted({*own, *(key for (key,) in named.fetchall())}):
+    named = keys_containing(tx, GROUP, f'"{stream.name}"')
+    for group in sorted({*own, *named}):
         if (found := find(tx, GROUP, group)) is None:
             continue
         record, offsets = found.value, own.get(group, {})

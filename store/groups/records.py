@@ -12,6 +12,7 @@ from eventproc.store.model.argument_checks import check_int, check_str, invalid_
 from eventproc.store.model.errors import CorruptRecord, NotFound
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import DELIVERIES_MAX, LOCK_MS
+from eventproc.store.model.list_pages import NO_LIMIT
 from eventproc.store.records import RecordKind, counted, find, get, keys, raise_counter
 from eventproc.store.replicated import LogId
 
@@ -242,13 +243,13 @@ def topic_of(group: str) -> tuple[str, str]:
 
 
 def group_names(
-    tx: Tx, scope: str | None = None, *, kinds: Collection[GroupKind] | None = None, limit: int = -1
+    tx: Tx, scope: str | None = None, *, kinds: Collection[GroupKind] | None = None, limit: int = NO_LIMIT
 ) -> list[str]:
     """Return the names of the groups of a scope, or of all scopes, sorted.
 
     kinds: only groups of these; None: of all. A group whose record is damaged counts as one of readers, so that lists
         of names still show it.
-    limit: how many to look at, -1 for all.
+    limit: how many to look at.
     """
     names = keys(tx, GROUP, prefix="" if scope is None else f"{scope}/", limit=limit)
     if kinds is None:

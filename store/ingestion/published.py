@@ -15,7 +15,7 @@ import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.notices import announce
-from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.argument_checks import INT_MAX, invalid_argument
 from eventproc.store.model.errors import CorruptRecord, NotFound
 from eventproc.store.model.ingestion import NewFile
 from eventproc.store.model.ingestion_errors import TableChanged
@@ -111,9 +111,8 @@ def used_files(
     """
     rows = tx.execute(
         f"SELECT {_COLUMNS} FROM published WHERE datasource = ? AND unused_ms IS NULL"
-        " AND (? IS NULL OR max_ms >= ?) AND (? IS NULL OR min_ms < ?)"
-        " ORDER BY start_ms, version, partition",
-        (name, start_ms, start_ms, end_ms, end_ms),
+        " AND max_ms >= ? AND min_ms < ? ORDER BY start_ms, version, partition",
+        (name, *_bounds(start_ms, end_ms)),
     ).fetchall()
     return [PublishedFile(*row) for row in rows]
 
@@ -199,15 +198,19 @@ def replace_files(tx: Tx, name: str, old: Sequence[PublishedFile], new: Sequence
     return True
 
 
+def _bounds(start_ms: int | None, end_ms: int | None) -> tuple[int, int]:
+    """Return the bounds of an interval as numbers, for a comparison with times of rows."""
+    return -INT_MAX if start_ms is None else start_ms, INT_MAX if end_ms is None else end_ms
+
+
 def drop_files(tx: Tx, name: str, start_ms: int | None = None, end_ms: int | None = None) -> int:
     """Remove the intervals that lie within [start_ms, end_ms) from a table; return how many files held them.
 
     An interval that reaches beyond the bounds stays. None: unbounded.
     """
     rows = tx.execute(
-        "SELECT id FROM published WHERE datasource = ? AND unused_ms IS NULL"
-        " AND (? IS NULL OR start_ms >= ?) AND (? IS NULL OR end_ms <= ?)",
-        (name, start_ms, start_ms, end_ms, end_ms),
+        "SELECT id FROM published WHERE datasource = ? AND unused_ms IS NULL AND start_ms >= ? AND end_ms <= ?",
+        (name, *_bounds(start_ms, end_ms)),
     ).fetchall()
     _set_unused(tx, [row[0] for row in rows])
     if rows:
@@ -222,7 +225,7 @@ def forget_unused(tx: Tx, *, before_ms: int) -> list[str]:
     """
     if is_directory_held(tx):
         return []
-    rows = tx.execute("SELECT path FROM published WHERE unused_ms < ?", (before_ms,)).fetchall()
+    rows = tx.execute("SELECT path FROM published WHERE unused_ms < ? ORDER BY id", (before_ms,)).fetchall()
     tx.execute("DELETE FROM published WHERE unused_ms < ?", (before_ms,))
     return [row[0] for row in rows]
 

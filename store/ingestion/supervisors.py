@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import attrs
 
 from eventproc.store.database import Tx
@@ -9,7 +11,7 @@ from eventproc.store.ingestion.notices import announce, post_notice
 from eventproc.store.model.argument_checks import INT_MAX
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.ingestion_errors import SupervisorTerminated
-from eventproc.store.model.list_pages import COMPLETE, ListPage
+from eventproc.store.model.list_pages import COMPLETE, NO_LIMIT, ListPage
 
 
 @attrs.frozen
@@ -34,7 +36,7 @@ def spec_versions(
     rows = tx.execute(
         "SELECT id, version, spec, created_ms FROM supervisor WHERE id = ? AND version < ?"
         " ORDER BY version DESC LIMIT ?",
-        (supervisor, INT_MAX if before is None else before, -1 if limit is None else limit),
+        (supervisor, INT_MAX if before is None else before, NO_LIMIT if limit is None else limit),
     )
     return [SpecVersion(*row) for row in rows.fetchall()]
 
@@ -51,32 +53,33 @@ def find_spec(tx: Tx, supervisor: str) -> SpecVersion | None:
 def specs_of_table(tx: Tx, name: str) -> list[str]:
     """Return the texts of all specs that ever wrote to a table, the oldest first, each once. Cost: a scan of specs."""
     rows = tx.execute(
-        "SELECT spec FROM supervisor WHERE json_extract(spec, '$.schema.datasource') = ?"
-        " ORDER BY created_ms, id, version",
-        (name,),
+        "SELECT spec FROM supervisor WHERE spec IS NOT NULL ORDER BY created_ms, id, version"
     ).fetchall()
-    # The newest of equal ones counts.
-    return list(reversed(dict.fromkeys(row[0] for row in reversed(rows))))
+    newest_first = dict.fromkeys(row[0] for row in reversed(rows))  # the newest of equal ones counts
+    return [text for text in reversed(newest_first) if _writes_to(text, name)]
 
 
 def live_specs_of_table(tx: Tx, name: str) -> list[str]:
     """Return the texts of the specs of the supervisors that write to a table and were not terminated, oldest first."""
     rows = tx.execute(
-        "SELECT spec FROM supervisor AS s WHERE json_extract(spec, '$.schema.datasource') = ?"
-        " AND version = (SELECT max(version) FROM supervisor WHERE id = s.id) ORDER BY created_ms, id",
-        (name,),
+        "SELECT spec FROM supervisor AS s WHERE spec IS NOT NULL"
+        " AND version = (SELECT max(version) FROM supervisor WHERE id = s.id) ORDER BY created_ms, id"
     ).fetchall()
-    return [row[0] for row in rows]
+    return [text for (text,) in rows if _writes_to(text, name)]
 
 
 def is_table_read(tx: Tx, name: str) -> bool:
-    """Return whether a group reads or publishes events for a table. Cost: one query, a row per group."""
-    row = tx.execute(
-        "SELECT 1 FROM ingest_group AS g JOIN supervisor AS s ON s.id = g.supervisor AND s.version = g.version"
-        " WHERE json_extract(s.spec, '$.schema.datasource') = ? LIMIT 1",
-        (name,),
-    ).fetchone()
-    return row is not None
+    """Return whether a group reads or publishes events for a table. Cost: one query, a spec per group."""
+    rows = tx.execute(
+        "SELECT s.spec FROM ingest_group AS g JOIN supervisor AS s ON s.id = g.supervisor AND s.version = g.version"
+        " WHERE s.spec IS NOT NULL"
+    )
+    return any(_writes_to(text, name) for (text,) in rows.fetchall())
+
+
+def _writes_to(text: str, table: str) -> bool:
+    """Return whether a spec, as JSON, is of the table."""
+    return bool(json.loads(text)["schema"]["datasource"] == table)
 
 
 def get_live_spec(tx: Tx, supervisor: str) -> SpecVersion:
@@ -131,7 +134,7 @@ def supervisor_ids(tx: Tx, page: ListPage = COMPLETE) -> list[str]:
     """Return the ids of the supervisors that run, are suspended, or still end their tasks, sorted."""
     rows = tx.execute(
         "SELECT id FROM supervisor_state WHERE id > ? AND id >= ? AND id < ? ORDER BY id LIMIT ?",
-        (page.after or "", page.prefix, page.prefix + "\U0010ffff", -1 if page.limit is None else page.limit),
+        (page.after or "", page.prefix, page.prefix + "\U0010ffff", page.most),
     )
     return [row[0] for row in rows.fetchall()]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import attrs
@@ -114,14 +115,16 @@ def published_cut(tx: Tx, stream: StreamRecord) -> StreamCut | None:
     Cost: one query for the supervisors; for each that reads the stream, one query and two look-ups per segment.
     """
     readers = tx.execute(
-        "SELECT supervisor FROM ingest_stream WHERE stream_id = ? AND supervisor IN"
-        " (SELECT id FROM supervisor_state) AND supervisor NOT IN (SELECT id FROM supervisor AS s WHERE"
-        " json_type(spec, '$.io.ranges') IS NOT NULL AND version ="
-        " (SELECT max(version) FROM supervisor WHERE id = s.id AND spec IS NOT NULL)) ORDER BY supervisor",
+        "SELECT s.id, s.spec FROM ingest_stream AS i JOIN supervisor_state AS r ON r.id = i.supervisor"
+        " JOIN supervisor AS s ON s.id = i.supervisor AND s.version ="
+        " (SELECT max(version) FROM supervisor WHERE id = i.supervisor AND spec IS NOT NULL)"
+        " WHERE i.stream_id = ? ORDER BY s.id",
         (stream.stream_id,),
     ).fetchall()
     cuts: list[StreamCut] = []
-    for (supervisor,) in readers:
+    for supervisor, text in readers:
+        if json.loads(text)["io"].get("ranges") is not None:
+            continue
         committed = read_offsets(tx, supervisor)
         unfinished = {
             segment: 0 if (offset := committed.get((stream.stream_id, segment))) is None else offset.offset

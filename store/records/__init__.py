@@ -14,6 +14,7 @@ from eventproc.store.records.records import (
     find,
     get,
     keys,
+    keys_containing,
     replace,
 )
 
@@ -33,6 +34,7 @@ __all__ = [
     "from_plain",
     "get",
     "keys",
+    "keys_containing",
     "raise_counter",
     "replace",
     "to_json",

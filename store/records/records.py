@@ -14,6 +14,7 @@ import attrs
 
 from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.model.errors import AlreadyExists, NotFound, VersionConflict
+from eventproc.store.model.list_pages import NO_LIMIT
 from eventproc.store.records.record_kind import RecordKind
 
 T = TypeVar("T")
@@ -135,7 +136,9 @@ def delete_all(tx: Tx, kind: RecordKind[T], keys: Iterable[str]) -> None:
         tx.remember(("record", kind.name, key), None)
 
 
-def keys(tx: Tx, kind: RecordKind[T], *, prefix: str = "", after: str = "", limit: int = -1) -> list[str]:
+def keys(
+    tx: Tx, kind: RecordKind[T], *, prefix: str = "", after: str = "", limit: int = NO_LIMIT
+) -> list[str]:
     """Return the sorted keys of a kind that begin with `prefix` and sort after `after`, at most `limit`."""
     # One lower bound: of two, SQLite seeks to the first and reads each row up to the second.
     is_behind = after >= prefix
@@ -145,6 +148,13 @@ def keys(tx: Tx, kind: RecordKind[T], *, prefix: str = "", after: str = "", limi
         (kind.name, after if is_behind else prefix, prefix + "\U0010ffff", limit),
     )
     return [row[0] for row in rows]
+
+
+def keys_containing(tx: Tx, kind: RecordKind[T], text: str) -> list[str]:
+    """Return the sorted keys of a kind whose stored JSON contains `text`. Cost: reads the rows, and decodes none."""
+    rows = tx.execute("SELECT key, body FROM record WHERE kind = ? ORDER BY key", (kind.name,))
+    searched = text.encode()
+    return [key for key, body in rows if searched in body]
 
 
 def count_keys(tx: Tx, kind: RecordKind[T], *, prefix: str = "") -> int:

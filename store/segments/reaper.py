@@ -128,10 +128,10 @@ def forget_writers(tx: Tx, *, writers_max: int = WRITERS_A_STEP) -> None:
 def _free_truncated(tx: Tx, stream_id: int) -> bool:
     held = held_from(tx, stream_id)
     segments = tx.execute(
-        "SELECT segment, head, freed FROM segment INDEXED BY segment_to_free WHERE stream_id = ? AND freed < head"
-        " ORDER BY segment LIMIT ?",
-        (stream_id, STEP_SEGMENTS_MAX + len(held)),
-    ).fetchall()
+        "SELECT segment, head, freed FROM segment WHERE stream_id BETWEEN ? AND ? AND freed < head"
+        " ORDER BY stream_id, segment LIMIT ?",
+        (stream_id, stream_id, STEP_SEGMENTS_MAX + len(held)),
+    ).fetchall()  # a range, because SQLite would search one id by the primary key, and read all its segments
     places: set[int] = set()
     extents_left = STEP_EXTENTS_MAX
     waiting = bool(segments)
@@ -162,7 +162,8 @@ def _free_truncated(tx: Tx, stream_id: int) -> bool:
 
 def _free_deleted(tx: Tx, stream_id: int) -> bool:
     rows = tx.execute(
-        "SELECT segment, start, place FROM extent WHERE stream_id = ? LIMIT ?", (stream_id, STEP_EXTENTS_MAX)
+        "SELECT segment, start, place FROM extent WHERE stream_id = ? ORDER BY segment, start LIMIT ?",
+        (stream_id, STEP_EXTENTS_MAX),
     ).fetchall()
     if rows:
         places: set[int] = set()

@@ -10,6 +10,7 @@ import attrs
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import NotFound, SegmentSealed
 from eventproc.store.model.ids import SegmentId, format_segment
+from eventproc.store.model.list_pages import NO_LIMIT
 
 
 @attrs.frozen
@@ -110,7 +111,7 @@ def sealed_segments(
     rows = tx.execute(
         "SELECT segment FROM segment WHERE stream_id = ? AND segment > ? AND sealed_length IS NOT NULL"
         " AND (sealed_epoch IS NULL OR sealed_epoch > ?) ORDER BY segment LIMIT ?",
-        (stream_id, -1 if after is None else after, first_epoch, -1 if limit is None else limit),
+        (stream_id, -1 if after is None else after, first_epoch, NO_LIMIT if limit is None else limit),
     )
     return [SegmentId(segment) for (segment,) in rows.fetchall()]
 
@@ -127,7 +128,7 @@ def readable_sealed(tx: Tx, stream_id: int) -> dict[SegmentId, int]:
     """Return the sealed segments that have readable events, each with the epoch that replaced it."""
     rows = tx.execute(
         "SELECT segment, sealed_epoch FROM segment WHERE stream_id = ? AND sealed_epoch IS NOT NULL"
-        " AND head < sealed_length",
+        " AND head < sealed_length ORDER BY segment",
         (stream_id,),
     )
     return dict(rows.fetchall())

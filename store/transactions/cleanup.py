@@ -68,7 +68,7 @@ def drop_staged_step(tx: Tx, txn: TxnRecord) -> bool:
 def find_aborting(tx: Tx, stream_id: int) -> TxnRecord | None:
     """Return one aborting transaction of the stream, or None. It reads the stream's unfinished transactions."""
     row = tx.execute(
-        f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? AND state = ? LIMIT 1",
+        f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? AND state = ? ORDER BY id LIMIT 1",
         (stream_id, TxnState.ABORTING.value),
     ).fetchone()
     return None if row is None else txn_from_row(row)
@@ -91,7 +91,9 @@ _FORGET_MANY: Final = """
 """
 # A partial index serves a query only if the query repeats its condition literally.
 _ABORTED: Final = f"FROM txn WHERE state = '{TxnState.ABORTED.value}' AND stream_id = ?"
-_COUNT_ABORTED: Final = f"SELECT count(*), min(id) FROM (SELECT id {_ABORTED} ORDER BY id DESC LIMIT ?)"
+_COUNT_ABORTED: Final = (
+    f"SELECT count(*), min(id) FROM (SELECT id {_ABORTED} ORDER BY id DESC LIMIT ?) AS latest"
+)
 _FORGET_ABORTED: Final = f"""
     DELETE FROM txn WHERE finished = 1 AND stream_id = ? AND finished_ms < ? AND id IN (
         SELECT id {_ABORTED} AND id < ? ORDER BY id LIMIT ?)

@@ -298,7 +298,7 @@ _ABORT_OPEN: Final = """
         SELECT ?, version + 1, ?,
             coalesce(max(total_events), 0), coalesce(max(total_bytes), 0), coalesce(max(total_rows), 0)
         FROM (SELECT total_events, total_bytes, total_rows FROM staged WHERE stream_id = ? AND txn = txn.id
-              ORDER BY seq DESC, part DESC LIMIT 1))
+              ORDER BY seq DESC, part DESC LIMIT 1) AS last)
     WHERE finished = 0 AND stream_id = ? AND state = ? RETURNING id, joint
 """
 

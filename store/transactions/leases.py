@@ -64,14 +64,19 @@ def first_open(tx: Tx) -> tuple[int, str] | None:
     A transaction that begins after the last one ended has another id, so a watch of this value misses no beginning.
     """
     flush_txns(tx)
-    found: tuple[int, str] | None = tx.execute(f"SELECT stream_id, id {_OPEN} LIMIT 1").fetchone()
+    found: tuple[int, str] | None = tx.execute(
+        f"SELECT stream_id, id {_OPEN} ORDER BY boot, lease_until_ms LIMIT 1"
+    ).fetchone()
     return found
 
 
 def _expired(
     tx: Tx, condition: str, values: tuple[str | int, ...], has_lease: bool, limit: int
 ) -> list[ExpiredTxn]:
-    rows = tx.execute(f"SELECT stream_id, id, version {_OPEN} AND {condition} LIMIT ?", (*values, limit))
+    rows = tx.execute(
+        f"SELECT stream_id, id, version {_OPEN} AND {condition} ORDER BY lease_until_ms LIMIT ?",
+        (*values, limit),
+    )
     return [ExpiredTxn(stream_id, txn, version, has_lease) for stream_id, txn, version in rows.fetchall()]
 
 

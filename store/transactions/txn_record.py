@@ -19,6 +19,7 @@ from eventproc.store.local_results import LocalResults
 from eventproc.store.model.errors import CorruptRecord, NotFound, VersionConflict
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import PREPARE_ROWS, PREPARED_ROWS, ROUND_TRANSACTIONS, TXNS_LISTED_MAX
+from eventproc.store.model.list_pages import NO_LIMIT
 from eventproc.store.model.transactions import TxnEvent, TxnState, advance_txn, execution_ms
 from eventproc.store.segments import AppendResult
 from eventproc.store.segments.reaper import STEP_BLOBS_MAX
@@ -214,7 +215,7 @@ def list_open(
     flush_txns(tx)
     rows = tx.execute(
         f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 0 AND stream_id = ? AND id > ? ORDER BY id LIMIT ?",
-        (stream_id, after, -1 if limit is None else limit),
+        (stream_id, after, NO_LIMIT if limit is None else limit),
     )
     return [_with_totals(tx, txn_from_row(row)) for row in rows.fetchall()]
 
@@ -241,6 +242,7 @@ def list_failing(tx: Tx) -> list[TxnRecord]:
     """
     rows = tx.execute(
         f"SELECT {TXN_COLUMNS} FROM txn WHERE finished = 0 AND position IS NOT NULL AND reason IS NOT NULL"
+        " ORDER BY stream_id, position"
     )
     return [txn_from_row(row) for row in rows.fetchall()]
 
@@ -250,7 +252,7 @@ def failing_streams(tx: Tx) -> list[tuple[str, int]]:
     flush_txns(tx)
     return tx.execute(
         "SELECT DISTINCT stream, stream_id FROM txn"
-        " WHERE finished = 0 AND position IS NOT NULL AND reason IS NOT NULL"
+        " WHERE finished = 0 AND position IS NOT NULL AND reason IS NOT NULL ORDER BY stream_id"
     ).fetchall()
 
 

@@ -18,17 +18,15 @@ STATEMENT = re.compile(
 
 ONLY_SQLITE = re.compile(
     r"INSERT OR|REPLACE INTO|ON CONFLICT DO UPDATE|INDEXED BY|LIMIT -1|PRAGMA|\bGLOB\b|\bIS (?:NOT )?\?|\bx'"
-    r"|\b(?:pragma_\w+|json_\w+|total|iif|ifnull|instr|typeof|printf)\("
+    r"|\? IS (?:NOT )?NULL"  # PostgreSQL does not know the type of such a parameter
+    r"|\browid\b|\bAS BLOB\b"
+    r"|(?<![\"\w])offset(?:, | = )"  # reserved by PostgreSQL: quote it
+    r"|\b(?:pragma_\w+|json_\w+|total|total_changes|iif|ifnull|instr|typeof|printf|hex|quote)\("
 )
 OWN_ROOMS = ("store/database/", "store/backup/", "store/schema.py", "store/name_lookup.py")
 LEFT = [
-    "store/catalog/queries.py",  # looks into the JSON of records, because to decode each takes longer
-    "store/groups/consumption.py",  # looks for a name in records
-    "store/ingestion/supervisors.py",  # looks into the JSON of specs
-    "store/ingestion/unpublished.py",  # looks into the JSON of specs
     "store/inspection/database_file.py",  # describes the file
     "store/segments/free_pages.py",  # counts the pages of the file
-    "store/segments/reaper.py",  # names the index of segments to free
 ]
 """Modules with a statement for SQLite only. The list may only shrink."""
 
