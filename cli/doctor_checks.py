@@ -22,7 +22,6 @@ from eventproc.runtime import Eventproc
 from eventproc.spark.java import describe as describe_spark
 from eventproc.store.backup.contents import find_orphans
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
-from eventproc.store.chunks.index import file_size
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Tx, instances
 from eventproc.store.database.checkpoint import TRUNCATE_BYTES
@@ -39,7 +38,7 @@ from eventproc.store.inspection.database_file import (
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
-from eventproc.store.segments.file_blobs import chunks_folder
+from eventproc.store.segments.file_blobs import chunk_files
 from eventproc.store.segments.free_pages import free_space
 from eventproc.store.segments.reaper import count_reapings
 from eventproc.store.transactions import list_failing
@@ -232,13 +231,13 @@ def _check_free_space(tx: Tx, report: DoctorReport) -> None:
 def _check_chunk_files(tx: Tx, report: DoctorReport) -> None:
     """Check that the chunk files with events exist and have their size. Their content is not read."""
     files = event_files(tx)
-    folder = chunks_folder(tx)
+    chunks = chunk_files(tx)
     report.facts["files_with_events"] = len(files)
-    lost = [each.path for each in files if file_size(folder / each.path) != each.bytes]
+    lost = [each.path for each in files if chunks.size(each.path) != each.bytes]
     if lost:
         report.problem(
             f"{len(lost)} files with events are missing or have another size than written, such as"
-            f" {folder / lost[0]}; restore a backup"
+            f" {chunks.show(lost[0])}; restore a backup"
         )
     # Not a problem: files of an export that died. The host removes them.
-    report.facts["orphan_files"] = len(find_orphans(tx, folder))
+    report.facts["orphan_files"] = len(find_orphans(tx, chunks))

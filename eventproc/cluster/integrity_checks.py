@@ -15,6 +15,7 @@ from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database, Tx
 from eventproc.store.database.files import DATABASE
 from eventproc.store.database.standalone import read_beside, read_file
+from eventproc.store.file_store import LocalFiles
 from eventproc.store.ingestion.published import TABLES_FOLDER, table_files
 from eventproc.store.inspection import stream_violations, streams_to_check
 from eventproc.store.inspection.database_file import (
@@ -25,7 +26,7 @@ from eventproc.store.inspection.database_file import (
 )
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
 from eventproc.store.model.errors import Closed
-from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
+from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, chunk_files
 from eventproc.store.tasks import run_uninterrupted
 from eventproc.store.thread_work import ThreadWork, WorkStopped
 
@@ -121,11 +122,11 @@ async def verify_directory(
     parts.end()
     if db.path is None:
         return
-    folder = db.path / CHUNKS_FOLDER
+    chunks = await db.read(chunk_files)
     for file in files:
         report.files += 1
         report.bytes += file.bytes
-        problem = await anyio.to_thread.run_sync(file_problem, folder, file, "events")
+        problem = await anyio.to_thread.run_sync(file_problem, chunks, file, "events")
         # It may have been freed meanwhile: then it need not exist.
         if problem is not None and file in await db.read(event_files):
             report.problems.append(problem)
@@ -137,7 +138,7 @@ async def verify_directory(
         if problem is not None and (path, size) in await db.read(table_files):
             report.problems.append(problem)
         parts.end()
-    report.orphans = await db.read(lambda tx: find_orphans(tx, folder))
+    report.orphans = await db.read(lambda tx: find_orphans(tx, chunks))
 
 
 async def _check_pages(db: Database) -> list[str]:
@@ -204,12 +205,14 @@ def verify_backup(folder: Path) -> IntegrityReport:
         report.problems.append(f"{database} is not what was written; use another backup")
 
     def read() -> list[str]:
-        chunks = folder / CHUNKS_FOLDER
+        chunks = LocalFiles(folder / CHUNKS_FOLDER)
         with read_file(database, SystemClock()) as tx:
             problems = page_problems(tx) + invariant_problems(tx)
             files = event_files(tx)
             found = [file_problem(chunks, each, "events") for each in files]
-            found += [file_problem(folder / TABLES_FOLDER, each, "rows") for each in manifest.tables]
+            found += [
+                file_problem(LocalFiles(folder / TABLES_FOLDER), each, "rows") for each in manifest.tables
+            ]
             problems += [each for each in found if each is not None]
             if len(files) != manifest.files:
                 problems.append(

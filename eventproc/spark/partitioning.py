@@ -8,23 +8,24 @@ one partition.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
 from pyspark.sql.datasource import InputPartition
 
 from eventproc.store.chunks.chunk_file import ChunkReader
+from eventproc.store.file_store import open_file_store
 
 
 @attrs.frozen
 class FileSlice:
-    """Events [start, end) of a segment, stored in the chunk file `path`.
+    """Events [start, end) of a segment, stored in the chunk file `path` of the files at `place`.
 
     offset, number: those of the file's first event. stream: full name.
     """
 
-    path: Path
+    place: str
+    path: str
     stream: str
     segment: int
     offset: int
@@ -36,6 +37,10 @@ class FileSlice:
     def size_bytes(self) -> int:
         """Framed bytes of the events."""
         return self.end - self.start
+
+    def open(self) -> ChunkReader:
+        """Open the file, with the credentials of this process. Raises as `ChunkReader`."""
+        return ChunkReader(open_file_store(self.place), self.path)
 
 
 class ChunkPartition(InputPartition):
@@ -71,7 +76,7 @@ def split_task(task: Sequence[FileSlice], events_max: int) -> list[list[FileSlic
     free = events_max  # events that fit into the part
     for piece in task:
         start = piece.start
-        with ChunkReader(piece.path) as reader:
+        with piece.open() as reader:
             for rows in reader.rows(offset=piece.offset, number=0, start=piece.start, end=piece.end):
                 offsets, taken = rows.offsets(), 0
                 while len(offsets) - taken > free:
@@ -138,5 +143,5 @@ def split_groups(
 
 
 def _boundary_after(piece: FileSlice, target: int) -> int:
-    with ChunkReader(piece.path) as reader:
+    with piece.open() as reader:
         return reader.boundary_after(offset=piece.offset, target=target)

@@ -42,9 +42,17 @@ from eventproc.store.catalog import (
 )
 from eventproc.store.catalog.cuts import head_cut, tail_cut, time_cut
 from eventproc.store.chunks.export import ChunkExporter
-from eventproc.store.chunks.index import ChunkFile, LocatedRange, drop_missing, locate_range, register_chunks
+from eventproc.store.chunks.index import (
+    ChunkFile,
+    LocatedRange,
+    drop_missing,
+    find_missing,
+    locate_range,
+    register_chunks,
+)
 from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
+from eventproc.store.file_store import FileStore
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import (
@@ -354,9 +362,10 @@ class Planner:
 
     def _exported(self, held: PlannedRanges) -> list[list[FileSlice]]:
         """Return the slices of all ranges, after exporting events that are in no file."""
+        files = self._directory.files
         for _ in range(_ROUNDS_MAX):
             pieces = self._directory.read(partial(_pieces, held))
-            if missing := [chunk for chunk in _chunks(pieces) if not self._is_there(chunk)]:
+            if missing := find_missing(files, _chunks(pieces)):
                 self._directory.write(partial(drop_missing, chunks=missing))
             elif to_export := [
                 HeldRange(each.segment, piece.start, piece.end)
@@ -364,54 +373,27 @@ class Planner:
                 for piece in found
                 if piece.chunk is None
             ]:
-                self._export(held, to_export)
+                self._export(files, held, to_export)
             else:
                 return [
-                    [slice_ for each in group for slice_ in self._slices(held.stream, pieces[each])]
+                    [slice_ for each in group for slice_ in _slices(files, held.stream, pieces[each])]
                     for group in held.groups
                 ]
         raise OSError(
-            f"{self._directory.folder}: chunk files disappear as soon as they are written; check whether another"
+            f"{files.place}: chunk files disappear as soon as they are written; check whether another"
             " program deletes them"
         )
 
-    def _export(self, held: PlannedRanges, ranges: Sequence[HeldRange]) -> None:
+    def _export(self, files: FileStore, held: PlannedRanges, ranges: Sequence[HeldRange]) -> None:
         export = ChunkExporter(
-            folder=self._directory.folder,
+            files=files,
             stream=held.stream,
             stream_id=held.stream_id,
             instance=self._directory.db.instance_id,
             sync=self._directory.synced,
         )
         for written in export.run(self._directory.read, ranges):
-            register = partial(register_chunks, folder=self._directory.folder, written=written)
-            try:
-                self._directory.write(register)
-            finally:
-                for part, _ in written:
-                    part.unlink(
-                        missing_ok=True
-                    )  # remains if registering failed or another process was faster
-
-    def _is_there(self, chunk: ChunkFile) -> bool:
-        try:
-            return (self._directory.folder / chunk.path).stat().st_size == chunk.bytes
-        except FileNotFoundError:
-            return False
-
-    def _slices(self, stream: str, pieces: Sequence[LocatedRange]) -> Iterator[FileSlice]:
-        for piece in pieces:
-            chunk = piece.chunk
-            assert chunk is not None, f"[{piece.start}, {piece.end}) is in no chunk file"
-            yield FileSlice(
-                path=self._directory.folder / chunk.path,
-                stream=stream,
-                segment=chunk.segment,
-                offset=chunk.start,
-                number=chunk.first_number,
-                start=piece.start,
-                end=piece.end,
-            )
+            self._directory.write(partial(register_chunks, written=written))
 
 
 def plan_key(start: str | None, end: str, glued: bool) -> str:
@@ -480,3 +462,19 @@ def _pieces(held: PlannedRanges, tx: Tx) -> dict[HeldRange, list[LocatedRange]]:
 
 def _chunks(pieces: Mapping[HeldRange, Sequence[LocatedRange]]) -> list[ChunkFile]:
     return [piece.chunk for found in pieces.values() for piece in found if piece.chunk is not None]
+
+
+def _slices(files: FileStore, stream: str, pieces: Sequence[LocatedRange]) -> Iterator[FileSlice]:
+    for piece in pieces:
+        chunk = piece.chunk
+        assert chunk is not None, f"[{piece.start}, {piece.end}) is in no chunk file"
+        yield FileSlice(
+            place=files.place,
+            path=chunk.path,
+            stream=stream,
+            segment=chunk.segment,
+            offset=chunk.start,
+            number=chunk.first_number,
+            start=piece.start,
+            end=piece.end,
+        )

@@ -20,8 +20,9 @@ from eventproc.blocking.loop import Loop, running_loop
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.database import Database, Durability, Tx, start_database
 from eventproc.store.faults import NO_FAULTS, Faults
+from eventproc.store.file_store import FileStore
 from eventproc.store.model.errors import EventprocError
-from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
+from eventproc.store.segments.file_blobs import chunk_files
 from eventproc.store.segments.holds import RENEW_MS, release_holds, renew_holds
 from eventproc.store.tasks import run_uninterrupted
 
@@ -86,9 +87,9 @@ class PlannerDirectory:
         return self._db
 
     @property
-    def folder(self) -> Path:
-        """The folder of the chunk files. A link is resolved, so that remote executors find the same folder."""
-        return (self._path / CHUNKS_FOLDER).resolve()
+    def files(self) -> FileStore:
+        """The chunk files. Costs a read."""
+        return self.read(chunk_files)
 
     @property
     def synced(self) -> bool:

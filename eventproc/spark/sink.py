@@ -20,8 +20,8 @@ from eventproc.spark.sink_options import SinkOptions, parse_sink_options
 from eventproc.spark.sink_rows import EventColumns
 from eventproc.spark.sink_task import RoutedOutput, TaskOutput, write_routed_task, write_task
 from eventproc.store.chunks.ingest import SinkBatch
+from eventproc.store.file_store import open_file_store
 from eventproc.store.model.errors import CorruptRecord
-from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
 from eventproc.store.segments.holds import HOLD_MS
 
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -37,12 +37,11 @@ class EventprocWriter(DataSourceArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._options = parse_sink_options(options, streaming=False, overwrite=overwrite)
         self._columns = EventColumns.of(self._options, schema)
-        self._folder = _folder_of(self._options)
-        _check_stream(self._options)
+        self._place = _place_of(self._options, check=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
-        return _write(iterator, self._columns, self._folder)
+        return _write(iterator, self._columns, self._place)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make all rows visible together."""
@@ -63,11 +62,11 @@ class EventprocStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._options = parse_sink_options(options, streaming=True, overwrite=overwrite)
         self._columns = EventColumns.of(self._options, schema)
-        self._folder = _folder_of(self._options)
+        self._place = _place_of(self._options, check=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
-        return _write(iterator, self._columns, self._folder)
+        return _write(iterator, self._columns, self._place)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Make the batch visible, unless it was committed before."""
@@ -86,30 +85,31 @@ class EventprocStreamWriter(DataSourceStreamArrowWriter):
         _abort(self._options, messages)
 
 
-def _check_stream(options: SinkOptions) -> None:
-    """Check before the job starts that the stream can be written. Raises NotFound, StreamSealed."""
+def _place_of(options: SinkOptions, *, check: bool) -> str:
+    """Return the place of the tasks' files. check: that the stream can be written, before the job starts.
+
+    Raises NotFound, StreamSealed.
+    """
     from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.spark.sink_commit import find_stream_route
 
-    if (stream := options.stream) is not None:
-        with PlannerDirectory(options.path, hold_ms=HOLD_MS) as directory:
+    with PlannerDirectory(options.path, hold_ms=HOLD_MS) as directory:
+        if check and (stream := options.stream) is not None:
             directory.read(lambda tx: find_stream_route(stream, tx))
+        files = directory.files
+        if files.is_local:
+            # Here, where the directory is: a task on another machine makes none.
+            Path(files.place).mkdir(exist_ok=True)
+        return files.place
 
 
-def _folder_of(options: SinkOptions) -> Path:
-    """Return the folder of the tasks' files. A link is resolved, so that remote executors find the same folder."""
-    folder = (options.path / CHUNKS_FOLDER).resolve()
-    if options.path.is_dir():
-        folder.mkdir(exist_ok=True)  # here, where the directory is: a task on another machine makes none
-    return folder
-
-
-def _write(iterator: Iterator[pa.RecordBatch], columns: EventColumns, folder: Path) -> WriterCommitMessage:
+def _write(iterator: Iterator[pa.RecordBatch], columns: EventColumns, place: str) -> WriterCommitMessage:
     context = TaskContext.get()
     run = None if context is None else context.getLocalProperty(QUERY_ID)
+    files = open_file_store(place)
     if columns.stream is None:
-        return write_task(iterator, columns, folder, run)
-    return RoutedOutput(write_routed_task(iterator, columns, folder, run))
+        return write_task(iterator, columns, files, run)
+    return RoutedOutput(write_routed_task(iterator, columns, files, run))
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutput]:

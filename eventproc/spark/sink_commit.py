@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import attrs
 import numpy as np
@@ -18,7 +17,7 @@ from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput
 from eventproc.store.catalog import get_stream
 from eventproc.store.chunks.arrow_buffers import values_of
 from eventproc.store.chunks.chunk_file import find_buffers
-from eventproc.store.chunks.index import put_aside
+from eventproc.store.chunks.index import forget_deleted, mark_unused
 from eventproc.store.chunks.ingest import (
     ALL_STREAMS,
     SegmentSpan,
@@ -32,6 +31,7 @@ from eventproc.store.chunks.ingest import (
     verify_file,
 )
 from eventproc.store.database import Tx
+from eventproc.store.file_store import FileStore
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.partitions import Router
@@ -68,13 +68,12 @@ def commit(
         name = each.stream if stream is None else stream
         assert name is not None, "an output names its stream if the sink does not"
         by_stream.setdefault(name, []).append(each)
+    files = directory.files
     while True:
         routes = directory.read(partial(_find_routes, list(by_stream)))
-        outputs = [_cut_for(name, *routes[name], own, directory.folder) for name, own in by_stream.items()]
+        outputs = [_cut_for(name, *routes[name], own, files) for name, own in by_stream.items()]
         routed = stream is None
-        done = directory.write(
-            partial(_commit, folder=directory.folder, outputs=outputs, batch=batch, routed=routed)
-        )
+        done = directory.write(partial(_commit, outputs=outputs, batch=batch, routed=routed))
         if done is not None:
             return done
         # A stream was scaled in between. The files are memory-mapped, so dividing them again costs little.
@@ -84,8 +83,11 @@ def abort(directory: PlannerDirectory, written: Sequence[TaskOutput]) -> None:
     """Delete the files of the tasks, unless they were committed after all. Raises OSError."""
     paths = [each.file.path for each in written if each.file is not None]
     if paths:
-        for file in directory.write(partial(put_aside, folder=directory.folder, paths=paths)):
-            file.unlink(missing_ok=True)
+        unused = directory.write(partial(mark_unused, paths=paths))
+        files = directory.files
+        for path in unused:  # no reader has seen them, so they need not wait
+            files.delete(path)
+        directory.write(partial(forget_deleted, paths=unused))
 
 
 def find_stream_route(stream: str, tx: Tx) -> tuple[int, Router]:
@@ -105,7 +107,7 @@ def _find_routes(streams: Sequence[str], tx: Tx) -> dict[str, tuple[int, Router]
 
 
 def _commit(
-    tx: Tx, *, folder: Path, outputs: Sequence[_StreamOutput], batch: SinkBatch | None, routed: bool
+    tx: Tx, *, outputs: Sequence[_StreamOutput], batch: SinkBatch | None, routed: bool
 ) -> bool | None:
     """Commit all outputs. Return None if a stream was replaced or has another epoch by now."""
     for each in outputs:
@@ -115,7 +117,7 @@ def _commit(
     if batch is not None and not _record(tx, outputs, batch, routed=routed):
         return False
     for each in outputs:
-        _append(tx, folder, each)
+        _append(tx, each)
     return True
 
 
@@ -126,9 +128,9 @@ def _record(tx: Tx, outputs: Sequence[_StreamOutput], batch: SinkBatch, *, route
     return record_sink_batch(tx, only.stream, only.stream_id, batch)
 
 
-def _append(tx: Tx, folder: Path, output: _StreamOutput) -> None:
+def _append(tx: Tx, output: _StreamOutput) -> None:
     stream_id = output.stream_id
-    append_files(tx, folder, output.stream, stream_id, output.files)
+    append_files(tx, output.stream, stream_id, output.files)
     waiting_bytes = 0
     for part in output.small_events:
         append(tx, output.stream, stream_id, [part])
@@ -142,23 +144,23 @@ def _append(tx: Tx, folder: Path, output: _StreamOutput) -> None:
 
 
 def _cut_for(
-    stream: str, stream_id: int, router: Router, written: Sequence[TaskOutput], folder: Path
+    stream: str, stream_id: int, router: Router, written: Sequence[TaskOutput], files: FileStore
 ) -> _StreamOutput:
-    files: list[SinkFile] = []
+    sink_files: list[SinkFile] = []
     small_events: list[SegmentEvents] = []
     for each in written:
         if each.file is not None:
-            verify_file(folder / each.file.path, each.file.bytes)
-            batches = tuple(_cut_file(router, folder / each.file.path))
-            files.append(SinkFile(each.file.path, each.file.bytes, each.file.checksum, batches))
+            verify_file(files, each.file.path, each.file.bytes)
+            batches = tuple(_cut_file(router, files, each.file.path))
+            sink_files.append(SinkFile(each.file.path, each.file.bytes, each.file.checksum, batches))
         if each.small_events is not None:
             small_events += _parts(router, each.small_events)
-    return _StreamOutput(stream, stream_id, router, files, small_events)
+    return _StreamOutput(stream, stream_id, router, sink_files, small_events)
 
 
-def _cut_file(router: Router, path: Path) -> Iterator[SinkRecordBatch]:
-    with pa.memory_map(str(path)) as mapped:
-        whole = mapped.read_buffer()
+def _cut_file(router: Router, files: FileStore, path: str) -> Iterator[SinkRecordBatch]:
+    with files.open_arrow(path) as opened:
+        whole = opened.read_buffer()
         file = pa.ipc.open_file(whole)
         for index in range(file.num_record_batches):
             events = file.get_batch(index)

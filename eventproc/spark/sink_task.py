@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from socket import gethostname
 from typing import Final
 
@@ -14,10 +13,11 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from eventproc.spark.sink_rows import EVENTS, POINT, EventColumns
 from eventproc.store.chunks.arrow_buffers import numbers, values_of
-from eventproc.store.chunks.chunk_file import ChunkWriter, sync_folders
+from eventproc.store.chunks.chunk_file import ChunkWriter
 from eventproc.store.chunks.index import ARROW_SUFFIX, BATCH_EVENTS_MAX, SINK_FOLDER
 from eventproc.store.chunks.ingest import SHARED
 from eventproc.store.clock import SystemClock, new_id
+from eventproc.store.file_store import FileStore
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.limits import FRAME_BYTES
 
@@ -70,18 +70,18 @@ class RoutedOutput(WriterCommitMessage):
 
 
 def write_task(
-    rows: Iterable[pa.RecordBatch], columns: EventColumns, folder: Path, run: str | None
+    rows: Iterable[pa.RecordBatch], columns: EventColumns, files: FileStore, run: str | None
 ) -> TaskOutput:
-    """Write the rows of a task durably. folder: that of the chunk files. Raises InvalidArgument, OSError.
+    """Write the rows of a task durably. files: the chunk files. Raises InvalidArgument, OSError.
 
     A failing task leaves no file. A killed task may leave a file without a row, which the host's sweep deletes.
     """
-    (output,) = write_routed_task(rows, columns, folder, run) or (TaskOutput(run),)
+    (output,) = write_routed_task(rows, columns, files, run) or (TaskOutput(run),)
     return output
 
 
 def write_routed_task(
-    rows: Iterable[pa.RecordBatch], columns: EventColumns, folder: Path, run: str | None
+    rows: Iterable[pa.RecordBatch], columns: EventColumns, files: FileStore, run: str | None
 ) -> tuple[TaskOutput, ...]:
     """Do as `write_task`, with an output for each stream that the rows name, by name.
 
@@ -95,7 +95,7 @@ def write_routed_task(
                     if len(found) == STREAMS_MAX:
                         reason = f"a task writes to at most {STREAMS_MAX} streams; repartition by that column first"
                         raise invalid_argument(f"column {columns.stream}", stream, reason)
-                    found[stream] = _TaskFile(folder, run or "batch")
+                    found[stream] = _TaskFile(files, run or "batch")
                 found[stream].add(columns.events(own))
             _write_largest(list(found.values()), SORTED_BYTES)
         _write_largest([each for each in found.values() if each.is_small], MESSAGE_BYTES + 1)
@@ -122,8 +122,8 @@ def _write_largest(files: Sequence[_TaskFile], bytes_max: int) -> None:
 class _TaskFile:
     """The file of a task, created when there are enough events."""
 
-    def __init__(self, folder: Path, run: str) -> None:
-        self._folder = folder
+    def __init__(self, files: FileStore, run: str) -> None:
+        self._files = files
         # Any number will do: in each task, events without a key begin at another point.
         identifier = new_id(SystemClock())
         self._spread = int(identifier[-8:], 16) / 2**32
@@ -146,8 +146,8 @@ class _TaskFile:
             return TaskOutput(run, small_events=self._take())
         self.write()
         assert self._writer is not None, "more than SMALL_BYTES are waiting"
-        self._writer.finish(sync=True)
-        sync_folders(self._writer.path, self._folder)
+        self._writer.finish()
+        self._files.sync(self._path)
         return TaskOutput(run, SortedFile(self._path, self._writer.size_bytes, self._writer.checksum))
 
     def abandon(self) -> None:
@@ -159,9 +159,13 @@ class _TaskFile:
         if (events := self._take()) is None:
             return
         if self._writer is None:
-            if not self._folder.is_dir():  # a folder made here would be one that the driver does not see
-                raise FileNotFoundError(f"{self._folder}: not found on {gethostname()}; {SHARED}")
-            self._writer = ChunkWriter(self._folder / self._path, EVENTS)
+            try:
+                self._files.verify_reachable()  # a folder made here would be one that the driver does not see
+            except FileNotFoundError:
+                raise FileNotFoundError(
+                    f"{self._files.place}: not found on {gethostname()}; {SHARED}"
+                ) from None
+            self._writer = ChunkWriter(self._files, self._path, EVENTS)
         for batch in _batches(events):
             self._writer.write_batch(batch)
 

@@ -150,11 +150,11 @@ def read_partition(layout: RowLayout, partition: ChunkPartition) -> Iterator[pa.
 
 def _opened(piece: FileSlice) -> ChunkReader:
     try:
-        return ChunkReader(piece.path)
+        return piece.open()
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{piece.path}: not found on {gethostname()}: its events are no longer held, or this machine does not"
-            f" see it; {SHARED}"
+            f"{piece.place}/{piece.path}: not found on {gethostname()}: its events are no longer held, or this machine"
+            f" does not see it; {SHARED}"
         ) from None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import anyio.from_thread
@@ -12,7 +11,14 @@ import anyio.to_thread
 import attrs
 
 from eventproc.store.catalog import get_stream
-from eventproc.store.chunks.index import ChunkFile, find_chunk, register_chunks
+from eventproc.store.chunks.index import (
+    ChunkFile,
+    drop_missing,
+    find_chunk,
+    find_missing,
+    locate_range,
+    register_chunks,
+)
 from eventproc.store.chunks.offload import DEFAULT_LIMITS, ChunkBatch, OffloadLimits, move_step, next_cold_run
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
@@ -20,7 +26,7 @@ from eventproc.store.faults import Step
 from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import segment_ids
-from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
+from eventproc.store.segments.file_blobs import chunk_files
 from eventproc.store.segments.free_pages import vacuum_step
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold, release_holds
 from eventproc.store.tasks import run_uninterrupted
@@ -64,7 +70,7 @@ async def offload(
     advance: called after each run with what was moved until then.
 
     Raises StreamReplaced, NotSupported (without pyarrow, or in memory), Truncated (the stream was deleted meanwhile),
-    CorruptRecord, DiskFull, OSError.
+    CorruptRecord, DiskFull, OSError, FilesUnreachable.
     """
     if db.path is None:
         raise NotSupported(what="moving events of a database in memory", remedy="open a directory")
@@ -74,7 +80,7 @@ async def offload(
         remedy = 'pip install "eventproc[spark]"'
         raise NotSupported(what=f"writing Arrow files without {why.name}", remedy=remedy) from None
     export = ChunkExporter(
-        folder=(db.path / CHUNKS_FOLDER).resolve(),
+        files=await db.read(chunk_files),
         stream=stream,
         stream_id=stream_id,
         instance=db.instance_id,
@@ -151,22 +157,22 @@ def _export_run(
     db: Database, export: ChunkExporter, run: HeldRange
 ) -> list[tuple[ChunkFile, list[ChunkBatch]]]:
     """Write the files of a run, in a thread; return the registered, synced files and their record batches."""
-    from eventproc.store.chunks.chunk_file import read_chunk_batches, sync_file
+    from eventproc.store.chunks.chunk_file import read_chunk_batches
 
     def read(fn: Callable[[Tx], T], /) -> T:
         return anyio.from_thread.run(db.read, fn)
 
-    found: list[tuple[ChunkFile, list[ChunkBatch]]] = []
-    for written in export.run(read, [run]):
-        try:
-            anyio.from_thread.run(db.write, partial(register_chunks, folder=export.folder, written=written))
-        finally:
-            for part, _ in written:
-                part.unlink(missing_ok=True)
-        for _, exported in written:
-            chunk = anyio.from_thread.run(db.read, partial(find_chunk, path=exported.path)) or exported
-            file: Path = export.folder / chunk.path
-            # The events were durable in the database, so the file is synced whatever the durability of commits is.
-            sync_file(file, export.folder)
-            found.append((chunk, read_chunk_batches(file, chunk)))
-    return found
+    located = read(partial(locate_range, stream_id=export.stream_id, held=run))
+    chunks = [each.chunk for each in located if each.chunk is not None]
+    missing = find_missing(export.files, chunks)
+    if missing:
+        anyio.from_thread.run(db.write, partial(drop_missing, chunks=missing))
+    if missing or [(each.start, each.end) for each in located] != [(each.start, each.end) for each in chunks]:
+        chunks = []  # otherwise an offload that died, or Spark, has exported just this run
+        for written in export.run(read, [run]):
+            anyio.from_thread.run(db.write, partial(register_chunks, written=written))
+            chunks += [read(partial(find_chunk, like=each)) or each for each in written]
+    for chunk in chunks:
+        # The events were durable in the database, so the file is synced whatever the durability of commits is.
+        export.files.sync(chunk.path)
+    return [(chunk, read_chunk_batches(export.files, chunk)) for chunk in chunks]

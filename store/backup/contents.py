@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -16,14 +16,12 @@ from eventproc.store.chunks.index import ARROW_SUFFIX, SINK_FOLDER
 from eventproc.store.database import Tx
 from eventproc.store.database.files import BACKUP_MANIFEST
 from eventproc.store.database.standalone import sync_file
+from eventproc.store.file_store import FileStore, LocalFiles
 from eventproc.store.inspection.database_file import DataFile
-from eventproc.store.model.errors import CorruptRecord, StoreUnusable
+from eventproc.store.model.errors import CorruptRecord, FilesUnreachable, StoreUnusable
 
 FORMAT: Final = 1
 """Number of the form of a backup. A newer one is refused."""
-
-BLOCK_BYTES: Final = 4 * 2**20
-"""Bytes that a copy reads at a time."""
 
 
 @attrs.frozen
@@ -82,13 +80,13 @@ def read_manifest(folder: Path) -> BackupManifest:
     return manifest
 
 
-def copy_file(source: Path, target: Path, on_block: Callable[[int], None]) -> tuple[int, int]:
+def copy_file(files: FileStore, path: str, target: Path, on_block: Callable[[int], None]) -> tuple[int, int]:
     """Copy a file and sync the copy; return its size and its CRC-32. Raises OSError.
 
     on_block: called with the size of each block; it may raise.
     """
     with target.open("xb") as copy:
-        size, checksum = _read_blocks(source, on_block, copy.write)
+        size, checksum = _read_blocks(files.blocks(path), on_block, copy.write)
         copy.flush()
         os.fsync(copy.fileno())
     return size, checksum
@@ -109,23 +107,22 @@ def sync_folders(home: Path) -> None:
 
 def checksum_of(path: Path, on_block: Callable[[int], None] = lambda _: None) -> tuple[int, int]:
     """Return size and CRC-32 of a file. Raises OSError. About 1 ms per MiB."""
-    return _read_blocks(path, on_block, lambda _: None)
+    return _read_blocks(LocalFiles(path.parent).blocks(path.name), on_block, lambda _: None)
 
 
 def _read_blocks(
-    path: Path, on_block: Callable[[int], None], use: Callable[[bytes], object]
+    blocks: Iterable[bytes], on_block: Callable[[int], None], use: Callable[[bytes], object]
 ) -> tuple[int, int]:
     size, checksum = 0, 0
-    with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            checksum = zlib.crc32(block, checksum)
-            size += len(block)
-            use(block)
-            on_block(len(block))
+    for block in blocks:
+        checksum = zlib.crc32(block, checksum)
+        size += len(block)
+        use(block)
+        on_block(len(block))
     return size, checksum
 
 
-def check_copied(file: Path, found: tuple[int, int], expected: tuple[int, int]) -> None:
+def check_copied(file: str | Path, found: tuple[int, int], expected: tuple[int, int]) -> None:
     """Raise CorruptRecord if the size or CRC-32 of a copied file is not the expected one."""
     if found != expected:
         raise CorruptRecord(key=str(file), reason=_difference(found, expected))
@@ -137,26 +134,27 @@ def _difference(found: tuple[int, int], expected: tuple[int, int]) -> str:
     return "its content differs from what was written"
 
 
-def file_problem(folder: Path, file: DataFile, what: str) -> str | None:
+def file_problem(files: FileStore, file: DataFile, what: str) -> str | None:
     """Return a line if a file is missing, or its content is not what was written. Reads the file.
 
-    folder: the one to which its path is relative. what: it holds, as in "events".
+    files: those among which it lies. what: it holds, as in "events".
     """
     expected = (file.bytes, file.checksum)
     try:
-        found = checksum_of(folder / file.path)
-    except OSError as why:
-        return f"the file with {what} {folder / file.path} cannot be read ({why.strerror}); restore a backup"
+        found = _read_blocks(files.blocks(file.path), lambda _: None, lambda _: None)
+    except (OSError, FilesUnreachable) as why:
+        reason = getattr(why, "strerror", None) or why
+        return f"the file with {what} {files.show(file.path)} cannot be read ({reason}); restore a backup"
     if found == expected:
         return None
-    return f"the file with {what} {folder / file.path} {_difference(found, expected)}; restore a backup"
+    return f"the file with {what} {files.show(file.path)} {_difference(found, expected)}; restore a backup"
 
 
-def find_orphans(tx: Tx, folder: Path) -> list[str]:
-    """Return the finished chunk files, relative to the folder, that no row names. Reads no content.
+def find_orphans(tx: Tx, files: FileStore) -> list[str]:
+    """Return the finished chunk files, relative to their place, that no row names. Reads no content.
 
     Files of Spark's sink are left out, because their tasks may be about to commit.
     """
     known = {str(path) for (path,) in tx.execute("SELECT path FROM chunk").fetchall()}
-    found = (str(file.relative_to(folder)) for file in sorted(folder.glob(f"*/*/*{ARROW_SUFFIX}")))
+    found = (each for each in files.paths() if each.endswith(ARROW_SUFFIX))
     return [each for each in found if each not in known and not each.startswith(f"{SINK_FOLDER}/")]

@@ -29,6 +29,7 @@ from eventproc.store.database import Database, Tx, instances
 from eventproc.store.database.files import DATABASE, translate_file_errors
 from eventproc.store.database.standalone import Advance, change_file, copy_snapshot, read_file, sync_file
 from eventproc.store.faults import BACKUP_COPIED, BACKUP_NAMED, BACKUP_WRITTEN
+from eventproc.store.file_store import FileStore, LocalFiles
 from eventproc.store.ingestion.published import TABLES_FOLDER, table_files
 from eventproc.store.inspection.database_file import (
     DataFile,
@@ -46,7 +47,7 @@ from eventproc.store.model.errors import (
     NotSupported,
     StoreUnusable,
 )
-from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
+from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, PLACE, chunk_files
 from eventproc.store.segments.holds import (
     HOLD_MS,
     RENEW_MS,
@@ -101,7 +102,8 @@ async def make_backup(db: Database, to: Path, advance: Advance = lambda _done, _
         await db.write(lambda tx: hold_directory(tx, name, until_ms=tx.now_ms + HOLD_MS))
         async with BackgroundTasks() as tasks:
             tasks.start_soon(renew)
-            return await running.run(partial(_make, db, directory, part, to, advance, running.check))
+            chunks = await db.read(chunk_files)
+            return await running.run(partial(_make, db, directory, chunks, part, to, advance, running.check))
     except WorkStopped:
         raise Closed(what="the directory") from None
     finally:
@@ -140,7 +142,13 @@ def _check_target(db: Database, to: Path) -> tuple[Path, Path]:
 
 
 def _make(
-    db: Database, directory: Path, part: Path, to: Path, advance: Advance, check: Callable[[], None]
+    db: Database,
+    directory: Path,
+    chunks: FileStore,
+    part: Path,
+    to: Path,
+    advance: Advance,
+    check: Callable[[], None],
 ) -> BackupResult:
     """Write the backup and rename it into place. Runs in a thread."""
     with translate_file_errors(to):
@@ -148,7 +156,7 @@ def _make(
         part.mkdir()
         try:
             close_as(part, directory)
-            manifest = _write(db, directory, part, advance, check)
+            manifest = _write(db, directory, chunks, part, advance, check)
             db.faults.reach(BACKUP_WRITTEN)
             check()
             if os.path.lexists(to):  # another backup was made there meanwhile
@@ -163,7 +171,12 @@ def _make(
 
 
 def _write(
-    db: Database, directory: Path, part: Path, advance: Advance, check: Callable[[], None]
+    db: Database,
+    directory: Path,
+    chunks: FileStore,
+    part: Path,
+    advance: Advance,
+    check: Callable[[], None],
 ) -> BackupManifest:
     done, total = 0, 0
 
@@ -187,8 +200,8 @@ def _write(
         files, of_tables = event_files(tx), table_files(tx)
     file_bytes = sum(each.bytes for each in files)
     total = done + file_bytes + sum(size for _, size in of_tables)
-    _copy_files(directory / CHUNKS_FOLDER, part / CHUNKS_FOLDER, files, on_block)
-    tables = _copy_tables(directory / TABLES_FOLDER, part / TABLES_FOLDER, of_tables, on_block)
+    _copy_files(chunks, part / CHUNKS_FOLDER, files, on_block)
+    tables = _copy_tables(LocalFiles(directory / TABLES_FOLDER), part / TABLES_FOLDER, of_tables, on_block)
     sync_file(unfinished)
     size, checksum = checksum_of(unfinished, lambda _: check())
     db.faults.reach(BACKUP_COPIED)
@@ -213,6 +226,9 @@ def _prepare(db: Database, source: Path, copy: Path) -> tuple[str, int]:
     with change_file(copy, db.clock) as tx:
         # Nothing outside of the database reads the copy. Files that only Spark's queries need are exported again.
         tx.execute("DELETE FROM hold")
+        tx.execute("DELETE FROM unused_file")
+        # The backup has all files, and what is restored must not delete those of the original.
+        tx.execute("DELETE FROM meta WHERE key = ?", (PLACE,))
         tx.execute("DELETE FROM chunk WHERE NOT EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)")
         tx.execute(
             "DELETE FROM published WHERE unused_ms IS NOT NULL"
@@ -223,36 +239,38 @@ def _prepare(db: Database, source: Path, copy: Path) -> tuple[str, int]:
         return directory_identity(tx), database_versions(tx).schema
 
 
-def _copy_files(source: Path, target: Path, files: list[DataFile], on_block: Callable[[int], None]) -> None:
+def _copy_files(
+    source: FileStore, target: Path, files: list[DataFile], on_block: Callable[[int], None]
+) -> None:
     for each in files:
         found = _copy_file(source, target, each.path, "events", on_block)
-        check_copied(source / each.path, found, (each.bytes, each.checksum))
+        check_copied(source.show(each.path), found, (each.bytes, each.checksum))
     sync_folders(target)
 
 
 def _copy_tables(
-    source: Path, target: Path, files: list[tuple[str, int]], on_block: Callable[[int], None]
+    source: FileStore, target: Path, files: list[tuple[str, int]], on_block: Callable[[int], None]
 ) -> list[DataFile]:
     """Copy the published files of tables; return them with the checksums of what was read."""
     copied: list[DataFile] = []
     for path, size in files:
         found_bytes, checksum = _copy_file(source, target, path, "rows of a table", on_block)
-        check_copied(source / path, (found_bytes, checksum), (size, checksum))
+        check_copied(source.show(path), (found_bytes, checksum), (size, checksum))
         copied.append(DataFile(path, size, checksum))
     sync_folders(target)
     return copied
 
 
 def _copy_file(
-    source: Path, target: Path, path: str, what: str, on_block: Callable[[int], None]
+    source: FileStore, target: Path, path: str, what: str, on_block: Callable[[int], None]
 ) -> tuple[int, int]:
     copy = target / path
     copy.parent.mkdir(parents=True, exist_ok=True)
     try:
-        return copy_file(source / path, copy, on_block)
+        return copy_file(source, path, copy, on_block)
     except FileNotFoundError as why:
         raise CorruptRecord(
-            key=f"file {source / path}", reason=f"file not found, but {what} lie in it"
+            key=f"file {source.show(path)}", reason=f"file not found, but {what} lie in it"
         ) from why
 
 

@@ -29,6 +29,7 @@ from eventproc.store.database.files import (
 from eventproc.store.database.locks import close_private, open_private
 from eventproc.store.database.standalone import Advance, change_file, read_file, sync_file
 from eventproc.store.faults import NO_FAULTS, RESTORE_COPIED, RESTORE_MOVED, Faults
+from eventproc.store.file_store import LocalFiles
 from eventproc.store.ingestion.published import TABLES_FOLDER
 from eventproc.store.inspection.database_file import DataFile, event_files
 from eventproc.store.model.errors import AlreadyExists, StoreUnusable
@@ -161,7 +162,7 @@ def _unfinished(to: Path) -> Iterator[Path]:
 def _copy(source: Path, target: Path, on_block: Callable[[int], None]) -> tuple[int, int]:
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        return copy_file(source, target, on_block)
+        return copy_file(LocalFiles(source.parent), source.name, target, on_block)
     except FileNotFoundError as why:
         reason = f"{source} is missing in it; use another backup"
         raise StoreUnusable(path=str(source.parent), reason=reason) from why

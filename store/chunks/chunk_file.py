@@ -7,10 +7,8 @@ A blob's columns become Arrow's without a loop per event, except headers. Format
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import Final
 
@@ -20,6 +18,7 @@ import pyarrow as pa
 
 from eventproc.store.chunks.index import BATCH_BYTES, BATCH_EVENTS_MAX, ChunkFile
 from eventproc.store.chunks.offload import ChunkBatch
+from eventproc.store.file_store import FileStore
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments.columns import NO_TIME, Columns
@@ -128,7 +127,7 @@ def _int64(column: bytes) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 class ChunkWriter:
-    """Writes one chunk file. `finish` completes it, `abandon` deletes it.
+    """Writes one chunk file. `finish` completes it, `abandon` discards it.
 
     count: events so far. size_bytes, checksum: of the finished file.
     batch_bytes, batch_events_max: size of a record batch.
@@ -136,7 +135,8 @@ class ChunkWriter:
 
     def __init__(
         self,
-        path: Path,
+        files: FileStore,
+        path: str,
         schema: pa.Schema = SCHEMA,
         *,
         batch_bytes: int = BATCH_BYTES,
@@ -146,8 +146,7 @@ class ChunkWriter:
         self.count = 0
         self.size_bytes = 0
         self.checksum = 0
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("wb", buffering=0)
+        self._file = files.create(path)
         self._writer = pa.ipc.new_file(pa.PythonFile(self, mode="w"), schema)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
@@ -162,15 +161,14 @@ class ChunkWriter:
         view = memoryview(data)
         self.checksum = zlib.crc32(view, self.checksum)
         self.size_bytes += view.nbytes
-        while view.nbytes:
-            view = view[self._file.write(view) :]
+        self._file.write(view)
         return len(data)
 
     def flush(self) -> None:
         """For pyarrow: nothing is buffered."""
 
     def close(self) -> None:
-        """For pyarrow, which closes its file; `finish` syncs and closes the real one."""
+        """For pyarrow, which closes its file; `finish` completes the real one."""
 
     def add(self, events: ColumnSlice) -> None:
         """Append events. Raises OSError."""
@@ -186,18 +184,15 @@ class ChunkWriter:
         self.count += batch.num_rows
         self._writer.write_batch(batch)
 
-    def finish(self, *, sync: bool) -> None:
-        """Write the remaining events, and close. sync: make the file survive a loss of power. Raises OSError."""
+    def finish(self) -> None:
+        """Write the remaining events, and give the file its name. Raises as `UnfinishedFile.finish`."""
         self._write_waiting()
         self._writer.close()
-        if sync:
-            os.fsync(self._file.fileno())
-        self._file.close()
+        self._file.finish()
 
     def abandon(self) -> None:
-        """Close and delete the file."""
-        self._file.close()
-        self.path.unlink(missing_ok=True)
+        """Discard the file."""
+        self._file.abandon()
 
     def _write_waiting(self) -> None:
         if self._waiting:
@@ -241,18 +236,18 @@ _FIELDS: Final = {
 """The fields of `BufferRefs` for the buffers of each column, in Arrow's order; "" for a bitmap that is never needed."""
 
 
-def read_chunk_batches(path: Path, chunk: ChunkFile) -> list[ChunkBatch]:
+def read_chunk_batches(files: FileStore, chunk: ChunkFile) -> list[ChunkBatch]:
     """Return the record batches of a chunk file, after comparing its complete content with the checksum.
 
-    Raises CorruptRecord if the content differs, OSError.
+    Raises CorruptRecord if the content differs, FileNotFoundError, OSError, FilesUnreachable.
     """
     found: list[ChunkBatch] = []
     start, first_number = chunk.start, chunk.first_number
-    with pa.memory_map(str(path)) as mapped:
-        whole = mapped.read_buffer()
+    with files.open_arrow(chunk.path) as opened:
+        whole = opened.read_buffer()
         if (whole.size, zlib.crc32(whole)) != (chunk.bytes, chunk.checksum):
             raise CorruptRecord(
-                key=f"chunk file {path}",
+                key=f"chunk file {files.show(chunk.path)}",
                 reason="its content differs from what was written; delete the file, and it is exported again",
             )
         file = pa.ipc.open_file(whole)
@@ -274,27 +269,6 @@ def read_chunk_batches(path: Path, chunk: ChunkFile) -> list[ChunkBatch]:
     return found
 
 
-def sync_file(file: Path, folder: Path) -> None:
-    """Make a file and its name survive a loss of power. folder: the chunks folder. Raises OSError."""
-    _sync(file)
-    sync_folders(file, folder)
-
-
-def sync_folders(file: Path, folder: Path) -> None:
-    """Make the names of `file` and of the folders above it, up to `folder`, survive a loss of power. Raises OSError."""
-    within = [folder / each for each in file.relative_to(folder).parents]
-    for each in (*within, folder.parent):
-        _sync(each)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @attrs.frozen
 class ChunkRows:
     """Consecutive events of a chunk file: mapped columns as of SCHEMA, and offset and number of the first event."""
@@ -313,11 +287,14 @@ class ChunkRows:
 
 
 class ChunkReader:
-    """Reads one chunk file, mapped into memory; a context manager. Raises OSError, pa.ArrowInvalid if it is damaged."""
+    """Reads one chunk file: a local one is mapped into memory, of a remote one the wanted record batches are read.
 
-    def __init__(self, path: Path) -> None:
-        self._map = pa.memory_map(str(path))
-        self._file = pa.ipc.open_file(self._map)
+    A context manager. Raises OSError, FilesUnreachable, pa.ArrowInvalid if the file is damaged.
+    """
+
+    def __init__(self, files: FileStore, path: str) -> None:
+        self._opened = files.open_arrow(path)
+        self._file = pa.ipc.open_file(self._opened)
 
     def __enter__(self) -> ChunkReader:
         return self
@@ -326,7 +303,7 @@ class ChunkReader:
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> None:
         # The batches that were yielded keep the mapping alive, not this object.
-        self._map.close()
+        self._opened.close()
 
     def rows(self, *, offset: int, number: int, start: int, end: int) -> Iterator[ChunkRows]:
         """Yield the events in [start, end), both event boundaries, in order.

@@ -9,14 +9,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 import attrs
 
 from eventproc.store.chunks.chunk_file import ChunkWriter, ColumnSlice
-from eventproc.store.chunks.index import BATCH_BYTES, BATCH_EVENTS_MAX, PART_SUFFIX, ChunkFile, chunk_path
+from eventproc.store.chunks.index import BATCH_BYTES, BATCH_EVENTS_MAX, ChunkFile, chunk_path
 from eventproc.store.database import Tx
+from eventproc.store.file_store import FileStore
 from eventproc.store.model.errors import Truncated
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.segments.extents import BlobLoader, Extent, concatenate_inline, read_extents
@@ -37,7 +37,7 @@ SEGMENTS_AT_ONCE: Final = 128
 _EXTENTS_A_QUERY: Final = 64
 
 _FILES: Final = count()
-"""Numbers the unfinished files of this process: two exports of one range may run at the same time."""
+"""Numbers the files of this process: two exports of one range may run at the same time."""
 
 
 class BlockingRead(Protocol):
@@ -73,11 +73,11 @@ class _OpenChunk:
 class ChunkExporter:
     """Exports ranges of one stream into chunk files.
 
-    folder: the chunks folder. instance: id of this instance, which is part of the names of unfinished files.
-    sync: make the files survive a loss of power. batch_bytes, batch_events_max: size of a record batch.
+    files: the chunk files. instance: id of this instance, which is part of the names. sync: make the files survive a
+    loss of power. batch_bytes, batch_events_max: size of a record batch.
     """
 
-    folder: Path
+    files: FileStore
     stream: str
     stream_id: int
     instance: str
@@ -85,11 +85,12 @@ class ChunkExporter:
     batch_bytes: int = BATCH_BYTES
     batch_events_max: int = BATCH_EVENTS_MAX
 
-    def run(self, read: BlockingRead, ranges: Sequence[HeldRange]) -> Iterator[list[tuple[Path, ChunkFile]]]:
-        """Export ranges that do not overlap; yield finished files, (file, chunk), from time to time.
+    def run(self, read: BlockingRead, ranges: Sequence[HeldRange]) -> Iterator[list[ChunkFile]]:
+        """Export ranges that do not overlap; yield complete files from time to time.
 
-        The caller registers or unlinks the yielded files. After an error, all others are deleted.
-        Raises Truncated (the stream was deleted meanwhile), OSError.
+        The caller registers the yielded files; others are orphans once this instance has ended. After an error, all
+        that were not yielded are discarded.
+        Raises Truncated (the stream was deleted meanwhile), OSError, FilesUnreachable.
         """
         waiting = list(ranges)
         while waiting:
@@ -102,12 +103,12 @@ class ChunkExporter:
 
     def _run_together(
         self, read: BlockingRead, ranges: dict[SegmentId, HeldRange]
-    ) -> Iterator[list[tuple[Path, ChunkFile]]]:
+    ) -> Iterator[list[ChunkFile]]:
         wanted = {segment: (each.start, each.end) for segment, each in ranges.items()}
         writing: dict[SegmentId, _OpenChunk] = {}
         try:
             while wanted:
-                finished: list[tuple[Path, ChunkFile]] = []
+                finished: list[ChunkFile] = []
                 for found in read(
                     partial(find_runs, stream=self.stream, stream_id=self.stream_id, wanted=wanted)
                 ):
@@ -126,25 +127,28 @@ class ChunkExporter:
 
     def _write(self, writing: dict[SegmentId, _OpenChunk], found: ExportRun) -> _OpenChunk:
         if (file := writing.get(found.segment)) is None:
-            name = f"{found.start}-{self.instance}-{next(_FILES)}{PART_SUFFIX}"
-            path = self.folder / str(self.stream_id) / format_segment(found.segment) / name
-            writer = ChunkWriter(path, batch_bytes=self.batch_bytes, batch_events_max=self.batch_events_max)
+            path = chunk_path(self.stream_id, found.segment, found.start, self.instance, next(_FILES))
+            writer = ChunkWriter(
+                self.files, path, batch_bytes=self.batch_bytes, batch_events_max=self.batch_events_max
+            )
             file = _OpenChunk(found.start, found.start, found.first_number, writer)
             writing[found.segment] = file
         file.writer.add(found.events)
         file.end = found.end
         return file
 
-    def _finish(self, segment: SegmentId, file: _OpenChunk) -> tuple[Path, ChunkFile]:
-        file.writer.finish(sync=self.sync)
-        return file.writer.path, ChunkFile(
+    def _finish(self, segment: SegmentId, file: _OpenChunk) -> ChunkFile:
+        file.writer.finish()
+        if self.sync:
+            self.files.sync(file.writer.path)
+        return ChunkFile(
             stream_id=self.stream_id,
             segment=segment,
             start=file.start,
             length=file.end - file.start,
             first_number=file.first_number,
             count=file.writer.count,
-            path=chunk_path(self.stream_id, segment, file.start, file.end),
+            path=file.writer.path,
             bytes=file.writer.size_bytes,
             checksum=file.writer.checksum,
         )

@@ -1,28 +1,25 @@
 """The index of chunk files: which runs of events lie in a file, and how files get and lose their rows.
 
-Files are renamed into place, and put aside, in write transactions, whose lock keeps the two apart: see
-docs/design/chunk-files.md. This module reads and writes no content of files.
+A file is complete before it gets a row, and loses its row before it is deleted: docs/design/files-and-objects.md. No
+transaction touches a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+import re
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import attrs
 
 from eventproc.store.database import Tx
+from eventproc.store.file_store import FileStore
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.ids import SegmentId, format_segment
-from eventproc.store.segments.file_blobs import GONE_SUFFIX
 from eventproc.store.segments.holds import HeldRange, held_ranges, is_directory_held
 
 SINK_FOLDER: Final = "sink"
 """Folder, within the chunks folder, of the files that tasks of Spark's sink write. Their commit inserts their rows."""
-
-PART_SUFFIX: Final = ".part"
-"""Suffix of an unfinished file: it is being written, or its writer died."""
 
 ARROW_SUFFIX: Final = ".arrow"
 
@@ -31,6 +28,16 @@ BATCH_EVENTS_MAX: Final = 32_768
 
 BATCH_BYTES: Final = 4 * 2**20
 """Bytes of events of a record batch, give or take one extent: small extents are combined."""
+
+UNUSED_MS: Final = 60_000
+"""How long an unused file stays for readers with an older snapshot. A snapshot lasts for milliseconds, or for as long
+as its process is suspended. A higher value keeps unused bytes for longer."""
+
+ABANDONED_MS: Final = 24 * 3_600_000
+"""Age at which a file of a sink without a row counts as abandoned. A Spark job may take this long to write files."""
+
+SINK_COMMIT_MS: Final = ABANDONED_MS - 3_600_000
+"""Age of its files up to which a sink may commit them. The hour is for a clock that is set back."""
 
 STEP_CHUNKS_MAX: Final = 256
 """Rows that one step of dropping reads: one or two milliseconds under the write lock."""
@@ -72,9 +79,12 @@ class LocatedRange:
     lost: bool = False
 
 
-def chunk_path(stream_id: int, segment: SegmentId, start: int, end: int) -> str:
-    """Return the path, relative to the chunks folder, of the file of [start, end)."""
-    return f"{stream_id}/{format_segment(segment)}/{start}-{end}{ARROW_SUFFIX}"
+def chunk_path(stream_id: int, segment: SegmentId, start: int, instance: str, number: int) -> str:
+    """Return the path, relative to the chunks folder, of a new file of the events from `start` on.
+
+    number: of the file within this instance. Together they make the name unique.
+    """
+    return f"{stream_id}/{format_segment(segment)}/{start}-{instance}-{number}{ARROW_SUFFIX}"
 
 
 _COLUMNS: Final = "stream_id, segment, start, length, first_number, count, path, bytes, checksum"
@@ -114,35 +124,31 @@ def _overlapping(tx: Tx, stream_id: int, held: HeldRange) -> list[ChunkFile]:
     return [ChunkFile(*row) for row in rows]
 
 
-def register_chunks(tx: Tx, folder: Path, written: Sequence[tuple[Path, ChunkFile]]) -> None:
-    """Rename written files, (file, chunk), into place, and insert their rows.
-
-    If a range has a row already, its file is kept, unless that file was lost, for instance by a loss of power. The
-    function may run twice: a rename can be repeated, and no reader knows the file before the commit.
-    Raises OSError, CorruptRecord if events lay in a lost file.
-    """
-    for part, chunk in written:
-        row = tx.execute("SELECT bytes FROM chunk WHERE path = ?", (chunk.path,)).fetchone()
-        if row is not None and file_size(folder / chunk.path) == row[0]:
-            continue
-        drop_missing(tx, [chunk])
-        if part.exists():  # otherwise an earlier run of this function renamed it
-            part.replace(folder / chunk.path)
-        tx.execute(f"INSERT INTO chunk ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", attrs.astuple(chunk))
+def register_chunks(tx: Tx, written: Iterable[ChunkFile]) -> None:
+    """Insert the rows of complete files. If a range has a row already, its file stays and the new one is unused."""
+    for chunk in written:
+        known = find_chunk(tx, chunk)
+        if known is None:
+            tx.execute(
+                f"INSERT INTO chunk ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", attrs.astuple(chunk)
+            )
+        elif known.path != chunk.path:
+            mark_unused(tx, [chunk.path])
 
 
-def find_chunk(tx: Tx, path: str) -> ChunkFile | None:
-    """Return the row of a chunk file, None if there is none. path: relative to the chunks folder. One look-up."""
-    row = tx.execute(f"SELECT {_COLUMNS} FROM chunk WHERE path = ?", (path,)).fetchone()
+def find_chunk(tx: Tx, like: ChunkFile) -> ChunkFile | None:
+    """Return the row of the file with the same events of the same segment, None if there is none. One look-up."""
+    row = tx.execute(
+        f"SELECT {_COLUMNS} FROM chunk WHERE stream_id = ? AND segment = ? AND start = ? AND length = ?"
+        " ORDER BY id LIMIT 1",
+        (like.stream_id, like.segment, like.start, like.length),
+    ).fetchone()
     return None if row is None else ChunkFile(*row)
 
 
-def file_size(path: Path) -> int | None:
-    """Return the size of a file in bytes, None if it is missing or cannot be accessed."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return None
+def find_missing(files: FileStore, chunks: Iterable[ChunkFile]) -> list[ChunkFile]:
+    """Return the chunk files that do not exist, or have another size than written. One look at each."""
+    return [each for each in chunks if files.size(each.path) != each.bytes]
 
 
 def drop_missing(tx: Tx, chunks: Iterable[ChunkFile]) -> None:
@@ -175,15 +181,14 @@ def next_unused(tx: Tx, after: int) -> int | None:
     return None if row is None else int(row[0])
 
 
-def drop_unused(tx: Tx, after: int) -> tuple[int | None, list[str]]:
+def drop_unused(tx: Tx, after: int) -> int | None:
     """Drop the rows of unused chunk files among the next STEP_CHUNKS_MAX ids above `after`.
 
     A file is used if a blob lies in it or if it overlaps a held range. While a backup holds the directory, all are.
-    Returns the id to go on after (None at the end), and the paths of the dropped files, to be put aside after the
-    commit.
+    Marks the files as unused. Returns the id to go on after, None at the end.
     """
     if is_directory_held(tx):
-        return None, []
+        return None
     rows = tx.execute(
         "SELECT id, stream_id, segment, start, length, path,"
         " EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id) FROM chunk WHERE id > ? ORDER BY id LIMIT ?",
@@ -200,20 +205,67 @@ def drop_unused(tx: Tx, after: int) -> tuple[int | None, list[str]]:
         ):
             tx.execute("DELETE FROM chunk WHERE id = ?", (chunk_id,))
             paths.append(path)
-    return rows[-1][0] if len(rows) == STEP_CHUNKS_MAX else None, paths
+    mark_unused(tx, paths)
+    return rows[-1][0] if len(rows) == STEP_CHUNKS_MAX else None
 
 
-def put_aside(tx: Tx, folder: Path, paths: Iterable[str]) -> list[Path]:
-    """Rename files without a row, so that they can be unlinked; return their new paths.
+def mark_unused(tx: Tx, paths: Iterable[str]) -> list[str]:
+    """Mark files for deletion unless a row names them; return those that were marked. No row may name them again."""
+    marked = [
+        each for each in paths if not tx.execute("SELECT 1 FROM chunk WHERE path = ?", (each,)).fetchone()
+    ]
+    tx.executemany(
+        "INSERT INTO unused_file (path, since_ms) VALUES (?, ?) ON CONFLICT (path) DO NOTHING",
+        [(each, tx.now_ms) for each in marked],
+    )
+    return marked
 
-    Call it in a write transaction, so that no file gets a row meanwhile. Missing files are ignored.
+
+def is_marked_unused(tx: Tx, path: str) -> bool:
+    """Return whether a file will be deleted."""
+    return tx.execute("SELECT 1 FROM unused_file WHERE path = ?", (path,)).fetchone() is not None
+
+
+def due_files(tx: Tx, unused_ms: int = UNUSED_MS) -> list[str]:
+    """Return up to STEP_CHUNKS_MAX files that were marked at least `unused_ms` ago, to be deleted outside of any tx."""
+    rows = tx.execute(
+        "SELECT path FROM unused_file WHERE since_ms <= ? ORDER BY path LIMIT ?",
+        (tx.now_ms - unused_ms, STEP_CHUNKS_MAX),
+    )
+    return [str(path) for (path,) in rows.fetchall()]
+
+
+def forget_deleted(tx: Tx, paths: Iterable[str]) -> None:
+    """Forget files that were deleted. A crash before it costs a second deletion, which does nothing."""
+    tx.executemany("DELETE FROM unused_file WHERE path = ?", [(each,) for each in paths])
+
+
+_EXPORTED: Final = re.compile(r"[0-9]+/[^/]+/[0-9]+-([0-9a-f-]{36})-[0-9]+(?:\.arrow|\.part|\.arrow\.part)")
+"""Path of an exported file, with the instance that wrote it."""
+
+_EXPORTED_BEFORE: Final = re.compile(r"[0-9]+/[^/]+/[0-9]+-[0-9]+\.arrow(?:\.gone)?")
+"""Path of a file that an earlier version exported. Such a version cannot have the directory open any more."""
+
+_SINK: Final = re.compile(
+    SINK_FOLDER + r"/.*/([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f-]{21}\.arrow(?:\.part|\.gone)?"
+)
+"""Path of a file of the sink. Its id begins with the time, in ms, of the machine that wrote it."""
+
+
+def is_orphan(path: str, now_ms: int, is_alive: Callable[[str], bool]) -> bool:
+    """Return whether a file that no row names was left behind: nobody will name it any more.
+
+    An instance names what it exported, so its death is the proof. The commit of a sink refuses files older than
+    SINK_COMMIT_MS. Other files, which eventproc does not write, are no orphans.
     """
-    aside: list[Path] = []
-    for path in paths:
-        if tx.execute("SELECT 1 FROM chunk WHERE path = ?", (path,)).fetchone() is None:
-            file = folder / path
-            gone = file.with_name(file.name + GONE_SUFFIX)
-            if file.exists():
-                file.replace(gone)
-            aside.append(gone)
-    return aside
+    if exported := _EXPORTED.fullmatch(path):
+        return not is_alive(exported[1])
+    if _EXPORTED_BEFORE.fullmatch(path):
+        return True
+    return (written_ms := sink_file_ms(path)) is not None and now_ms - written_ms > ABANDONED_MS
+
+
+def sink_file_ms(path: str) -> int | None:
+    """Return when a file of the sink was begun, by its name; None for another file."""
+    found = _SINK.fullmatch(path)
+    return None if found is None else int(found[1] + found[2], 16)

@@ -8,12 +8,13 @@ docs/design/spark-sink.md.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import attrs
 
+from eventproc.store.chunks.index import SINK_COMMIT_MS, is_marked_unused, sink_file_ms
 from eventproc.store.database import SqlValue, Tx
+from eventproc.store.file_store import FileStore
 from eventproc.store.model.errors import CorruptRecord, StreamReplaced, WriterFenced
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.records import RecordKind, create, delete_all, find, get, keys, replace
@@ -175,17 +176,18 @@ def find_sink_batch(tx: Tx, stream_id: int, name: str) -> SinkBatch | None:
     return None if row is None else SinkBatch(*row)
 
 
-def append_files(tx: Tx, folder: Path, stream: str, stream_id: int, files: Sequence[SinkFile]) -> None:
+def append_files(tx: Tx, stream: str, stream_id: int, files: Sequence[SinkFile]) -> None:
     """Append the events of the files, in order, to their segments.
 
-    Raises SegmentSealed (route the events again), NotFound, CorruptRecord if a file is missing or changed; then nothing
-    changed. Cost: one look-up per segment; one row per file, record batch and span, about 10 us each.
+    The caller has verified the files. Raises SegmentSealed (route the events again), NotFound, CorruptRecord if a file
+    is so old that it is deleted; then nothing changed.
+    Cost: one look-up per segment; one row per file, record batch and span, about 10 us each.
     """
     flush_appends(tx, stream_id)
     tails: dict[SegmentId, SegmentTail] = {}
     extents: list[tuple[SqlValue, ...]] = []
     for file in files:
-        verify_file(folder / file.path, file.bytes)
+        _verify_kept(tx, file.path)
         chunk = tx.execute(
             "INSERT INTO chunk (stream_id, start, length, first_number, count, path, bytes, checksum)"
             " VALUES (?, 0, ?, 0, ?, ?, ?, ?) RETURNING id",
@@ -213,12 +215,22 @@ SHARED: Final = (
 """What to do about files that one process wrote and another one does not find, for the texts of errors."""
 
 
-def verify_file(path: Path, size_bytes: int) -> None:
+def verify_file(files: FileStore, path: str, size_bytes: int) -> None:
     """Raise CorruptRecord unless the sink's file exists and has `size_bytes` bytes."""
-    try:
-        found = path.stat().st_size
-    except FileNotFoundError:
-        reason = "file not found: uncommitted sink files are removed after 24 h"
-        raise CorruptRecord(key=f"file {path} of a sink", reason=reason, remedy=SHARED) from None
+    found = files.size(path)
+    if found is None:
+        raise _removed(files.show(path))
     if found != size_bytes:
-        raise CorruptRecord(key=f"file {path} of a sink", reason=f"it has {found} bytes, not {size_bytes}")
+        reason = f"it has {found} bytes, not {size_bytes}"
+        raise CorruptRecord(key=f"file {files.show(path)} of a sink", reason=reason)
+
+
+def _verify_kept(tx: Tx, path: str) -> None:
+    written_ms = sink_file_ms(path)
+    if is_marked_unused(tx, path) or (written_ms is not None and tx.now_ms - written_ms > SINK_COMMIT_MS):
+        raise _removed(path)
+
+
+def _removed(path: str) -> CorruptRecord:
+    reason = "file not found: uncommitted sink files are removed after 24 h"
+    return CorruptRecord(key=f"file {path} of a sink", reason=reason, remedy=SHARED)

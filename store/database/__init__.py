@@ -15,10 +15,19 @@ from eventproc.store.database.file_database import open_database, start_database
 from eventproc.store.database.instances import Peers
 from eventproc.store.database.migrate import Migration
 from eventproc.store.database.statements import upsert
-from eventproc.store.database.tx import PendingSlot, SharedSlot, SharedState, SqlParameters, SqlValue, Tx
+from eventproc.store.database.tx import (
+    DataNeeded,
+    PendingSlot,
+    SharedSlot,
+    SharedState,
+    SqlParameters,
+    SqlValue,
+    Tx,
+)
 
 __all__ = [
     "WRITE_WAIT_MS_MAX",
+    "DataNeeded",
     "Database",
     "DatabaseTimeouts",
     "Durability",

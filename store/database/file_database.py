@@ -65,7 +65,7 @@ from eventproc.store.database.migrate import (
     stored_durability,
     verify_format,
 )
-from eventproc.store.database.tx import SharedState, Tx
+from eventproc.store.database.tx import DataNeeded, SharedState, Tx
 from eventproc.store.database.wake_ups import CommitNotifier, FifoListener
 from eventproc.store.database.writer import FileWriter
 from eventproc.store.faults import LAST_CLOSE, NO_FAULTS, Died, Faults, Step
@@ -459,18 +459,32 @@ class FileDatabase(Database):
     ) -> T:
         """See `Database.write`."""
         self._check_usable()
-        if step is None or self.faults is NO_FAULTS:
-            return await self._writer.write(fn, size_bytes, timeout_ms, brief=brief)
-        await self._reach_begun(step)
-        self._check_usable()
-        result = await self._writer.write(fn, size_bytes, timeout_ms, brief=brief, step=step)
-        await self._delay_result(step)
-        return result
+        if self.faults is NO_FAULTS:
+            step = None
+        if step is not None:
+            await self._reach_begun(step)
+            self._check_usable()
+        fetched: list[object] = []
+        while True:
+            try:
+                result = await self._writer.write(fn, size_bytes, timeout_ms, brief=brief, step=step)
+            except DataNeeded as needed:
+                fetched.append(await anyio.to_thread.run_sync(needed.fetch))
+                self._check_usable()
+                continue
+            if step is not None:
+                await self._delay_result(step)
+            return result
 
     async def read(self, fn: Callable[[Tx], T]) -> T:
         """See `Database.read`."""
-        self._check_usable()
-        return await self._readers.read(fn)
+        fetched: list[object] = []
+        while True:
+            self._check_usable()
+            try:
+                return await self._readers.read(fn)
+            except DataNeeded as needed:
+                fetched.append(await anyio.to_thread.run_sync(needed.fetch))
 
     async def shorten(self) -> bool:
         """See `Database.shorten`."""

@@ -84,6 +84,18 @@ class ReadState(SharedState):
         return super().__missing__(slot)
 
 
+class DataNeeded(Exception):  # a request of a function, not a failure
+    """Raised by a function of a transaction that needs data which would take long to get, as over a network.
+
+    `Database.read` and `write` call `fetch` on another thread, outside of any transaction, and run the function again.
+    What `fetch` returns is kept alive until the call ends, so that the function finds it.
+    """
+
+    def __init__(self, fetch: Callable[[], object]) -> None:
+        super().__init__()
+        self.fetch = fetch
+
+
 READING: Final = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )

@@ -124,6 +124,20 @@ class DiskFull(Retryable):
 
 
 @error
+class FilesUnreachable(Retryable):
+    """The object storage with the files of a directory does not answer, or refuses the request; nothing changed.
+
+    Do what the reason says, then try again: short failures were waited for already.
+    """
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the files at {self.place} cannot be reached: {self.reason}. Nothing was changed; try again after that"
+
+
+@error
 class StoreMissing(Rejected):
     """The directory does not exist, or contains no eventproc database, and `create` is off.
 

@@ -6,19 +6,21 @@ with pyarrow and stores them as `BufferRefs`; a reader needs nothing else. See d
 
 from __future__ import annotations
 
-import os
+import threading
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 from itertools import count, pairwise
 from operator import add
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 import attrs
 
-from eventproc.store.database import Tx
+from eventproc.store.database import DataNeeded, SharedSlot, Tx
+from eventproc.store.file_store import FileStore, open_file_store
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments.columns import Columns, EventBlock, Headers, join_blocks
@@ -28,8 +30,12 @@ V = TypeVar("V")
 CHUNKS_FOLDER: Final = "chunks"
 """Folder of the chunk files within the directory. It may be a symbolic link to a folder that a cluster shares."""
 
-GONE_SUFFIX: Final = ".gone"
-"""Suffix of a chunk file that was put aside and will be unlinked."""
+PLACE: Final = "chunks"
+"""Key of the row of `meta` with the URL of the chunk files. Without it they lie in CHUNKS_FOLDER."""
+
+FETCHED_BYTES_MAX: Final = 32 * 2**20
+"""Bytes of remote files that are kept in memory: eight blobs of the usual largest size. Higher: more memory; lower:
+readers that take a blob in several parts fetch it again."""
 
 FILE_BLOB_FORMAT: Final = 2
 """Format number of a blob whose columns lie in a chunk file."""
@@ -83,21 +89,31 @@ class BufferRefs:
         return refs
 
 
-def chunks_folder(tx: Tx) -> Path:
-    """Return the folder of the database's chunk files."""
+def chunk_files(tx: Tx) -> FileStore:
+    """Return the chunk files of the database. One look-up."""
+    row = tx.execute("SELECT value FROM meta WHERE key = ?", (PLACE,)).fetchone()
+    if row is not None:
+        return open_file_store(str(row[0]))
     directory = tx.directory()
     assert directory is not None, "a database in memory has no files"
-    return directory / CHUNKS_FOLDER
+    return local_chunk_files(directory)
+
+
+def local_chunk_files(directory: Path) -> FileStore:
+    """Return the chunk files within a directory. A link is resolved, so that other machines find the same folder."""
+    return open_file_store(str((directory / CHUNKS_FOLDER).resolve()))
 
 
 def load_file_blob(tx: Tx, chunk: int, packed: bytes) -> Columns:
     """Return the columns of a blob that lies in a chunk file. packed: its packed `BufferRefs`.
 
-    It also finds a file that was put aside since the snapshot began. Raises CorruptRecord if the file is missing or
-    damaged. Cost: opening a file, and about 0.5 us per event.
+    Raises CorruptRecord if the file is missing or damaged, DataNeeded if it is remote and not fetched yet.
+    Cost: one read of the blob's part of the file, and about 0.5 us per event.
     """
-    with _open_buffers(tx, chunk) as buffers:
-        return buffers.columns(BufferRefs.unpack(packed))
+    refs = BufferRefs.unpack(packed)
+    used = [(position, position + length) for position, length in refs.buffers() if length]
+    begin, end = min(each for each, _ in used), max(each for _, each in used)
+    return _read_buffers(tx, chunk, (begin, end - begin)).columns(refs)
 
 
 def insert_file_blob(tx: Tx, stream_id: int, chunk: int, packed: bytes) -> int:
@@ -112,40 +128,94 @@ def insert_file_blob(tx: Tx, stream_id: int, chunk: int, packed: bytes) -> int:
 def load_file_blob_ends(tx: Tx, chunk: int, packed: bytes) -> array[int]:
     """Return the event ends of a blob that lies in a chunk file, without reading its other columns.
 
-    Raises CorruptRecord. About 0.1 us per event.
+    Raises as `load_file_blob`. About 0.1 us per event.
     """
-    with _open_buffers(tx, chunk) as buffers:
-        ends = buffers.ints(BufferRefs.unpack(packed).payload_ends)
+    ref = BufferRefs.unpack(packed).payload_ends
+    ends = _read_buffers(tx, chunk, ref).ints(ref)
     return array("I", map(add, ends[1:], count(FRAME_BYTES, FRAME_BYTES)))
 
 
-@contextmanager
-def _open_buffers(tx: Tx, chunk: int) -> Iterator[_BufferReader]:
+def _read_buffers(tx: Tx, chunk: int, part: BufferRef) -> _BufferReader:
+    """Return the buffers in a part of a chunk file. Raises as `load_file_blob`."""
     row = tx.execute("SELECT path FROM chunk WHERE id = ?", (chunk,)).fetchone()
     if row is None:
         raise CorruptRecord(key=f"chunk {chunk}", reason="not found, but a blob refers to it")
-    path = chunks_folder(tx) / row[0]
-    for name in (path, path.with_name(path.name + GONE_SUFFIX)):
-        try:
-            descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue
-        try:
-            yield _BufferReader(path, descriptor)
-            return
-        finally:
-            os.close(descriptor)
-    raise CorruptRecord(
-        key=f"chunk file {path}", reason="file not found, but events lie in it; restore it from a backup"
-    )
+    files, path = chunk_files(tx), str(row[0])
+    if files.is_local:
+        return _BufferReader(files.show(path), part[0], _read_part(files, path, part))
+    ranges = tx.shared[FETCHED_RANGES]
+    if (found := ranges.find((files.place, path, *part))) is None:
+        raise DataNeeded(partial(ranges.fetch, files, path, part))
+    return _BufferReader(files.show(path), part[0], found.data)
+
+
+def _read_part(files: FileStore, path: str, part: BufferRef) -> bytes:
+    position, length = part
+    try:
+        found = files.read(path, position, length)
+    except FileNotFoundError:
+        reason = "file not found, but events lie in it; restore it from a backup"
+        raise CorruptRecord(key=f"chunk file {files.show(path)}", reason=reason) from None
+    if len(found) != length:
+        reason = "the file is shorter than when it was written"
+        raise CorruptRecord(key=f"chunk file {files.show(path)}", reason=reason)
+    return found
+
+
+_RangeKey: TypeAlias = tuple[str, str, int, int]
+"""Place, path, position and length."""
+
+
+@attrs.frozen(eq=False)
+class FetchedRange:
+    """A part of a remote file."""
+
+    data: bytes
+
+
+class FetchedRanges:
+    """Parts of remote files: the latest ones, and all that somebody still uses. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._recent: dict[_RangeKey, FetchedRange] = {}  # in the order of use
+        self._used: WeakValueDictionary[_RangeKey, FetchedRange] = WeakValueDictionary()
+        self._size_bytes = 0
+
+    def find(self, key: _RangeKey) -> FetchedRange | None:
+        """Return a part that was fetched before, None if it is not in memory."""
+        with self._lock:
+            if (found := self._recent.pop(key, None)) is None:
+                return self._used.get(key)
+            self._recent[key] = found
+            return found
+
+    def fetch(self, files: FileStore, path: str, part: BufferRef) -> FetchedRange:
+        """Fetch a part, and return it; it stays at least as long as the caller keeps it. Blocks.
+
+        Raises CorruptRecord, FilesUnreachable.
+        """
+        key, found = (files.place, path, *part), FetchedRange(_read_part(files, path, part))
+        with self._lock:
+            self._used[key] = found
+            if key not in self._recent:
+                self._size_bytes += len(found.data)
+            self._recent[key] = found
+            while self._size_bytes > FETCHED_BYTES_MAX:
+                self._size_bytes -= len(self._recent.pop(next(iter(self._recent))).data)
+        return found
+
+
+FETCHED_RANGES: Final = SharedSlot(FetchedRanges, in_reads=True)
 
 
 @attrs.frozen
 class _BufferReader:
-    """Reads the buffers of one open chunk file."""
+    """Reads the buffers in a part of a chunk file. position: of the part, in the file."""
 
-    path: Path
-    descriptor: int
+    path: str
+    position: int
+    part: bytes
 
     def columns(self, refs: BufferRefs) -> Columns:
         """Return all columns, after comparing their bytes with the checksum."""
@@ -170,12 +240,8 @@ class _BufferReader:
 
     def _read(self, ref: BufferRef) -> bytes:
         position, length = ref
-        found = os.pread(self.descriptor, length, position) if length else b""
-        if len(found) != length:
-            raise CorruptRecord(
-                key=f"chunk file {self.path}", reason="the file is shorter than when it was written"
-            )
-        return found
+        begin = position - self.position
+        return self.part[begin : begin + length] if length else b""
 
     def ints(self, ref: BufferRef) -> array[int]:
         """Return the values of an int32 buffer."""

@@ -23,13 +23,17 @@ from eventproc.store.chunks.export import ChunkExporter
 from eventproc.store.chunks.index import (
     ChunkFile,
     LocatedRange,
+    drop_missing,
     drop_unused,
+    due_files,
+    find_missing,
     locate_range,
-    put_aside,
+    mark_unused,
     register_chunks,
 )
 from eventproc.store.database import Database, Tx
 from eventproc.store.database.memory_database import open_memory_database
+from eventproc.store.file_store import LocalFiles
 from eventproc.store.model.errors import CorruptRecord, Truncated
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import delete_segments, free_step, truncate_segments
@@ -63,14 +67,16 @@ EVENTS = st.builds(
 
 async def export(
     db: Database, folder: Path, ranges: Sequence[HeldRange], *, nonce: str = "n"
-) -> list[tuple[Path, ChunkFile]]:
+) -> list[ChunkFile]:
     """Export ranges without registering them."""
 
     def read(fn: Callable[[Tx], T]) -> T:
         return anyio.from_thread.run(db.read, fn)
 
-    def run() -> list[tuple[Path, ChunkFile]]:
-        job = ChunkExporter(folder=folder, stream=STREAM, stream_id=STREAM_ID, instance=nonce, sync=False)
+    def run() -> list[ChunkFile]:
+        job = ChunkExporter(
+            files=LocalFiles(folder), stream=STREAM, stream_id=STREAM_ID, instance=nonce, sync=False
+        )
         return [each for some in job.run(read, ranges) for each in some]
 
     return await anyio.to_thread.run_sync(run)
@@ -78,14 +84,14 @@ async def export(
 
 async def export_and_register(db: Database, folder: Path, ranges: Sequence[HeldRange]) -> list[ChunkFile]:
     written = await export(db, folder, ranges)
-    await db.write(partial(register_chunks, folder=folder, written=written))
-    return [chunk for _, chunk in written]
+    await db.write(partial(register_chunks, written=written))
+    return written
 
 
 def read_chunk(folder: Path, chunk: ChunkFile, start: int, end: int) -> list[dict[str, object]]:
     """Return the events of a chunk in [start, end), with what follows from their places."""
     found: list[dict[str, object]] = []
-    with ChunkReader(folder / chunk.path) as reader:
+    with ChunkReader(LocalFiles(folder), chunk.path) as reader:
         for part_ in reader.rows(offset=chunk.start, number=chunk.first_number, start=start, end=end):
             places = zip(part_.offsets().tolist(), part_.numbers().tolist(), strict=True)
             table = pa.Table.from_batches([part_.batch])
@@ -194,12 +200,12 @@ async def test_second_export_of_a_range_keeps_the_file_of_the_first(db: Database
     await _ten(db)
     ours = await export(db, tmp_path, [HeldRange(ONE, 0, 50)], nonce="a")
     theirs = await export(db, tmp_path, [HeldRange(ONE, 0, 50)], nonce="b")
-    await db.write(partial(register_chunks, folder=tmp_path, written=theirs))
-    before = (tmp_path / theirs[0][1].path).stat().st_ino
-    await db.write(partial(register_chunks, folder=tmp_path, written=ours))
+    await db.write(partial(register_chunks, written=theirs))
+    before = (tmp_path / theirs[0].path).stat().st_ino
+    await db.write(partial(register_chunks, written=ours))
     assert await rows(db, "chunk") == 1
-    assert (tmp_path / theirs[0][1].path).stat().st_ino == before
-    assert ours[0][0].exists()
+    assert (tmp_path / theirs[0].path).stat().st_ino == before
+    assert await db.read(partial(due_files, unused_ms=0)) == [ours[0].path]
 
 
 async def test_a_registration_that_is_run_again_finds_its_file_in_place(db: Database, tmp_path: Path) -> None:
@@ -207,26 +213,23 @@ async def test_a_registration_that_is_run_again_finds_its_file_in_place(db: Data
     written = await export(db, tmp_path, [HeldRange(ONE, 0, 50)])
 
     def fails(tx: Tx) -> None:
-        register_chunks(tx, tmp_path, written)
+        register_chunks(tx, written)
         raise Truncated(stream=STREAM, segment="0.0", offset=0, head=0)
 
     with pytest.raises(Truncated):
         await db.write(fails)
     assert await rows(db, "chunk") == 0
-    await db.write(partial(register_chunks, folder=tmp_path, written=written))
-    assert len(read_chunk(tmp_path, written[0][1], 0, 50)) == 5
+    await db.write(partial(register_chunks, written=written))
+    assert len(read_chunk(tmp_path, written[0], 0, 50)) == 5
 
 
 async def test_two_exports_of_a_range_in_one_process_use_different_files(
     db: Database, tmp_path: Path
 ) -> None:
     await _ten(db)
-    ((ours, chunk),) = await export(db, tmp_path, [HeldRange(ONE, 0, 50)])
-    whole = ours.read_bytes()
-    ((theirs, _),) = await export(db, tmp_path, [HeldRange(ONE, 0, 50)])
-    theirs.write_bytes(b"half")
-    await db.write(partial(register_chunks, folder=tmp_path, written=[(ours, chunk)]))
-    assert (tmp_path / chunk.path).read_bytes() == whole
+    (ours,) = await export(db, tmp_path, [HeldRange(ONE, 0, 50)])
+    (theirs,) = await export(db, tmp_path, [HeldRange(ONE, 0, 50)])
+    assert ours.path != theirs.path
 
 
 @pytest.mark.parametrize("left", [None, b"half"])
@@ -237,7 +240,9 @@ async def test_a_file_that_was_lost_although_it_has_a_row_is_replaced(
     (chunk,) = await export_and_register(db, tmp_path, [HeldRange(ONE, 0, 50)])
     file = tmp_path / chunk.path
     file.unlink() if left is None else file.write_bytes(left)
-    await export_and_register(db, tmp_path, [HeldRange(ONE, 0, 50)])
+    missing = find_missing(LocalFiles(tmp_path), [chunk])
+    await db.write(partial(drop_missing, chunks=missing))
+    (chunk,) = await export_and_register(db, tmp_path, [HeldRange(ONE, 0, 50)])
     assert await rows(db, "chunk") == 1
     assert len(read_chunk(tmp_path, chunk, 0, 50)) == 5
 
@@ -250,9 +255,8 @@ async def test_a_lost_file_in_which_events_lie_is_not_replaced(db: Database, tmp
             "INSERT INTO blob (stream_id, format, chunk, ends, data) SELECT 1, 2, id, x'', x'' FROM chunk"
         )
     )
-    (tmp_path / chunk.path).unlink()
     with pytest.raises(CorruptRecord):
-        await export_and_register(db, tmp_path, [HeldRange(ONE, 0, 50)])
+        await db.write(partial(drop_missing, chunks=[chunk]))
 
 
 async def _truncate(db: Database, offset: int) -> None:
@@ -308,15 +312,15 @@ async def test_held_ranges_are_found_by_their_plan(db: Database) -> None:
     assert await db.read(partial(find_held_plan, stream_id=STREAM_ID, plan="q")) is None
 
 
-async def test_a_file_that_was_exported_again_meanwhile_is_not_put_aside(
+async def test_a_range_that_is_exported_again_has_another_file_than_the_unused_one(
     db: Database, tmp_path: Path
 ) -> None:
     await _ten(db)
     (chunk,) = await export_and_register(db, tmp_path, [HeldRange(ONE, 0, 50)])
-    _, paths = await db.write(partial(drop_unused, after=0))
-    await export_and_register(db, tmp_path, [HeldRange(ONE, 0, 50)])
-    assert await db.write(partial(put_aside, folder=tmp_path, paths=paths)) == []
-    assert len(read_chunk(tmp_path, chunk, 0, 50)) == 5
+    await db.write(partial(drop_unused, after=0))
+    (again,) = await export_and_register(db, tmp_path, [HeldRange(ONE, 0, 50)])
+    assert await db.read(partial(due_files, unused_ms=0)) == [chunk.path]
+    assert await db.write(partial(mark_unused, paths=[again.path])) == []
 
 
 async def test_exporting_from_a_deleted_stream_fails_and_leaves_nothing(db: Database, tmp_path: Path) -> None:

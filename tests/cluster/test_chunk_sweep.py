@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import anyio
 import pytest
 
-from eventproc.cluster.chunk_sweep import ABANDONED_MS, ASIDE_MS, sweep_chunks, walk_chunks
+from eventproc.cluster.chunk_sweep import sweep_chunks, walk_chunks
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
-from eventproc.store.chunks.index import ChunkFile, chunk_path, drop_unused, register_chunks
+from eventproc.store.chunks.index import (
+    ABANDONED_MS,
+    UNUSED_MS,
+    ChunkFile,
+    chunk_path,
+    drop_unused,
+    register_chunks,
+)
+from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx, open_database
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import claim
@@ -45,19 +53,20 @@ def _folder(db: Database) -> Path:
 
 async def _chunk(db: Database, start: int, end: int) -> Path:
     """Make a chunk file with its row; return its path."""
-    path = chunk_path(STREAM_ID, SEGMENT, start, end)
-    part = _file(db, f"{start}.part")
+    path = chunk_path(STREAM_ID, SEGMENT, start, db.instance_id, next(_NUMBERS))
+    file = _file(db, Path(path).name)
     chunk = ChunkFile(STREAM_ID, SEGMENT, start, end - start, 0, 1, path, 1, 0)
-    await db.write(partial(register_chunks, folder=_folder(db), written=[(part, chunk)]))
-    return _folder(db) / path
+    await db.write(partial(register_chunks, written=[chunk]))
+    return file
 
 
-def _file(db: Database, name: str, *, age_ms: int = 0, under: str = f"{STREAM_ID}/0.0") -> Path:
+_NUMBERS = count()
+
+
+def _file(db: Database, name: str, *, under: str = f"{STREAM_ID}/0.0") -> Path:
     path = _folder(db) / under / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"x")
-    at_s = (db.clock.wall_ms() - age_ms) / 1000
-    os.utime(path, (at_s, at_s))
     return path
 
 
@@ -66,7 +75,7 @@ async def _sweep(db: Database, clock: VirtualClock) -> None:
     owner = await db.write(lambda tx: claim(tx, "controller", db.instance_id))
     await sweep_chunks(db, owner)
     await walk_chunks(db, owner)
-    clock.advance(ASIDE_MS)
+    clock.advance(UNUSED_MS)
     await sweep_chunks(db, owner)
 
 
@@ -79,48 +88,55 @@ async def test_held_chunk_files_are_kept_and_others_deleted(db: Database, clock:
     )
     await _sweep(db, clock)
     assert (held.exists(), free.exists()) == (True, False)
-    assert sorted(each.name for each in held.parent.iterdir()) == ["0-50.arrow"]
+    assert list(held.parent.iterdir()) == [held]
 
 
-async def test_files_without_a_row_are_deleted(db: Database, clock: VirtualClock) -> None:
+async def test_files_without_a_row_of_earlier_versions_are_deleted(db: Database, clock: VirtualClock) -> None:
     left = [_file(db, "0-50.arrow"), _file(db, "0-50.arrow.gone")]
     await _sweep(db, clock)
     assert [each.exists() for each in left] == [False, False]
 
 
-async def test_unfinished_files_are_deleted_with_their_instance_or_after_a_day(
+async def test_exported_files_without_a_row_are_deleted_once_their_instance_is_dead(
     db: Database, clock: VirtualClock
 ) -> None:
     dead = "01890a5d-ac96-774b-bcce-b302099a8057"
-    names = {
-        f"0-{db.instance_id}-7.part": 0,
-        f"0-{dead}-7.part": 0,
-        "task.part": 0,
-        "old.part": ABANDONED_MS + 1,
-    }
-    files = [_file(db, name, age_ms=age_ms) for name, age_ms in names.items()]
+    suffixes = (".arrow", ".arrow.part", ".part")
+    alive = [_file(db, f"0-{db.instance_id}-7{suffix}") for suffix in suffixes]
+    left = [_file(db, f"0-{dead}-7{suffix}") for suffix in suffixes]
     await _sweep(db, clock)
-    assert [each.exists() for each in files] == [True, False, True, False]
+    assert [each.exists() for each in (*alive, *left)] == [True] * 3 + [False] * 3
 
 
-async def test_file_put_aside_stays_for_a_minute_across_sweeps(db: Database, clock: VirtualClock) -> None:
+async def test_files_that_eventproc_does_not_write_are_kept(db: Database, clock: VirtualClock) -> None:
+    strange = [_file(db, "notes.txt"), _file(db, "0-1.parquet"), _file(db, "1.arrow", under="mine/0.0")]
+    await _sweep(db, clock)
+    assert all(each.exists() for each in strange)
+
+
+async def test_unused_file_stays_for_a_minute_across_sweeps(db: Database, clock: VirtualClock) -> None:
     left = _file(db, "0-50.arrow")
     owner = await db.write(lambda tx: claim(tx, "controller", db.instance_id))
     await walk_chunks(db, owner)
-    clock.advance(ASIDE_MS - 1_000)
+    clock.advance(UNUSED_MS - 1_000)
     for _ in range(2):
         await sweep_chunks(db, owner)
         await walk_chunks(db, owner)
-    assert [each.name for each in left.parent.iterdir()] == ["0-50.arrow.gone"]
+    assert left.exists()
     clock.advance(1_000)
     await sweep_chunks(db, owner)
     assert list(left.parent.iterdir()) == []
 
 
 async def test_files_of_sink_tasks_are_kept_for_a_day(db: Database, clock: VirtualClock) -> None:
-    waiting, old = (_file(db, f"{age}.arrow", age_ms=age, under="sink/run") for age in (0, ABANDONED_MS + 1))
+    old = _file(db, f"{new_id(clock)}.arrow", under="sink/run")
+    clock.advance(ABANDONED_MS)
+    waiting = [
+        _file(db, f"{new_id(clock)}{suffix}", under="sink/run") for suffix in (".arrow", ".arrow.part")
+    ]
+    clock.advance(1)
     await _sweep(db, clock)
-    assert (waiting.exists(), old.exists()) == (True, False)
+    assert (old.exists(), [each.exists() for each in waiting]) == (False, [True, True])
 
 
 async def test_files_that_blobs_use_cost_no_sweep_transaction(
@@ -137,7 +153,7 @@ async def test_files_that_blobs_use_cost_no_sweep_transaction(
     await db.write(fill)
     looked_at: list[int] = []
 
-    def drop(tx: Tx, after: int) -> tuple[int | None, list[str]]:
+    def drop(tx: Tx, after: int) -> int | None:
         looked_at.append(after)
         return drop_unused(tx, after)
 
@@ -158,14 +174,15 @@ async def test_expired_holds_are_deleted(db: Database, clock: VirtualClock) -> N
 
 
 async def test_sweep_beside_exports_keeps_files_with_a_row(db: Database, clock: VirtualClock) -> None:
-    def is_kept(path: Path, tx: Tx) -> bool:
-        return path.exists() or tx.execute("SELECT 1 FROM chunk").fetchone() is None
+    def are_kept(tx: Tx) -> bool:
+        rows = tx.execute("SELECT path FROM chunk").fetchall()
+        return all((_folder(db) / path).exists() for (path,) in rows)
 
     async def export() -> None:
         for _ in range(20):
-            path = await _chunk(db, 0, 50)
+            await _chunk(db, 0, 50)
             # Inside one transaction: the sweep may drop the row, and then the file, behind a read.
-            assert await db.write(partial(is_kept, path))
+            assert await db.write(are_kept)
 
     async def sweep() -> None:
         for _ in range(20):
@@ -175,5 +192,4 @@ async def test_sweep_beside_exports_keeps_files_with_a_row(db: Database, clock: 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(export)
         tasks.start_soon(sweep)
-    rows = await db.read(lambda tx: tx.execute("SELECT count(*) FROM chunk").fetchone()[0])
-    assert bool(rows) <= (_folder(db) / chunk_path(STREAM_ID, SEGMENT, 0, 50)).exists()
+    assert await db.read(are_kept)

@@ -15,6 +15,7 @@ from eventproc.spark.sink_options import SinkOptions
 from eventproc.spark.sink_rows import EventColumns
 from eventproc.spark.sink_task import TaskOutput, write_task
 from eventproc.store.chunks.ingest import SinkBatch
+from eventproc.store.file_store import LocalFiles
 from eventproc.store.segments import Event
 from eventproc.testing import violations
 from tests.spark.support import STREAM
@@ -41,7 +42,7 @@ def rows(numbers: Iterable[int], *, keys: int = 7, size: int = 6) -> pa.RecordBa
 def task(path: Path, *batches: pa.RecordBatch, run: str = "run") -> TaskOutput:
     """Write what a task is given."""
     (path / "chunks").mkdir(exist_ok=True)
-    return write_task(batches, COLUMNS, path / "chunks", run)
+    return write_task(batches, COLUMNS, LocalFiles(path / "chunks"), run)
 
 
 def commit_batch(

@@ -10,7 +10,6 @@ import attrs
 from eventproc.blocking import BlockingStream
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner_directory import PlannerDirectory
-from eventproc.store.chunks.chunk_file import ChunkReader
 from eventproc.store.database import Tx
 from eventproc.store.segments import Event
 from eventproc.store.segments.reaper import free_step
@@ -40,7 +39,7 @@ def read_slices(slices: Iterable[FileSlice]) -> list[ReadEvent]:
     """Return the events of slices, in order, as a task reads them."""
     found: list[ReadEvent] = []
     for piece in slices:
-        with ChunkReader(piece.path) as reader:
+        with piece.open() as reader:
             for rows in reader.rows(
                 offset=piece.offset, number=piece.number, start=piece.start, end=piece.end
             ):

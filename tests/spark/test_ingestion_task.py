@@ -498,7 +498,7 @@ def test_a_hung_job_shows_since_when_and_its_core_is_free_after_its_task_was_sto
 
 
 def full_disk(directory: PlannerDirectory, fn: object) -> NoReturn:
-    raise DiskFull(path=str(directory.folder))
+    raise DiskFull(path=directory.files.place)
 
 
 def test_worker_goes_on_after_an_operation_that_may_be_repeated(

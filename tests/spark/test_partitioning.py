@@ -23,7 +23,7 @@ def _slices(sizes: list[list[int]]) -> list[list[FileSlice]]:
     for group in sizes:
         made = []
         for events in group:
-            made.append(FileSlice(Path("f"), "s/t", segment, 0, 0, 0, 10 * events))
+            made.append(FileSlice("", "f", "s/t", segment, 0, 0, 0, 10 * events))
             segment += 1
         groups.append(made)
     return groups
@@ -69,7 +69,7 @@ def test_partition_has_at_most_the_given_events(counts: list[int], most: int) ->
                 for first in range(0, count, 7):  # record batches of seven events
                     part = [b"." * (10 - FRAME_BYTES)] * min(7, count - first)
                     writer.write_batch(pa.record_batch([pa.array(part, pa.binary())], schema=PAYLOADS))
-            task.append(FileSlice(path, "s/t", segment, 0, 0, 0, 10 * count))
+            task.append(FileSlice(str(path.parent), path.name, "s/t", segment, 0, 0, 0, 10 * count))
         parts = [list(each.slices) for each in divide_into_partitions([task], 0, 1, most)]
     sizes = [sum(each.size_bytes for each in part) // 10 for part in parts]
     assert sizes[:-1] == [most] * (len(sizes) - 1) and 0 < sizes[-1] <= most

@@ -18,6 +18,7 @@ from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner import Planner
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.source_options import SEGMENT_HEAD, SEGMENT_TAIL, Positions, parse_options
+from eventproc.store.chunks.index import mark_unused
 from eventproc.store.chunks.offload import OffloadLimits
 from eventproc.store.database import Tx
 from eventproc.store.faults import Died
@@ -258,19 +259,20 @@ def test_exported_files_are_deleted_without_a_host(
         half = reading.position(EARLIEST)
         assert len(files(path)) == 2
         clean_chunks(directory)
-        assert {file.suffix for file in files(path)} == {".gone"}
         groups = reading.plan(half, reading.position(LATEST), batch="", glued=False)
-        clean_chunks(directory, aside_ms=0)
-        assert {file.suffix for file in files(path)} == {".arrow"}
+        assert len(files(path)) == 4
+        clean_chunks(directory, unused_ms=0)
+        assert len(files(path)) == 2
         assert len(events_of(groups)) == 50, "what a plan holds stays"
 
 
 def test_a_file_that_cannot_be_deleted_does_not_end_the_query(
     directory: PlannerDirectory, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    strange = path / "chunks" / "1" / "0.0" / "0-9.arrow.gone"
+    strange = path / "chunks" / "1" / "0.0" / "0-9.arrow"
     strange.mkdir(parents=True)
-    try_to_clean_chunks(directory, aside_ms=-1_000)  # also what was put aside in this millisecond
+    directory.write(partial(mark_unused, paths=["1/0.0/0-9.arrow"]))
+    try_to_clean_chunks(directory, unused_ms=0)
     assert strange.exists()
     assert "exported files could not be deleted" in caplog.text
 
@@ -486,5 +488,10 @@ def test_offloaded_events_are_not_exported_again(
     reading = planner(directory, path)
     ((_, _, groups),) = batches(reading, reading.position(EARLIEST))
     assert sorted(event.payload for event in events_of(groups)) == [b"%06d" % each for each in range(510)]
-    assert {each.path for group in groups for each in group} > set(before)
-    assert all(piece.size_bytes < 200 for group in groups for piece in group if piece.path not in before)
+    assert {Path(each.place, each.path) for group in groups for each in group} > set(before)
+    assert all(
+        piece.size_bytes < 200
+        for group in groups
+        for piece in group
+        if Path(piece.place, piece.path) not in before
+    )

@@ -24,6 +24,7 @@ from eventproc.spark.sink_rows import EventColumns
 from eventproc.spark.sink_task import TaskOutput, write_routed_task
 from eventproc.store import faults
 from eventproc.store.chunks.ingest import SinkBatch
+from eventproc.store.file_store import LocalFiles
 from eventproc.store.model.errors import InvalidArgument, NotFound, StreamReplaced, WriterFenced
 from eventproc.store.model.policies import ScalingPolicy
 from tests.spark.sink_support import LARGE, check, events_of, files, numbers_of
@@ -45,7 +46,9 @@ def task(path: Path, numbers: Sequence[int], *, size: int = 6, shift: int = 0) -
             "to": [STREAMS[(each + shift) % len(STREAMS)] for each in numbers],
         }
     )
-    return list(write_routed_task([rows.slice(0, 20), rows.slice(20)], COLUMNS, path / "chunks", "run"))
+    return list(
+        write_routed_task([rows.slice(0, 20), rows.slice(20)], COLUMNS, LocalFiles(path / "chunks"), "run")
+    )
 
 
 def commit_batch(
@@ -179,7 +182,7 @@ def test_rows_without_a_stream_and_tasks_with_too_many_are_refused(
 ) -> None:
     row = pa.record_batch({"payload": ["x"], "key": ["k"], "to": pa.array([None], pa.string())})
     with pytest.raises(InvalidArgument, match=r"column to.*name its stream"):
-        write_routed_task([row], COLUMNS, path / "chunks", None)
+        write_routed_task([row], COLUMNS, LocalFiles(path / "chunks"), None)
     monkeypatch.setattr(eventproc.spark.sink_task, "STREAMS_MAX", 2)
     with pytest.raises(InvalidArgument, match="at most 2 streams"):
         task(path, range(3), size=LARGE)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,12 +15,13 @@ from pyspark.sql.types import StructType
 
 from eventproc.blocking import BlockingEventproc, BlockingStream
 from eventproc.cli.main import run
+from eventproc.spark.chunk_cleanup import clean_chunks
 from eventproc.spark.partitioning import ChunkPartition, FileSlice
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.sink_commit import abort
 from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput, write_task
 from eventproc.spark.source_rows import RowLayout, read_partition
-from eventproc.store.chunks.index import ARROW_SUFFIX, drop_unused, put_aside
+from eventproc.store.file_store import LocalFiles
 from eventproc.store.model.errors import CorruptRecord, StreamReplaced, StreamSealed, WriterFenced
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.model.routing import point
@@ -220,22 +220,11 @@ def test_file_is_deleted_after_its_last_event_was_truncated(
     assert commit_batch(directory, [_large(path, range(100, 200))], 1)
     stream.truncate(cut)
     free(directory)
-    # The host may have dropped the row, and not have come to its file yet: so all files are looked at.
-    directory.write(partial(drop_unused, after=0))
-    named = [str(file.relative_to(directory.folder)) for file in files(path) if file.suffix == ARROW_SUFFIX]
-    directory.write(partial(put_aside, folder=directory.folder, paths=named))
-    assert [each.suffix for each in files(path)].count(".arrow") == 1
+    clean_chunks(directory)
+    clean_chunks(directory, unused_ms=0)
+    assert len(files(path)) == 1
     assert sorted(numbers_of(events_of(stream))) == list(range(100, 200))
     check(directory)
-
-
-def test_reader_finds_a_file_that_was_put_aside(
-    stream: BlockingStream, directory: PlannerDirectory, path: Path
-) -> None:
-    assert commit_batch(directory, [_large(path, range(100))], 0)
-    (file,) = files(path)
-    file.rename(file.with_name(file.name + ".gone"))
-    assert len(events_of(stream)) == 100
 
 
 def test_doctor_reports_missing_chunk_files(
@@ -270,12 +259,12 @@ def test_task_that_does_not_see_the_folder_says_what_to_share(
     stream: BlockingStream, directory: PlannerDirectory, path: Path
 ) -> None:
     with pytest.raises(FileNotFoundError, match="be a shared file system"):
-        write_task([rows(range(100), size=LARGE)], COLUMNS, path / "elsewhere", "run")
+        write_task([rows(range(100), size=LARGE)], COLUMNS, LocalFiles(path / "elsewhere"), "run")
     assert not (path / "elsewhere").exists()
     lost = [_large(path, range(100))]
     files(path)[0].unlink()
     with pytest.raises(CorruptRecord, match="be a shared file system"):
         commit_batch(directory, lost, 0)
-    here = FileSlice(path / "elsewhere" / "1.arrow", STREAM, 0, 0, 0, 0, 1)
+    here = FileSlice(str(path / "elsewhere"), "1.arrow", STREAM, 0, 0, 0, 0, 1)
     with pytest.raises(FileNotFoundError, match="be a shared file system"):
         list(read_partition(RowLayout(StructType(), ("payload",)), ChunkPartition([here])))

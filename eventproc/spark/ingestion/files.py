@@ -23,8 +23,8 @@ from pyspark.sql.types import StructType
 from eventproc.ingestion.spec import Granularity
 from eventproc.spark.ingestion.rows import INTERVAL, TIME, interval_end
 from eventproc.spark.planner_directory import PlannerDirectory
-from eventproc.store.chunks.chunk_file import sync_file
 from eventproc.store.clock import SystemClock, new_id
+from eventproc.store.file_store import LocalFiles
 from eventproc.store.ingestion import forget_dead_workers
 from eventproc.store.ingestion.published import (
     TABLES_FOLDER,
@@ -104,7 +104,7 @@ class TableFolder:
         final.parent.mkdir(parents=True, exist_ok=True)
         part.replace(final)
         if self._synced:
-            sync_file(final, self.home)
+            LocalFiles(self.home).sync(str(final.relative_to(self.home)))
         return NewFile(
             path=path,
             start_ms=start_ms,

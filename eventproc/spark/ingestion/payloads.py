@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from eventproc.spark.json_payloads import parse_block
 from eventproc.spark.json_values import TOO_DEEP, encodable, is_too_deep
 from eventproc.spark.partitioning import FileSlice
-from eventproc.store.chunks.chunk_file import ChunkReader, ChunkRows
+from eventproc.store.chunks.chunk_file import ChunkRows
 
 UNPARSEABLE: Final = "__unparseable"
 """Column: why the payload is not a row; null for a row."""
@@ -101,7 +101,7 @@ def parse_payloads(payloads: pa.Array, fields: pa.Schema) -> tuple[list[pa.Array
 
 def _rows(slices: Sequence[FileSlice]) -> Iterator[ChunkRows]:
     for piece in slices:
-        with ChunkReader(piece.path) as reader:
+        with piece.open() as reader:
             yield from reader.rows(offset=piece.offset, number=piece.number, start=piece.start, end=piece.end)
 
 
