@@ -24,8 +24,8 @@ from eventproc.cli.output.tables import show_done
 )
 @click.option(
     "--chunks",
-    type=click.Path(file_okay=False),
-    help="A new or empty folder for the files of Spark and of moved events: shared by the machines of a cluster.",
+    metavar="PLACE",
+    help="A new or empty folder for the files of Spark and of moved events, or a URL such as s3://BUCKET/PREFIX.",
 )
 @output_option()
 @pass_settings
@@ -35,13 +35,15 @@ def init(
     """Create the directory DIR for streams; the current directory unless given.
 
     The directory may also be named by -C or EVENTPROC_DIR. An existing directory of eventproc is left as it is; it is
-    refused (exit code 4) if --durability names another durability than it has. With --chunks, its folder "chunks" is a
-    link: all machines must see that folder at the same path.
+    refused (exit code 4) if --durability names another durability than it has. With a folder as --chunks, its folder
+    "chunks" is a link: all machines must see that folder at the same path. With a URL (s3://, gs://, az://), the files
+    are objects; credentials come from the environment and are not stored.
 
     Examples:
         eventproc init data
         eventproc init data --durability os
         eventproc init data --chunks /mnt/shared/chunks
+        eventproc init data --chunks s3://bucket/streams
     """
     from eventproc.cli import session
 

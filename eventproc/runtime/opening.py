@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+from urllib.parse import unquote
 
 import anyio
 import anyio.to_thread
@@ -12,12 +14,21 @@ import anyio.to_thread
 from eventproc.runtime.system import Eventproc, begin_system
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.clock import Clock
-from eventproc.store.database import Durability, start_database
+from eventproc.store.database import Database, Durability, start_database
+from eventproc.store.database.files import DATABASE
 from eventproc.store.faults import NO_FAULTS, Faults
+from eventproc.store.file_store import is_url, open_file_store
 from eventproc.store.model.argument_checks import check_instance, invalid_argument
-from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.errors import DirectoryInUse, InvalidArgument
 from eventproc.store.openable import Opening
-from eventproc.store.segments.chunks_link import check_chunks_folder, link_chunks_folder
+from eventproc.store.segments.chunks_link import (
+    check_chunks_folder,
+    claim_place,
+    is_place,
+    link_chunks_folder,
+    set_place,
+    verify_no_url,
+)
 
 if TYPE_CHECKING:
     from eventproc.store.database.memory_database import MemoryStore
@@ -45,8 +56,9 @@ def open(
         create: make the directory if it is missing or empty. Default: True.
         host: whether this instance may run the internal processors. One that may not waits for another that does.
         chunks: a folder for the files of Spark and of moved events, new or empty: shared by the machines of a cluster,
-            which see it at the same path. The directory's folder "chunks" becomes a link to it. Later openings may
-            leave it out. None (default): the files lie in the directory.
+            which see it at the same path. The directory's folder "chunks" becomes a link to it. Or a URL of object
+            storage, s3://BUCKET/PREFIX, gs://... or az://..., with credentials from the environment, which needs the
+            extra `objects`. Later openings may leave it out. None (default): the files lie in the directory.
         clock: source of time, randomness and ids, for tests. None (default): the machine's.
         faults: points at which a test lets the process die. Default: none.
 
@@ -55,8 +67,10 @@ def open(
         StoreUnusable: the directory is not eventproc's, newer, read-only, or on a network file system.
         NotSupported: this platform lacks something that eventproc needs.
         InvalidArgument: an option is not valid, or `durability` differs from the directory's.
+        DirectoryInUse: opening; `chunks` is a URL, and other processes have the directory open, which has none yet.
         InvalidArgument: opening; `chunks` is not a folder of its own, or the directory has such files elsewhere.
             Nothing changed.
+        FilesUnreachable: opening; the storage of the URL does not answer or refuses. Nothing changed.
         OSError: opening; the folder `chunks` or the link to it cannot be made.
     """
     _verify_given(clock, faults)
@@ -69,10 +83,12 @@ def open(
         )
     chosen = None if durability is None else _durability(durability)
 
-    folder = None if chunks is None else Path(chunks).absolute()
+    url, folder = _place_of(chunks)
 
     async def start() -> Eventproc:
         to_link = folder is not None and check_chunks_folder(Path(path), folder)  # before anything is made
+        if url is not None and create and not (Path(path) / DATABASE).exists():
+            await anyio.to_thread.run_sync(claim_place, Path(path), url)
         db = await start_database(
             Path(path),
             migrations=SYSTEM_MIGRATIONS,
@@ -81,13 +97,17 @@ def open(
             clock=clock,
             faults=faults,
         )
-        if folder is not None and to_link:
-            try:
-                await anyio.to_thread.run_sync(link_chunks_folder, Path(path), folder)
-            except BaseException:
-                with anyio.CancelScope(shield=True):
-                    await db.close()
-                raise
+        try:
+            if folder is not None:
+                await db.read(partial(verify_no_url, folder=folder))
+                if to_link:
+                    await anyio.to_thread.run_sync(link_chunks_folder, Path(path), folder)
+            elif url is not None:
+                await _use_url(db, Path(path), url)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await db.close()
+            raise
         return await begin_system(db, host=host)
 
     return Opening(f"the directory {str(path)!r}", start)
@@ -132,6 +152,30 @@ async def open_in_store(
     db = start_memory_database(migrations=[], clock=clock, faults=faults, store=store)
     await anyio.lowlevel.cancel_shielded_checkpoint()
     return await begin_system(db, host=host)
+
+
+def _place_of(chunks: str | PathLike[str] | None) -> tuple[str | None, Path | None]:
+    """Return the URL, or the folder, that the caller chose for chunk files. A file URL names a folder."""
+    if chunks is None:
+        return None, None
+    place = str(chunks)
+    if not is_url(place):
+        return None, Path(place).absolute()
+    if place.startswith("file:///"):
+        return None, Path(unquote(place.removeprefix("file://")))
+    return open_file_store(place).place, None  # raises for a URL that cannot be used
+
+
+async def _use_url(db: Database, directory: Path, url: str) -> None:
+    """Let the chunk files of a directory lie at a URL. Raises InvalidArgument, DirectoryInUse, FilesUnreachable."""
+    if await db.read(partial(is_place, directory=directory, url=url)):
+        return
+    # Another process may be writing a file to the place of before.
+    if others := [each for each in db.peers.live() if each != db.instance_id]:
+        pids = (db.peers.pid_of(each) for each in others)
+        raise DirectoryInUse(path=str(directory), pids=tuple(each for each in pids if each is not None))
+    await anyio.to_thread.run_sync(claim_place, directory, url)
+    await db.write(partial(set_place, directory=directory, url=url))
 
 
 def _verify_given(clock: object, faults: object) -> None:

@@ -1,4 +1,4 @@
-"""Places the chunk files of a directory elsewhere: on a file system that all machines of a cluster share."""
+"""Places the chunk files of a directory elsewhere: in a folder that all machines share, or on object storage."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
+from socket import gethostname
 from typing import Final
 
+from eventproc.store.database import Tx
+from eventproc.store.file_store import FileStore, open_file_store
 from eventproc.store.model.argument_checks import invalid_argument
-from eventproc.store.segments.file_blobs import CHUNKS_FOLDER
+from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, PLACE
 
 CLAIM: Final = "used-by.txt"
 """File in a folder of chunk files that names its directory. While the folder has no chunk files, only this shows that
@@ -57,6 +61,61 @@ def link_chunks_folder(directory: Path, folder: Path) -> None:
         if link.exists():
             link.rmdir()
         link.symlink_to(folder.resolve(), target_is_directory=True)
+
+
+def claim_place(directory: Path, url: str) -> FileStore:
+    """Claim a URL for the chunk files of a directory, which need not exist yet; return its files.
+
+    After a crash in between, a second call completes it. Of two directories that claim a place, one fails. Raises
+    InvalidArgument if the place has other files, FilesUnreachable, NotSupported.
+    """
+    files, text = open_file_store(url), f"{gethostname()}:{_claim_of(directory)}".encode()
+    found = list(islice(files.paths(), 2))
+    if found == [CLAIM] and files.read(CLAIM, 0, len(text) + 1) == text:
+        return files
+    if found:
+        raise invalid_argument("place of chunk files", files.place, _ONE_OF_ITS_OWN)
+    claim = files.create(CLAIM)
+    claim.write(text)
+    try:
+        claim.finish()
+    except FileExistsError:
+        raise invalid_argument("place of chunk files", files.place, _ONE_OF_ITS_OWN) from None
+    return files
+
+
+def is_place(tx: Tx, directory: Path, url: str) -> bool:
+    """Return whether the chunk files lie at `url` already. Raises InvalidArgument if they lie elsewhere."""
+    row = tx.execute("SELECT value FROM meta WHERE key = ?", (PLACE,)).fetchone()
+    if row is not None and row[0] == url:
+        return True
+    link = directory / CHUNKS_FOLDER
+    is_used = link.is_symlink() or tx.execute("SELECT 1 FROM chunk LIMIT 1").fetchone() is not None
+    if row is not None or is_used:
+        place = link if row is None else row[0]
+        reason = (
+            f"the chunk files of {directory} lie in {place}; a directory keeps the place of its first file"
+        )
+        raise invalid_argument("place of chunk files", url, reason)
+    return False
+
+
+def verify_no_url(tx: Tx, folder: Path) -> None:
+    """Raise InvalidArgument if the chunk files lie at a URL, so that they cannot lie in a folder."""
+    row = tx.execute("SELECT value FROM meta WHERE key = ?", (PLACE,)).fetchone()
+    if row is not None:
+        raise invalid_argument("folder of chunk files", str(folder), f"they lie at {row[0]}, and stay there")
+
+
+def set_place(tx: Tx, directory: Path, url: str) -> None:
+    """Let new chunk files lie at a URL that was claimed for the directory. Raises as `is_place`."""
+    if not is_place(tx, directory, url):
+        tx.execute("INSERT INTO meta (key, value) VALUES (?, ?)", (PLACE, url))
+
+
+_ONE_OF_ITS_OWN: Final = (
+    "another directory uses it, or it has files; each directory needs a prefix of its own"
+)
 
 
 @contextmanager

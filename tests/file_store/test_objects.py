@@ -1,0 +1,233 @@
+"""Events in object storage: readers notice nothing, and what dies in the middle loses nothing."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc.cluster.chunk_sweep import sweep_chunks, walk_chunks
+from eventproc.runtime import Eventproc
+from eventproc.store.chunks.index import UNUSED_MS
+from eventproc.store.file_store import open_file_store
+from eventproc.store.model.errors import (
+    CorruptRecord,
+    DirectoryInUse,
+    FilesUnreachable,
+    InvalidArgument,
+    StoreMissing,
+)
+from eventproc.store.ownership import claim
+from eventproc.streams import Stream
+from eventproc.testing import check
+from eventproc.testing.clock import VirtualClock
+from tests.support.s3_server import S3Server
+
+pytestmark = pytest.mark.subprocess
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def ep(tmp_path: Path, url: str) -> AsyncIterator[Eventproc]:
+    async with eventproc.open(tmp_path / "data", chunks=url) as ep:
+        await ep.create_scope("s")
+        yield ep
+
+
+@pytest.fixture
+async def stream(ep: Eventproc) -> Stream:
+    return await ep.create_stream("s/t")
+
+
+async def write(stream: Stream, first: int = 0, count: int = 1000) -> None:
+    async with stream.writer() as writer:
+        for number in range(first, first + count):
+            await writer.post(b"%06d" % number * 100, key=f"k{number % 3}", headers={"a": "ß"})
+
+
+async def numbers_in(stream: Stream) -> list[int]:
+    async with stream.reader() as reader:
+        return [int(event.payload[:6]) async for event in reader.until(await stream.tail())]
+
+
+def objects(url: str) -> list[str]:
+    return [each for each in open_file_store(url).paths() if each.endswith(".arrow")]
+
+
+async def test_moved_events_are_read_as_one_stream_by_ranges(
+    ep: Eventproc, stream: Stream, url: str, s3: S3Server
+) -> None:
+    await write(stream)
+    assert (await stream.offload()).events == 1000
+    assert len(objects(url)) == 1
+    assert ep.path is not None and not (ep.path / "chunks").exists()
+    await write(stream, 1000)
+    s3.requests.clear()
+    s3.faults += ["503", "cut"]
+    assert await numbers_in(stream) == list(range(2000))
+    assert {method for method, _ in s3.requests} == {"GET"}
+    await check(ep.db)
+
+
+async def test_truncating_inside_of_an_object_reads_its_borders(ep: Eventproc, stream: Stream) -> None:
+    await write(stream)
+    async with stream.reader() as reader:
+        events = [event async for event in reader.until(await stream.tail())]
+    await stream.offload()
+    tail = await stream.tail()
+    cut = type(tail)(tail.stream, tail.stream_id, {events[700].segment: events[700].offset})
+    await stream.truncate(cut)
+    assert await numbers_in(stream) == list(range(700, 1000))
+
+
+async def test_other_processes_find_the_place_in_the_directory(
+    ep: Eventproc, stream: Stream, tmp_path: Path, url: str
+) -> None:
+    await write(stream)
+    await stream.offload()
+    async with eventproc.open(tmp_path / "data", host=False) as other:
+        assert await numbers_in(await other.stream("s/t")) == list(range(1000))
+    async with eventproc.open(tmp_path / "data", host=False, chunks=f"{url}/"):
+        pass  # the same place
+    for elsewhere in (f"{url}-2", tmp_path / "folder"):
+        with pytest.raises(InvalidArgument, match=r"they lie at|lie in s3://"):
+            await eventproc.open(tmp_path / "data", host=False, chunks=elsewhere)
+
+
+async def test_object_that_was_lost_is_named(stream: Stream, url: str) -> None:
+    await write(stream)
+    await stream.offload()
+    open_file_store(url).delete(objects(url)[0])
+    with pytest.raises(CorruptRecord, match="file not found, but events lie in it"):
+        await numbers_in(stream)
+
+
+async def test_place_that_cannot_be_used_makes_no_directory(tmp_path: Path, s3: S3Server, url: str) -> None:
+    with pytest.raises(FilesUnreachable, match="the bucket does not exist; create it"):
+        await eventproc.open(tmp_path / "new", chunks="s3://no-such-bucket/p")
+    with pytest.raises(InvalidArgument, match="it must be s3://BUCKET/PREFIX"):
+        await eventproc.open(tmp_path / "new", chunks="ftp://x/y")
+    async with eventproc.open(tmp_path / "first", chunks=url):
+        pass
+    with pytest.raises(InvalidArgument, match="a prefix of its own"):
+        await eventproc.open(tmp_path / "new", chunks=url)
+    assert not (tmp_path / "new").exists()
+
+
+async def test_directory_without_files_can_get_a_place_while_nobody_else_has_it_open(
+    tmp_path: Path, url: str
+) -> None:
+    async with eventproc.open(tmp_path / "data"):
+        with pytest.raises(DirectoryInUse):
+            await eventproc.open(tmp_path / "data", chunks=url)
+    async with eventproc.open(tmp_path / "data", chunks=url) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        await write(stream)
+        await stream.offload()
+    async with eventproc.open(tmp_path / "other") as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        await write(stream)
+        await stream.offload()
+    with pytest.raises(InvalidArgument, match="keeps the place of its first file"):
+        await eventproc.open(tmp_path / "other", chunks=f"{url}-other")
+
+
+async def test_objects_that_nothing_needs_are_deleted(tmp_path: Path, url: str) -> None:
+    clock = VirtualClock()
+    async with eventproc.open(tmp_path / "data", host=False, chunks=url, clock=clock) as ep:
+        dead = f"7/0.0/0-{'01890a5d-ac96-774b-bcce-b302099a8057'}-0.arrow"
+        alive = f"7/0.0/0-{ep.db.instance_id}-0.arrow"
+        files = open_file_store(url)
+        for each in (dead, alive):
+            new = files.create(each)
+            new.write(b"x")
+            new.finish()
+        owner = await ep.db.write(lambda tx: claim(tx, "controller", ep.db.instance_id))
+        await walk_chunks(ep.db, owner)
+        assert len(objects(url)) == 2
+        clock.advance(UNUSED_MS)
+        await sweep_chunks(ep.db, owner)
+        assert objects(url) == [alive]
+
+
+async def test_backup_has_the_objects_and_its_copy_leaves_those_of_the_original(
+    ep: Eventproc, stream: Stream, tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    from eventproc.store.backup.make import make_backup
+    from eventproc.store.backup.restore import restore_backup
+    from eventproc.store.clock import SystemClock
+
+    await write(stream)
+    await stream.offload()
+    await make_backup(ep.db, tmp_path / "backup")
+    await anyio.to_thread.run_sync(
+        partial(restore_backup, tmp_path / "backup", tmp_path / "copy", SystemClock())
+    )
+    async with eventproc.open(tmp_path / "copy") as copy:
+        copied = await copy.stream("s/t")
+        assert await numbers_in(copied) == list(range(1000))
+        await copied.truncate(await copied.tail())
+    assert len(objects(url)) == 1
+    assert await numbers_in(stream) == list(range(1000))
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
+async def test_missing_directory_is_not_claimed(tmp_path: Path, url: str) -> None:
+    with pytest.raises(StoreMissing):
+        await eventproc.open(tmp_path / "none", create=False, chunks=url)
+    assert list(open_file_store(url).paths()) == []
+
+
+_DIES = """
+import os, signal, sys
+import eventproc
+import eventproc.streams.offload as offload
+
+def die(*_: object, **__: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+setattr(offload, sys.argv[2], die)
+with eventproc.open_blocking(sys.argv[1]) as ep:
+    ep.stream("s/t").offload()
+"""
+
+
+@pytest.mark.parametrize(("at", "left"), [("register_chunks", 1), ("find_chunk", 0), ("move_step", 0)])
+async def test_death_between_object_row_and_extents_loses_nothing(
+    tmp_path: Path, url: str, at: str, left: int
+) -> None:
+    path = tmp_path / "data"
+    async with eventproc.open(path, chunks=url) as ep:
+        await ep.create_scope("s")
+        await write(await ep.create_stream("s/t"))
+    died = await anyio.run_process([sys.executable, "-c", _DIES, str(path), at], check=False)
+    assert died.returncode == -signal.SIGKILL, died.stderr.decode()
+    assert len(objects(url)) == 1
+    clock = VirtualClock()
+    async with eventproc.open(path, host=False, clock=clock) as ep:
+        stream = await ep.stream("s/t")
+        assert await numbers_in(stream) == list(range(1000))
+        owner = await ep.db.write(lambda tx: claim(tx, "controller", ep.db.instance_id))
+        await walk_chunks(ep.db, owner)
+        clock.advance(UNUSED_MS)
+        await sweep_chunks(ep.db, owner)
+        assert len(objects(url)) == 1 - left, "an object without a row is an orphan, one with a row is held"
+    async with eventproc.open(path) as ep:
+        stream = await ep.stream("s/t")
+        assert (await stream.offload()).events == 1000
+        assert len(objects(url)) == 1
+        assert await numbers_in(stream) == list(range(1000))
+        await check(ep.db)

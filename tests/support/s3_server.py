@@ -1,0 +1,134 @@
+"""An S3 server in a process of its own, and a proxy in front of it that fails as asked."""
+
+from __future__ import annotations
+
+import http.client
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+import attrs
+
+BUCKET: Final = "bucket"
+
+_SERVE: Final = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@attrs.define
+class S3Server:
+    """A running server. faults: what happens to the next requests through the proxy, and then no more.
+
+    "503": the server asks to slow down. "cut": the connection breaks in the middle of the answer. "lost": the request
+    is carried out, and the connection breaks before the answer. "stall": no answer comes.
+    """
+
+    port: int
+    proxy_port: int = 0
+    faults: list[str] = attrs.field(factory=list)
+    requests: list[tuple[str, str]] = attrs.field(factory=list)
+    ended: threading.Event = attrs.field(factory=threading.Event)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to reach the server through the proxy."""
+        return {
+            "AWS_ACCESS_KEY_ID": "user",
+            "AWS_SECRET_ACCESS_KEY": "hidden-secret",
+            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.proxy_port}",
+        }
+
+
+@contextmanager
+def running_s3() -> Iterator[S3Server]:
+    """Run a server with an empty bucket. It ends with the block, or with this process."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _SERVE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as child:
+        assert child.stdout is not None and child.stdin is not None, "both are pipes"
+        server = S3Server(int(child.stdout.readline()))
+        _send(server.port, "PUT", f"/{BUCKET}", b"", {})
+        proxy = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
+        server.proxy_port = proxy.server_address[1]
+        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.ended.set()
+            proxy.shutdown()
+            proxy.server_close()
+            child.stdin.close()
+
+
+def _send(
+    port: int, method: str, path: str, body: bytes, headers: dict[str, str]
+) -> tuple[int, list[tuple[str, str]], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.getheaders(), answer.read()
+    finally:
+        connection.close()
+
+
+def _handler(server: S3Server) -> type[BaseHTTPRequestHandler]:
+    class FaultyProxy(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _forward(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            server.requests.append((self.command, self.path))
+            fault = server.faults.pop(0) if server.faults else ""
+            if fault == "503":
+                self._answer(503, [], b"<Error><Code>SlowDown</Code></Error>")
+                return
+            if fault == "stall":
+                server.ended.wait()
+                self.close_connection = True
+                return
+            status, headers, content = _send(
+                server.port, self.command, self.path, body, dict(self.headers.items())
+            )
+            if fault == "lost":
+                self.close_connection = True
+                return
+            self._answer(status, headers, content, cut=fault == "cut")
+
+        def _answer(
+            self, status: int, headers: list[tuple[str, str]], content: bytes, *, cut: bool = False
+        ) -> None:
+            self.send_response_only(status)
+            given = {name.lower(): value for name, value in headers}
+            length = given.get("content-length") if self.command == "HEAD" else str(len(content))
+            for name, value in given.items():
+                if name not in ("content-length", "connection", "transfer-encoding"):
+                    self.send_header(name, value)
+            self.send_header("Content-Length", length or "0")
+            self.end_headers()
+            self.wfile.write(content[: len(content) // 2] if cut else content)
+            self.wfile.flush()
+            if cut:
+                self.close_connection = True
+
+        do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = _forward  # noqa: N815  # names of http.server
+
+        def log_message(self, format: str, *_: Any) -> None:  # a name of http.server
+            """Print nothing."""
+
+    return FaultyProxy
