@@ -469,7 +469,7 @@ class FileDatabase(Database):
             try:
                 result = await self._writer.write(fn, size_bytes, timeout_ms, brief=brief, step=step)
             except DataNeeded as needed:
-                fetched.append(await anyio.to_thread.run_sync(needed.fetch))
+                fetched.append(await anyio.to_thread.run_sync(needed.fetch, abandon_on_cancel=True))
                 self._check_usable()
                 continue
             if step is not None:
@@ -484,7 +484,7 @@ class FileDatabase(Database):
             try:
                 return await self._readers.read(fn)
             except DataNeeded as needed:
-                fetched.append(await anyio.to_thread.run_sync(needed.fetch))
+                fetched.append(await anyio.to_thread.run_sync(needed.fetch, abandon_on_cancel=True))
 
     async def shorten(self) -> bool:
         """See `Database.shorten`."""

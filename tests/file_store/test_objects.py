@@ -13,10 +13,12 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc.cli.main import run
 from eventproc.cluster.chunk_sweep import sweep_chunks, walk_chunks
 from eventproc.runtime import Eventproc
 from eventproc.store.chunks.index import UNUSED_MS
 from eventproc.store.file_store import open_file_store
+from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import (
     CorruptRecord,
     DirectoryInUse,
@@ -25,6 +27,7 @@ from eventproc.store.model.errors import (
     StoreMissing,
 )
 from eventproc.store.ownership import claim
+from eventproc.store.segments import Event
 from eventproc.streams import Stream
 from eventproc.testing import check
 from eventproc.testing.clock import VirtualClock
@@ -61,6 +64,10 @@ async def numbers_in(stream: Stream) -> list[int]:
         return [int(event.payload[:6]) async for event in reader.until(await stream.tail())]
 
 
+def cut_before(event: Event, tail: StreamCut) -> StreamCut:
+    return StreamCut(tail.stream, tail.stream_id, {event.segment: event.offset})
+
+
 def objects(url: str) -> list[str]:
     return [each for each in open_file_store(url).paths() if each.endswith(".arrow")]
 
@@ -80,14 +87,37 @@ async def test_moved_events_are_read_as_one_stream_by_ranges(
     await check(ep.db)
 
 
+@pytest.mark.parametrize("work", ["reading", "truncating"])
+async def test_slow_storage_holds_neither_writers_nor_readers(
+    ep: Eventproc, stream: Stream, s3: S3Server, work: str
+) -> None:
+    await write(stream)
+    async with stream.reader() as reader:
+        events = [event async for event in reader.until(await stream.tail())]
+    await stream.offload()
+    other = await ep.create_stream("s/other")
+    s3.faults += ["stall"]
+
+    async def work_on_object() -> None:
+        if work == "reading":
+            assert await numbers_in(stream) == list(range(1000))
+        else:
+            await stream.truncate(cut_before(events[700], await stream.tail()))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(work_on_object)
+        await anyio.to_thread.run_sync(s3.stalled.wait)
+        await write(other, count=3)
+        assert await numbers_in(other) == [0, 1, 2]
+        s3.released.set()
+
+
 async def test_truncating_inside_of_an_object_reads_its_borders(ep: Eventproc, stream: Stream) -> None:
     await write(stream)
     async with stream.reader() as reader:
         events = [event async for event in reader.until(await stream.tail())]
     await stream.offload()
-    tail = await stream.tail()
-    cut = type(tail)(tail.stream, tail.stream_id, {events[700].segment: events[700].offset})
-    await stream.truncate(cut)
+    await stream.truncate(cut_before(events[700], await stream.tail()))
     assert await numbers_in(stream) == list(range(700, 1000))
 
 
@@ -111,6 +141,22 @@ async def test_object_that_was_lost_is_named(stream: Stream, url: str) -> None:
     open_file_store(url).delete(objects(url)[0])
     with pytest.raises(CorruptRecord, match="file not found, but events lie in it"):
         await numbers_in(stream)
+
+
+def test_command_line_places_files_and_shows_no_credentials(
+    tmp_path: Path, s3: S3Server, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, new = str(tmp_path / "data"), str(tmp_path / "new")
+    for _ in range(2):
+        assert run(["init", data, "--chunks", url]) == 0
+    assert run(["init", data, "--chunks", f"{url}-2"]) == 2
+    assert f"lie in {url}" in capsys.readouterr().err
+    s3.faults += ["403"]
+    assert run(["init", new, "--chunks", f"{url}-3"]) == 1
+    shown = capsys.readouterr().err
+    assert "refuses the credentials of the environment" in shown
+    assert "hidden-secret" not in shown
+    assert not (tmp_path / "new").exists()
 
 
 async def test_place_that_cannot_be_used_makes_no_directory(tmp_path: Path, s3: S3Server, url: str) -> None:

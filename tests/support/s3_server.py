@@ -12,6 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 import attrs
+import pytest
+
+from eventproc.store.clock import SystemClock, new_id
 
 BUCKET: Final = "bucket"
 
@@ -29,15 +32,18 @@ sys.stdin.read()
 class S3Server:
     """A running server. faults: what happens to the next requests through the proxy, and then no more.
 
-    "503": the server asks to slow down. "cut": the connection breaks in the middle of the answer. "lost": the request
-    is carried out, and the connection breaks before the answer. "stall": no answer comes.
+    "503": the server asks to slow down. "403": it refuses the credentials.
+    "cut": the connection breaks in the middle of the answer.
+    "lost": the request is carried out, and the connection breaks before the answer.
+    "stall": no answer comes until it is `released`; `stalled` says that one waits.
     """
 
     port: int
     proxy_port: int = 0
     faults: list[str] = attrs.field(factory=list)
     requests: list[tuple[str, str]] = attrs.field(factory=list)
-    ended: threading.Event = attrs.field(factory=threading.Event)
+    stalled: threading.Event = attrs.field(factory=threading.Event)
+    released: threading.Event = attrs.field(factory=threading.Event)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -69,7 +75,7 @@ def running_s3() -> Iterator[S3Server]:
         try:
             yield server
         finally:
-            server.ended.set()
+            server.released.set()
             proxy.shutdown()
             proxy.server_close()
             child.stdin.close()
@@ -98,8 +104,12 @@ def _handler(server: S3Server) -> type[BaseHTTPRequestHandler]:
             if fault == "503":
                 self._answer(503, [], b"<Error><Code>SlowDown</Code></Error>")
                 return
+            if fault == "403":
+                self._answer(403, [], b"<Error><Code>SignatureDoesNotMatch</Code></Error>")
+                return
             if fault == "stall":
-                server.ended.wait()
+                server.stalled.set()
+                server.released.wait()
                 self.close_connection = True
                 return
             status, headers, content = _send(
@@ -132,3 +142,27 @@ def _handler(server: S3Server) -> type[BaseHTTPRequestHandler]:
             """Print nothing."""
 
     return FaultyProxy
+
+
+@pytest.fixture(scope="session")
+def s3_process() -> Iterator[S3Server]:
+    with running_s3() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_process: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """An S3 server, whose credentials are in the environment."""
+    for name, value in s3_process.environment.items():
+        monkeypatch.setenv(name, value)
+    s3_process.faults.clear()
+    s3_process.requests.clear()
+    s3_process.stalled.clear()
+    s3_process.released.clear()
+    return s3_process
+
+
+@pytest.fixture
+def url(s3: S3Server) -> str:
+    """A place that no other test uses."""
+    return f"s3://{BUCKET}/{new_id(SystemClock())}"
