@@ -9,6 +9,7 @@ quote requests, so that only their kind and the answer's code are shown.
 from __future__ import annotations
 
 import io
+import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -64,6 +65,27 @@ _CLIENT: Final[ClientConfig] = {
     "timeout": timedelta(seconds=REQUEST_S),
 }
 _RETRY: Final[RetryConfig] = {"max_retries": RETRIES_MAX, "retry_timeout": timedelta(seconds=RETRY_S)}
+
+
+class _RuntimeProcess:
+    """The process whose threads make the requests. In a child that is forked later they do not exist: a call would
+    never return."""
+
+    def __init__(self) -> None:
+        self._pid: int | None = None
+
+    def verify(self) -> None:
+        """Raise NotSupported in a child that was forked after the first request of its parent."""
+        if self._pid is None:
+            self._pid = os.getpid()
+        elif self._pid != os.getpid():
+            raise NotSupported(
+                what="object storage in a process that was forked after its parent used object storage",
+                remedy='start processes by "spawn" or "forkserver", or fork before the first use',
+            )
+
+
+_RUNTIME: Final = _RuntimeProcess()
 
 
 class ObjectFiles(FileStore):
@@ -146,7 +168,8 @@ class ObjectFiles(FileStore):
 
     @contextmanager
     def _translated(self, path: str) -> Iterator[None]:
-        """Turn errors of the package into those of `FileStore`."""
+        """Turn errors of the package into those of `FileStore`. Raises NotSupported in a forked child."""
+        _RUNTIME.verify()
         try:
             yield
         except FileNotFoundError as why:

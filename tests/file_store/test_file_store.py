@@ -11,6 +11,7 @@ import pytest
 from eventproc.store.file_store import FileStore, LocalFiles, object_files, open_file_store
 from eventproc.store.file_store.object_files import ObjectFiles
 from eventproc.store.model.errors import FilesUnreachable, InvalidArgument
+from tests.support.child_process import run
 from tests.support.s3_server import S3Server
 
 PATH = "7/0.0/0.arrow"
@@ -154,3 +155,26 @@ def test_url_that_is_no_place_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(InvalidArgument, match="it must be s3://BUCKET/PREFIX") as met:
         open_file_store(url)
     assert "word" not in str(met.value)
+
+
+_FORKS = """
+import os, sys
+from eventproc.errors import NotSupported
+from eventproc.store.file_store import open_file_store
+
+files = open_file_store(sys.argv[1])
+assert files.size("a/b/c") is None
+if os.fork():
+    os.wait()
+else:
+    try:
+        files.size("a/b/c")
+    except NotSupported as why:
+        print(why, flush=True)
+    os._exit(0)
+"""
+
+
+@pytest.mark.subprocess
+def test_child_that_is_forked_after_a_request_is_refused(url: str) -> None:
+    assert "forked after its parent used object storage" in run(_FORKS, url)
