@@ -9,6 +9,7 @@ from typing import Final
 import anyio.to_thread
 
 from eventproc.store.chunks.index import (
+    delete_files,
     drop_unused,
     due_files,
     forget_deleted,
@@ -36,8 +37,10 @@ async def sweep_chunks(db: Database, owner: Owner) -> None:
         return
     if due := await db.read(due_files):
         files = await db.read(chunk_files)
-        await anyio.to_thread.run_sync(_delete, files, due)
-        await db.write(partial(_forget_deleted, owner, due))
+        deleted, failure = await anyio.to_thread.run_sync(delete_files, files, due)
+        await db.write(partial(_forget_deleted, owner, deleted))
+        if failure is not None:
+            raise failure
     if await db.read(has_expired_holds):
         await db.write(partial(_forget_holds, owner))
     after: int | None = 0
@@ -57,11 +60,6 @@ async def walk_chunks(db: Database, owner: Owner) -> None:
     orphans = await anyio.to_thread.run_sync(_find_orphans, files, db.clock.wall_ms(), is_alive)
     for begin in range(0, len(orphans), MARKED_MAX):
         await db.write(partial(_mark, owner, orphans[begin : begin + MARKED_MAX]))
-
-
-def _delete(files: FileStore, paths: list[str]) -> None:
-    for path in paths:
-        files.delete(path)
 
 
 def _find_orphans(files: FileStore, now_ms: int, is_alive: Callable[[str], bool]) -> list[str]:

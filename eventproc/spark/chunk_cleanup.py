@@ -10,7 +10,14 @@ import logging
 from functools import partial
 
 from eventproc.spark.planner_directory import PlannerDirectory
-from eventproc.store.chunks.index import UNUSED_MS, drop_unused, due_files, forget_deleted, next_unused
+from eventproc.store.chunks.index import (
+    UNUSED_MS,
+    delete_files,
+    drop_unused,
+    due_files,
+    forget_deleted,
+    next_unused,
+)
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.segments.holds import forget_expired_holds, has_expired_holds
 
@@ -24,10 +31,10 @@ def clean_chunks(directory: PlannerDirectory, *, unused_ms: int = UNUSED_MS) -> 
     Raises OSError, FilesUnreachable, and the errors of a write. Cost: two reads while all files are in use.
     """
     if due := directory.read(partial(due_files, unused_ms=unused_ms)):
-        files = directory.files
-        for path in due:
-            files.delete(path)
-        directory.write(partial(forget_deleted, paths=due))
+        deleted, failure = delete_files(directory.files, due)
+        directory.write(partial(forget_deleted, paths=deleted))
+        if failure is not None:
+            raise failure
     if directory.read(has_expired_holds):
         directory.write(forget_expired_holds)
     after: int | None = 0

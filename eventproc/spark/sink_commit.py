@@ -17,7 +17,7 @@ from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput
 from eventproc.store.catalog import get_stream
 from eventproc.store.chunks.arrow_buffers import values_of
 from eventproc.store.chunks.chunk_file import find_buffers
-from eventproc.store.chunks.index import forget_deleted, mark_unused
+from eventproc.store.chunks.index import delete_files, forget_deleted, mark_unused
 from eventproc.store.chunks.ingest import (
     ALL_STREAMS,
     SegmentSpan,
@@ -84,10 +84,12 @@ def abort(directory: PlannerDirectory, written: Sequence[TaskOutput]) -> None:
     paths = [each.file.path for each in written if each.file is not None]
     if paths:
         unused = directory.write(partial(mark_unused, paths=paths))
-        files = directory.files
-        for path in unused:  # no reader has seen them, so they need not wait
-            files.delete(path)
-        directory.write(partial(forget_deleted, paths=unused))
+        deleted, failure = delete_files(
+            directory.files, unused
+        )  # no reader has seen them: they need not wait
+        directory.write(partial(forget_deleted, paths=deleted))
+        if failure is not None:
+            raise failure
 
 
 def find_stream_route(stream: str, tx: Tx) -> tuple[int, Router]:

@@ -235,6 +235,22 @@ def due_files(tx: Tx, unused_ms: int = UNUSED_MS) -> list[str]:
     return [str(path) for (path,) in rows.fetchall()]
 
 
+def delete_files(files: FileStore, paths: Iterable[str]) -> tuple[list[str], OSError | None]:
+    """Delete files; return those that were deleted, and the last failure. One failure does not keep the others.
+
+    Raises FilesUnreachable immediately: the next file would wait as long again.
+    """
+    deleted: list[str] = []
+    failure: OSError | None = None
+    for path in paths:
+        try:
+            files.delete(path)
+            deleted.append(path)
+        except OSError as why:
+            failure = why
+    return deleted, failure
+
+
 def forget_deleted(tx: Tx, paths: Iterable[str]) -> None:
     """Forget files that were deleted. A crash before it costs a second deletion, which does nothing."""
     tx.executemany("DELETE FROM unused_file WHERE path = ?", [(each,) for each in paths])

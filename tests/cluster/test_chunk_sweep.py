@@ -114,6 +114,17 @@ async def test_files_that_eventproc_does_not_write_are_kept(db: Database, clock:
     assert all(each.exists() for each in strange)
 
 
+async def test_file_that_cannot_be_deleted_does_not_keep_the_others(
+    db: Database, clock: VirtualClock
+) -> None:
+    strange = _folder(db) / f"{STREAM_ID}/0.0/0-1.arrow"
+    strange.mkdir(parents=True)
+    left = _file(db, "0-2.arrow")
+    with pytest.raises(OSError, match=r"0-1\.arrow"):
+        await _sweep(db, clock)
+    assert (strange.exists(), left.exists()) == (True, False)
+
+
 async def test_unused_file_stays_for_a_minute_across_sweeps(db: Database, clock: VirtualClock) -> None:
     left = _file(db, "0-50.arrow")
     owner = await db.write(lambda tx: claim(tx, "controller", db.instance_id))
