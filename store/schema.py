@@ -556,15 +556,12 @@ def unite_groups(tx: Tx) -> None:
         )
 
 
-def postgres_schema() -> list[str]:
-    """Return the statements that create the current tables and indexes in an empty database of PostgreSQL.
+def for_postgres(statement: str) -> str:
+    """Return a statement that creates or alters tables or indexes, as PostgreSQL understands it.
 
     A column `id INTEGER PRIMARY KEY` becomes an identity, because SQLite numbers the rows of these tables.
     """
-    return [
-        _POSTGRES_WORD.sub(lambda found: _POSTGRES_WORDS[found[0]], each).rstrip()
-        for each in _statements(TABLES + ADDED_2 + ADDED_3 + ADDED_5)
-    ]
+    return _POSTGRES_WORD.sub(lambda found: _POSTGRES_WORDS[found[0]], statement)
 
 
 def _run(tx: Tx, script: str) -> None:

@@ -29,6 +29,7 @@ from pytest_timeout import Settings
 
 from tests.support.commit_path import commit_path as commit_path  # a fixture
 from tests.support.hunt_counts import counted_line
+from tests.support.postgres import server as server  # a fixture
 from tests.support.virtual_time import virtual_time
 
 EXAMPLES = 100

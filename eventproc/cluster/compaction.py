@@ -63,9 +63,9 @@ async def compact(
 
     Raises NotSupported (in memory, or a file that cannot shrink), CorruptRecord, DiskFull, LockHeld.
     """
-    found = await db.read(free_space)
     if db.path is None:
-        raise NotSupported(what="compacting a database in memory", remedy="open a directory")
+        raise NotSupported(what="compacting a database without a file", remedy="open a directory")
+    found = await db.read(free_space)
     if not found.can_shrink:
         raise NotSupported(what="compacting a database that was made without auto_vacuum", remedy=REMEDY)
     run, file = write or db.write, anyio.Path(db.path / DATABASE)

@@ -81,6 +81,8 @@ async def _reap(db: Database, owner: Owner) -> None:
 
 async def _shrink(db: Database, owner: Owner) -> None:
     """Return free pages to the file system. Takes no lock of the writers while there are few."""
+    if db.path is None:
+        return
     if await db.read(count_surplus):
         await _repeat(db, partial(shrink, owner=owner))
     await db.shorten()  # what a reader has prevented, or a death

@@ -19,8 +19,9 @@ from eventproc.store.database.files import DATABASE
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.file_store import is_url, open_file_store
 from eventproc.store.model.argument_checks import check_instance, invalid_argument
-from eventproc.store.model.errors import DirectoryInUse, InvalidArgument
+from eventproc.store.model.errors import DirectoryInUse, InvalidArgument, NotSupported
 from eventproc.store.openable import Opening
+from eventproc.store.postgres.address import ServerAddress, is_server_url
 from eventproc.store.segments.chunks_link import (
     check_chunks_folder,
     claim_place,
@@ -44,13 +45,15 @@ def open(
     clock: Clock | None = None,
     faults: Faults = NO_FAULTS,
 ) -> Opening[Eventproc]:
-    """Open a directory, which any number of processes of this machine may share; asyncio only.
+    """Open a directory, which any number of processes of this machine may share, or a store on a server; asyncio only.
 
     `async with open(path) as ep:` closes it at the end of the block. `ep = await open(path)` leaves it open until
     `await ep.close()`. The block may begin and end in different tasks of one event loop.
 
     Args:
-        path: the directory.
+        path: the directory. Or the URL of a PostgreSQL database, postgresql://USER@HOST/DATABASE?schema=NAME by libpq's
+            rules, which any number of machines may share; NAME (default: eventproc) holds the tables. It needs the
+            extra `postgres`; passwords belong into PGPASSFILE.
         durability: of a new directory: "fsync" (default; acknowledged means synced) or "os" (survives the death of
             processes). An existing directory keeps its own.
         create: make the directory if it is missing or empty. Default: True.
@@ -65,12 +68,13 @@ def open(
     Raises:
         StoreMissing: the directory does not exist, and `create` is False.
         StoreUnusable: the directory is not eventproc's, newer, read-only, or on a network file system.
-        NotSupported: this platform lacks something that eventproc needs.
+        Unreachable: opening; the server of the URL does not answer.
+        NotSupported: `chunks` with a URL of a database; or this platform lacks something that eventproc needs.
         InvalidArgument: an option is not valid, or `durability` differs from the directory's.
         DirectoryInUse: opening; `chunks` is a URL, and other processes have the directory open, which has none yet.
         InvalidArgument: opening; `chunks` is not a folder of its own, or the directory has such files elsewhere.
             Nothing changed.
-        FilesUnreachable: opening; the storage of the URL does not answer or refuses. Nothing changed.
+        Unreachable: opening; the storage of the URL does not answer or refuses. Nothing changed.
         OSError: opening; the folder `chunks` or the link to it cannot be made.
     """
     _verify_given(clock, faults)
@@ -82,6 +86,10 @@ def open(
             what="directory", value=str(path), reason="use eventproc.open_memory() for memory"
         )
     chosen = None if durability is None else _durability(durability)
+    if is_server_url(str(path)):
+        return _open_server(
+            str(path), chosen, create=create, host=host, chunks=chunks, clock=clock, faults=faults
+        )
 
     url, folder = _place_of(chunks)
 
@@ -111,6 +119,41 @@ def open(
         return await begin_system(db, host=host)
 
     return Opening(f"the directory {str(path)!r}", start)
+
+
+def _open_server(
+    url: str,
+    durability: Durability | None,
+    *,
+    create: bool,
+    host: bool,
+    chunks: object,
+    clock: Clock | None,
+    faults: Faults,
+) -> Opening[Eventproc]:
+    if chunks is not None:
+        raise NotSupported(
+            what="a place for chunk files beside a PostgreSQL database", remedy="leave `chunks` out"
+        )
+    address = ServerAddress.parse(url)
+
+    async def start() -> Eventproc:
+        try:
+            from eventproc.store.postgres.server_database import start_server_database  # psycopg is an extra
+        except ImportError as why:
+            what, remedy = "a PostgreSQL database without psycopg", "pip install 'eventproc[postgres]'"
+            raise NotSupported(what=what, remedy=remedy) from why
+        db = await start_server_database(
+            address,
+            migrations=SYSTEM_MIGRATIONS,
+            durability=durability,
+            create=create,
+            clock=clock,
+            faults=faults,
+        )
+        return await begin_system(db, host=host)
+
+    return Opening(f"the store {address.name!r}", start)
 
 
 def open_memory(
@@ -167,7 +210,7 @@ def _place_of(chunks: str | PathLike[str] | None) -> tuple[str | None, Path | No
 
 
 async def _use_url(db: Database, directory: Path, url: str) -> None:
-    """Let the chunk files of a directory lie at a URL. Raises InvalidArgument, DirectoryInUse, FilesUnreachable."""
+    """Let the chunk files of a directory lie at a URL. Raises InvalidArgument, DirectoryInUse, Unreachable."""
     if await db.read(partial(is_place, directory=directory, url=url)):
         return
     # Another process may be writing a file to the place of before.

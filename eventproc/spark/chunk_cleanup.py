@@ -28,7 +28,7 @@ def clean_chunks(directory: PlannerDirectory, *, unused_ms: int = UNUSED_MS) -> 
     """Mark exported files that no hold needs, and delete those that were marked `unused_ms` ago.
 
     Any number of processes may do this at the same time: the transaction that marks a file proves that it is unused.
-    Raises OSError, FilesUnreachable, and the errors of a write. Cost: two reads while all files are in use.
+    Raises OSError, Unreachable, and the errors of a write. Cost: two reads while all files are in use.
     """
     if due := directory.read(partial(due_files, unused_ms=unused_ms)):
         deleted, failure = delete_files(directory.files, due)

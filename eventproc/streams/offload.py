@@ -70,7 +70,7 @@ async def offload(
     advance: called after each run with what was moved until then.
 
     Raises StreamReplaced, NotSupported (without pyarrow, or in memory), Truncated (the stream was deleted meanwhile),
-    CorruptRecord, DiskFull, OSError, FilesUnreachable.
+    CorruptRecord, DiskFull, OSError, Unreachable.
     """
     if db.path is None:
         raise NotSupported(what="moving events of a database in memory", remedy="open a directory")

@@ -18,7 +18,7 @@ from eventproc.store.database.files import BACKUP_MANIFEST
 from eventproc.store.database.standalone import sync_file
 from eventproc.store.file_store import FileStore, LocalFiles
 from eventproc.store.inspection.database_file import DataFile
-from eventproc.store.model.errors import CorruptRecord, FilesUnreachable, StoreUnusable
+from eventproc.store.model.errors import CorruptRecord, StoreUnusable, Unreachable
 
 FORMAT: Final = 1
 """Number of the form of a backup. A newer one is refused."""
@@ -142,7 +142,7 @@ def file_problem(files: FileStore, file: DataFile, what: str) -> str | None:
     expected = (file.bytes, file.checksum)
     try:
         found = _read_blocks(files.blocks(file.path), lambda _: None, lambda _: None)
-    except (OSError, FilesUnreachable) as why:
+    except (OSError, Unreachable) as why:
         reason = getattr(why, "strerror", None) or why
         return f"the file with {what} {files.show(file.path)} cannot be read ({reason}); restore a backup"
     if found == expected:

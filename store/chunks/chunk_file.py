@@ -239,7 +239,7 @@ _FIELDS: Final = {
 def read_chunk_batches(files: FileStore, chunk: ChunkFile) -> list[ChunkBatch]:
     """Return the record batches of a chunk file, after comparing its complete content with the checksum.
 
-    Raises CorruptRecord if the content differs, FileNotFoundError, OSError, FilesUnreachable.
+    Raises CorruptRecord if the content differs, FileNotFoundError, OSError, Unreachable.
     """
     found: list[ChunkBatch] = []
     start, first_number = chunk.start, chunk.first_number
@@ -289,7 +289,7 @@ class ChunkRows:
 class ChunkReader:
     """Reads one chunk file: a local one is mapped into memory, of a remote one the wanted record batches are read.
 
-    A context manager. Raises OSError, FilesUnreachable, pa.ArrowInvalid if the file is damaged.
+    A context manager. Raises OSError, Unreachable, pa.ArrowInvalid if the file is damaged.
     """
 
     def __init__(self, files: FileStore, path: str) -> None:

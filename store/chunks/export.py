@@ -90,7 +90,7 @@ class ChunkExporter:
 
         The caller registers the yielded files; others are orphans once this instance has ended. After an error, all
         that were not yielded are discarded.
-        Raises Truncated (the stream was deleted meanwhile), OSError, FilesUnreachable.
+        Raises Truncated (the stream was deleted meanwhile), OSError, Unreachable.
         """
         waiting = list(ranges)
         while waiting:

@@ -238,7 +238,7 @@ def due_files(tx: Tx, unused_ms: int = UNUSED_MS) -> list[str]:
 def delete_files(files: FileStore, paths: Iterable[str]) -> tuple[list[str], OSError | None]:
     """Delete files; return those that were deleted, and the last failure. One failure does not keep the others.
 
-    Raises FilesUnreachable immediately: the next file would wait as long again.
+    Raises Unreachable immediately: the next file would wait as long again.
     """
     deleted: list[str] = []
     failure: OSError | None = None

@@ -98,6 +98,8 @@ class Trouble(enum.Enum):
     """There is no room. The transaction is rolled back; the database continues."""
     BUSY = enum.auto()
     """Another program kept the database locked. The transaction is rolled back; it may be tried again."""
+    LOST = enum.auto()
+    """The connection was lost before COMMIT. All functions of the batch run again on another one."""
     ENDS = enum.auto()
     """The engine may have rolled back the transaction, and not only the statement."""
     OTHER = enum.auto()
@@ -221,7 +223,7 @@ class BatchCommitter:
         """Run the jobs that wait in `queue` in one transaction, at most BATCH_BYTES_MAX and BATCH_MS_MAX of them.
 
         Returns the batch with every job done; it is empty if no job waited. Errors of jobs are stored in the jobs.
-        Raises the engine's error if BEGIN fails, before any job was taken.
+        Raises the engine's error if BEGIN fails or the connection was lost; all jobs wait in the queue then.
         """
         if self.stopped is not None:
             batch = self._new_batch()
@@ -246,6 +248,9 @@ class BatchCommitter:
             batch.changed = self._connection.total_changes != before or batch.tx.vacuumed
             self._writer.commit(batch.changed)
         except BaseException as why:
+            if self._trouble_of(why) is Trouble.LOST:
+                self._put_back(queue, batch)
+                raise
             return self._finish(batch, self._abandon(why))
         batch.committed = True
         try:
@@ -352,8 +357,7 @@ class BatchCommitter:
         if not isinstance(why, Exception):
             self._roll_back()
             return why
-        cause = why.__cause__ if isinstance(why, _TransactionEnded) else why
-        trouble = None if cause is None else self._writer.trouble_of(cause)
+        trouble = self._trouble_of(why)
         if trouble is Trouble.FULL:
             self._roll_back()
             return DiskFull(path=self._path)
@@ -363,6 +367,17 @@ class BatchCommitter:
         stopped = self._stop(why)
         self._roll_back()
         return stopped
+
+    def _trouble_of(self, why: BaseException) -> Trouble | None:
+        cause = why.__cause__ if isinstance(why, _TransactionEnded) else why
+        return None if cause is None else self._writer.trouble_of(cause)
+
+    def _put_back(self, queue: JobQueue, batch: CommitBatch) -> None:
+        """Let the jobs of a batch, of which nothing was committed, wait at the front of the queue again."""
+        self._known.forget()
+        for job in batch.jobs:
+            job.value = job.error = None
+        queue.extendleft(reversed(batch.jobs))
 
     def _stop(self, why: Exception) -> DatabaseStopped:
         if isinstance(why, DatabaseStopped):

@@ -370,6 +370,19 @@ INVALID_SQL: Final = frozenset(
 """SQLite's codes for a statement that is not valid; others tell of the database."""
 
 
+INVALID_STATES: Final = ("22", "25", "42")
+"""Classes of SQLSTATE for the same: of data, of a read that would write, and of syntax and names."""
+
+
+def _is_invalid_sql(why: Exception) -> bool:
+    if isinstance(why, sqlite3.Error):
+        return getattr(why, "sqlite_errorcode", sqlite3.SQLITE_ERROR) in INVALID_SQL
+    state = getattr(
+        why, "sqlstate", None
+    )  # of an error of PostgreSQL, whose driver is not loaded for a directory
+    return isinstance(why, TypeError) or (state or "").startswith(INVALID_STATES)
+
+
 async def query_app_tables(db: Database, sql: str, parameters: SqlParameters) -> list[tuple[SqlValue, ...]]:
     """Return all rows of a SELECT. Raises InvalidArgument and NotSupported."""
     check_str("SQL", sql)
@@ -378,8 +391,8 @@ async def query_app_tables(db: Database, sql: str, parameters: SqlParameters) ->
         try:
             with tx.user_sql():
                 return tx.execute(sql, parameters).fetchall()
-        except (sqlite3.Error, TypeError) as why:
-            if getattr(why, "sqlite_errorcode", sqlite3.SQLITE_ERROR) not in INVALID_SQL:
+        except Exception as why:
+            if not _is_invalid_sql(why):
                 raise
             raise invalid_argument("SQL", sql, str(why)) from why
 

@@ -65,10 +65,11 @@ from eventproc.store.database.migrate import (
     stored_durability,
     verify_format,
 )
-from eventproc.store.database.tx import DataNeeded, SharedState, Tx
+from eventproc.store.database.threaded_database import ThreadedDatabase
+from eventproc.store.database.tx import SharedState
 from eventproc.store.database.wake_ups import CommitNotifier, FifoListener
 from eventproc.store.database.writer import FileWriter
-from eventproc.store.faults import LAST_CLOSE, NO_FAULTS, Died, Faults, Step
+from eventproc.store.faults import LAST_CLOSE, NO_FAULTS, Died, Faults
 from eventproc.store.model.errors import Closed, EventprocError, NotSupported, StoreUnusable
 from eventproc.store.tasks import run_uninterrupted
 
@@ -131,12 +132,7 @@ async def start_database(
     Raises StoreMissing, StoreUnusable (network file system, read-only, not ours, newer, other durability), DiskFull,
     DirectoryInUse (a migration is due while other processes have it open), NotSupported (on trio).
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        raise NotSupported(
-            what="a directory on trio", remedy="open it on asyncio, or use open_memory, which runs on both"
-        ) from None
+    verify_asyncio("a directory")
     check_numbers(migrations)
     with translate_opening_errors(path):
         # Absolute, because the program may change its current directory later. `absolute` fails if it was deleted.
@@ -146,6 +142,15 @@ async def start_database(
     open_files = partial(_open_files, path, migrations, durability, create, clock, timeouts)
     start = partial(FileDatabase.start, path, open_files, clock=clock, faults=faults, timeouts=timeouts)
     return await run_uninterrupted(start, undo=FileDatabase.close)
+
+
+def verify_asyncio(what: str) -> None:
+    """Raise NotSupported if another event loop runs. what: is opened."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        remedy = "open it on asyncio, or use open_memory, which runs on both"
+        raise NotSupported(what=f"{what} on trio", remedy=remedy) from None
 
 
 @attrs.frozen
@@ -348,7 +353,7 @@ async def keep_open(starting: Awaitable[ThreadConnection[C]], undo: AsyncExitSta
     return connection
 
 
-class FileDatabase(Database):
+class FileDatabase(ThreadedDatabase[sqlite3.Connection, FileWriter]):
     """See `open_database`."""
 
     def __init__(
@@ -448,44 +453,6 @@ class FileDatabase(Database):
         database._listener.start()
         return database
 
-    async def write(
-        self,
-        fn: Callable[[Tx], T],
-        *,
-        size_bytes: int = 0,
-        timeout_ms: int | None = None,
-        brief: bool = False,
-        step: Step | None = None,
-    ) -> T:
-        """See `Database.write`."""
-        self._check_usable()
-        if self.faults is NO_FAULTS:
-            step = None
-        if step is not None:
-            await self._reach_begun(step)
-            self._check_usable()
-        fetched: list[object] = []
-        while True:
-            try:
-                result = await self._writer.write(fn, size_bytes, timeout_ms, brief=brief, step=step)
-            except DataNeeded as needed:
-                fetched.append(await anyio.to_thread.run_sync(needed.fetch, abandon_on_cancel=True))
-                self._check_usable()
-                continue
-            if step is not None:
-                await self._delay_result(step)
-            return result
-
-    async def read(self, fn: Callable[[Tx], T]) -> T:
-        """See `Database.read`."""
-        fetched: list[object] = []
-        while True:
-            self._check_usable()
-            try:
-                return await self._readers.read(fn)
-            except DataNeeded as needed:
-                fetched.append(await anyio.to_thread.run_sync(needed.fetch, abandon_on_cancel=True))
-
     async def shorten(self) -> bool:
         """See `Database.shorten`."""
         self._check_usable()
@@ -535,8 +502,3 @@ class FileDatabase(Database):
             loop.call_soon_threadsafe(self._callbacks.close)
         except RuntimeError:  # the loop was closed before
             self._callbacks.abandon()
-
-    def _check_usable(self) -> None:
-        if self._refusal is not None:
-            raise self._refusal()
-        self._origin.check_fork("the database")

@@ -28,7 +28,7 @@ class UnfinishedFile(ABC):
     def finish(self) -> None:
         """Give the file its name, complete. Repeating a put whose answer was lost succeeds.
 
-        Raises FileExistsError if another file has the name, OSError, FilesUnreachable; then there is no file.
+        Raises FileExistsError if another file has the name, OSError, Unreachable; then there is no file.
         """
 
     @abstractmethod
@@ -37,7 +37,7 @@ class UnfinishedFile(ABC):
 
 
 class FileStore(ABC):
-    """Files under one place. Safe for threads. Every call may raise OSError and FilesUnreachable.
+    """Files under one place. Safe for threads. Every call may raise OSError and Unreachable.
 
     place: the folder, or the URL without credentials; `open_file_store(place)` finds the files in other processes.
     is_local: whether a read costs no request over the network, so that a transaction may read.

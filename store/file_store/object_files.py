@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from eventproc.store.file_store.file_store import FileStore, UnfinishedFile
 from eventproc.store.model.argument_checks import invalid_argument
-from eventproc.store.model.errors import FilesUnreachable, NotSupported
+from eventproc.store.model.errors import NotSupported, Unreachable
 
 try:
     import obstore
@@ -106,14 +106,14 @@ class ObjectFiles(FileStore):
         try:
             self._store: ObjectStore = from_url(self.place, client_options=_CLIENT, retry_config=_RETRY)
         except failures.BaseError as why:
-            raise FilesUnreachable(place=self.place, reason=_reason(why)) from None
+            raise Unreachable(place=self.place, reason=_reason(why)) from None
 
     def create(self, path: str) -> UnfinishedFile:
         """See `FileStore.create`."""
         return _NewObject(self, path)
 
     def put(self, path: str, data: bytes | memoryview) -> None:
-        """Make an object, unless there is another one of its name. Raises FileExistsError, FilesUnreachable."""
+        """Make an object, unless there is another one of its name. Raises FileExistsError, Unreachable."""
         try:
             with self._translated(path):
                 obstore.put(self._store, path, data, mode="create", use_multipart=False)
@@ -174,14 +174,14 @@ class ObjectFiles(FileStore):
             yield
         except FileNotFoundError as why:
             if "NoSuchBucket" in str(why) or "ContainerNotFound" in str(why):
-                raise FilesUnreachable(place=self.place, reason=_reason(why)) from None
+                raise Unreachable(place=self.place, reason=_reason(why)) from None
             raise FileNotFoundError(f"{self.show(path)}: not found") from None
         except failures.AlreadyExistsError:
             raise FileExistsError(f"{self.show(path)} exists already") from None
         except failures.BaseError as why:
             if "416 Range Not Satisfiable" in str(why):
                 raise _BeyondEndError from None
-            raise FilesUnreachable(place=self.place, reason=_reason(why)) from None
+            raise Unreachable(place=self.place, reason=_reason(why)) from None
 
 
 class _BeyondEndError(Exception):

@@ -124,8 +124,8 @@ class DiskFull(Retryable):
 
 
 @error
-class FilesUnreachable(Retryable):
-    """The object storage with the files of a directory does not answer, or refuses the request; nothing changed.
+class Unreachable(Retryable):
+    """The server or the object storage of the store does not answer, or refuses the request; nothing changed.
 
     Do what the reason says, then try again: short failures were waited for already.
     """
@@ -134,7 +134,7 @@ class FilesUnreachable(Retryable):
     reason: str
 
     def __str__(self) -> str:
-        return f"the files at {self.place} cannot be reached: {self.reason}. Nothing was changed; try again after that"
+        return f"{self.place} cannot be reached: {self.reason}. Nothing was changed; try again after that"
 
 
 @error

@@ -67,7 +67,7 @@ def claim_place(directory: Path, url: str) -> FileStore:
     """Claim a URL for the chunk files of a directory, which need not exist yet; return its files.
 
     After a crash in between, a second call completes it. Of two directories that claim a place, one fails. Raises
-    InvalidArgument if the place has other files, FilesUnreachable, NotSupported.
+    InvalidArgument if the place has other files, Unreachable, NotSupported.
     """
     files, text = open_file_store(url), f"{gethostname()}:{_claim_of(directory)}".encode()
     found = list(islice(files.paths(), 2))

@@ -193,7 +193,7 @@ class FetchedRanges:
     def fetch(self, files: FileStore, path: str, part: BufferRef) -> FetchedRange:
         """Fetch a part, and return it; it stays at least as long as the caller keeps it. Blocks.
 
-        Raises CorruptRecord, FilesUnreachable.
+        Raises CorruptRecord, Unreachable.
         """
         key, found = (files.place, path, *part), FetchedRange(_read_part(files, path, part))
         with self._lock:

@@ -28,7 +28,8 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def world(form: str, tmp_path: Path) -> AsyncIterator[World]:
+async def world(form: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
     """An open database. The test module derives `anyio_backend` from `form` with `support.backend_of`."""
-    async with open_world(form, tmp_path / "store") as world:
+    server = request.getfixturevalue("server") if form == "server" else None
+    async with open_world(form, tmp_path / "store", server=server) as world:
         yield world

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import resource
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import anyio
 import attrs
+import psycopg
+import pytest
 
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import (
@@ -21,9 +24,23 @@ from eventproc.store.database import (
 from eventproc.store.database.locks import WriteLock
 from eventproc.store.database.memory_database import open_memory_database
 from eventproc.store.faults import Died, Faults
+from eventproc.store.postgres.address import ServerAddress
+from eventproc.store.postgres.peers import lock_key
+from eventproc.store.postgres.server_database import start_server_database
+from eventproc.store.tasks import run_uninterrupted
+from tests.support.postgres import Server
 from tests.support.virtual_time import virtual_time
 
-FORMS = ("memory on asyncio", "memory on trio", "file")
+SQLITE_FORMS = ("memory on asyncio", "memory on trio", "file")
+
+SERVER_FORM = pytest.param("server", marks=pytest.mark.subprocess)
+
+FORMS = (*SQLITE_FORMS, SERVER_FORM)
+
+on_sqlite = pytest.mark.parametrize("form", SQLITE_FORMS, indirect=True)
+on_server = pytest.mark.parametrize("form", [SERVER_FORM], indirect=True)
+"""For tests whose statements only one engine understands."""
+
 
 MIGRATIONS = (Migration(1, lambda tx: create_table(tx)),)
 
@@ -112,25 +129,38 @@ class Failing(Faults):
             raise self._errors.pop(point)
 
 
+def nothing_to_hold() -> AbstractContextManager[object]:
+    """Hold no lock: the form in memory needs none."""
+    return nullcontext()
+
+
+@contextmanager
+def file_held(directory: Path) -> Iterator[None]:
+    """Hold the lock of the writers of a directory."""
+    lock = WriteLock(directory / "write.lock", SystemClock())
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.close()
+
+
+@contextmanager
+def server_held(address: ServerAddress) -> Iterator[None]:
+    """Hold the lock of the writers of a store on a server."""
+    with psycopg.connect(address.conninfo, autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock(%s)", (lock_key(address, "commit"),))
+        yield
+
+
 @attrs.frozen
 class World:
     """An open database, with methods that put several writes into one batch."""
 
     db: Database
     faults: Failing
-
-    @contextmanager
-    def writer_held(self) -> Iterator[None]:
-        """Make writes wait until the block ends. The form in memory needs no lock for that."""
-        if self.db.path is None:
-            yield
-            return
-        lock = WriteLock(self.db.path / "write.lock", SystemClock())
-        lock.acquire()
-        try:
-            yield
-        finally:
-            lock.close()
+    writer_held: Callable[[], AbstractContextManager[object]] = nothing_to_hold
+    """Makes writes wait until its block ends."""
 
     async def write_together(self, *fns: Callable[[Tx], object]) -> list[object]:
         """Write all in one batch; return the result or the error of each caller."""
@@ -147,9 +177,14 @@ class World:
                 for index in range(len(fns)):
                     tasks.start_soon(write, index)
                     # Trio starts tasks in any order, but these must be queued in the given order.
-                    if self.db.path is not None:
+                    if self.has_threads:
                         await anyio.wait_all_tasks_blocked()
         return outcomes
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether a thread runs the writes."""
+        return self.writer_held is not nothing_to_hold
 
     async def names(self) -> list[str]:
         return await self.db.read(names)
@@ -168,11 +203,21 @@ async def open_world(
     directory: Path,
     migrations: Sequence[Migration] = MIGRATIONS,
     timeouts: DatabaseTimeouts | None = None,
+    server: Server | None = None,
 ) -> AsyncIterator[World]:
+    """Open an empty database. server: for the form on a server."""
     faults = Failing()
     if form == "file":
         async with open_database(directory, migrations=migrations, faults=faults, timeouts=timeouts) as db:
-            yield World(db, faults)
+            yield World(db, faults, partial(file_held, directory))
+    elif form == "server":
+        assert server is not None, "the form on a server needs one"
+        address = ServerAddress.parse(server.url, server.new_schema())
+        db = await start_server_database(address, migrations=migrations, faults=faults)
+        try:
+            yield World(db, faults, partial(server_held, address))
+        finally:
+            await run_uninterrupted(db.close)
     else:
         async with open_memory_database(migrations=migrations, faults=faults) as db:
             yield World(db, faults)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from pathlib import Path
 
 import anyio
 import pytest
@@ -19,7 +18,7 @@ from tests.database.support import (
     insert,
     insert_then_raise,
     names,
-    open_world,
+    on_sqlite,
 )
 
 
@@ -71,15 +70,16 @@ async def test_an_error_without_a_change_does_not_run_its_batch_again(world: Wor
 
 async def test_a_table_created_by_a_raising_function_does_not_exist(world: World) -> None:
     def make_table(tx: Tx) -> None:
-        tx.execute("CREATE TABLE other (x)")
+        tx.execute("CREATE TABLE other (x TEXT)")
         raise Refused("no")
+
+    def make_it_again(tx: Tx) -> list[object]:
+        tx.execute("CREATE TABLE other (x TEXT)")
+        return tx.execute("SELECT x FROM other").fetchall()
 
     outcomes = await world.write_together(insert("a"), make_table)
     assert sorted(map(repr, outcomes)) == ["'a'", "Refused('no')"]
-    tables = await world.db.read(
-        lambda tx: tx.execute("SELECT name FROM sqlite_master WHERE name = 'other'").fetchall()
-    )
-    assert tables == []
+    assert await world.db.write(make_it_again) == []
     assert await world.db.write(insert("b")) == "b"
 
 
@@ -104,7 +104,7 @@ async def test_a_batch_takes_no_more_than_its_limit_in_bytes(world: World) -> No
         with world.writer_held():
             for name in "abc":
                 tasks.start_soon(write_half_a_group, world, name)
-                await anyio.wait_all_tasks_blocked() if world.db.path else None
+                await anyio.wait_all_tasks_blocked() if world.has_threads else None
     assert world.faults.reached.count(WRITE_COMMIT) == 2
     assert await world.names() == ["a", "b", "c"]
 
@@ -114,7 +114,7 @@ async def test_one_function_larger_than_a_batch_still_runs(world: World) -> None
 
 
 async def test_a_read_cannot_write(world: World) -> None:
-    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+    with pytest.raises(Exception, match=r"read-?only"):
         await world.db.read(insert("a"))
     assert await world.db.write(insert("b")) == "b"
 
@@ -129,9 +129,8 @@ async def test_a_raising_read_leaves_no_transaction_open(world: World) -> None:
     assert await world.names() == ["a"]
 
 
-async def test_a_closed_database_refuses(form: str, tmp_path: Path) -> None:
-    async with open_world(form, tmp_path / "store") as world:
-        pass
+async def test_a_closed_database_refuses(world: World) -> None:
+    await world.db.close()
     with pytest.raises(Closed):
         await world.db.write(names)
     with pytest.raises(Closed):
@@ -189,6 +188,7 @@ def free_disk(tx: Tx) -> None:
     tx.execute("PRAGMA max_page_count = 1000000")
 
 
+@on_sqlite
 async def test_a_full_disk_inside_a_batch_undoes_only_the_large_write(world: World) -> None:
     await world.db.write(fill_disk)
     outcomes = await world.write_together(insert("a"), insert("large" * 100_000), insert("c"))
@@ -205,6 +205,7 @@ def sqlite_error(code: int, text: str) -> sqlite3.OperationalError:
     return why
 
 
+@on_sqlite
 async def test_a_full_disk_at_commit_is_retryable_for_the_batch(world: World) -> None:
     full = sqlite_error(sqlite3.SQLITE_FULL, "database or disk is full")
     world.faults.fail_at(WRITE_COMMIT, full)
@@ -262,6 +263,6 @@ async def test_a_write_cancelled_after_it_started_still_returns_its_result(world
         with world.writer_held():
             tasks.start_soon(write)
             tasks.start_soon(world.db.write, cancel)
-            await anyio.wait_all_tasks_blocked() if world.db.path else None
+            await anyio.wait_all_tasks_blocked() if world.has_threads else None
     assert results == ["a"]
     assert await world.names() == ["a"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eventproc.store.database import Database, Tx, open_database
-from tests.database.support import MIGRATIONS, Refused, World, backend_of, insert, open_world
+from tests.database.support import MIGRATIONS, Refused, World, backend_of, insert, on_sqlite, open_world
 
 
 @pytest.fixture
@@ -71,6 +71,7 @@ async def test_read_knows_nothing_and_keeps_nothing(known: Database) -> None:
     assert await known.read(find) is None
 
 
+@on_sqlite
 async def test_value_is_forgotten_when_another_connection_commits(tmp_path: Path, form: str) -> None:
     async with open_world(form, tmp_path / "store") as world:
         if world.db.path is None:

@@ -15,6 +15,8 @@ from tests.database.support import (
     insert,
     insert_then_raise,
     names,
+    on_server,
+    on_sqlite,
 )
 
 
@@ -198,6 +200,7 @@ async def test_topics_are_added_and_discarded_while_subscribed(world: World) -> 
 # --- SQL of users --------------------------------------------------------------------------------
 
 
+@on_sqlite
 async def test_user_sql_creates_and_fills_its_own_tables_and_reads_others(world: World) -> None:
     def fn(tx: Tx) -> list[tuple[int]]:
         with tx.user_sql():
@@ -210,6 +213,7 @@ async def test_user_sql_creates_and_fills_its_own_tables_and_reads_others(world:
     assert await world.db.write(fn) == [(1,)]
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     "sql",
     [
@@ -235,3 +239,33 @@ async def test_a_users_sql_cannot_touch_what_is_ours(world: World, sql: str) -> 
         await world.db.write(fn)
     assert await world.names() == ["a"]
     assert await world.db.write(insert("b")) == "b"
+
+
+@on_server
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM item",
+        "DROP TABLE item",
+        "COMMIT",
+        "SET ROLE postgres",
+        "DO $$ BEGIN END $$",
+        "/* */ ROLLBACK",
+    ],
+)
+async def test_a_users_sql_on_a_server_cannot_touch_what_is_ours(world: World, sql: str) -> None:
+    def trespass(tx: Tx) -> None:
+        with tx.user_sql():
+            tx.execute(sql)
+
+    def keep(tx: Tx) -> object:
+        with tx.user_sql():
+            tx.execute("CREATE TABLE app_count (number integer, name text)")
+            tx.execute("INSERT INTO app_count VALUES (:number, :name)", {"name": "a", "number": 1})
+            return tx.execute("SELECT number, name, (SELECT count(*) FROM item) FROM app_count").fetchall()
+
+    await world.db.write(insert("a"))
+    with pytest.raises(NotSupported):
+        await world.db.write(trespass)
+    assert await world.db.write(keep) == [(1, "a", 1)]
+    assert await world.names() == ["a"]

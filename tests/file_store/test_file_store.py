@@ -10,7 +10,7 @@ import pytest
 
 from eventproc.store.file_store import FileStore, LocalFiles, object_files, open_file_store
 from eventproc.store.file_store.object_files import ObjectFiles
-from eventproc.store.model.errors import FilesUnreachable, InvalidArgument
+from eventproc.store.model.errors import InvalidArgument, Unreachable
 from tests.support.child_process import run
 from tests.support.s3_server import S3Server
 
@@ -131,12 +131,12 @@ def test_storage_that_stays_away_is_a_clear_error(
     monkeypatch.setitem(object_files._RETRY, "max_retries", 2)
     files = ObjectFiles(url)
     s3.faults += ["503"] * 9
-    with pytest.raises(FilesUnreachable, match=r"it answers 503 Service Unavailable \(SlowDown\)") as met:
+    with pytest.raises(Unreachable, match=r"it answers 503 Service Unavailable \(SlowDown\)") as met:
         files.read(PATH, 0, 1)
     assert met.value.place == url and "hidden-secret" not in f"{met.value!r}{met.value}"
     s3.faults.clear()
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    with pytest.raises(FilesUnreachable, match="no connection; check the network"):
+    with pytest.raises(Unreachable, match="no connection; check the network"):
         ObjectFiles(url).read(PATH, 0, 1)
 
 
@@ -144,7 +144,7 @@ def test_storage_that_stays_away_is_a_clear_error(
 def test_bucket_that_does_not_exist_is_named(s3: S3Server) -> None:
     files = open_file_store("s3://no-such-bucket/p")
     for fails in (lambda: list(files.paths()), lambda: put(files, PATH, b"x")):
-        with pytest.raises(FilesUnreachable, match=r"s3://no-such-bucket/p .*does not exist; create it"):
+        with pytest.raises(Unreachable, match=r"s3://no-such-bucket/p .*does not exist; create it"):
             fails()
 
 

@@ -22,9 +22,9 @@ from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import (
     CorruptRecord,
     DirectoryInUse,
-    FilesUnreachable,
     InvalidArgument,
     StoreMissing,
+    Unreachable,
 )
 from eventproc.store.ownership import claim
 from eventproc.store.segments import Event
@@ -160,7 +160,7 @@ def test_command_line_places_files_and_shows_no_credentials(
 
 
 async def test_place_that_cannot_be_used_makes_no_directory(tmp_path: Path, s3: S3Server, url: str) -> None:
-    with pytest.raises(FilesUnreachable, match="the bucket does not exist; create it"):
+    with pytest.raises(Unreachable, match="the bucket does not exist; create it"):
         await eventproc.open(tmp_path / "new", chunks="s3://no-such-bucket/p")
     with pytest.raises(InvalidArgument, match="it must be s3://BUCKET/PREFIX"):
         await eventproc.open(tmp_path / "new", chunks="ftp://x/y")

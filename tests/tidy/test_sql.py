@@ -23,7 +23,7 @@ ONLY_SQLITE = re.compile(
     r"|(?<![\"\w])offset(?:, | = )"  # reserved by PostgreSQL: quote it
     r"|\b(?:pragma_\w+|json_\w+|total|total_changes|iif|ifnull|instr|typeof|printf|hex|quote)\("
 )
-OWN_ROOMS = ("store/database/", "store/backup/", "store/schema.py", "store/name_lookup.py")
+OWN_ROOMS = ("store/database/", "store/postgres/", "store/backup/", "store/schema.py", "store/name_lookup.py")
 LEFT = [
     "store/inspection/database_file.py",  # describes the file
     "store/segments/free_pages.py",  # counts the pages of the file

@@ -1,0 +1,69 @@
+"""The address of a store in PostgreSQL: a URL by libpq's rules, and the schema that holds the store."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+import attrs
+
+from eventproc.store.model.argument_checks import invalid_argument
+
+SCHEMES: Final = ("postgresql", "postgres")
+
+DEFAULT_SCHEMA: Final = "eventproc"
+
+SCHEMA_LENGTH_MAX: Final = 50
+"""Characters of a schema's name. PostgreSQL allows 63; the role of users' SQL and their own schema end with `_app`."""
+
+_SCHEMA: Final = re.compile(rf"[a-z_][a-z0-9_]{{0,{SCHEMA_LENGTH_MAX - 1}}}")
+
+
+def is_server_url(text: str) -> bool:
+    """Return whether a text is meant as the URL of a PostgreSQL database."""
+    return text.partition("://")[0].lower() in SCHEMES and "://" in text
+
+
+@attrs.frozen
+class ServerAddress:
+    """Where a store lies."""
+
+    conninfo: str = attrs.field(repr=False)
+    """The URL for libpq, perhaps with a password."""
+    schema: str
+    """The schema that holds the tables of the store."""
+    name: str
+    """The address without a password and without options, for messages."""
+
+    @classmethod
+    def parse(cls, url: str, schema: str | None = None) -> ServerAddress:
+        """Return the address of a URL such as `postgresql://user@host/database?schema=name`.
+
+        schema: stands for `?schema=`. None (default): that of the URL, else DEFAULT_SCHEMA.
+        Raises InvalidArgument, without the password.
+        """
+        try:
+            parts = urlsplit(url)
+            port = parts.port  # raises for one that is no number
+        except ValueError as why:
+            raise invalid_argument("address", "postgresql://...", f"it is not a URL ({why})") from None
+        options = parse_qsl(parts.query, keep_blank_values=True)
+        chosen = [value for key, value in options if key == "schema"]
+        if schema is not None and chosen and chosen[-1] != schema:
+            raise invalid_argument(
+                "schema", schema, f"the address says schema={chosen[-1]}; leave one of them out"
+            )
+        found = schema if schema is not None else chosen[-1] if chosen else DEFAULT_SCHEMA
+        if _SCHEMA.fullmatch(found) is None or found.startswith("pg_"):
+            reason = (
+                f"a schema's name has at most {SCHEMA_LENGTH_MAX} of a-z, 0-9 and _, begins with a letter or _, and not"
+                " with pg_"
+            )
+            raise invalid_argument("schema", found, reason)
+        rest = urlencode([(key, value) for key, value in options if key != "schema"])
+        conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
+        host = f"{parts.hostname or ''}{'' if port is None else f':{port}'}"
+        user = "" if parts.username is None else f"{unquote(parts.username)}@"
+        name = f"postgresql://{user}{host}{parts.path}"
+        return cls(conninfo, found, name if found == DEFAULT_SCHEMA else f"{name}?schema={found}")

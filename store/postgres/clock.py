@@ -1,0 +1,39 @@
+"""The clock of a store on a server: all machines measure leases and stamp events with the server's clock."""
+
+from __future__ import annotations
+
+import threading
+
+from eventproc.store.clock import Clock
+
+
+class ServerClock:
+    """The server's clock as this process knows it: its own clock, and the difference that it last measured.
+
+    boot_id: that of the store, so that all its openings compare their monotonic times.
+    """
+
+    def __init__(self, machine: Clock, boot_id: str) -> None:
+        self.boot_id = boot_id
+        self._machine = machine
+        self._ahead_ms = 0
+        self._last_ms = 0
+        self._lock = threading.Lock()
+
+    def measure(self, server_ms: int) -> None:
+        """Learn the server's time, just after it was read there. Callable from any thread."""
+        self._ahead_ms = server_ms - self._machine.monotonic_ms()
+
+    def wall_ms(self) -> int:
+        """See `Clock.wall_ms`."""
+        return self._machine.monotonic_ms() + self._ahead_ms
+
+    def monotonic_ms(self) -> int:
+        """See `Clock.monotonic_ms`. Of this process, it never steps back."""
+        with self._lock:
+            self._last_ms = max(self._last_ms, self.wall_ms())
+            return self._last_ms
+
+    def random_bytes(self, count: int) -> bytes:
+        """See `Clock.random_bytes`."""
+        return self._machine.random_bytes(count)

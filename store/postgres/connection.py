@@ -1,0 +1,312 @@
+"""A connection to PostgreSQL with the calls of a transaction, which is opened again after it was lost.
+
+Errors of the server become errors of this library where there is one. A lost connection is no error of a statement: the
+writer and the readers open another one, and run again what the lost one did not commit (see `writer` and `reader`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TypeAlias
+
+import psycopg
+from psycopg import errors, pq
+from psycopg.conninfo import conninfo_to_dict
+from tenacity import RetryError, Retrying, retry_if_exception, stop_when_event_set, wait_random_exponential
+from tenacity.nap import sleep_using_event
+
+from eventproc.store.database.commit_batch import Trouble
+from eventproc.store.database.tx import Cursor, SqlParameters
+from eventproc.store.model.errors import NotSupported, StoreUnusable, Unreachable
+from eventproc.store.postgres.address import ServerAddress
+from eventproc.store.postgres.statements import register_types, send_typed, send_untyped, translated
+
+Raw: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+CONNECT_S: Final = 10
+"""How long one attempt to connect may take, in s. Higher: a server behind a cut network is noticed later; lower: one
+that is busy or far away is never reached."""
+
+SILENCE_MS: Final = 10_000
+"""After how long without an answer of the network a connection counts as lost, on both sides, in ms. Higher: the locks
+of a machine that was cut off stay longer, and others take over later; lower: a short outage costs a reconnection."""
+
+PREPARED_MAX: Final = 512
+"""Statements that a connection keeps prepared; more than the library uses."""
+
+RECONNECT_S_MAX: Final = 2.0
+"""Longest pause between two attempts to connect, in s. Higher: a server that is back is noticed later; lower: more
+attempts of all clients while it starts."""
+
+_NO_LIMITS: Final = (
+    "SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;"
+    "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 4;"
+    f"SET tcp_user_timeout = {SILENCE_MS}"
+)
+"""Settings of each session: calls have deadlines of their own, and the server must notice a machine that is gone."""
+
+_LOST: Final = (
+    errors.AdminShutdown,
+    errors.CrashShutdown,
+    errors.CannotConnectNow,
+    errors.TooManyConnections,
+)
+
+
+class PostgresConnection:
+    """One connection, for use by one thread at a time. See `store.database.tx.Connection`."""
+
+    def __init__(self, address: ServerAddress, prepare: Callable[[Raw], None]) -> None:
+        """prepare: called with each new connection, before its first use; its error means that it cannot be used."""
+        self.total_changes = 0
+        self.address = address
+        self._is_restricted = False
+        self._prepare = prepare
+        self._raw: Raw | None = None
+
+    @property
+    def raw(self) -> Raw:
+        """The connection of psycopg."""
+        assert self._raw is not None, "connect() comes first"
+        return self._raw
+
+    def connect(self) -> None:
+        """Open it, or open it again. Raises errors of psycopg and of `prepare`."""
+        self.close()
+        raw = psycopg.connect(
+            self.address.conninfo,
+            autocommit=True,  # only this library begins and ends transactions
+            cursor_factory=psycopg.RawCursor,
+            **_options(self.address.conninfo),
+        )
+        try:
+            raw.prepared_max = PREPARED_MAX
+            register_types(raw)
+            raw.execute(f"SET search_path = {self.address.schema}, public; {_NO_LIMITS}".encode())
+            self._prepare(raw)
+        except BaseException:
+            raw.close()
+            raise
+        self._raw = raw
+
+    def connect_until(self, stop: threading.Event, give_up: Callable[[], bool] = lambda: False) -> bool:
+        """Open it again, with pauses between the attempts, until it is open. Return False if that was given up.
+
+        stop: ends the attempts. give_up: asked after each attempt. Raises what does not end by waiting.
+        """
+        attempts = Retrying(
+            retry=retry_if_exception(lambda why: is_lost(why) and not give_up()),
+            stop=stop_when_event_set(stop),
+            wait=wait_random_exponential(multiplier=0.05, max=RECONNECT_S_MAX),
+            sleep=sleep_using_event(stop),
+        )
+        try:
+            attempts(self.connect)
+        except (psycopg.OperationalError, RetryError):
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close it. A second call does nothing."""
+        if self._raw is not None:
+            with suppress(psycopg.Error):
+                self._raw.close()
+
+    def execute(self, sql: str, parameters: SqlParameters = (), /) -> Cursor:
+        """See `Connection.execute`. An error counts as a change, because the transaction has failed."""
+        if self._is_restricted:
+            check_first_word(sql)
+        statement = translated(sql)
+        cursor = self.raw.cursor()
+        try:
+            cursor.execute(statement.sql, statement.ordered(parameters), binary=True)
+        except psycopg.Error:
+            self.total_changes += 1
+            raise
+        if statement.changes:
+            self.total_changes += max(cursor.rowcount, 0) if _counts_rows(cursor) else 1
+        return cursor
+
+    def executemany(self, sql: str, parameters: Iterable[SqlParameters], /) -> Cursor:
+        """See `Connection.executemany`."""
+        if self._is_restricted:
+            check_first_word(sql)
+        statement = translated(sql)
+        cursor = self.raw.cursor()
+        try:
+            cursor.executemany(statement.sql, [statement.ordered(each) for each in parameters])
+        except psycopg.Error:
+            self.total_changes += 1
+            raise
+        self.total_changes += max(cursor.rowcount, 0)
+        return cursor
+
+    @contextmanager
+    def restricted(self) -> Iterator[None]:
+        """Check how statements begin, and send values as they come, inside of the block."""
+        self._is_restricted = True
+        send_untyped(self.raw)
+        try:
+            yield
+        finally:
+            self._is_restricted = False
+            send_typed(self.raw)
+
+    def run(self, script: str) -> list[Any]:
+        """Run statements without parameters in one trip; return the first row of each that has rows."""
+        cursor = self.raw.execute(script.encode())
+        rows = []
+        while True:
+            if cursor.description is not None:
+                rows.append(cursor.fetchone())
+            if not cursor.nextset():
+                return rows
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open, or has failed and must be rolled back."""
+        return self._status in (pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR)
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the transaction can only be rolled back, to a savepoint or to its beginning."""
+        return self._status is pq.TransactionStatus.INERROR
+
+    @property
+    def _status(self) -> pq.TransactionStatus:
+        return self.raw.info.transaction_status
+
+
+def _options(conninfo: str) -> dict[str, Any]:
+    """Return libpq's options that the address does not set: a silent network must end a connection."""
+    given = conninfo_to_dict(conninfo)
+    options = {
+        "application_name": f"eventproc {os.getpid()}",
+        "connect_timeout": CONNECT_S,
+        "keepalives_idle": 2,
+        "keepalives_interval": 2,
+        "keepalives_count": 4,
+        "tcp_user_timeout": SILENCE_MS,
+        "target_session_attrs": "read-write" if "," in str(given.get("host", "")) else None,
+    }
+    return {key: value for key, value in options.items() if value is not None and key not in given}
+
+
+def _counts_rows(cursor: psycopg.Cursor[Any]) -> bool:
+    return (cursor.statusmessage or "").startswith(("INSERT", "UPDATE", "DELETE", "MERGE", "SELECT"))
+
+
+def is_lost(why: BaseException, *, writing: bool = False) -> bool:
+    """Return whether an error tells that the connection was lost, or that the server cannot be reached now.
+
+    writing: a server that cannot be written is a standby now, and there is another primary.
+    """
+    if isinstance(why, _LOST) or (writing and isinstance(why, errors.ReadOnlySqlTransaction)):
+        return True
+    return isinstance(why, psycopg.OperationalError) and why.sqlstate is None and not _is_refused(why)
+
+
+def _is_refused(why: psycopg.OperationalError) -> bool:
+    """Return whether the server, or its name, refuses the connection in a way that waiting does not change."""
+    text = str(why)
+    return any(each in text for each in ("authentication failed", "no password supplied", "does not exist"))
+
+
+def trouble_of(why: BaseException) -> Trouble | None:
+    """See `WriterConnection.trouble_of`."""
+    if not isinstance(why, psycopg.Error):
+        return None
+    if is_lost(why, writing=True):
+        return Trouble.LOST
+    if isinstance(why, errors.DiskFull):
+        return Trouble.FULL
+    if isinstance(why, errors.DeadlockDetected | errors.SerializationFailure | errors.LockNotAvailable):
+        return Trouble.BUSY
+    return Trouble.OTHER
+
+
+def translate(why: Exception, name: str) -> Exception:
+    """Return the library's error for an error of PostgreSQL, or the error itself if there is none."""
+    if not isinstance(why, psycopg.Error):
+        return why
+    if isinstance(why, errors.InsufficientPrivilege):
+        return StoreUnusable(path=name, reason=f"{one_line(why)}; let the owner of the schema grant that")
+    if is_lost(why):
+        return Unreachable(place=name, reason=one_line(why))
+    return why
+
+
+def one_line(why: BaseException) -> str:
+    """Return the text of an error of libpq in one line, without what repeats."""
+    lines = [line.strip() for line in str(why).splitlines() if line.strip()]
+    return lines[0] if lines else type(why).__name__
+
+
+FIRST_WORDS: Final = frozenset(
+    {
+        "SELECT",
+        "WITH",
+        "VALUES",
+        "INSERT",
+        "UPDATE",
+        "DELETE",
+        "MERGE",
+        "CREATE",
+        "DROP",
+        "ALTER",
+        "TABLE",
+        "EXPLAIN",
+    }
+)
+"""How a statement of a user may begin. Others control transactions, roles and settings, or run code. The protocol runs
+one statement at a time."""
+
+
+def check_first_word(sql: str) -> None:
+    """Raise NotSupported for a statement that a user's function may not run."""
+    words = _COMMENT.sub(" ", sql).split(None, 1)
+    if words and words[0].upper() not in FIRST_WORDS:
+        raise _not_allowed(f"it begins with {words[0]}")
+
+
+_COMMENT: Final = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def _not_allowed(why: str) -> NotSupported:
+    return NotSupported(
+        what=f"this SQL in a user's function ({why})",
+        remedy="read any table of the store, and change only tables that the role of its users' SQL may change; do not"
+        " control transactions, roles or settings",
+    )
+
+
+@contextmanager
+def user_sql(connection: PostgresConnection, _prefix: str) -> Iterator[None]:
+    """Run statements with the rights of the role of users' SQL, and create tables in its schema.
+
+    Raises NotSupported for a statement that is not allowed, and if the role is missing.
+    """
+    role = user_role(connection.address.schema)
+    try:
+        connection.run(
+            f"SET LOCAL ROLE {role}; SET LOCAL search_path = {role}, {connection.address.schema}, public"
+        )
+    except (errors.InvalidParameterValue, errors.InsufficientPrivilege) as why:
+        remedy = f"let a role that may create roles run `eventproc init` once, or run: CREATE ROLE {role}"
+        raise NotSupported(what=f"SQL of users without the role {role}", remedy=remedy) from why
+    with connection.restricted():
+        try:
+            yield
+        except errors.InsufficientPrivilege as why:
+            raise _not_allowed(one_line(why)) from why
+    if not connection.is_failed:  # a rollback ends what was set
+        connection.run(f"RESET ROLE; SET LOCAL search_path = {connection.address.schema}, public")
+
+
+def user_role(schema: str) -> str:
+    """Return the name of the role of users' SQL, and of its schema."""
+    return f"{schema}_app"

@@ -1,0 +1,205 @@
+"""The write path to a server: batches under one lock of the store, and the outcome of a commit whose answer was lost.
+
+A batch takes the advisory lock of the store first, so that all invariants hold as on SQLite, which has one writer. Its
+last statement counts it in the row of this opening, in the same trip as COMMIT. If the connection breaks during that
+trip, the outcome is unknown until another connection holds the lock: then the old one has ended, and the row tells.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import psycopg
+
+from eventproc.store.database.commit_batch import BatchCommitter, CommitBatch, Trouble, WriterConnection
+from eventproc.store.database.connections import LoopCallbacks, ThreadConnection
+from eventproc.store.database.write_queue import WriteQueue
+from eventproc.store.model.errors import DatabaseStopped, LockHeld, Retryable, Unreachable
+from eventproc.store.postgres.clock import ServerClock
+from eventproc.store.postgres.connection import (
+    PostgresConnection,
+    is_lost,
+    one_line,
+    translate,
+    trouble_of,
+    user_sql,
+)
+
+LOG = logging.getLogger(__name__)
+
+NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+"""The server's clock, in SQL."""
+
+WARN_MS: Final = 1_000
+"""Waiting time for the server after which a warning says so, in ms."""
+
+
+class PostgresWriter(WriterConnection):
+    """The writer's connection to a server."""
+
+    def __init__(
+        self,
+        connection: PostgresConnection,
+        *,
+        opening_id: str,
+        lock_key: int,
+        clock: ServerClock,
+        closing: threading.Event,
+    ) -> None:
+        """opening_id: the row that counts commits. lock_key: the lock of all commits. closing: ends waiting."""
+        self.path = connection.address.name
+        self.connection = connection
+        self.restrict = user_sql
+        self._pg = connection
+        self._opening_id = opening_id
+        self._clock = clock
+        self._closing = closing
+        self._batch = 0
+        self._found: tuple[int, int, str] | None = None  # counts of all commits, when this transaction began
+        self._seen: tuple[int, int, str] | None = None  # the same after the last batch
+        self._now_ms = 0
+        self._begin = (
+            f"BEGIN; SELECT pg_advisory_xact_lock({lock_key});"
+            f"SELECT {NOW_MS}, count(*), sum(batch), max(id) FROM opening"
+        )
+
+    def begin(self) -> None:
+        """See `WriterConnection.begin`."""
+        _, (self._now_ms, count, batches, newest) = self._pg.run(self._begin)
+        self._clock.measure(self._now_ms)
+        self._found = (count, int(batches), newest)
+
+    def commit(self, changed: bool) -> None:
+        """See `WriterConnection.commit`."""
+        if not changed:
+            self._pg.run("COMMIT")
+            self._seen = self._found
+            return
+        number = self._batch + 1
+        try:
+            self._pg.run(
+                f"UPDATE opening SET batch = {number}, at_ms = {self._now_ms} WHERE id = '{self._opening_id}'; COMMIT"
+            )
+        except psycopg.Error as why:
+            if not is_lost(why, writing=True) or not self._was_committed(number, why):
+                raise
+            self._batch, self._seen = number, None
+            return
+        self._batch = number
+        assert self._found is not None, "begin() came first"
+        count, batches, newest = self._found
+        self._seen = (count, batches + 1, newest)
+
+    def _was_committed(self, number: int, why: psycopg.Error) -> bool:
+        """Find out, on another connection, whether a batch was committed. Waits for the server.
+
+        Raises DatabaseStopped if the opening is closed before, or its row is gone.
+        """
+        LOG.warning(
+            "%s: the connection broke during a commit (%s); asking for its outcome", self.path, one_line(why)
+        )
+        while self._pg.connect_until(self._closing):
+            try:
+                self.begin()  # the lock: what the old connection still did has ended
+                row = self._pg.execute(
+                    "SELECT batch FROM opening WHERE id = ?", (self._opening_id,)
+                ).fetchone()
+                self._pg.run("ROLLBACK")
+            except psycopg.Error as again:
+                if not is_lost(again, writing=True):
+                    raise
+                continue
+            if row is None:
+                raise DatabaseStopped(path=self.path, reason="the row of this opening was removed") from why
+            return bool(row[0] >= number)
+        raise DatabaseStopped(
+            path=self.path, reason="closed before the outcome of a commit was known"
+        ) from why
+
+    def continues(self) -> bool:
+        """See `WriterConnection.continues`."""
+        return self._seen is not None and self._seen == self._found
+
+    def schema_version(self) -> int:
+        """See `WriterConnection.schema_version`. A connection to a server counts every change."""
+        return 0
+
+    def trouble_of(self, why: BaseException) -> Trouble | None:
+        """See `WriterConnection.trouble_of`."""
+        return trouble_of(why)
+
+    def translate(self, why: Exception) -> Exception:
+        """See `WriterConnection.translate`."""
+        return translate(why, self.path)
+
+    @property
+    def is_failed(self) -> bool:
+        """See `WriterConnection.is_failed`."""
+        return self._pg.is_failed
+
+
+class ServerWriter(WriteQueue):
+    """Queue and thread of the writer to a server."""
+
+    def __init__(
+        self,
+        connection: ThreadConnection[PostgresConnection],
+        committer: BatchCommitter,
+        *,
+        clock: ServerClock,
+        callbacks: LoopCallbacks,
+        publish: Callable[[CommitBatch], None],
+        notify: Callable[[], None],
+        closing: threading.Event,
+    ) -> None:
+        """notify: wakes the other openings. closing: ends waiting for the server."""
+        self._address = connection.raw.address.name
+        super().__init__(
+            connection,
+            committer,
+            name=self._address,
+            clock=clock,
+            callbacks=callbacks,
+            publish=publish,
+            look_ms=WARN_MS,
+        )
+        self._pg = connection.raw
+        self._notify = notify
+        self._closing = closing
+        self._lost: str | None = None
+
+    def _late(self, waited_ms: int) -> Retryable:
+        """See `WriteQueue`."""
+        if self._lost is not None:
+            return Unreachable(place=self._address, reason=f"{self._lost}, for {waited_ms / 1000:.1f} s")
+        return LockHeld(path=self._address, pid=None, for_ms=waited_ms)
+
+    def _run_batch(self) -> None:
+        """See `WriteQueue`."""
+        try:
+            batch = self._committer.run_batch(self._queue)
+        except psycopg.Error as why:
+            self._connect_again(why)
+            return
+        if batch.changed:
+            self._notify()
+        self._send(batch)
+
+    def _connect_again(self, why: psycopg.Error) -> None:
+        """Open another connection while jobs wait. Without a job, the next one comes here again."""
+        if not is_lost(why, writing=True):
+            self._committer.stop(f"a transaction could not begin ({one_line(why)})")
+            return
+        if self._closing.is_set():
+            self._committer.stop(f"closed while the server could not be reached ({one_line(why)})")
+            return
+        self._lost = one_line(why)
+        LOG.warning("%s: the connection was lost (%s); connecting again", self._address, self._lost)
+        try:
+            if self._pg.connect_until(self._closing, lambda: not self._queue):
+                self._lost = None
+        except Exception as final:
+            self._committer.stop(f"the server refuses this opening ({one_line(final)})")

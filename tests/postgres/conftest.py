@@ -1,0 +1,18 @@
+"""Tests of a store on a server run on asyncio."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.postgres import Server
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def url(server: Server) -> str:
+    """The address of a store that no other test uses."""
+    return f"{server.url}?schema={server.new_schema()}"

