@@ -113,6 +113,8 @@ class WriterConnection(ABC):
     """Names the database in errors."""
     connection: Connection
     """On which the statements run."""
+    batch_ms_max: int = BATCH_MS_MAX
+    """A batch takes no further function after this time."""
     restrict: UserSql = staticmethod(user_sql)
     """How it restricts the SQL of users."""
 
@@ -283,7 +285,7 @@ class BatchCommitter:
     def _run_together(self, queue: JobQueue, batch: CommitBatch) -> bool:
         """Run waiting jobs without savepoints. Return False if the batch must run again with savepoints."""
         connection, tx = self._connection, batch.tx
-        size_bytes, deadline_ms = 0, tx.monotonic_ms + BATCH_MS_MAX
+        size_bytes, deadline_ms = 0, tx.monotonic_ms + self._writer.batch_ms_max
         job = batch.jobs[0]
         while True:
             changes, mark = connection.total_changes, tx.mark()
@@ -316,7 +318,7 @@ class BatchCommitter:
         tx.rewind((0, 0))
         tx.drop_pending()
         self._writer.begin()
-        size_bytes, deadline_ms = 0, self._clock.monotonic_ms() + BATCH_MS_MAX
+        size_bytes, deadline_ms = 0, self._clock.monotonic_ms() + self._writer.batch_ms_max
         taken, index = len(batch.jobs), 0
         while index < taken or (self._clock.monotonic_ms() < deadline_ms and _take(queue, batch, size_bytes)):
             job = batch.jobs[index]

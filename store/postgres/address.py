@@ -63,7 +63,8 @@ class ServerAddress:
             raise invalid_argument("schema", found, reason)
         rest = urlencode([(key, value) for key, value in options if key != "schema"])
         conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
-        host = f"{parts.hostname or ''}{'' if port is None else f':{port}'}"
+        named = parts.hostname or next((value for key, value in options if key == "host"), "")
+        host = f"{named}{'' if port is None else f':{port}'}"
         user = "" if parts.username is None else f"{unquote(parts.username)}@"
         name = f"postgresql://{user}{host}{parts.path}"
         return cls(conninfo, found, name if found == DEFAULT_SCHEMA else f"{name}?schema={found}")

@@ -33,6 +33,10 @@ LOG = logging.getLogger(__name__)
 NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 """The server's clock, in SQL."""
 
+BATCH_MS_MAX: Final = 250
+"""A batch takes no further function after this time, in ms; each statement is a trip. Higher: others wait longer for
+the lock of all commits; lower: a busy opening commits more often than its functions need."""
+
 WARN_MS: Final = 1_000
 """Waiting time for the server after which a warning says so, in ms."""
 
@@ -53,6 +57,7 @@ class PostgresWriter(WriterConnection):
         self.path = connection.address.name
         self.connection = connection
         self.restrict = user_sql
+        self.batch_ms_max = BATCH_MS_MAX
         self._pg = connection
         self._opening_id = opening_id
         self._clock = clock

@@ -15,4 +15,4 @@ def anyio_backend() -> str:
 @pytest.fixture
 def url(server: Server) -> str:
     """The address of a store that no other test uses."""
-    return f"{server.url}?schema={server.new_schema()}"
+    return server.store(server.new_schema())

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -38,17 +37,18 @@ class Server:
         self._schemas = 0
         self._programs = _reachable(home)
         self._data = home / "data"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port: int = free.getsockname()[1]
         self._run(
             "initdb", "-D", str(self._data), "-U", "postgres", "--auth=trust", "-E", "utf8", "--no-sync"
         )
 
     @property
     def url(self) -> str:
-        """The address of its database."""
-        return f"postgresql://postgres@127.0.0.1:{self._port}/{DATABASE}"
+        """The address of its database. A socket in a folder needs no port, which another program could take."""
+        return f"postgresql://postgres@/{DATABASE}?host={self._home}"
+
+    def store(self, schema: str) -> str:
+        """Return the address of a store in that schema."""
+        return f"{self.url}&schema={schema}"
 
     def new_schema(self) -> str:
         """Return the name of a schema that no other test uses."""
@@ -57,7 +57,7 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=200"
+        options = f"-c listen_addresses='' -c unix_socket_directories={self._home} -c max_connections=200"
         log = str(self._home / "log")
         self._run("pg_ctl", "-D", str(self._data), "-l", log, "-o", options, "-w", "start")
 
@@ -71,7 +71,8 @@ class Server:
             with suppress(psutil.NoSuchProcess):
                 while each.status() != psutil.STATUS_ZOMBIE:  # nobody may be there to reap it
                     threading.Event().wait(0.01)
-        (self._data / "postmaster.pid").unlink()  # the pid of a zombie counts as alive
+        for lock in (self._data / "postmaster.pid", *self._home.glob(".s.PGSQL.*.lock")):
+            lock.unlink()  # the pid of a zombie counts as alive
 
     def stop(self) -> None:
         """End it, with the connections that are left."""
