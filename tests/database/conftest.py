@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.database.support import FORMS, World, open_world
+from tests.database.support import FORMS_AND_SERVER, World, open_world
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(params=FORMS)
+@pytest.fixture(params=FORMS_AND_SERVER)
 def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -31,13 +31,13 @@ from eventproc.store.tasks import run_uninterrupted
 from tests.support.postgres import Server
 from tests.support.virtual_time import virtual_time
 
-SQLITE_FORMS = ("memory on asyncio", "memory on trio", "file")
+FORMS = ("memory on asyncio", "memory on trio", "file")
 
 SERVER_FORM = pytest.param("server", marks=pytest.mark.subprocess)
 
-FORMS = (*SQLITE_FORMS, SERVER_FORM)
+FORMS_AND_SERVER = (*FORMS, SERVER_FORM)
 
-on_sqlite = pytest.mark.parametrize("form", SQLITE_FORMS, indirect=True)
+on_sqlite = pytest.mark.parametrize("form", FORMS, indirect=True)
 on_server = pytest.mark.parametrize("form", [SERVER_FORM], indirect=True)
 """For tests whose statements only one engine understands."""
 

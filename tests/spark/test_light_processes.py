@@ -29,6 +29,7 @@ from eventproc.spark.sink_task import write_task
 from eventproc.spark.source_options import Positions, parse_options
 from eventproc.spark.source_rows import RowLayout, read_partition
 from eventproc.store.chunks.ingest import SinkBatch
+from eventproc.store.file_store import LocalFiles
 
 path, stream = Path(sys.argv[1]), sys.argv[2]
 with pa.memory_map(str(path / "rows")) as file:
@@ -36,7 +37,7 @@ with pa.memory_map(str(path / "rows")) as file:
 schema = StructType([StructField("id", LongType()), StructField("name", StringType())])
 for size in (rows.num_rows, 3):
     columns = EventColumns.of(SinkOptions(path=path, stream=stream, key="name"), schema)
-    output = write_task([rows.slice(0, size)], columns, path / "chunks", "run")
+    output = write_task([rows.slice(0, size)], columns, LocalFiles(path / "chunks"), "run")
     with PlannerDirectory(path, hold_ms=60_000) as directory:
         commit(directory, stream, [output], SinkBatch("sink", "run", size == 3))
 options = parse_options({"path": str(path), "stream": stream})

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -70,7 +70,7 @@ def running_s3() -> Iterator[S3Server]:
         _send(server.port, "PUT", f"/{BUCKET}", b"", {})
         proxy = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
         server.proxy_port = proxy.server_address[1]
-        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread = threading.Thread(target=_serve, args=(proxy,), daemon=True)
         thread.start()
         try:
             yield server
@@ -79,6 +79,14 @@ def running_s3() -> Iterator[S3Server]:
             proxy.shutdown()
             proxy.server_close()
             child.stdin.close()
+
+
+def _serve(proxy: ThreadingHTTPServer) -> None:
+    """Answer until `shutdown`, also beside a test that lets the process use no descriptors for a moment."""
+    while True:
+        with suppress(OSError):
+            proxy.serve_forever(poll_interval=0.05)
+            return
 
 
 def _send(
