@@ -119,7 +119,7 @@ class Cluster:
         self._db = db
 
     def __repr__(self) -> str:
-        return f"Cluster({str(self._db.path or ':memory:')!r})"
+        return f"Cluster({self._db.name!r})"
 
     async def list(self) -> builtins.list[ClusterInstance]:
         """Return the instances that are alive, oldest first. A suspended one is alive."""

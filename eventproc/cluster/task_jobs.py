@@ -170,9 +170,7 @@ async def _verify(ctx: TaskContext) -> Mapping[str, str | int]:
     if report.problems:
         left = len(report.problems) - PROBLEMS_MAX
         more = f"; {left} more: `eventproc verify` prints all" if left > 0 else ""
-        raise CorruptRecord(
-            key=str(ctx.db.path or ":memory:"), reason="; ".join(report.problems[:PROBLEMS_MAX]) + more
-        )
+        raise CorruptRecord(key=ctx.db.name, reason="; ".join(report.problems[:PROBLEMS_MAX]) + more)
     return {"bytes": report.bytes, "files": report.files, "orphans": len(report.orphans)}
 
 

@@ -87,73 +87,77 @@ def open(
         )
     chosen = None if durability is None else _durability(durability)
     if is_server_url(str(path)):
-        return _open_server(
-            str(path), chosen, create=create, host=host, chunks=chunks, clock=clock, faults=faults
+        if chunks is not None:
+            what, remedy = "a place for chunk files beside a PostgreSQL database", "leave `chunks` out"
+            raise NotSupported(what=what, remedy=remedy)
+        address = ServerAddress.parse(str(path))
+        opened, start_store = f"the store {address.name!r}", partial(_start_on_server, address)
+    else:
+        url, folder = _place_of(chunks)
+        opened, start_store = (
+            f"the directory {str(path)!r}",
+            partial(_start_directory, Path(path), url, folder),
         )
-
-    url, folder = _place_of(chunks)
 
     async def start() -> Eventproc:
-        to_link = folder is not None and check_chunks_folder(Path(path), folder)  # before anything is made
-        if url is not None and create and not (Path(path) / DATABASE).exists():
-            await anyio.to_thread.run_sync(claim_place, Path(path), url)
-        db = await start_database(
-            Path(path),
-            migrations=SYSTEM_MIGRATIONS,
-            durability=chosen,
-            create=create,
-            clock=clock,
-            faults=faults,
-        )
-        try:
-            if folder is not None:
-                await db.read(partial(verify_no_url, folder=folder))
-                if to_link:
-                    await anyio.to_thread.run_sync(link_chunks_folder, Path(path), folder)
-            elif url is not None:
-                await _use_url(db, Path(path), url)
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await db.close()
-            raise
+        db = await start_store(durability=chosen, create=create, clock=clock, faults=faults)
         return await begin_system(db, host=host)
 
-    return Opening(f"the directory {str(path)!r}", start)
+    return Opening(opened, start)
 
 
-def _open_server(
-    url: str,
-    durability: Durability | None,
+async def _start_directory(
+    path: Path,
+    url: str | None,
+    folder: Path | None,
     *,
+    durability: Durability | None,
     create: bool,
-    host: bool,
-    chunks: object,
     clock: Clock | None,
     faults: Faults,
-) -> Opening[Eventproc]:
-    if chunks is not None:
-        raise NotSupported(
-            what="a place for chunk files beside a PostgreSQL database", remedy="leave `chunks` out"
-        )
-    address = ServerAddress.parse(url)
+) -> Database:
+    """Open a directory. url, folder: where its chunk files shall lie, if the caller says."""
+    to_link = folder is not None and check_chunks_folder(path, folder)  # before anything is made
+    if url is not None and create and not (path / DATABASE).exists():
+        await anyio.to_thread.run_sync(claim_place, path, url)
+    db = await start_database(
+        path, migrations=SYSTEM_MIGRATIONS, durability=durability, create=create, clock=clock, faults=faults
+    )
+    try:
+        if folder is not None:
+            await db.read(partial(verify_no_url, folder=folder))
+            if to_link:
+                await anyio.to_thread.run_sync(link_chunks_folder, path, folder)
+        elif url is not None:
+            await _use_url(db, path, url)
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await db.close()
+        raise
+    return db
 
-    async def start() -> Eventproc:
-        try:
-            from eventproc.store.postgres.server_database import start_server_database  # psycopg is an extra
-        except ImportError as why:
-            what, remedy = "a PostgreSQL database without psycopg", "pip install 'eventproc[postgres]'"
-            raise NotSupported(what=what, remedy=remedy) from why
-        db = await start_server_database(
-            address,
-            migrations=SYSTEM_MIGRATIONS,
-            durability=durability,
-            create=create,
-            clock=clock,
-            faults=faults,
-        )
-        return await begin_system(db, host=host)
 
-    return Opening(f"the store {address.name!r}", start)
+async def _start_on_server(
+    address: ServerAddress,
+    *,
+    durability: Durability | None,
+    create: bool,
+    clock: Clock | None,
+    faults: Faults,
+) -> Database:
+    try:
+        from eventproc.store.postgres.server_database import start_server_database  # psycopg is an extra
+    except ImportError as why:
+        what, remedy = "a PostgreSQL database without psycopg", 'pip install "eventproc[postgres]"'
+        raise NotSupported(what=what, remedy=remedy) from why
+    return await start_server_database(
+        address,
+        migrations=SYSTEM_MIGRATIONS,
+        durability=durability,
+        create=create,
+        clock=clock,
+        faults=faults,
+    )
 
 
 def open_memory(

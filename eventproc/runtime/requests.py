@@ -20,7 +20,7 @@ class Requests:
         self._db = db
 
     def __repr__(self) -> str:
-        return f"Requests({str(self._db.path or ':memory:')!r})"
+        return f"Requests({self._db.name!r})"
 
     async def submit(
         self,

@@ -100,7 +100,8 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
     """
 
     def __init__(self, db: Database) -> None:
-        super().__init__(db, "the directory" if db.path else "the system in memory")
+        in_memory = "the system in memory" if db.name == ":memory:" else f"the store {db.name}"
+        super().__init__(db, "the directory" if db.path else in_memory)
         self._tasks = HandleTasks(self._background_failed)
         self._loop_end = LoopEnd(self._close_unclosed)
         self._warned = False
@@ -116,7 +117,7 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         return Users(self._db)
 
     def __repr__(self) -> str:
-        return f"Eventproc({str(self.path or ':memory:')!r}, {self._state})"
+        return f"Eventproc({self._db.name!r}, {self._state})"
 
     def __del__(self) -> None:
         if self._state is OpenState.OPEN:

@@ -25,7 +25,7 @@ class Tasks:
         self._db = db
 
     def __repr__(self) -> str:
-        return f"Tasks({str(self._db.path or ':memory:')!r})"
+        return f"Tasks({self._db.name!r})"
 
     async def submit(self, task: AnyTask, *, task_id: str | None = None) -> TaskInfo:
         """Store a task, and return it without waiting. An instance that may host runs it until it ends.

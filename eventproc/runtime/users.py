@@ -71,7 +71,7 @@ class Users:
         self._hashing = anyio.Lock()  # one hash at a time: each takes 64 MiB
 
     def __repr__(self) -> str:
-        return f"Users({str(self._db.path or ':memory:')!r})"
+        return f"Users({self._db.name!r})"
 
     async def add(self, name: str, *, password: str | None = None) -> UserInfo:
         """Add a user, who may do nothing yet.

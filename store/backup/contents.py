@@ -15,8 +15,7 @@ import attrs
 from eventproc.store.chunks.index import ARROW_SUFFIX, SINK_FOLDER
 from eventproc.store.database import Tx
 from eventproc.store.database.files import BACKUP_MANIFEST
-from eventproc.store.database.standalone import sync_file
-from eventproc.store.file_store import FileStore, LocalFiles
+from eventproc.store.file_store import FileStore, LocalFiles, sync_file
 from eventproc.store.inspection.database_file import DataFile
 from eventproc.store.model.errors import CorruptRecord, StoreUnusable, Unreachable
 

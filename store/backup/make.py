@@ -27,9 +27,9 @@ from eventproc.store.backup.results import BackupPlan, BackupResult
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx, instances
 from eventproc.store.database.files import DATABASE, translate_file_errors
-from eventproc.store.database.standalone import Advance, change_file, copy_snapshot, read_file, sync_file
+from eventproc.store.database.standalone import Advance, change_file, copy_snapshot, read_file
 from eventproc.store.faults import BACKUP_COPIED, BACKUP_NAMED, BACKUP_WRITTEN
-from eventproc.store.file_store import FileStore, LocalFiles
+from eventproc.store.file_store import FileStore, LocalFiles, sync_file
 from eventproc.store.ingestion.published import TABLES_FOLDER, table_files
 from eventproc.store.inspection.database_file import (
     DataFile,

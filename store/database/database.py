@@ -226,7 +226,9 @@ class Database(ABC):
     """
 
     path: Path | None
-    """The directory; None for a database in memory."""
+    """The directory; None for a database in memory or on a server."""
+    name: str
+    """Names it to people: the directory, the address without a password, or ":memory:"."""
     clock: Clock
     faults: Faults
     durability: Durability
@@ -243,6 +245,7 @@ class Database(ABC):
         self,
         *,
         path: Path | None,
+        name: str | None = None,
         clock: Clock,
         faults: Faults,
         durability: Durability,
@@ -250,7 +253,9 @@ class Database(ABC):
         peers: Peers,
         shared: SharedState | None = None,
     ) -> None:
+        """name: None (default): that of the path."""
         self.path = path
+        self.name = str(path or ":memory:") if name is None else name
         self.clock = clock
         self.faults = faults
         self.durability = durability
@@ -331,9 +336,7 @@ class Database(ABC):
             self._refuse(partial(self._failed, why))
 
     def _failed(self, why: BaseException) -> DatabaseStopped:
-        error = DatabaseStopped(
-            path=str(self.path or ":memory:"), reason=f"a background task failed ({why!r})"
-        )
+        error = DatabaseStopped(path=self.name, reason=f"a background task failed ({why!r})")
         error.__cause__ = why
         return error
 

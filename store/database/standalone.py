@@ -6,7 +6,6 @@ an open database for a long time, and can be stopped.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -124,12 +123,3 @@ def read_file(path: Path, clock: Clock) -> Iterator[Tx]:
             yield Tx(connection, clock)
     except sqlite3.Error as why:
         raise translate_error(why, str(path)) from why
-
-
-def sync_file(path: Path) -> None:
-    """Make a file, or the entries of a folder, survive a loss of power. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -438,8 +438,14 @@ class Tx:
         """
         self.changed = True
 
+    def is_in_memory(self) -> bool:
+        """Return whether the database ends with its process."""
+        return isinstance(self.connection, sqlite3.Connection) and self.directory() is None
+
     def directory(self) -> Path | None:
-        """Return the directory of the database; None in memory."""
+        """Return the directory of the database; None in memory and on a server."""
+        if not isinstance(self.connection, sqlite3.Connection):
+            return None
         row = self.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()
         return Path(row[0]).parent if row[0] else None
 

@@ -81,9 +81,9 @@ class LocalFiles(FileStore):
     def sync(self, path: str) -> None:
         """See `FileStore.sync`. Syncs the file and the folders above it."""
         file = self._folder / path
-        _sync(file)
+        sync_file(file)
         for each in (*file.relative_to(self._folder).parents, Path("..")):
-            _sync(self._folder / each)
+            sync_file(self._folder / each)
 
     def open_arrow(self, path: str) -> pa.NativeFile:
         """See `FileStore.open_arrow`."""
@@ -97,7 +97,8 @@ class LocalFiles(FileStore):
             raise FileNotFoundError(f"{self._folder}: folder not found")
 
 
-def _sync(path: Path) -> None:
+def sync_file(path: Path) -> None:
+    """Make a file, or the entries of a folder, survive a loss of power. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

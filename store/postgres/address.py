@@ -37,11 +37,10 @@ class ServerAddress:
     """The address without a password and without options, for messages."""
 
     @classmethod
-    def parse(cls, url: str, schema: str | None = None) -> ServerAddress:
+    def parse(cls, url: str) -> ServerAddress:
         """Return the address of a URL such as `postgresql://user@host/database?schema=name`.
 
-        schema: stands for `?schema=`. None (default): that of the URL, else DEFAULT_SCHEMA.
-        Raises InvalidArgument, without the password.
+        Without a schema it is DEFAULT_SCHEMA. Raises InvalidArgument, without the password.
         """
         try:
             parts = urlsplit(url)
@@ -49,12 +48,7 @@ class ServerAddress:
         except ValueError as why:
             raise invalid_argument("address", "postgresql://...", f"it is not a URL ({why})") from None
         options = parse_qsl(parts.query, keep_blank_values=True)
-        chosen = [value for key, value in options if key == "schema"]
-        if schema is not None and chosen and chosen[-1] != schema:
-            raise invalid_argument(
-                "schema", schema, f"the address says schema={chosen[-1]}; leave one of them out"
-            )
-        found = schema if schema is not None else chosen[-1] if chosen else DEFAULT_SCHEMA
+        found = dict(options).get("schema", DEFAULT_SCHEMA)
         if _SCHEMA.fullmatch(found) is None or found.startswith("pg_"):
             reason = (
                 f"a schema's name has at most {SCHEMA_LENGTH_MAX} of a-z, 0-9 and _, begins with a letter or _, and not"

@@ -99,14 +99,18 @@ class PostgresConnection:
         stop: ends the attempts. give_up: asked after each attempt. Raises what does not end by waiting.
         """
         attempts = Retrying(
-            retry=retry_if_exception(lambda why: is_lost(why) and not give_up()),
+            retry=retry_if_exception(lambda why: is_lost(why, writing=True) and not give_up()),
             stop=stop_when_event_set(stop),
             wait=wait_random_exponential(multiplier=0.05, max=RECONNECT_S_MAX),
             sleep=sleep_using_event(stop),
         )
         try:
             attempts(self.connect)
-        except (psycopg.OperationalError, RetryError):
+        except RetryError:
+            return False
+        except psycopg.Error as why:
+            if not is_lost(why, writing=True):
+                raise
             return False
         return True
 
@@ -298,13 +302,14 @@ def user_sql(connection: PostgresConnection, _prefix: str) -> Iterator[None]:
     except (errors.InvalidParameterValue, errors.InsufficientPrivilege) as why:
         remedy = f"let a role that may create roles run `eventproc init` once, or run: CREATE ROLE {role}"
         raise NotSupported(what=f"SQL of users without the role {role}", remedy=remedy) from why
-    with connection.restricted():
-        try:
+    try:
+        with connection.restricted():
             yield
-        except errors.InsufficientPrivilege as why:
-            raise _not_allowed(one_line(why)) from why
-    if not connection.is_failed:  # a rollback ends what was set
-        connection.run(f"RESET ROLE; SET LOCAL search_path = {connection.address.schema}, public")
+    except errors.InsufficientPrivilege as why:
+        raise _not_allowed(one_line(why)) from why
+    finally:
+        if connection.in_transaction and not connection.is_failed:  # a rollback ends what was set
+            connection.run(f"RESET ROLE; SET LOCAL search_path = {connection.address.schema}, public")
 
 
 def user_role(schema: str) -> str:

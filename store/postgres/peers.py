@@ -45,6 +45,9 @@ FORGET_MS: Final = 24 * 3_600_000
 the outcome of its last commit, and stops."""
 
 
+COMMIT: Final = "commit"
+"""The lock of all commits. A row of `opening` is removed under it, unless its own opening does that as its last act."""
+
 FORMAT: Final = "format"
 """The lock that each opening shares, and that a migration needs alone."""
 
@@ -57,16 +60,21 @@ def lock_key(address: ServerAddress, name: str) -> int:
 
 @attrs.frozen
 class View:
-    """What one look has shown. live: pids of the openings whose locks are held, by id."""
+    """What one look has shown, by the id of the opening. live: the pids of those whose locks are held.
+
+    pids: of all. commits: how often each other one has committed. beats: by name.
+    """
 
     number: int
     live: Mapping[str, int]
     pids: Mapping[str, int]
     beats: Mapping[str, Heartbeat]
-    commits: tuple[int, int]
+    commits: Mapping[str, int]
 
 
-_NOTHING: Final = View(0, MappingProxyType({}), MappingProxyType({}), MappingProxyType({}), (0, 0))
+_NOTHING: Final = View(
+    0, MappingProxyType({}), MappingProxyType({}), MappingProxyType({}), MappingProxyType({})
+)
 
 _LOOK: Final = """
 SELECT o.id, o.pid, o.batch, l.objid IS NOT NULL
@@ -86,9 +94,8 @@ class PeerThread(threading.Thread):
         opening_id: str,
         clock: ServerClock,
         call: Callable[[Callable[[], None]], None],
-        closing: threading.Event,
     ) -> None:
-        """call: calls a function on the event loop. closing: ends the thread."""
+        """call: calls a function on the event loop."""
         super().__init__(name="eventproc peers", daemon=True)
         self.view = _NOTHING
         self.held: set[str] = set()
@@ -99,7 +106,7 @@ class PeerThread(threading.Thread):
         self.on_commit: Callable[[], None] = lambda: None
         """Called on the event loop when another opening has committed."""
         self._call = call
-        self._closing = closing
+        self._ended = threading.Event()
         self._channel = f"{address.schema}_commits"
         self._own_key: Final = lock_key(address, f"opening/{opening_id}")
         self._connection: PostgresConnection | None = None
@@ -172,14 +179,16 @@ class PeerThread(threading.Thread):
             (self._opening_id, self._own_key, os.getpid(), socket.gethostname(), now_ms),
         )
         self._look()
+        self._pg.run(f"BEGIN; SELECT pg_advisory_xact_lock({lock_key(self._address, COMMIT)})")
         for each in self.view.pids.keys() - self.view.live.keys():
             self._pg.execute("DELETE FROM opening WHERE id = ? AND at_ms < ?", (each, now_ms - FORGET_MS))
             self._pg.execute("DELETE FROM beat WHERE name = ?", (f"instances/{each}",))
+        self._pg.run("COMMIT")
 
     def run(self) -> None:
         """Do what is asked, and look each LOOK_MS, until the end."""
         due_ms = 0
-        while not self._closing.is_set():
+        while not self._ended.is_set():
             try:
                 self._wait(max(due_ms - self._clock.monotonic_ms(), 0))
                 self._listen()
@@ -194,7 +203,7 @@ class PeerThread(threading.Thread):
                         self._call(self.on_commit)  # a notification may have been lost with a connection
             except (psycopg.Error, OSError, ValueError) as why:
                 self.held = set()
-                if self._closing.is_set():
+                if self._ended.is_set():
                     break
                 LOG.warning(
                     "%s: the connection was lost (%s); connecting again", self._address.name, one_line(why)
@@ -205,13 +214,14 @@ class PeerThread(threading.Thread):
 
     def _connect_again(self) -> None:
         try:
-            self._pg.connect_until(self._closing)
+            self._pg.connect_until(self._ended)
         except Exception as why:
             LOG.error("%s: other openings take this one for dead (%s)", self._address.name, one_line(why))
-            self._closing.wait(LOOK_MS / 1000)
+            self._ended.wait(LOOK_MS / 1000)
 
     def end(self) -> None:
-        """End the thread if it was started, and leave the store. `closing` is set."""
+        """End the thread if it was started, and leave the store: nothing of this opening commits any more."""
+        self._ended.set()
         self.wake()
         if self.is_alive():
             self.join()
@@ -276,7 +286,6 @@ class PeerThread(threading.Thread):
         beats: list[tuple[str, int, int]] = self._pg.execute(
             "SELECT name, owner_epoch, at_ms FROM beat"
         ).fetchall()
-        others = [batch for each, _, batch, _ in rows if each != self._opening_id]
         self.view = View(
             number=self.view.number + 1,
             live=MappingProxyType({each: pid for each, pid, _, held in sorted(rows) if held}),
@@ -284,7 +293,7 @@ class PeerThread(threading.Thread):
             beats=MappingProxyType(
                 {name: Heartbeat(epoch, at_ms, self._clock.boot_id) for name, epoch, at_ms in beats}
             ),
-            commits=(len(others), sum(others)),
+            commits=MappingProxyType({each: n for each, _, n, _ in rows if each != self._opening_id}),
         )
 
 

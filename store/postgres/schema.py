@@ -25,7 +25,7 @@ SERVER_TABLES: Final = (
     # Facts about the store.
     """CREATE TABLE meta (key text PRIMARY KEY, value text NOT NULL)""",
     # One row per opening. `batch` counts its commits: after a connection broke during COMMIT, it tells the outcome.
-    # `lock_key` is the advisory lock that the opening holds while it lives. A row outlives its opening for a day.
+    # `lock_key` is the advisory lock that the opening holds while it lives. The row of a dead one stays for a day.
     """CREATE TABLE opening (
         id text COLLATE "C" PRIMARY KEY,
         lock_key bigint NOT NULL,

@@ -10,11 +10,12 @@ import threading
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import anyio
 import anyio.to_thread
 import psycopg
+from psycopg import errors
 
 from eventproc.store.clock import Clock, SystemClock, new_id
 from eventproc.store.database import Durability, Migration, SharedState
@@ -30,13 +31,11 @@ from eventproc.store.model.errors import Closed, StoreUnusable
 from eventproc.store.postgres.address import ServerAddress
 from eventproc.store.postgres.clock import ServerClock
 from eventproc.store.postgres.connection import PostgresConnection, Raw, is_lost, one_line, translate
-from eventproc.store.postgres.peers import FORMAT, PeerThread, ServerPeers, lock_key
+from eventproc.store.postgres.peers import COMMIT, FORMAT, PeerThread, ServerPeers, lock_key
 from eventproc.store.postgres.reader import SnapshotReader
 from eventproc.store.postgres.schema import StoreFacts, make_current
 from eventproc.store.postgres.writer import PostgresWriter, ServerWriter
 from eventproc.store.tasks import run_uninterrupted
-
-T = TypeVar("T")
 
 VERSION_MIN: Final = 14
 """Oldest major version of PostgreSQL that works and that its makers still mend."""
@@ -129,30 +128,30 @@ class _Opening:
         assert facts is not None, "the store was made current first"
         if facts.durability is Durability.FSYNC:
             check_synced(raw, self.address.name)
+        if setting:
+            raw.execute(setting.encode())
         found: dict[str, str] = dict(raw.execute("SELECT key, value FROM meta").fetchall())
         if (found["store"], found["schema"]) != (facts.id, str(facts.schema)):
             reason = "another store is there, or a newer version of eventproc has migrated it; open it again"
             raise StoreUnusable(path=self.address.name, reason=reason)
-        if setting:
-            raw.execute(setting.encode())
 
 
 def connect(connection: PostgresConnection) -> None:
     """Connect for the first time. Raises StoreUnusable and Unreachable."""
     try:
         connection.connect()
-    except psycopg.OperationalError as why:
+    except (psycopg.OperationalError, errors.ReadOnlySqlTransaction) as why:
         raise _opening_failed(why, connection.address.name) from why
 
 
 def _opening_failed(why: psycopg.Error, name: str) -> Exception:
-    if isinstance(why, psycopg.OperationalError) and not is_lost(why):
+    if isinstance(why, (psycopg.OperationalError, errors.ReadOnlySqlTransaction)) and not is_lost(why):
         return StoreUnusable(path=name, reason=f"the server refuses: {one_line(why)}")
     return translate(why, name)
 
 
 def check_server(raw: Raw, name: str) -> None:
-    """Raise StoreUnusable for a server that is too old or cannot be written."""
+    """Raise StoreUnusable for a server that is too old or read-only, ReadOnlySqlTransaction for a standby."""
     version = raw.info.server_version // 10_000
     if version < VERSION_MIN:
         reason = f"the server is PostgreSQL {version}; version {VERSION_MIN} is the oldest that works"
@@ -160,9 +159,10 @@ def check_server(raw: Raw, name: str) -> None:
     standby, read_only = raw.execute(
         "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'"
     ).fetchone() or (False, False)
-    if standby:
-        reason = "the server is a standby, which cannot be written; name the primary, or all hosts with commas between"
-        raise StoreUnusable(path=name, reason=reason)
+    if standby:  # an opening that has lost its server waits until the standby is promoted
+        raise errors.ReadOnlySqlTransaction(
+            "the server is a standby, which cannot be written; name the primary, or all hosts with commas between"
+        )
     if read_only:
         reason = "default_transaction_read_only is on for this role or database; set it off"
         raise StoreUnusable(path=name, reason=reason)
@@ -196,6 +196,7 @@ class ServerDatabase(ThreadedDatabase[PostgresConnection, ServerWriter]):
     ) -> None:
         super().__init__(
             path=None,
+            name=opening.address.name,
             clock=clock,
             faults=faults,
             durability=facts.durability,
@@ -203,7 +204,6 @@ class ServerDatabase(ThreadedDatabase[PostgresConnection, ServerWriter]):
             peers=ServerPeers(peers, opening.id, clock),
             shared=readers.shared,
         )
-        self.name = opening.address.name
         self._closing = opening.closing
         self._peer_thread = peers
         self._connection, self._readers, self._callbacks = writer_connection, readers, callbacks
@@ -213,7 +213,7 @@ class ServerDatabase(ThreadedDatabase[PostgresConnection, ServerWriter]):
         writer = PostgresWriter(
             writer_connection.raw,
             opening_id=opening.id,
-            lock_key=lock_key(opening.address, "commit"),
+            lock_key=lock_key(opening.address, COMMIT),
             clock=clock,
             closing=opening.closing,
         )
@@ -240,7 +240,6 @@ class ServerDatabase(ThreadedDatabase[PostgresConnection, ServerWriter]):
                 opening_id=opening.id,
                 clock=clock,
                 call=callbacks.call,
-                closing=opening.closing,
             )
             undo.callback(peers.end)
             undo.callback(opening.closing.set)

@@ -20,7 +20,8 @@ STATEMENTS_MAX: Final = 1024
 """Statements whose translation is kept; more than the library uses."""
 
 _TOKEN: Final = re.compile(
-    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/ | \$(\w*)\$.*?\$\1\$ | :: | :(?P<name>\w+) | \?""",
+    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/ | \$(\w*)\$.*?\$\1\$
+    | :: | :(?P<name>[A-Za-z_]\w*) | \?""",
     re.VERBOSE | re.DOTALL,
 )
 _CHANGES: Final = re.compile(r"\s*(?:SELECT|VALUES|EXPLAIN|SHOW)\b", re.IGNORECASE)

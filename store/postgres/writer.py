@@ -62,20 +62,23 @@ class PostgresWriter(WriterConnection):
         self._opening_id = opening_id
         self._clock = clock
         self._closing = closing
-        self._batch = 0
-        self._found: tuple[int, int, str] | None = None  # counts of all commits, when this transaction began
-        self._seen: tuple[int, int, str] | None = None  # the same after the last batch
+        self._found: dict[str, int] = {}  # commits of each opening, when this transaction began
+        self._seen: dict[str, int] | None = None  # the same after the last batch; None: not known
         self._now_ms = 0
         self._begin = (
             f"BEGIN; SELECT pg_advisory_xact_lock({lock_key});"
-            f"SELECT {NOW_MS}, count(*), sum(batch), max(id) FROM opening"
+            f"SELECT {NOW_MS}, array_agg(id), array_agg(batch) FROM opening"
         )
 
     def begin(self) -> None:
-        """See `WriterConnection.begin`."""
-        _, (self._now_ms, count, batches, newest) = self._pg.run(self._begin)
+        """See `WriterConnection.begin`. Raises DatabaseStopped if the row of this opening was removed."""
+        _, (self._now_ms, ids, batches) = self._pg.run(self._begin)
         self._clock.measure(self._now_ms)
-        self._found = (count, int(batches), newest)
+        self._found = dict(zip(ids or (), batches or (), strict=True))
+        if self._opening_id not in self._found:  # its commits would not be counted
+            self._pg.run("ROLLBACK")
+            reason = "it was not heard of for a day, and counts as gone; open it again"
+            raise DatabaseStopped(path=self.path, reason=reason)
 
     def commit(self, changed: bool) -> None:
         """See `WriterConnection.commit`."""
@@ -83,50 +86,41 @@ class PostgresWriter(WriterConnection):
             self._pg.run("COMMIT")
             self._seen = self._found
             return
-        number = self._batch + 1
+        number = self._found[self._opening_id] + 1
+        count = f"UPDATE opening SET batch = {number}, at_ms = {self._now_ms} WHERE id = '{self._opening_id}'"
         try:
-            self._pg.run(
-                f"UPDATE opening SET batch = {number}, at_ms = {self._now_ms} WHERE id = '{self._opening_id}'; COMMIT"
-            )
+            self._pg.run(f"{count}; COMMIT")
         except psycopg.Error as why:
             if not is_lost(why, writing=True) or not self._was_committed(number, why):
                 raise
-            self._batch, self._seen = number, None
-            return
-        self._batch = number
-        assert self._found is not None, "begin() came first"
-        count, batches, newest = self._found
-        self._seen = (count, batches + 1, newest)
+            self._seen = None
+        else:
+            self._seen = {**self._found, self._opening_id: number}
 
     def _was_committed(self, number: int, why: psycopg.Error) -> bool:
         """Find out, on another connection, whether a batch was committed. Waits for the server.
 
-        Raises DatabaseStopped if the opening is closed before, or its row is gone.
+        Raises DatabaseStopped if the opening is closed before.
         """
         LOG.warning(
-            "%s: the connection broke during a commit (%s); asking for its outcome", self.path, one_line(why)
+            "%s: the connection broke in a commit (%s); asking for its outcome", self.path, one_line(why)
         )
         while self._pg.connect_until(self._closing):
             try:
                 self.begin()  # the lock: what the old connection still did has ended
-                row = self._pg.execute(
-                    "SELECT batch FROM opening WHERE id = ?", (self._opening_id,)
-                ).fetchone()
                 self._pg.run("ROLLBACK")
             except psycopg.Error as again:
                 if not is_lost(again, writing=True):
                     raise
                 continue
-            if row is None:
-                raise DatabaseStopped(path=self.path, reason="the row of this opening was removed") from why
-            return bool(row[0] >= number)
+            return self._found[self._opening_id] >= number
         raise DatabaseStopped(
             path=self.path, reason="closed before the outcome of a commit was known"
         ) from why
 
     def continues(self) -> bool:
         """See `WriterConnection.continues`."""
-        return self._seen is not None and self._seen == self._found
+        return self._seen == self._found
 
     def schema_version(self) -> int:
         """See `WriterConnection.schema_version`. A connection to a server counts every change."""

@@ -214,8 +214,11 @@ def verify_storage_name(tx: Tx, name: str) -> None:
     """Raise InvalidArgument if a new stream of this database cannot keep its events in the storage of that name."""
     if name == DATABASE_STORAGE:
         return
-    if tx.directory() is not None:
-        reason = "a directory keeps all events in its database, because other storages end with the process"
+    if not tx.is_in_memory():
+        reason = (
+            "a directory keeps all events in its database, as a server does, because other storages end with the"
+            " process"
+        )
         raise invalid_argument("storage", name, f"{reason}; leave it out, or use a system of open_memory()")
     if name not in _MAKERS:
         known = ", ".join(storage_names())

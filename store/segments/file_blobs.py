@@ -95,7 +95,7 @@ def chunk_files(tx: Tx) -> FileStore:
     if row is not None:
         return open_file_store(str(row[0]))
     directory = tx.directory()
-    assert directory is not None, "a database in memory has no files"
+    assert directory is not None, "only a directory has files"
     return local_chunk_files(directory)
 
 

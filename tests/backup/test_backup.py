@@ -34,7 +34,7 @@ from eventproc.store.backup.contents import read_manifest
 from eventproc.store.backup.make import make_backup, plan_backup
 from eventproc.store.backup.restore import restore_backup
 from eventproc.store.clock import SystemClock
-from eventproc.store.database.standalone import sync_file
+from eventproc.store.file_store import sync_file
 from eventproc.store.ingestion.published import drop_files, forget_unused, replace_files, used_files
 from eventproc.store.inspection.database_file import directory_identity
 from eventproc.store.model.ingestion import NewFile

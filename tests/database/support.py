@@ -212,7 +212,7 @@ async def open_world(
             yield World(db, faults, partial(file_held, directory))
     elif form == "server":
         assert server is not None, "the form on a server needs one"
-        address = ServerAddress.parse(server.url, server.new_schema())
+        address = ServerAddress.parse(server.store(server.new_schema()))
         db = await start_server_database(address, migrations=migrations, faults=faults)
         try:
             yield World(db, faults, partial(server_held, address))

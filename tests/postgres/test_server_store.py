@@ -9,7 +9,7 @@ import pytest
 
 import eventproc
 from eventproc import errors
-from eventproc.testing import check
+from eventproc.testing import VirtualClock, check
 from tests.support.postgres import Server, running_server
 
 pytestmark = pytest.mark.subprocess
@@ -139,6 +139,21 @@ async def test_writes_go_on_after_a_crash_of_the_server(tmp_path: object) -> Non
             await check(ep.db)
 
 
+async def test_writes_wait_until_a_standby_is_promoted() -> None:
+    with running_server() as server:
+        async with eventproc.open(server.url) as ep:
+            await ep.create_scope("s")
+            stream = await ep.create_stream("s/t")
+            async with stream.writer() as writer, anyio.create_task_group() as tasks:
+                await writer.write(b"before")
+                await anyio.to_thread.run_sync(server.become_standby)
+                with pytest.raises(errors.StoreUnusable, match="standby"):
+                    await eventproc.open(server.url)
+                tasks.start_soon(writer.write, b"after")
+                await anyio.to_thread.run_sync(server.promote)
+            assert await read_all(stream) == [b"before", b"after"]
+
+
 @pytest.mark.parametrize(
     ("address", "error", "text"),
     [
@@ -191,3 +206,35 @@ async def test_dead_opening_is_noticed(url: str, server: Server) -> None:
                 await anyio.sleep(0.1)
         assert one.db.peers.is_alive(one.db.instance_id)
     assert server.execute(f"SELECT count(*) FROM {url.rpartition('=')[2]}.opening") == [(0,)]
+
+
+async def test_writer_notices_commits_of_openings_that_came_and_went(url: str) -> None:
+    async with eventproc.open(url) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with stream.writer() as writer:
+            for number in range(0, 12, 2):
+                # Each makes as many commits as the one before; its clock is behind, so that its id sorts first.
+                async with eventproc.open(url, host=False, clock=VirtualClock(number)) as other:
+                    async with (await other.stream("s/t")).writer() as theirs:
+                        await theirs.write(b"%d" % number)
+                    await writer.write(b"%d" % (number + 1))
+        assert await read_all(stream) == [b"%d" % number for number in range(12)]
+        await check(ep.db)
+
+
+async def test_storage_of_a_process_is_refused(url: str) -> None:
+    async with eventproc.open(url) as ep:
+        await ep.create_scope("s")
+        with pytest.raises(errors.InvalidArgument, match="storage"):
+            await ep.create_stream("s/t", storage="memory")
+
+
+async def test_large_events_are_kept(url: str) -> None:
+    large = bytes(range(256)) * 4096
+    async with eventproc.open(url) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with stream.writer() as writer:
+            await writer.write_many([(large, None), (b"small", None)])
+        assert await read_all(stream) == [large, b"small"]

@@ -74,6 +74,16 @@ class Server:
         for lock in (self._data / "postmaster.pid", *self._home.glob(".s.PGSQL.*.lock")):
             lock.unlink()  # the pid of a zombie counts as alive
 
+    def become_standby(self) -> None:
+        """Start it again as a server that cannot be written."""
+        self.stop()
+        (self._data / "standby.signal").touch()
+        self.start()
+
+    def promote(self) -> None:
+        """End its time as a standby."""
+        self._run("pg_ctl", "-D", str(self._data), "-w", "promote")
+
     def stop(self) -> None:
         """End it, with the connections that are left."""
         self._run("pg_ctl", "-D", str(self._data), "-m", "immediate", "-w", "stop")
