@@ -13,6 +13,13 @@ from typing import Final
 
 from eventproc.store.database import Tx
 
+CONCURRENT_TABLES: Final = ("segment", "extent", "blob", "writer", "group_segment")
+"""What functions may change that a server commits beside others: rows with the ids of their own streams.
+
+Of these tables they read no other rows either. They may read every other table, which only a function that is committed
+alone may change. So it makes no difference whether they run one after the other.
+"""
+
 TABLES = """
 -- One versioned value per row. Each room defines its own kinds (store/records).
 CREATE TABLE record (

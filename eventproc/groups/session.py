@@ -452,9 +452,9 @@ class MemberSession:
                 if not moved and not done:
                     return
                 try:
-                    await self._db.write(
-                        partial(self._write, moved=moved, done=done), step=Step.GROUP_PROGRESS
-                    )
+                    fn = partial(self._write, moved=moved, done=done)
+                    streams = None if done else frozenset(owned.assigned.stream for owned in moved)
+                    await self._db.write(fn, step=Step.GROUP_PROGRESS, streams=streams)
                 except StreamReplaced as why:
                     if not await self._drop_deleted():
                         raise

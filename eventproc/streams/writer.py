@@ -161,6 +161,7 @@ class EventWriter(Openable, Generic[P]):
         super().__init__(f"the writer of {stream}", db.handles)
         self._db = db
         self._stream = stream
+        self._streams = frozenset((stream,))
         self._stream_id = stream_id
         self._encode, self._ttl_ms = codec.encode, codec.ttl_ms
         self._name = None if name is None else check_str("name of the writer", name)
@@ -503,7 +504,11 @@ class EventWriter(Openable, Generic[P]):
                 fn = partial(self._append, send, self._buffers.parts(send.buffers), identity, sequence)
                 try:
                     appended = await self._db.write(
-                        fn, size_bytes=send.size_bytes, brief=True, step=Step.WRITER_APPEND
+                        fn,
+                        size_bytes=send.size_bytes,
+                        brief=True,
+                        step=Step.WRITER_APPEND,
+                        streams=self._streams,
                     )
                 except (SegmentSealed, NotFound):
                     await self._follow(send)

@@ -17,7 +17,7 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 from eventproc.store.clock import Clock
 from eventproc.store.database.files import BUSY_MS, ENDS_TRANSACTION, primary_code, translate_error
@@ -37,6 +37,12 @@ from eventproc.store.model.limits import BATCH_BYTES_MAX
 
 T = TypeVar("T")
 
+Streams: TypeAlias = frozenset[str]
+"""Names of the streams to whose rows a function keeps."""
+
+STREAMS_MAX: Final = 32
+"""Streams of one batch that commits beside others. Each takes a lock, of which a server has some thousands for all."""
+
 BATCH_MS_MAX: Final = 20
 """A batch takes no further function after this time, which bounds how long other processes wait for the lock."""
 
@@ -48,12 +54,19 @@ class Job(Generic[T]):
     an element of a deque is one step of the interpreter, so only one of them succeeds.
     """
 
-    __slots__ = ("done", "error", "fn", "size_bytes", "step", "value")
+    __slots__ = ("done", "error", "fn", "size_bytes", "step", "streams", "value")
 
-    def __init__(self, fn: Callable[[Tx], T], size_bytes: int, step: Step | None = None) -> None:
+    def __init__(
+        self,
+        fn: Callable[[Tx], T],
+        size_bytes: int,
+        step: Step | None = None,
+        streams: Streams | None = None,
+    ) -> None:
         self.fn = fn
         self.size_bytes = size_bytes
         self.step = step
+        self.streams = streams
         self.done = False
         self.value: T | None = None
         self.error: BaseException | None = None
@@ -72,11 +85,13 @@ JobQueue = deque[Job[Any]]
 class CommitBatch:
     """The jobs of one transaction, and how it ended."""
 
-    __slots__ = ("changed", "committed", "jobs", "tx")
+    __slots__ = ("changed", "committed", "jobs", "streams", "tx")
 
-    def __init__(self, tx: Tx) -> None:
+    def __init__(self, tx: Tx, streams: Streams | None = None) -> None:
+        """streams: to whose rows its functions keep; None: they are committed alone."""
         self.jobs: list[Job[Any]] = []
         self.tx = tx
+        self.streams = streams
         self.committed = False
         self.changed = False
 
@@ -117,10 +132,15 @@ class WriterConnection(ABC):
     """A batch takes no further function after this time."""
     restrict: UserSql = staticmethod(user_sql)
     """How it restricts the SQL of users."""
+    is_concurrent: bool = False
+    """Whether batches of different streams may commit at the same time."""
 
     @abstractmethod
-    def begin(self) -> None:
-        """Begin a transaction that no other writer can disturb. Raises an error of the engine."""
+    def begin(self, streams: Streams | None) -> None:
+        """Begin a transaction that no other writer can disturb. Raises an error of the engine.
+
+        streams: to whose rows it will keep, if the connection is concurrent; None: to none.
+        """
 
     @abstractmethod
     def commit(self, changed: bool) -> None:
@@ -160,7 +180,7 @@ class SqliteWriter(WriterConnection):
         self._raw = connection
         self._continues = continues
 
-    def begin(self) -> None:
+    def begin(self, streams: Streams | None) -> None:
         """See `WriterConnection.begin`."""
         self._raw.execute("BEGIN IMMEDIATE")
 
@@ -228,12 +248,13 @@ class BatchCommitter:
         Raises the engine's error if BEGIN fails or the connection was lost; all jobs wait in the queue then.
         """
         if self.stopped is not None:
-            batch = self._new_batch()
+            batch = self._new_batch(None)
             while queue:
                 batch.jobs.append(queue.popleft())
             return self._finish(batch, self.stopped)
-        self._writer.begin()
-        batch = self._new_batch()
+        streams = _streams_of(queue) if self._writer.is_concurrent else None
+        self._writer.begin(streams)
+        batch = self._new_batch(streams)
         if not self._writer.continues():
             self._known.forget()
         before = self._connection.total_changes
@@ -271,9 +292,10 @@ class BatchCommitter:
             self.stopped = DatabaseStopped(path=self._path, reason=reason)
         return self.stopped
 
-    def _new_batch(self) -> CommitBatch:
+    def _new_batch(self, streams: Streams | None) -> CommitBatch:
         restrict = self._writer.restrict
-        return CommitBatch(Tx(self._connection, self._clock, self._shared, self._known, restrict=restrict))
+        tx = Tx(self._connection, self._clock, self._shared, self._known, restrict=restrict)
+        return CommitBatch(tx, streams)
 
     def _reach_steps(self, batch: CommitBatch, moment: Moment) -> None:
         if self._faults is NO_FAULTS:
@@ -317,7 +339,7 @@ class BatchCommitter:
         self._roll_back()
         tx.rewind((0, 0))
         tx.drop_pending()
-        self._writer.begin()
+        self._writer.begin(batch.streams)
         size_bytes, deadline_ms = 0, self._clock.monotonic_ms() + self._writer.batch_ms_max
         taken, index = len(batch.jobs), 0
         while index < taken or (self._clock.monotonic_ms() < deadline_ms and _take(queue, batch, size_bytes)):
@@ -418,12 +440,25 @@ class BatchCommitter:
         return self._writer.schema_version() != self._schema_version
 
 
+def _streams_of(queue: JobQueue) -> Streams | None:
+    """Return the streams of the first jobs that say theirs; None if the first one does not."""
+    found: Streams | None = None
+    for job in list(queue):
+        if job.streams is None or len(both := job.streams | (found or frozenset())) > STREAMS_MAX:
+            break
+        found = both
+    return found
+
+
 def _take(queue: JobQueue, batch: CommitBatch, size_bytes: int) -> bool:
-    """Move the next job from `queue` into `batch`; False if the queue is empty or the batch would become too large."""
+    """Move the next job from `queue` into `batch`; False if there is none, or it is too large or of other streams."""
     try:
-        if batch.jobs and size_bytes + queue[0].size_bytes > BATCH_BYTES_MAX:
-            return False
-        batch.jobs.append(queue.popleft())
+        job = queue.popleft()
     except IndexError:  # empty, perhaps because a caller just gave up
         return False
+    is_other = batch.streams is not None and (job.streams is None or not job.streams <= batch.streams)
+    if is_other or (batch.jobs and size_bytes + job.size_bytes > BATCH_BYTES_MAX):
+        queue.appendleft(job)
+        return False
+    batch.jobs.append(job)
     return True

@@ -27,7 +27,7 @@ import anyio
 import attrs
 
 from eventproc.store.clock import Clock
-from eventproc.store.database.commit_batch import CommitBatch
+from eventproc.store.database.commit_batch import CommitBatch, Streams
 from eventproc.store.database.instances import Peers
 from eventproc.store.database.locks import FORMAT_WAIT_MS_MAX
 from eventproc.store.database.tx import SharedState, SqlParameters, SqlValue, Tx
@@ -275,6 +275,7 @@ class Database(ABC):
         timeout_ms: int | None = None,
         brief: bool = False,
         step: Step | None = None,
+        streams: Streams | None = None,
     ) -> T:
         """Run `fn` in a transaction, batched with other waiting writes, and return its result once it is durable.
 
@@ -285,6 +286,8 @@ class Database(ABC):
         brief: fn takes microseconds, so that it may run on the event loop if it waits alone and a commit need not wait
         for the disk. If it need, the event loop may wait for it, for at most 1 ms, instead of going to sleep.
         step: names the transaction for tests that inject faults. None (default): it has no name.
+        streams: names of the streams to whose rows fn keeps (`CONCURRENT_TABLES` of the schema). A server may then
+            commit it beside functions of other streams in other processes. None (default): it is committed alone.
 
         If the caller is cancelled or the time is over while fn waits, fn never runs. Once fn has started, the caller
         always waits for the result. A cancellation by anyio then still returns the result, so `Cancelled` means that

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 import anyio
 import anyio.to_thread
 
+from eventproc.store.database.commit_batch import Streams
 from eventproc.store.database.connections import C, ReaderPool, ThreadConnection
 from eventproc.store.database.database import Database
 from eventproc.store.database.locks import ProcessBound
@@ -36,6 +37,7 @@ class ThreadedDatabase(Database, Generic[C, W]):
         timeout_ms: int | None = None,
         brief: bool = False,
         step: Step | None = None,
+        streams: Streams | None = None,
     ) -> T:
         """See `Database.write`."""
         self._check_usable()
@@ -47,7 +49,9 @@ class ThreadedDatabase(Database, Generic[C, W]):
         fetched: list[object] = []
         while True:
             try:
-                result = await self._writer.write(fn, size_bytes, timeout_ms, brief=brief, step=step)
+                result = await self._writer.write(
+                    fn, size_bytes, timeout_ms, brief=brief, step=step, streams=streams
+                )
             except DataNeeded as needed:
                 fetched.append(await anyio.to_thread.run_sync(needed.fetch, abandon_on_cancel=True))
                 self._check_usable()

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import anyio
 
 from eventproc.store.clock import Clock
-from eventproc.store.database.commit_batch import BatchCommitter, CommitBatch, Job, JobQueue
+from eventproc.store.database.commit_batch import BatchCommitter, CommitBatch, Job, JobQueue, Streams
 from eventproc.store.database.connections import LoopCallbacks, ThreadConnection
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX, cancellation_returns
 from eventproc.store.database.tx import Tx
@@ -45,8 +45,9 @@ class AwaitedJob(Job[T]):
         queued: float,
         deadline: float,
         step: Step | None = None,
+        streams: Streams | None = None,
     ) -> None:
-        super().__init__(fn, size_bytes, step)
+        super().__init__(fn, size_bytes, step, streams)
         self.future: asyncio.Future[None] | None = future
         """The future that the caller awaits; None once the result was delivered."""
         self.queued = queued
@@ -119,12 +120,13 @@ class WriteQueue(ABC):
         *,
         brief: bool = False,
         step: Step | None = None,
+        streams: Streams | None = None,
     ) -> T:
         """See `Database.write`."""
         now = self._loop.time()
         deadline = now + (WRITE_WAIT_MS_MAX if timeout_ms is None else timeout_ms) / 1000
         future: asyncio.Future[None] = self._loop.create_future()
-        job = AwaitedJob(fn, size_bytes, future, now, deadline, step)
+        job = AwaitedJob(fn, size_bytes, future, now, deadline, step, streams)
         attend = self._admit(job, brief)
         self._callers_count += 1
         try:

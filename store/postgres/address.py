@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
@@ -16,6 +17,13 @@ DEFAULT_SCHEMA: Final = "eventproc"
 
 SCHEMA_LENGTH_MAX: Final = 50
 """Characters of a schema's name. PostgreSQL allows 63; the role of users' SQL and their own schema end with `_app`."""
+
+COMMIT: Final = "commit"
+"""The lock of commits, which those that keep to the rows of some streams share. A row of `opening` is removed by one
+that has it alone, unless its own opening does that as its last act."""
+
+FORMAT: Final = "format"
+"""The lock that each opening shares, and that a migration needs alone."""
 
 _SCHEMA: Final = re.compile(rf"[a-z_][a-z0-9_]{{0,{SCHEMA_LENGTH_MAX - 1}}}")
 
@@ -62,3 +70,8 @@ class ServerAddress:
         user = "" if parts.username is None else f"{unquote(parts.username)}@"
         name = f"postgresql://{user}{host}{parts.path}"
         return cls(conninfo, found, name if found == DEFAULT_SCHEMA else f"{name}?schema={found}")
+
+    def lock_key(self, name: str) -> int:
+        """Return the key of an advisory lock of the store."""
+        digest = hashlib.blake2b(f"eventproc/{self.schema}/{name}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big", signed=True)

@@ -12,7 +12,6 @@ is reached.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import select
@@ -27,7 +26,7 @@ import attrs
 import psycopg
 
 from eventproc.store.database.instances import Heartbeat, Peers, age_of
-from eventproc.store.postgres.address import ServerAddress
+from eventproc.store.postgres.address import COMMIT, FORMAT, ServerAddress
 from eventproc.store.postgres.clock import ServerClock
 from eventproc.store.postgres.connection import PostgresConnection, is_lost, one_line
 from eventproc.store.postgres.writer import NOW_MS
@@ -43,19 +42,6 @@ MISSED_LOOKS: Final = 2
 FORGET_MS: Final = 24 * 3_600_000
 """How long the row of a dead opening is kept, in ms: an opening that cannot reach the server for longer cannot learn
 the outcome of its last commit, and stops."""
-
-
-COMMIT: Final = "commit"
-"""The lock of all commits. A row of `opening` is removed under it, unless its own opening does that as its last act."""
-
-FORMAT: Final = "format"
-"""The lock that each opening shares, and that a migration needs alone."""
-
-
-def lock_key(address: ServerAddress, name: str) -> int:
-    """Return the key of an advisory lock of the store."""
-    digest = hashlib.blake2b(f"eventproc/{address.schema}/{name}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
 
 
 @attrs.frozen
@@ -108,7 +94,7 @@ class PeerThread(threading.Thread):
         self._call = call
         self._ended = threading.Event()
         self._channel = f"{address.schema}_commits"
-        self._own_key: Final = lock_key(address, f"opening/{opening_id}")
+        self._own_key: Final = address.lock_key(f"opening/{opening_id}")
         self._connection: PostgresConnection | None = None
         self._lock = threading.Lock()
         self._notify = False
@@ -160,7 +146,7 @@ class PeerThread(threading.Thread):
         """
         return (
             "SET synchronous_commit = off;"  # heartbeats and rows of openings need no sync
-            f"SELECT pg_advisory_lock_shared({lock_key(self._address, FORMAT)});"
+            f"SELECT pg_advisory_lock_shared({self._address.lock_key(FORMAT)});"
             f"SELECT pg_try_advisory_lock({self._own_key}); LISTEN {self._channel}"
         )
 
@@ -179,7 +165,7 @@ class PeerThread(threading.Thread):
             (self._opening_id, self._own_key, os.getpid(), socket.gethostname(), now_ms),
         )
         self._look()
-        self._pg.run(f"BEGIN; SELECT pg_advisory_xact_lock({lock_key(self._address, COMMIT)})")
+        self._pg.run(f"BEGIN; SELECT pg_advisory_xact_lock({self._address.lock_key(COMMIT)})")
         for each in self.view.pids.keys() - self.view.live.keys():
             self._pg.execute("DELETE FROM opening WHERE id = ? AND at_ms < ?", (each, now_ms - FORGET_MS))
             self._pg.execute("DELETE FROM beat WHERE name = ?", (f"instances/{each}",))
@@ -265,11 +251,11 @@ class PeerThread(threading.Thread):
             released, self._released = self._released, set()
             beats, self._beats = self._beats, {}
         for name in sorted(released & self.held):
-            self._pg.execute("SELECT pg_advisory_unlock(?)", (lock_key(self._address, f"lock/{name}"),))
+            self._pg.execute("SELECT pg_advisory_unlock(?)", (self._address.lock_key(f"lock/{name}"),))
             self.held.discard(name)
         for name in sorted(wanted - self.held):
             (taken,) = self._pg.execute(
-                "SELECT pg_try_advisory_lock(?)", (lock_key(self._address, f"lock/{name}"),)
+                "SELECT pg_try_advisory_lock(?)", (self._address.lock_key(f"lock/{name}"),)
             ).fetchone()
             if taken:
                 self.held.add(name)

@@ -28,10 +28,10 @@ from eventproc.store.database.threaded_database import ThreadedDatabase
 from eventproc.store.database.wake_ups import CommitListener
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.model.errors import Closed, StoreUnusable
-from eventproc.store.postgres.address import ServerAddress
+from eventproc.store.postgres.address import FORMAT, ServerAddress
 from eventproc.store.postgres.clock import ServerClock
 from eventproc.store.postgres.connection import PostgresConnection, Raw, is_lost, one_line, translate
-from eventproc.store.postgres.peers import COMMIT, FORMAT, PeerThread, ServerPeers, lock_key
+from eventproc.store.postgres.peers import PeerThread, ServerPeers
 from eventproc.store.postgres.reader import SnapshotReader
 from eventproc.store.postgres.schema import StoreFacts, make_current
 from eventproc.store.postgres.writer import PostgresWriter, ServerWriter
@@ -98,7 +98,7 @@ class _Opening:
                 durability=self._durability,
                 create=self._create,
                 clock=self.machine,
-                format_key=lock_key(self.address, FORMAT),
+                format_key=self.address.lock_key(FORMAT),
             )
         except psycopg.Error as why:
             raise _opening_failed(why, self.address.name) from why
@@ -213,7 +213,6 @@ class ServerDatabase(ThreadedDatabase[PostgresConnection, ServerWriter]):
         writer = PostgresWriter(
             writer_connection.raw,
             opening_id=opening.id,
-            lock_key=lock_key(opening.address, COMMIT),
             clock=clock,
             closing=opening.closing,
         )

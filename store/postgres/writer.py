@@ -14,10 +14,17 @@ from typing import Final
 
 import psycopg
 
-from eventproc.store.database.commit_batch import BatchCommitter, CommitBatch, Trouble, WriterConnection
+from eventproc.store.database.commit_batch import (
+    BatchCommitter,
+    CommitBatch,
+    Streams,
+    Trouble,
+    WriterConnection,
+)
 from eventproc.store.database.connections import LoopCallbacks, ThreadConnection
 from eventproc.store.database.write_queue import WriteQueue
 from eventproc.store.model.errors import DatabaseStopped, LockHeld, Retryable, Unreachable
+from eventproc.store.postgres.address import COMMIT
 from eventproc.store.postgres.clock import ServerClock
 from eventproc.store.postgres.connection import (
     PostgresConnection,
@@ -32,6 +39,8 @@ LOG = logging.getLogger(__name__)
 
 NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 """The server's clock, in SQL."""
+
+_LOOK: Final = f"SELECT {NOW_MS}, array_agg(id), array_agg(batch) FROM opening"
 
 BATCH_MS_MAX: Final = 250
 """A batch takes no further function after this time, in ms; each statement is a trip. Higher: others wait longer for
@@ -49,15 +58,15 @@ class PostgresWriter(WriterConnection):
         connection: PostgresConnection,
         *,
         opening_id: str,
-        lock_key: int,
         clock: ServerClock,
         closing: threading.Event,
     ) -> None:
-        """opening_id: the row that counts commits. lock_key: the lock of all commits. closing: ends waiting."""
+        """opening_id: the row that counts commits. closing: ends waiting."""
         self.path = connection.address.name
         self.connection = connection
         self.restrict = user_sql
         self.batch_ms_max = BATCH_MS_MAX
+        self.is_concurrent = True
         self._pg = connection
         self._opening_id = opening_id
         self._clock = clock
@@ -65,20 +74,28 @@ class PostgresWriter(WriterConnection):
         self._found: dict[str, int] = {}  # commits of each opening, when this transaction began
         self._seen: dict[str, int] | None = None  # the same after the last batch; None: not known
         self._now_ms = 0
-        self._begin = (
-            f"BEGIN; SELECT pg_advisory_xact_lock({lock_key});"
-            f"SELECT {NOW_MS}, array_agg(id), array_agg(batch) FROM opening"
-        )
+        self._commit_key: Final = connection.address.lock_key(COMMIT)
 
-    def begin(self) -> None:
+    def begin(self, streams: Streams | None) -> None:
         """See `WriterConnection.begin`. Raises DatabaseStopped if the row of this opening was removed."""
-        _, (self._now_ms, ids, batches) = self._pg.run(self._begin)
+        *_, (self._now_ms, ids, batches) = self._pg.run(f"BEGIN; {self._locks(streams)} {_LOOK}")
         self._clock.measure(self._now_ms)
         self._found = dict(zip(ids or (), batches or (), strict=True))
         if self._opening_id not in self._found:  # its commits would not be counted
             self._pg.run("ROLLBACK")
             reason = "it was not heard of for a day, and counts as gone; open it again"
             raise DatabaseStopped(path=self.path, reason=reason)
+
+    def _locks(self, streams: Streams | None) -> str:
+        """Return the statements that wait until no commit that is under way concerns these streams.
+
+        Each process takes the lock of all commits first and those of streams in one order, so none waits in a circle.
+        """
+        if streams is None:
+            return f"SELECT pg_advisory_xact_lock({self._commit_key});"
+        keys = sorted(self._pg.address.lock_key(f"stream/{name}") for name in streams)
+        locks = [f"SELECT pg_advisory_xact_lock({key});" for key in keys]
+        return " ".join([f"SELECT pg_advisory_xact_lock_shared({self._commit_key});", *locks])
 
     def commit(self, changed: bool) -> None:
         """See `WriterConnection.commit`."""
@@ -107,7 +124,7 @@ class PostgresWriter(WriterConnection):
         )
         while self._pg.connect_until(self._closing):
             try:
-                self.begin()  # the lock: what the old connection still did has ended
+                self.begin(None)  # alone: what the old connection still did has ended
                 self._pg.run("ROLLBACK")
             except psycopg.Error as again:
                 if not is_lost(again, writing=True):

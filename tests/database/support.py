@@ -24,8 +24,7 @@ from eventproc.store.database import (
 from eventproc.store.database.locks import WriteLock
 from eventproc.store.database.memory_database import open_memory_database
 from eventproc.store.faults import Died, Faults
-from eventproc.store.postgres.address import ServerAddress
-from eventproc.store.postgres.peers import lock_key
+from eventproc.store.postgres.address import COMMIT, ServerAddress
 from eventproc.store.postgres.server_database import start_server_database
 from eventproc.store.tasks import run_uninterrupted
 from tests.support.postgres import Server
@@ -149,7 +148,7 @@ def file_held(directory: Path) -> Iterator[None]:
 def server_held(address: ServerAddress) -> Iterator[None]:
     """Hold the lock of the writers of a store on a server."""
     with psycopg.connect(address.conninfo, autocommit=True) as connection:
-        connection.execute("SELECT pg_advisory_lock(%s)", (lock_key(address, "commit"),))
+        connection.execute("SELECT pg_advisory_lock(%s)", (address.lock_key(COMMIT),))
         yield
 
 

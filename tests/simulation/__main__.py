@@ -47,7 +47,7 @@ def main(wanted: int, first: int) -> int:
     _say(
         f"{counted} seeds in {took_s:.0f} s ({took_s / counted:.1f} s each): {total.deaths} deaths,"
         f" {total.takeovers} takeovers, {total.scales} scales, {total.policy_scales} of policies,"
-        f" {total.commits} commits, {total.truncations} truncations;"
+        f" {total.commits} commits, {total.checked} checked for their rows, {total.truncations} truncations;"
         f" {len(failed)} failed{f': {failed}' if failed else ''}"
     )
     return bool(failed)

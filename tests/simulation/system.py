@@ -21,6 +21,7 @@ from eventproc import Event, Group, Stream
 from eventproc.groups import GroupReader
 from eventproc.processors.app import OrderName
 from eventproc.runtime import Eventproc
+from eventproc.store.database.memory_database import MemoryDatabase
 from eventproc.store.faults import Moment, Step, point_of
 from eventproc.store.model.errors import (
     Fenced,
@@ -36,6 +37,7 @@ from eventproc.store.model.group_errors import ReaderOnline
 from eventproc.testing import Fault, FaultPlan, SimulatedInstance, SimulatedWorld, check
 from tests.groups.simulation import GroupSimulation
 from tests.processors.simulation import STREAM, ProcessorPlan, ProcessorSimulation
+from tests.simulation.kept_rows import checking_kept_rows
 from tests.simulation.policies import (
     KEPT,
     SCALED,
@@ -87,6 +89,7 @@ class Happened:
     commits: int = 0
     truncations: int = 0
     policy_scales: int = 0
+    checked: int = 0
 
     @property
     def counts(self) -> bool:
@@ -125,8 +128,13 @@ class SystemSimulation:
 
     async def run(self) -> None:
         """Live through the seed, and assert what must hold. Raises TimeoutError if nothing goes on any more."""
-        with anyio.fail_after(LIMIT_S), self.policies.noting_looks():
+        with (
+            anyio.fail_after(LIMIT_S),
+            self.policies.noting_looks(),
+            checking_kept_rows(MemoryDatabase, self.seed) as checked,
+        ):
             await self._live()
+        self.happened.checked = checked[0]
 
     async def _live(self) -> None:
         async with SimulatedWorld(seed=self.seed) as self.world:

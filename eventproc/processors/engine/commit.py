@@ -140,6 +140,14 @@ class ProgressCommit:
     def __bool__(self) -> bool:
         return bool(self.moved or self.completed or self.outbox)
 
+    @property
+    def streams(self) -> frozenset[str] | None:
+        """The streams to whose rows it keeps; None if it may change anything."""
+        if self.completed or self.outbox.letters or self.outbox.handled:
+            return None
+        emitted = (each.stream for _, _, emitted in self.outbox.emitted for each in emitted)
+        return frozenset({*(owned.assigned.stream for owned in self.moved), *emitted})
+
     def publish(self, tx: Tx, membership: Membership, options: Options) -> None:
         """Do all of it in `tx`, or nothing.
 
@@ -288,11 +296,15 @@ class Committer:
 
         clock = self._db.clock
         what = f"committing the progress of processor {self._options.name}"
+        streams = commit.streams
         self._began, self._came_bytes = commit.finished, 0
         began_ms = clock.monotonic_ms()
         try:
             await retry_transient(
-                lambda: self._db.write(publish, step=Step.PROCESSOR_PROGRESS), what, clock, LOG
+                lambda: self._db.write(publish, step=Step.PROCESSOR_PROGRESS, streams=streams),
+                what,
+                clock,
+                LOG,
             )
         finally:
             if self._durable is not commit:
