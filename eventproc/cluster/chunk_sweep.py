@@ -17,10 +17,10 @@ from eventproc.store.chunks.index import (
     mark_unused,
     next_unused,
 )
-from eventproc.store.database import Database, Tx, instances
+from eventproc.store.database import Database, Tx
 from eventproc.store.file_store import FileStore
 from eventproc.store.ownership import Owner
-from eventproc.store.segments.file_blobs import chunk_files
+from eventproc.store.segments.file_blobs import find_chunk_files
 from eventproc.store.segments.holds import forget_expired_holds, has_expired_holds
 
 MARKED_MAX: Final = 64
@@ -33,10 +33,9 @@ async def sweep_chunks(db: Database, owner: Owner) -> None:
     Until then a reader may see them in its snapshot. Cost: only reads, 0.5 us per file, while all files are in use; a
     write per STEP_CHUNKS_MAX held files.
     """
-    if db.path is None:
+    if (files := await db.read(find_chunk_files)) is None:
         return
     if due := await db.read(due_files):
-        files = await db.read(chunk_files)
         deleted, failure = await anyio.to_thread.run_sync(delete_files, files, due)
         await db.write(partial(_forget_deleted, owner, deleted))
         if failure is not None:
@@ -53,11 +52,9 @@ async def walk_chunks(db: Database, owner: Owner) -> None:
 
     Objects cost a request per 1,000 files.
     """
-    if db.path is None:
+    if (files := await db.read(find_chunk_files)) is None:
         return
-    files = await db.read(chunk_files)
-    is_alive = partial(instances.is_alive, db.path)
-    orphans = await anyio.to_thread.run_sync(_find_orphans, files, db.clock.wall_ms(), is_alive)
+    orphans = await anyio.to_thread.run_sync(_find_orphans, files, db.clock.wall_ms(), db.peers.is_alive)
     for begin in range(0, len(orphans), MARKED_MAX):
         await db.write(partial(_mark, owner, orphans[begin : begin + MARKED_MAX]))
 

@@ -26,7 +26,7 @@ from eventproc.store.inspection.database_file import (
 )
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
 from eventproc.store.model.errors import Closed
-from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, chunk_files
+from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, find_chunk_files
 from eventproc.store.tasks import run_uninterrupted
 from eventproc.store.thread_work import ThreadWork, WorkStopped
 
@@ -120,9 +120,8 @@ async def verify_directory(
     if not unreadable:
         report.problems += await db.read(lambda tx: _broken(lambda: violations_beside_streams(tx)))
     parts.end()
-    if db.path is None:
+    if (chunks := await db.read(find_chunk_files)) is None:
         return
-    chunks = await db.read(chunk_files)
     for file in files:
         report.files += 1
         report.bytes += file.bytes
@@ -132,6 +131,7 @@ async def verify_directory(
             report.problems.append(problem)
         parts.end()
     for path, size in tables:
+        assert db.path is not None, "only a directory has tables"
         report.files += 1
         report.bytes += size
         problem = await anyio.to_thread.run_sync(_table_problem, db.path / TABLES_FOLDER / path, size)

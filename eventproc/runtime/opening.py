@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import unquote
 
 import anyio
@@ -15,11 +17,10 @@ from eventproc.runtime.system import Eventproc, begin_system
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.clock import Clock
 from eventproc.store.database import Database, Durability, start_database
-from eventproc.store.database.files import DATABASE
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.file_store import is_url, open_file_store
 from eventproc.store.model.argument_checks import check_instance, invalid_argument
-from eventproc.store.model.errors import DirectoryInUse, InvalidArgument, NotSupported
+from eventproc.store.model.errors import DirectoryInUse, InvalidArgument, NotSupported, StoreMissing
 from eventproc.store.openable import Opening
 from eventproc.store.postgres.address import ServerAddress, is_server_url
 from eventproc.store.segments.chunks_link import (
@@ -27,6 +28,7 @@ from eventproc.store.segments.chunks_link import (
     claim_place,
     is_place,
     link_chunks_folder,
+    owner_of,
     set_place,
     verify_no_url,
 )
@@ -54,14 +56,15 @@ def open(
         path: the directory. Or the URL of a PostgreSQL database, postgresql://USER@HOST/DATABASE?schema=NAME by libpq's
             rules, which any number of machines may share; NAME (default: eventproc) holds the tables. It needs the
             extra `postgres`; passwords belong into PGPASSFILE.
-        durability: of a new directory: "fsync" (default; acknowledged means synced) or "os" (survives the death of
-            processes). An existing directory keeps its own.
+        durability: of a new store: "fsync" (default; acknowledged means synced) or "os" (survives the death of
+            processes). An existing one keeps its own.
         create: make the directory if it is missing or empty. Default: True.
         host: whether this instance may run the internal processors. One that may not waits for another that does.
         chunks: a folder for the files of Spark and of moved events, new or empty: shared by the machines of a cluster,
             which see it at the same path. The directory's folder "chunks" becomes a link to it. Or a URL of object
             storage, s3://BUCKET/PREFIX, gs://... or az://..., with credentials from the environment, which needs the
-            extra `objects`. Later openings may leave it out. None (default): the files lie in the directory.
+            extra `objects`; for a store on a server only that. Later openings may leave it out. None (default): the
+            files lie in the directory; on a server no events are moved.
         clock: source of time, randomness and ids, for tests. None (default): the machine's.
         faults: points at which a test lets the process die. Default: none.
 
@@ -69,10 +72,10 @@ def open(
         StoreMissing: the directory does not exist, and `create` is False.
         StoreUnusable: the directory is not eventproc's, newer, read-only, or on a network file system.
         Unreachable: opening; the server of the URL does not answer.
-        NotSupported: `chunks` with a URL of a database; or this platform lacks something that eventproc needs.
+        NotSupported: this platform lacks something that eventproc needs.
         InvalidArgument: an option is not valid, or `durability` differs from the directory's.
-        DirectoryInUse: opening; `chunks` is a URL, and other processes have the directory open, which has none yet.
-        InvalidArgument: opening; `chunks` is not a folder of its own, or the directory has such files elsewhere.
+        DirectoryInUse: opening; `chunks` is a URL, and other processes have the store open, which has none yet.
+        InvalidArgument: opening; `chunks` is not a place of its own, or the store has such files elsewhere.
             Nothing changed.
         Unreachable: opening; the storage of the URL does not answer or refuses. Nothing changed.
         OSError: opening; the folder `chunks` or the link to it cannot be made.
@@ -87,20 +90,23 @@ def open(
         )
     chosen = None if durability is None else _durability(durability)
     if is_server_url(str(path)):
-        if chunks is not None:
-            what, remedy = "a place for chunk files beside a PostgreSQL database", "leave `chunks` out"
-            raise NotSupported(what=what, remedy=remedy)
         address = ServerAddress.parse(str(path))
-        opened, start_store = f"the store {address.name!r}", partial(_start_on_server, address)
+        opened, owner = f"the store {address.name!r}", address.name
+        start_store = partial(_start_on_server, address)
+        url, folder = _place_of(chunks)
+        if folder is not None:
+            reason = (
+                "a store on a server keeps them where every machine finds them, such as s3://BUCKET/PREFIX"
+            )
+            raise invalid_argument("place of chunk files", str(folder), reason)
     else:
         url, folder = _place_of(chunks)
-        opened, start_store = (
-            f"the directory {str(path)!r}",
-            partial(_start_directory, Path(path), url, folder),
-        )
+        opened, owner = f"the directory {str(path)!r}", owner_of(Path(path))
+        start_store = partial(_start_directory, Path(path), folder)
+    start_store = partial(start_store, durability=chosen, clock=clock, faults=faults)
 
     async def start() -> Eventproc:
-        db = await start_store(durability=chosen, create=create, clock=clock, faults=faults)
+        db = await (start_store(create=create) if url is None else _start_at(url, owner, start_store, create))
         return await begin_system(db, host=host)
 
     return Opening(opened, start)
@@ -108,7 +114,6 @@ def open(
 
 async def _start_directory(
     path: Path,
-    url: str | None,
     folder: Path | None,
     *,
     durability: Durability | None,
@@ -116,24 +121,16 @@ async def _start_directory(
     clock: Clock | None,
     faults: Faults,
 ) -> Database:
-    """Open a directory. url, folder: where its chunk files shall lie, if the caller says."""
+    """Open a directory. folder: where its chunk files shall lie, if the caller says."""
     to_link = folder is not None and check_chunks_folder(path, folder)  # before anything is made
-    if url is not None and create and not (path / DATABASE).exists():
-        await anyio.to_thread.run_sync(claim_place, path, url)
     db = await start_database(
         path, migrations=SYSTEM_MIGRATIONS, durability=durability, create=create, clock=clock, faults=faults
     )
-    try:
-        if folder is not None:
+    if folder is not None:
+        async with _closing_if_it_fails(db):
             await db.read(partial(verify_no_url, folder=folder))
             if to_link:
                 await anyio.to_thread.run_sync(link_chunks_folder, path, folder)
-        elif url is not None:
-            await _use_url(db, path, url)
-    except BaseException:
-        with anyio.CancelScope(shield=True):
-            await db.close()
-        raise
     return db
 
 
@@ -213,16 +210,46 @@ def _place_of(chunks: str | PathLike[str] | None) -> tuple[str | None, Path | No
     return open_file_store(place).place, None  # raises for a URL that cannot be used
 
 
-async def _use_url(db: Database, directory: Path, url: str) -> None:
-    """Let the chunk files of a directory lie at a URL. Raises InvalidArgument, DirectoryInUse, Unreachable."""
-    if await db.read(partial(is_place, directory=directory, url=url)):
+class _StartStore(Protocol):
+    """Opens a store, and makes it if it is missing and `create` is true."""
+
+    async def __call__(self, *, create: bool) -> Database: ...
+
+
+async def _start_at(url: str, owner: str, start_store: _StartStore, create: bool) -> Database:
+    """Open a store whose chunk files lie at a URL, or shall lie there. owner: names the store."""
+    try:
+        db = await start_store(create=False)
+    except StoreMissing:
+        if not create:
+            raise
+        await anyio.to_thread.run_sync(claim_place, owner, url)  # before anything is made
+        db = await start_store(create=True)
+    async with _closing_if_it_fails(db):
+        await _use_url(db, owner, url)
+    return db
+
+
+@asynccontextmanager
+async def _closing_if_it_fails(db: Database) -> AsyncIterator[None]:
+    try:
+        yield
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await db.close()
+        raise
+
+
+async def _use_url(db: Database, owner: str, url: str) -> None:
+    """Let the chunk files of a store lie at a URL. Raises InvalidArgument, DirectoryInUse, Unreachable."""
+    if await db.read(partial(is_place, url=url)):
         return
     # Another process may be writing a file to the place of before.
     if others := [each for each in db.peers.live() if each != db.instance_id]:
         pids = (db.peers.pid_of(each) for each in others)
-        raise DirectoryInUse(path=str(directory), pids=tuple(each for each in pids if each is not None))
-    await anyio.to_thread.run_sync(claim_place, directory, url)
-    await db.write(partial(set_place, directory=directory, url=url))
+        raise DirectoryInUse(path=db.name, pids=tuple(each for each in pids if each is not None))
+    await anyio.to_thread.run_sync(claim_place, owner, url)
+    await db.write(partial(set_place, url=url))
 
 
 def _verify_given(clock: object, faults: object) -> None:

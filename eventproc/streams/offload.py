@@ -69,18 +69,17 @@ async def offload(
     write: runs each step that begins or moves a run; that of `db` unless given.
     advance: called after each run with what was moved until then.
 
-    Raises StreamReplaced, NotSupported (without pyarrow, or in memory), Truncated (the stream was deleted meanwhile),
-    CorruptRecord, DiskFull, OSError, Unreachable.
+    Raises StreamReplaced, NotSupported (without pyarrow, or without a place for files), Truncated (the stream was
+    deleted meanwhile), CorruptRecord, DiskFull, OSError, Unreachable.
     """
-    if db.path is None:
-        raise NotSupported(what="moving events of a database in memory", remedy="open a directory")
+    files = await db.read(chunk_files)
     try:
         from eventproc.store.chunks.export import ChunkExporter
     except ImportError as why:
         remedy = 'pip install "eventproc[spark]"'
         raise NotSupported(what=f"writing Arrow files without {why.name}", remedy=remedy) from None
     export = ChunkExporter(
-        files=await db.read(chunk_files),
+        files=files,
         stream=stream,
         stream_id=stream_id,
         instance=db.instance_id,
@@ -98,9 +97,10 @@ async def offload(
                 total.events + done.events, total.bytes + done.bytes, total.files + done.files
             )
             advance(total)
-    while await db.write(partial(vacuum_step, all_pages=True)):
-        pass  # one transaction each, so that other writers get in between
-    await db.shorten()
+    if db.path is not None:
+        while await db.write(partial(vacuum_step, all_pages=True)):
+            pass  # one transaction each, so that other writers get in between
+        await db.shorten()
     return total
 
 

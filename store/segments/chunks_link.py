@@ -63,13 +63,14 @@ def link_chunks_folder(directory: Path, folder: Path) -> None:
         link.symlink_to(folder.resolve(), target_is_directory=True)
 
 
-def claim_place(directory: Path, url: str) -> FileStore:
-    """Claim a URL for the chunk files of a directory, which need not exist yet; return its files.
+def claim_place(owner: str, url: str) -> FileStore:
+    """Claim a URL for the chunk files of a store, which need not exist yet; return its files.
 
-    After a crash in between, a second call completes it. Of two directories that claim a place, one fails. Raises
-    InvalidArgument if the place has other files, Unreachable, NotSupported.
+    owner: names the store, in the same words for all machines. After a crash in between, a second call completes it.
+    Of two stores that claim a place, one fails. Raises InvalidArgument if the place has other files, Unreachable,
+    NotSupported.
     """
-    files, text = open_file_store(url), f"{gethostname()}:{_claim_of(directory)}".encode()
+    files, text = open_file_store(url), f"{owner}\n".encode()
     found = list(islice(files.paths(), 2))
     if found == [CLAIM] and files.read(CLAIM, 0, len(text) + 1) == text:
         return files
@@ -84,18 +85,16 @@ def claim_place(directory: Path, url: str) -> FileStore:
     return files
 
 
-def is_place(tx: Tx, directory: Path, url: str) -> bool:
+def is_place(tx: Tx, url: str) -> bool:
     """Return whether the chunk files lie at `url` already. Raises InvalidArgument if they lie elsewhere."""
     row = tx.execute("SELECT value FROM meta WHERE key = ?", (PLACE,)).fetchone()
     if row is not None and row[0] == url:
         return True
-    link = directory / CHUNKS_FOLDER
-    is_used = link.is_symlink() or tx.execute("SELECT 1 FROM chunk LIMIT 1").fetchone() is not None
-    if row is not None or is_used:
+    link = None if (directory := tx.directory()) is None else directory / CHUNKS_FOLDER
+    is_linked = link is not None and link.is_symlink()
+    if row is not None or is_linked or tx.execute("SELECT 1 FROM chunk LIMIT 1").fetchone() is not None:
         place = link if row is None else row[0]
-        reason = (
-            f"the chunk files of {directory} lie in {place}; a directory keeps the place of its first file"
-        )
+        reason = f"the chunk files lie in {place}; a store keeps the place of its first file"
         raise invalid_argument("place of chunk files", url, reason)
     return False
 
@@ -107,15 +106,13 @@ def verify_no_url(tx: Tx, folder: Path) -> None:
         raise invalid_argument("folder of chunk files", str(folder), f"they lie at {row[0]}, and stay there")
 
 
-def set_place(tx: Tx, directory: Path, url: str) -> None:
-    """Let new chunk files lie at a URL that was claimed for the directory. Raises as `is_place`."""
-    if not is_place(tx, directory, url):
+def set_place(tx: Tx, url: str) -> None:
+    """Let new chunk files lie at a URL that was claimed for the store. Raises as `is_place`."""
+    if not is_place(tx, url):
         tx.execute("INSERT INTO meta (key, value) VALUES (?, ?)", (PLACE, url))
 
 
-_ONE_OF_ITS_OWN: Final = (
-    "another directory uses it, or it has files; each directory needs a prefix of its own"
-)
+_ONE_OF_ITS_OWN: Final = "another store uses it, or it has files; each store needs a prefix of its own"
 
 
 @contextmanager
@@ -132,6 +129,11 @@ def locked_folder(folder: Path) -> Iterator[None]:
 def _is_free(directory: Path, folder: Path) -> bool:
     """Return whether a folder is empty, except for the claim of a call for `directory` that died."""
     return all(each.name == CLAIM and each.read_text() == _claim_of(directory) for each in folder.iterdir())
+
+
+def owner_of(directory: Path) -> str:
+    """Return what names a directory among those of all machines."""
+    return f"{gethostname()}:{directory.resolve()}"
 
 
 def _claim_of(directory: Path) -> str:

@@ -21,7 +21,7 @@ import attrs
 
 from eventproc.store.database import DataNeeded, SharedSlot, Tx
 from eventproc.store.file_store import FileStore, open_file_store
-from eventproc.store.model.errors import CorruptRecord
+from eventproc.store.model.errors import CorruptRecord, NotSupported
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments.columns import Columns, EventBlock, Headers, join_blocks
 
@@ -89,14 +89,21 @@ class BufferRefs:
         return refs
 
 
-def chunk_files(tx: Tx) -> FileStore:
-    """Return the chunk files of the database. One look-up."""
+def find_chunk_files(tx: Tx) -> FileStore | None:
+    """Return the chunk files of the database; None in memory, and on a server without a place. One look-up."""
     row = tx.execute("SELECT value FROM meta WHERE key = ?", (PLACE,)).fetchone()
     if row is not None:
         return open_file_store(str(row[0]))
     directory = tx.directory()
-    assert directory is not None, "only a directory has files"
-    return local_chunk_files(directory)
+    return None if directory is None else local_chunk_files(directory)
+
+
+def chunk_files(tx: Tx) -> FileStore:
+    """Return the chunk files of the database. Raises NotSupported if it can have none. One look-up."""
+    if (files := find_chunk_files(tx)) is None:
+        remedy = "open a directory, or a store on a server once with chunks='s3://BUCKET/PREFIX'"
+        raise NotSupported(what="events in files without a place for them", remedy=remedy)
+    return files
 
 
 def local_chunk_files(directory: Path) -> FileStore:

@@ -23,6 +23,7 @@ from eventproc.store.model.errors import (
     CorruptRecord,
     DirectoryInUse,
     InvalidArgument,
+    NotSupported,
     StoreMissing,
     Unreachable,
 )
@@ -31,6 +32,7 @@ from eventproc.store.segments import Event
 from eventproc.streams import Stream
 from eventproc.testing import check
 from eventproc.testing.clock import VirtualClock
+from tests.support.postgres import Server
 from tests.support.s3_server import S3Server
 
 pytestmark = pytest.mark.subprocess
@@ -41,9 +43,21 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(params=["directory", "server"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where the store lies: in a directory, or on a PostgreSQL server."""
+    if request.param == "directory":
+        return str(tmp_path / "data")
+    server: Server = request.getfixturevalue("server")
+    return server.store(server.new_schema())
+
+
+on_directory = pytest.mark.parametrize("store", ["directory"], indirect=True)
+
+
 @pytest.fixture
-async def ep(tmp_path: Path, url: str) -> AsyncIterator[Eventproc]:
-    async with eventproc.open(tmp_path / "data", chunks=url) as ep:
+async def ep(store: str, url: str) -> AsyncIterator[Eventproc]:
+    async with eventproc.open(store, chunks=url) as ep:
         await ep.create_scope("s")
         yield ep
 
@@ -78,7 +92,7 @@ async def test_moved_events_are_read_as_one_stream_by_ranges(
     await write(stream)
     assert (await stream.offload()).events == 1000
     assert len(objects(url)) == 1
-    assert ep.path is not None and not (ep.path / "chunks").exists()
+    assert ep.path is None or not (ep.path / "chunks").exists()
     await write(stream, 1000)
     s3.requests.clear()
     s3.faults += ["503", "cut"]
@@ -121,18 +135,18 @@ async def test_truncating_inside_of_an_object_reads_its_borders(ep: Eventproc, s
     assert await numbers_in(stream) == list(range(700, 1000))
 
 
-async def test_other_processes_find_the_place_in_the_directory(
-    ep: Eventproc, stream: Stream, tmp_path: Path, url: str
+async def test_other_openings_find_the_place_in_the_store(
+    stream: Stream, store: str, tmp_path: Path, url: str
 ) -> None:
     await write(stream)
     await stream.offload()
-    async with eventproc.open(tmp_path / "data", host=False) as other:
+    async with eventproc.open(store, host=False) as other:
         assert await numbers_in(await other.stream("s/t")) == list(range(1000))
-    async with eventproc.open(tmp_path / "data", host=False, chunks=f"{url}/"):
+    async with eventproc.open(store, host=False, chunks=f"{url}/"):
         pass  # the same place
     for elsewhere in (f"{url}-2", tmp_path / "folder"):
-        with pytest.raises(InvalidArgument, match=r"they lie at|lie in s3://"):
-            await eventproc.open(tmp_path / "data", host=False, chunks=elsewhere)
+        with pytest.raises(InvalidArgument, match=r"they lie at|lie in s3://|where every machine finds them"):
+            await eventproc.open(store, host=False, chunks=elsewhere)
 
 
 async def test_object_that_was_lost_is_named(stream: Stream, url: str) -> None:
@@ -171,17 +185,20 @@ async def test_place_that_cannot_be_used_makes_no_directory(tmp_path: Path, s3: 
     assert not (tmp_path / "new").exists()
 
 
-async def test_directory_without_files_can_get_a_place_while_nobody_else_has_it_open(
-    tmp_path: Path, url: str
+async def test_store_without_files_can_get_a_place_while_nobody_else_has_it_open(
+    store: str, url: str
 ) -> None:
-    async with eventproc.open(tmp_path / "data"):
+    async with eventproc.open(store):
         with pytest.raises(DirectoryInUse):
-            await eventproc.open(tmp_path / "data", chunks=url)
-    async with eventproc.open(tmp_path / "data", chunks=url) as ep:
+            await eventproc.open(store, chunks=url)
+    async with eventproc.open(store, chunks=url) as ep:
         await ep.create_scope("s")
         stream = await ep.create_stream("s/t")
         await write(stream)
         await stream.offload()
+
+
+async def test_directory_with_files_keeps_its_folder(tmp_path: Path, url: str) -> None:
     async with eventproc.open(tmp_path / "other") as ep:
         await ep.create_scope("s")
         stream = await ep.create_stream("s/t")
@@ -191,9 +208,18 @@ async def test_directory_without_files_can_get_a_place_while_nobody_else_has_it_
         await eventproc.open(tmp_path / "other", chunks=f"{url}-other")
 
 
-async def test_objects_that_nothing_needs_are_deleted(tmp_path: Path, url: str) -> None:
+async def test_server_without_a_place_moves_no_events(server: Server) -> None:
+    async with eventproc.open(server.store(server.new_schema())) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        with pytest.raises(NotSupported, match="chunks='s3://BUCKET/PREFIX'"):
+            await stream.offload()
+
+
+@on_directory
+async def test_objects_that_nothing_needs_are_deleted(store: str, url: str) -> None:
     clock = VirtualClock()
-    async with eventproc.open(tmp_path / "data", host=False, chunks=url, clock=clock) as ep:
+    async with eventproc.open(store, host=False, chunks=url, clock=clock) as ep:
         dead = f"7/0.0/0-{'01890a5d-ac96-774b-bcce-b302099a8057'}-0.arrow"
         alive = f"7/0.0/0-{ep.db.instance_id}-0.arrow"
         files = open_file_store(url)
@@ -209,6 +235,7 @@ async def test_objects_that_nothing_needs_are_deleted(tmp_path: Path, url: str) 
         assert objects(url) == [alive]
 
 
+@on_directory
 async def test_backup_has_the_objects_and_its_copy_leaves_those_of_the_original(
     ep: Eventproc, stream: Stream, tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -251,19 +278,19 @@ with eventproc.open_blocking(sys.argv[1]) as ep:
 """
 
 
+@on_directory
 @pytest.mark.parametrize(("at", "left"), [("register_chunks", 1), ("find_chunk", 0), ("move_step", 0)])
 async def test_death_between_object_row_and_extents_loses_nothing(
-    tmp_path: Path, url: str, at: str, left: int
+    store: str, url: str, at: str, left: int
 ) -> None:
-    path = tmp_path / "data"
-    async with eventproc.open(path, chunks=url) as ep:
+    async with eventproc.open(store, chunks=url) as ep:
         await ep.create_scope("s")
         await write(await ep.create_stream("s/t"))
-    died = await anyio.run_process([sys.executable, "-c", _DIES, str(path), at], check=False)
+    died = await anyio.run_process([sys.executable, "-c", _DIES, store, at], check=False)
     assert died.returncode == -signal.SIGKILL, died.stderr.decode()
     assert len(objects(url)) == 1
     clock = VirtualClock()
-    async with eventproc.open(path, host=False, clock=clock) as ep:
+    async with eventproc.open(store, host=False, clock=clock) as ep:
         stream = await ep.stream("s/t")
         assert await numbers_in(stream) == list(range(1000))
         owner = await ep.db.write(lambda tx: claim(tx, "controller", ep.db.instance_id))
@@ -271,7 +298,7 @@ async def test_death_between_object_row_and_extents_loses_nothing(
         clock.advance(UNUSED_MS)
         await sweep_chunks(ep.db, owner)
         assert len(objects(url)) == 1 - left, "an object without a row is an orphan, one with a row is held"
-    async with eventproc.open(path) as ep:
+    async with eventproc.open(store) as ep:
         stream = await ep.stream("s/t")
         assert (await stream.offload()).events == 1000
         assert len(objects(url)) == 1
