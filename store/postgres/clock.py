@@ -14,19 +14,20 @@ class ServerClock:
     """
 
     def __init__(self, machine: Clock, boot_id: str) -> None:
+        """machine: the clock of this machine, also for pauses, which no step of the server's clock may lengthen."""
         self.boot_id = boot_id
-        self._machine = machine
+        self.machine = machine
         self._ahead_ms = 0
         self._last_ms = 0
         self._lock = threading.Lock()
 
     def measure(self, server_ms: int) -> None:
         """Learn the server's time, just after it was read there. Callable from any thread."""
-        self._ahead_ms = server_ms - self._machine.monotonic_ms()
+        self._ahead_ms = server_ms - self.machine.monotonic_ms()
 
     def wall_ms(self) -> int:
         """See `Clock.wall_ms`."""
-        return self._machine.monotonic_ms() + self._ahead_ms
+        return self.machine.monotonic_ms() + self._ahead_ms
 
     def monotonic_ms(self) -> int:
         """See `Clock.monotonic_ms`. Of this process, it never steps back."""
@@ -36,4 +37,4 @@ class ServerClock:
 
     def random_bytes(self, count: int) -> bytes:
         """See `Clock.random_bytes`."""
-        return self._machine.random_bytes(count)
+        return self.machine.random_bytes(count)

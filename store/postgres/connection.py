@@ -38,9 +38,9 @@ of a machine that was cut off stay longer, and others take over later; lower: a 
 PREPARED_MAX: Final = 512
 """Statements that a connection keeps prepared; more than the library uses."""
 
-RECONNECT_S_MAX: Final = 2.0
-"""Longest pause between two attempts to connect, in s. Higher: a server that is back is noticed later; lower: more
-attempts of all clients while it starts."""
+RECONNECT_S_MAX: Final = 0.5
+"""Longest pause between two attempts to connect, in s. Higher: a server that is back is noticed later, perhaps after
+others took this opening for dead (MISSED_LOOKS); lower: more attempts of all clients while it starts."""
 
 _NO_LIMITS: Final = (
     "SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;"

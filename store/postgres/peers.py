@@ -5,9 +5,8 @@ opening lives: when the process dies, or its machine is gone, the server release
 of others, and tells them of ours (a NOTIFY inside of a transaction would serialize its commit with all others). Once a
 second it reads which live, and the heartbeats. Calls of `ServerPeers` answer from what was read last, and never wait.
 
-An opening counts as dead when two views in a row did not show its lock: one whose connection broke has taken its lock
-again by then, and one that is new has been seen. A death is so noticed two seconds late, never wrongly while the server
-is reached.
+An opening counts as dead when three looks in a row did not show its lock: one whose connection broke has taken its lock
+again by then, and one that is new has been seen. So a death is noticed two to three seconds later.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -28,7 +28,7 @@ import psycopg
 from eventproc.store.database.instances import Heartbeat, Peers, age_of
 from eventproc.store.postgres.address import COMMIT, FORMAT, ServerAddress
 from eventproc.store.postgres.clock import ServerClock
-from eventproc.store.postgres.connection import PostgresConnection, is_lost, one_line
+from eventproc.store.postgres.connection import PostgresConnection, Raw, one_line
 from eventproc.store.postgres.writer import NOW_MS
 
 LOG = logging.getLogger(__name__)
@@ -36,34 +36,40 @@ LOG = logging.getLogger(__name__)
 LOOK_MS: Final = 1_000
 """Pause between two looks at the openings and their heartbeats. Higher: deaths show later; lower: more queries."""
 
-MISSED_LOOKS: Final = 2
-"""Views in a row without its lock after which an opening is dead."""
+MISSED_LOOKS: Final = 3
+"""Looks in a row that did not show its lock after which an opening is dead. Higher: deaths show later; lower: one whose
+connection broke counts as dead before it has another one (RECONNECT_S_MAX)."""
 
 FORGET_MS: Final = 24 * 3_600_000
 """How long the row of a dead opening is kept, in ms: an opening that cannot reach the server for longer cannot learn
 the outcome of its last commit, and stops."""
 
+RENEW_MS: Final = 3_600_000
+"""How old the time in the row of a live opening may become, in ms. Higher: nearer to FORGET_MS, so that the row of one
+that is connecting again could be removed; lower: more writes."""
 
 @attrs.frozen
 class View:
-    """What one look has shown, by the id of the opening. live: the pids of those whose locks are held.
+    """What one look has shown, by the id of the opening. pids: of all.
 
-    pids: of all. commits: how often each other one has committed. beats: by name.
+    live: those whose locks are held, or were held less than MISSED_LOOKS ago. missed: how many looks in a row have not
+    shown the lock. commits: how often each other one has committed. beats: by name.
     """
 
     number: int
-    live: Mapping[str, int]
+    live: frozenset[str]
+    missed: Mapping[str, int]
     pids: Mapping[str, int]
     beats: Mapping[str, Heartbeat]
     commits: Mapping[str, int]
 
 
 _NOTHING: Final = View(
-    0, MappingProxyType({}), MappingProxyType({}), MappingProxyType({}), MappingProxyType({})
+    0, frozenset(), MappingProxyType({}), MappingProxyType({}), MappingProxyType({}), MappingProxyType({})
 )
 
-_LOOK: Final = """
-SELECT o.id, o.pid, o.batch, l.objid IS NOT NULL
+_LOOK: Final = f"""
+SELECT o.id, o.pid, o.batch, o.at_ms, l.objid IS NOT NULL, {NOW_MS}
 FROM opening o LEFT JOIN pg_locks l ON l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND ((l.classid::bigint << 32) | l.objid::bigint) = o.lock_key
@@ -91,13 +97,17 @@ class PeerThread(threading.Thread):
         self._clock = clock
         self.on_commit: Callable[[], None] = lambda: None
         """Called on the event loop when another opening has committed."""
+        self.on_failure: Callable[[BaseException], None] = lambda _: None
+        """Called on the event loop when the thread ends by an error."""
         self._call = call
         self._ended = threading.Event()
+        self._due_ms = 0  # of the next look, on this machine's clock
         self._channel = f"{address.schema}_commits"
         self._own_key: Final = address.lock_key(f"opening/{opening_id}")
         self._connection: PostgresConnection | None = None
         self._lock = threading.Lock()
         self._notify = False
+        self._noticed = False
         self._beats: dict[str, int] = {}
         self._wanted: set[str] = set()
         self._released: set[str] = set()
@@ -115,8 +125,14 @@ class PeerThread(threading.Thread):
     def want(self, name: str) -> None:
         """Try once to take a lock, soon."""
         with self._lock:
+            self._released.discard(name)
             self._wanted.add(name)
         self.wake()
+
+    def holds(self, name: str) -> bool:
+        """Return whether this opening holds a lock, and will not release it soon."""
+        with self._lock:
+            return name in self.held and name not in self._released
 
     def release(self, name: str) -> None:
         """Release a lock, soon."""
@@ -138,16 +154,16 @@ class PeerThread(threading.Thread):
 
     # --- on the thread -------------------------------------------------------------------------------
 
-    @property
-    def setting(self) -> str:
-        """Statements for each new connection: they take the lock of this opening, and listen.
+    def prepare(self, raw: Raw) -> None:
+        """Prepare a new connection: it takes the lock of this opening, and listens.
 
         Until the server has noticed that an older connection is gone, that one holds the lock.
         """
-        return (
+        raw.add_notify_handler(self._on_notification)
+        raw.execute(
             "SET synchronous_commit = off;"  # heartbeats and rows of openings need no sync
             f"SELECT pg_advisory_lock_shared({self._address.lock_key(FORMAT)});"
-            f"SELECT pg_try_advisory_lock({self._own_key}); LISTEN {self._channel}"
+            f"SELECT pg_try_advisory_lock({self._own_key}); LISTEN {self._channel}".encode()
         )
 
     @property
@@ -166,43 +182,49 @@ class PeerThread(threading.Thread):
         )
         self._look()
         self._pg.run(f"BEGIN; SELECT pg_advisory_xact_lock({self._address.lock_key(COMMIT)})")
-        for each in self.view.pids.keys() - self.view.live.keys():
+        for each in self.view.missed:
             self._pg.execute("DELETE FROM opening WHERE id = ? AND at_ms < ?", (each, now_ms - FORGET_MS))
             self._pg.execute("DELETE FROM beat WHERE name = ?", (f"instances/{each}",))
         self._pg.run("COMMIT")
 
     def run(self) -> None:
         """Do what is asked, and look each LOOK_MS, until the end."""
-        due_ms = 0
-        while not self._ended.is_set():
-            try:
-                self._wait(max(due_ms - self._clock.monotonic_ms(), 0))
-                self._listen()
-                self._do_asked()
-                if self._clock.monotonic_ms() >= due_ms:
-                    due_ms = self._clock.monotonic_ms() + LOOK_MS
-                    before = self.view.commits
-                    if not self._is_seen:
-                        self._pg.execute("SELECT pg_try_advisory_lock(?)", (self._own_key,))
-                    self._look()
-                    if self.view.commits != before:
-                        self._call(self.on_commit)  # a notification may have been lost with a connection
-            except (psycopg.Error, OSError, ValueError) as why:
-                self.held = set()
-                if self._ended.is_set():
-                    break
-                LOG.warning(
-                    "%s: the connection was lost (%s); connecting again", self._address.name, one_line(why)
-                )
-                if not isinstance(why, psycopg.Error) or is_lost(why) or self._pg.raw.closed:
-                    self._connect_again()
-        self._leave()
+        try:
+            while not self._ended.is_set():
+                try:
+                    self._do_turn()
+                except (psycopg.Error, OSError) as why:
+                    # The session may still hold locks; only its end releases all of them.
+                    self.held = set()
+                    if not self._ended.is_set():
+                        self._connect_again(why)
+        except BaseException as why:
+            LOG.exception("%s: the thread of the peers stopped", self._address.name)
+            self._pg.close()  # others see that this opening does not live
+            self._call(partial(self.on_failure, why))
+        else:
+            self._leave()
 
-    def _connect_again(self) -> None:
+    def _do_turn(self) -> None:
+        self._wait(max(self._due_ms - self._clock.machine.monotonic_ms(), 0))
+        self._listen()
+        self._do_asked()
+        if self._clock.machine.monotonic_ms() >= self._due_ms:
+            self._due_ms = self._clock.machine.monotonic_ms() + LOOK_MS
+            before = self.view.commits
+            self._look()
+            # A notification may have been lost with a connection.
+            self._noticed = self._noticed or self.view.commits != before
+        if self._noticed:
+            self._noticed = False
+            self._call(self.on_commit)
+
+    def _connect_again(self, why: Exception) -> None:
+        LOG.warning("%s: the connection was lost (%s); connecting again", self._address.name, one_line(why))
         try:
             self._pg.connect_until(self._ended)
-        except Exception as why:
-            LOG.error("%s: other openings take this one for dead (%s)", self._address.name, one_line(why))
+        except Exception as refused:
+            LOG.error("%s: other openings take this one for dead (%s)", self._address.name, one_line(refused))
             self._ended.wait(LOOK_MS / 1000)
 
     def end(self) -> None:
@@ -223,24 +245,27 @@ class PeerThread(threading.Thread):
         self._woken.close()
         self._waker.close()
 
-    @property
-    def _is_seen(self) -> bool:
-        return self.view.number == 0 or self._opening_id in self.view.live
-
     def _wait(self, timeout_ms: int) -> None:
         if not self._notify:
-            select.select([self._pg.raw.fileno(), self._woken.fileno()], [], [], timeout_ms / 1000)
+            poll = select.poll()  # `select` refuses the descriptors of a process that has many
+            for each in (self._pg.raw.fileno(), self._woken.fileno()):
+                poll.register(each, select.POLLIN)
+            poll.poll(timeout_ms)
         with suppress(BlockingIOError):
             self._woken.recv(4096)
 
     def _listen(self) -> None:
         raw = self._pg.raw.pgconn
         raw.consume_input()
-        noticed = False
         while (found := raw.notifies()) is not None:
-            noticed = noticed or found.extra.decode() != self._opening_id
-        if noticed:
-            self._call(self.on_commit)
+            self._note(found.extra.decode())
+
+    def _on_notification(self, found: psycopg.Notify) -> None:
+        """Receive a notification that came with the answer to a statement."""
+        self._note(found.payload)
+
+    def _note(self, opening_id: str) -> None:
+        self._noticed = self._noticed or opening_id != self._opening_id
 
     def _do_asked(self) -> None:
         if self._notify:
@@ -248,11 +273,11 @@ class PeerThread(threading.Thread):
             self._pg.run(f"NOTIFY {self._channel}, '{self._opening_id}'")
         with self._lock:
             wanted, self._wanted = self._wanted, set()
-            released, self._released = self._released, set()
+            released, self._released = self.held & self._released, set()
+            self.held -= released
             beats, self._beats = self._beats, {}
-        for name in sorted(released & self.held):
+        for name in sorted(released):
             self._pg.execute("SELECT pg_advisory_unlock(?)", (self._address.lock_key(f"lock/{name}"),))
-            self.held.discard(name)
         for name in sorted(wanted - self.held):
             (taken,) = self._pg.execute(
                 "SELECT pg_try_advisory_lock(?)", (self._address.lock_key(f"lock/{name}"),)
@@ -268,19 +293,35 @@ class PeerThread(threading.Thread):
             )
 
     def _look(self) -> None:
-        rows: list[tuple[str, int, int, bool]] = self._pg.execute(_LOOK).fetchall()
+        rows: list[tuple[str, int, int, int, bool, int]] = self._pg.execute(_LOOK).fetchall()
         beats: list[tuple[str, int, int]] = self._pg.execute(
             "SELECT name, owner_epoch, at_ms FROM beat"
         ).fetchall()
+        before = self.view
+        held = {row[0] for row in rows if row[4]}
+        missed = {row[0]: before.missed.get(row[0], 0) + 1 for row in rows if not row[4]}
+        still = {each for each in before.live if missed.get(each, MISSED_LOOKS) < MISSED_LOOKS}
         self.view = View(
-            number=self.view.number + 1,
-            live=MappingProxyType({each: pid for each, pid, _, held in sorted(rows) if held}),
-            pids=MappingProxyType({each: pid for each, pid, _, _ in rows}),
+            number=before.number + 1,
+            live=frozenset(held | still),
+            missed=MappingProxyType(missed),
+            pids=MappingProxyType({row[0]: row[1] for row in rows}),
             beats=MappingProxyType(
                 {name: Heartbeat(epoch, at_ms, self._clock.boot_id) for name, epoch, at_ms in beats}
             ),
-            commits=MappingProxyType({each: n for each, _, n, _ in rows if each != self._opening_id}),
+            commits=MappingProxyType({row[0]: row[2] for row in rows if row[0] != self._opening_id}),
         )
+        for opening_id, _, _, at_ms, _, now_ms in rows:
+            if opening_id == self._opening_id:
+                self._clock.measure(now_ms)
+                self._keep_row(now_ms, at_ms)
+
+    def _keep_row(self, now_ms: int, at_ms: int) -> None:
+        """Take the lock of this opening if the session of a broken connection held it, and renew the row's time."""
+        if self._opening_id in self.view.missed:
+            self._pg.execute("SELECT pg_try_advisory_lock(?)", (self._own_key,))
+        if now_ms - at_ms > RENEW_MS:
+            self._pg.execute("UPDATE opening SET at_ms = ? WHERE id = ?", (now_ms, self._opening_id))
 
 
 class ServerLock:
@@ -293,7 +334,7 @@ class ServerLock:
     @property
     def held(self) -> bool:
         """See `PeerLock.held`. False as soon as the connection is known to be lost."""
-        return self._name in self._thread.held
+        return self._thread.holds(self._name)
 
     def try_acquire(self) -> bool:
         """See `PeerLock.try_acquire`. The first call returns False; a later one returns whether it was free."""
@@ -338,7 +379,7 @@ class ServerPeers(Peers):
         self._thread = thread
         self._opening_id = opening_id
         self._clock = clock
-        self._missed: dict[str, int] = {}  # the view in which an opening was first missed
+        self._missed: dict[str, int] = {}  # the view in which an opening without a row was first missed
 
     @property
     def alone(self) -> bool:
@@ -348,9 +389,8 @@ class ServerPeers(Peers):
     def is_alive(self, instance_id: str) -> bool:
         """See `Peers.is_alive`. It answers from what was read last: a dictionary lookup."""
         view = self._thread.view
-        if instance_id in view.live or instance_id == self._opening_id:
-            self._missed.pop(instance_id, None)
-            return True
+        if instance_id in view.pids or instance_id == self._opening_id:
+            return instance_id == self._opening_id or view.missed.get(instance_id, 0) < MISSED_LOOKS
         return view.number - self._missed.setdefault(instance_id, view.number) < MISSED_LOOKS
 
     def live(self) -> list[str]:

@@ -7,7 +7,7 @@ writer and the readers. Closing has the reverse order. Source: docs/design/postg
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
@@ -107,9 +107,9 @@ class _Opening:
         self._facts = facts
         return facts
 
-    def connection(self, setting: str = "") -> PostgresConnection:
-        """Return an open connection. setting: a statement for each new one."""
-        connection = PostgresConnection(self.address, partial(self._prepare, setting))
+    def connection(self, prepare: Callable[[Raw], None] = lambda _: None) -> PostgresConnection:
+        """Return an open connection. prepare: called with each new one."""
+        connection = PostgresConnection(self.address, partial(self._prepare, prepare))
         connect(connection)
         pid = connection.execute("SELECT pg_backend_pid()").fetchone()[0]
         if pid in self._pids:
@@ -122,14 +122,13 @@ class _Opening:
         self._pids.add(pid)
         return connection
 
-    def _prepare(self, setting: str, raw: Raw) -> None:
+    def _prepare(self, prepare: Callable[[Raw], None], raw: Raw) -> None:
         check_server(raw, self.address.name)
         facts = self._facts
         assert facts is not None, "the store was made current first"
         if facts.durability is Durability.FSYNC:
             check_synced(raw, self.address.name)
-        if setting:
-            raw.execute(setting.encode())
+        prepare(raw)
         found: dict[str, str] = dict(raw.execute("SELECT key, value FROM meta").fetchall())
         if (found["store"], found["schema"]) != (facts.id, str(facts.schema)):
             reason = "another store is there, or a newer version of eventproc has migrated it; open it again"
@@ -178,6 +177,11 @@ def check_synced(raw: Raw, name: str) -> None:
                 " store with durability 'os'"
             )
             raise StoreUnusable(path=name, reason=reason)
+
+
+def commit_unsynced(raw: Raw) -> None:
+    """Let the commits of a connection be acknowledged before they are synced."""
+    raw.execute("SET synchronous_commit = off")
 
 
 class ServerDatabase(ThreadedDatabase[PostgresConnection, ServerWriter]):
@@ -243,10 +247,11 @@ class ServerDatabase(ThreadedDatabase[PostgresConnection, ServerWriter]):
             undo.callback(peers.end)
             undo.callback(opening.closing.set)
             await anyio.to_thread.run_sync(
-                partial(peers.register, partial(opening.connection, peers.setting))
+                partial(peers.register, partial(opening.connection, peers.prepare))
             )
-            setting = "" if facts.durability is Durability.FSYNC else "SET synchronous_commit = off"
-            connector = partial(opening.connection, setting)
+            connector = opening.connection
+            if facts.durability is Durability.OS:
+                connector = partial(opening.connection, commit_unsynced)
             writer_connection = await keep_open(ThreadConnection.start(connector), undo)
             connections = [
                 await keep_open(ThreadConnection.start(opening.connection), undo)
@@ -261,7 +266,7 @@ class ServerDatabase(ThreadedDatabase[PostgresConnection, ServerWriter]):
                 shared=SharedState(),
             )
             database = cls(opening, facts, clock, peers, writer_connection, readers, callbacks, faults)
-            peers.on_commit = database._listener.notice
+            peers.on_commit, peers.on_failure = database._listener.notice, database.fail
             undo.pop_all()
         peers.start()
         return database
