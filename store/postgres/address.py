@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import attrs
 
@@ -26,6 +26,9 @@ FORMAT: Final = "format"
 """The lock that each opening shares, and that a migration needs alone."""
 
 _SCHEMA: Final = re.compile(rf"[a-z_][a-z0-9_]{{0,{SCHEMA_LENGTH_MAX - 1}}}")
+
+_HOSTS: Final = re.compile(r"(?:(?:\[[^]]*\]|[^][:,]*)(?::\d+)?(?:,|$))*")
+"""Hosts with ports, and commas between them."""
 
 
 def is_server_url(text: str) -> bool:
@@ -52,9 +55,13 @@ class ServerAddress:
         """
         try:
             parts = urlsplit(url)
-            port = parts.port  # raises for one that is no number
-        except ValueError as why:
-            raise invalid_argument("address", "postgresql://...", f"it is not a URL ({why})") from None
+        except ValueError:
+            raise _invalid("it is not a URL") from None
+        credentials, _, hosts = parts.netloc.rpartition("@")
+        if "@" in credentials or parts.fragment or _HOSTS.fullmatch(hosts) is None:
+            raise _invalid(
+                "in user and password write %40 for @, %2F for /, %3F for ?, %23 for # and %25 for %"
+            )
         options = parse_qsl(parts.query, keep_blank_values=True)
         found = dict(options).get("schema", DEFAULT_SCHEMA)
         if _SCHEMA.fullmatch(found) is None or found.startswith("pg_"):
@@ -63,11 +70,10 @@ class ServerAddress:
                 " with pg_"
             )
             raise invalid_argument("schema", found, reason)
-        rest = urlencode([(key, value) for key, value in options if key != "schema"])
+        rest = urlencode([(key, value) for key, value in options if key != "schema"], quote_via=quote)
         conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
-        named = parts.hostname or next((value for key, value in options if key == "host"), "")
-        host = f"{named}{'' if port is None else f':{port}'}"
-        user = "" if parts.username is None else f"{unquote(parts.username)}@"
+        host = hosts or next((value for key, value in options if key == "host"), "")
+        user = f"{unquote(credentials.partition(':')[0])}@" if credentials else ""
         name = f"postgresql://{user}{host}{parts.path}"
         return cls(conninfo, found, name if found == DEFAULT_SCHEMA else f"{name}?schema={found}")
 
@@ -75,3 +81,7 @@ class ServerAddress:
         """Return the key of an advisory lock of the store."""
         digest = hashlib.blake2b(f"eventproc/{self.schema}/{name}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big", signed=True)
+
+
+def _invalid(reason: str) -> Exception:
+    return invalid_argument("address", "postgresql://...", reason)

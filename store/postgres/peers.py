@@ -48,6 +48,7 @@ RENEW_MS: Final = 3_600_000
 """How old the time in the row of a live opening may become, in ms. Higher: nearer to FORGET_MS, so that the row of one
 that is connecting again could be removed; lower: more writes."""
 
+
 @attrs.frozen
 class View:
     """What one look has shown, by the id of the opening. pids: of all.

@@ -27,6 +27,7 @@ from eventproc.store.database.migrate import check_numbers
 from eventproc.store.database.threaded_database import ThreadedDatabase
 from eventproc.store.database.wake_ups import CommitListener
 from eventproc.store.faults import NO_FAULTS, Faults
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import Closed, StoreUnusable
 from eventproc.store.postgres.address import FORMAT, ServerAddress
 from eventproc.store.postgres.clock import ServerClock
@@ -136,11 +137,18 @@ class _Opening:
 
 
 def connect(connection: PostgresConnection) -> None:
-    """Connect for the first time. Raises StoreUnusable and Unreachable."""
+    """Connect for the first time. Raises StoreUnusable, Unreachable and InvalidArgument."""
     try:
         connection.connect()
     except (psycopg.OperationalError, errors.ReadOnlySqlTransaction) as why:
         raise _opening_failed(why, connection.address.name) from why
+    except psycopg.ProgrammingError as why:
+        if why.sqlstate is not None:
+            raise
+        reason = "libpq does not accept it: look at the names and values of its options, and write % as %25"
+        raise invalid_argument(
+            "address", connection.address.name, reason
+        ) from None  # it may quote the password
 
 
 def _opening_failed(why: psycopg.Error, name: str) -> Exception:
