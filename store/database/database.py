@@ -376,8 +376,9 @@ INVALID_SQL: Final = frozenset(
 """SQLite's codes for a statement that is not valid; others tell of the database."""
 
 
-INVALID_STATES: Final = ("22", "25", "42")
-"""Classes of SQLSTATE for the same: of data, of a read that would write, and of syntax and names."""
+INVALID_STATES: Final = ("08P01", "22", "25", "42")
+"""Classes of SQLSTATE for the same: of a wrong number of parameters, of data, of a read that would write, and of syntax
+and names."""
 
 
 def _is_invalid_sql(why: Exception) -> bool:

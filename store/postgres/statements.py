@@ -37,8 +37,10 @@ class Translated:
     changes: bool
 
     def ordered(self, parameters: Sequence[object] | Mapping[str, object]) -> Sequence[object]:
-        """Return the parameters in the order of the placeholders."""
+        """Return the parameters in the order of the placeholders. Raises TypeError if one is missing."""
         if isinstance(parameters, Mapping):
+            if missing := [name for name in self.names if name not in parameters]:
+                raise TypeError(f"there is no parameter {missing[0]!r}")
             return [parameters[name] for name in self.names]
         return parameters
 
