@@ -247,13 +247,17 @@ class BatchCommitter:
         Returns the batch with every job done; it is empty if no job waited. Errors of jobs are stored in the jobs.
         Raises the engine's error if BEGIN fails or the connection was lost; all jobs wait in the queue then.
         """
+        streams = _streams_of(queue) if self._writer.is_concurrent else None
+        try:
+            if self.stopped is None:
+                self._writer.begin(streams)
+        except DatabaseStopped as why:
+            self.stopped = why
         if self.stopped is not None:
             batch = self._new_batch(None)
             while queue:
                 batch.jobs.append(queue.popleft())
             return self._finish(batch, self.stopped)
-        streams = _streams_of(queue) if self._writer.is_concurrent else None
-        self._writer.begin(streams)
         batch = self._new_batch(streams)
         if not self._writer.continues():
             self._known.forget()
