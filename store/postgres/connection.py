@@ -43,18 +43,12 @@ RECONNECT_S_MAX: Final = 0.5
 others took this opening for dead (MISSED_LOOKS); lower: more attempts of all clients while it starts."""
 
 _NO_LIMITS: Final = (
-    "SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;"
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('statement_timeout', 'lock_timeout',"
+    " 'transaction_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout');"
     "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 4;"
     f"SET tcp_user_timeout = {SILENCE_MS}"
 )
 """Settings of each session: calls have deadlines of their own, and the server must notice a machine that is gone."""
-
-_LOST: Final = (
-    errors.AdminShutdown,
-    errors.CrashShutdown,
-    errors.CannotConnectNow,
-    errors.TooManyConnections,
-)
 
 
 class PostgresConnection:
@@ -86,7 +80,7 @@ class PostgresConnection:
         try:
             raw.prepared_max = PREPARED_MAX
             register_types(raw)
-            raw.execute(f"SET search_path = {self.address.schema}, public; {_NO_LIMITS}".encode())
+            raw.execute(f"SET search_path = {search_path(self.address.schema)}; {_NO_LIMITS}".encode())
             self._prepare(raw)
         except BaseException:
             raw.close()
@@ -209,8 +203,12 @@ def is_lost(why: BaseException, *, writing: bool = False) -> bool:
 
     writing: a server that cannot be written is a standby now, and there is another primary.
     """
-    if isinstance(why, _LOST) or (writing and isinstance(why, errors.ReadOnlySqlTransaction)):
+    if not isinstance(why, psycopg.Error):
+        return False
+    if why.diag.severity_nonlocalized in ("FATAL", "PANIC"):  # the server has ended the session
         return True
+    if isinstance(why, errors.ReadOnlySqlTransaction):
+        return writing
     return isinstance(why, psycopg.OperationalError) and why.sqlstate is None and not _is_refused(why)
 
 
@@ -297,7 +295,7 @@ def user_sql(connection: PostgresConnection, _prefix: str) -> Iterator[None]:
     role = user_role(connection.address.schema)
     try:
         connection.run(
-            f"SET LOCAL ROLE {role}; SET LOCAL search_path = {role}, {connection.address.schema}, public"
+            f"SET LOCAL ROLE {quoted(role)}; SET LOCAL search_path = {search_path(role, connection.address.schema)}"
         )
     except (errors.InvalidParameterValue, errors.InsufficientPrivilege) as why:
         remedy = f"let a role that may create roles run `eventproc init` once, or run: CREATE ROLE {role}"
@@ -309,7 +307,17 @@ def user_sql(connection: PostgresConnection, _prefix: str) -> Iterator[None]:
         raise _not_allowed(one_line(why)) from why
     finally:
         if connection.in_transaction and not connection.is_failed:  # a rollback ends what was set
-            connection.run(f"RESET ROLE; SET LOCAL search_path = {connection.address.schema}, public")
+            connection.run(f"RESET ROLE; SET LOCAL search_path = {search_path(connection.address.schema)}")
+
+
+def quoted(name: str) -> str:
+    """Return a name as an identifier in SQL: it may be a reserved word, such as user."""
+    return f'"{name}"'
+
+
+def search_path(*schemas: str) -> str:
+    """Return the value of search_path. Temporary tables come last: they hide no table of the store."""
+    return ", ".join([*map(quoted, schemas), "public", "pg_temp"])
 
 
 def user_role(schema: str) -> str:

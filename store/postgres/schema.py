@@ -18,7 +18,7 @@ from eventproc.store.database import Durability, Migration, Tx
 from eventproc.store.database.memory_database import MemoryStore
 from eventproc.store.database.tx import Connection
 from eventproc.store.model.errors import DirectoryInUse, StoreMissing, StoreUnusable
-from eventproc.store.postgres.connection import PostgresConnection, user_role, user_sql
+from eventproc.store.postgres.connection import PostgresConnection, quoted, user_role, user_sql
 from eventproc.store.schema import for_postgres
 
 SERVER_TABLES: Final = (
@@ -55,7 +55,7 @@ class StoreFacts:
 def read_facts(connection: PostgresConnection) -> StoreFacts | None:
     """Return the facts of the store in the schema of the connection; None if there is none."""
     schema = connection.address.schema
-    (found,) = connection.execute("SELECT to_regclass(?)", (f"{schema}.meta",)).fetchone()
+    (found,) = connection.execute("SELECT to_regclass(?)", (f"{quoted(schema)}.meta",)).fetchone()
     if found is None:
         return None
     facts: dict[str, str] = dict(connection.execute("SELECT key, value FROM meta").fetchall())
@@ -132,7 +132,10 @@ def _checked(facts: StoreFacts, name: str, durability: Durability | None) -> Sto
 def _create(
     connection: PostgresConnection, migrations: Sequence[Migration], durability: Durability, clock: Clock
 ) -> None:
-    connection.run(f"CREATE SCHEMA IF NOT EXISTS {connection.address.schema}")
+    schema = connection.address.schema
+    # Where it exists, the role of the connection need not be allowed to create schemas.
+    if connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", (schema,)).fetchone() is None:
+        connection.run(f"CREATE SCHEMA {quoted(schema)}")
     for statement in SERVER_TABLES:
         connection.run(statement)
     with closing(MemoryStore(migrations=migrations, clock=clock)) as directory:
@@ -202,10 +205,11 @@ def _migrate(connection: PostgresConnection, migrations: Sequence[Migration], cl
 
 def _create_user_role(connection: PostgresConnection) -> None:
     """Create the role and the schema of users' SQL, if the role of the connection may do that."""
-    schema, role = connection.address.schema, user_role(connection.address.schema)
+    name = user_role(connection.address.schema)
+    schema, role = quoted(connection.address.schema), quoted(name)
     connection.run("SAVEPOINT role")
     try:
-        if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = ?", (role,)).fetchone() is None:
+        if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = ?", (name,)).fetchone() is None:
             connection.run(f"CREATE ROLE {role} NOLOGIN; GRANT {role} TO CURRENT_USER")
         connection.run(
             f"GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role};"

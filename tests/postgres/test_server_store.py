@@ -81,10 +81,67 @@ async def test_exactly_once_processor_moves_progress_and_sql_in_one_transaction(
         assert await ep.query("SELECT count FROM app_total") == [(COUNT,)]
 
 
-async def test_query_with_invalid_sql_is_an_argument_error(url: str) -> None:
+@pytest.mark.parametrize(
+    ("sql", "parameters", "text"),
+    [("SELECT nothing FROM nowhere", (), "nowhere"), ("SELECT ?", (), "1"), ("SELECT :a", {"b": 1}, "'a'")],
+)
+async def test_query_with_invalid_sql_is_an_argument_error(
+    url: str, sql: str, parameters: tuple[()] | dict[str, int], text: str
+) -> None:
     async with eventproc.open(url) as ep:
-        with pytest.raises(errors.InvalidArgument, match="nowhere"):
-            await ep.query("SELECT nothing FROM nowhere")
+        with pytest.raises(errors.InvalidArgument, match=text):
+            await ep.query(sql, parameters)
+
+
+async def test_schema_may_have_the_name_of_a_reserved_word(server: Server) -> None:
+    async with eventproc.open(server.store("user")) as ep:
+        await ep.create_scope("s")
+        assert await ep.query("SELECT 1") == [(1,)]
+
+
+async def test_role_may_use_a_schema_that_was_made_for_it(url: str, server: Server) -> None:
+    schema = url.rpartition("=")[2]
+    server.execute("CREATE ROLE modest LOGIN")
+    server.execute(f"CREATE SCHEMA {schema} AUTHORIZATION modest")
+    async with eventproc.open(url.replace("postgres@", "modest@")) as ep:
+        await ep.create_scope("s")
+
+
+async def test_time_limits_of_sessions_end_no_connection(url: str, server: Server) -> None:
+    server.execute("CREATE ROLE impatient LOGIN SUPERUSER")
+    server.execute("ALTER ROLE impatient SET idle_session_timeout = 60000")
+    async with eventproc.open(url.replace("postgres@", "impatient@")) as ep:
+        assert await ep.query("SELECT current_setting('idle_session_timeout')") == [("0",)]
+
+
+async def test_temporary_table_of_users_sql_hides_no_table_of_the_store(url: str) -> None:
+    app = eventproc.App()
+
+    def hide(tx: eventproc.AppTx, _events: object) -> None:
+        for table in ("record", "segment", "extent", "stream"):
+            tx.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table} (nothing text)")
+
+    @app.processor("s/in", group="g", exactly_once=True, on_commit=hide)
+    async def handle(event: eventproc.Event, context: eventproc.Context) -> None:
+        pass
+
+    async with eventproc.open(url) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/in")
+        async with ep.run(app) as running, stream.writer() as writer:
+            for payload in (b"1", b"2"):
+                await writer.write(payload)
+                await running.wait_idle()
+        assert await read_all(stream) == [b"1", b"2"]
+        await check(ep.db)
+
+
+async def test_opening_whose_row_was_removed_says_why_it_stops(url: str, server: Server) -> None:
+    async with eventproc.open(url, host=False) as ep:
+        server.execute(f"DELETE FROM {url.rpartition('=')[2]}.opening")
+        with pytest.raises(errors.DatabaseStopped) as refused:
+            await ep.create_scope("s")
+        assert refused.value.reason.startswith("it was not heard of")
 
 
 async def test_two_openings_wake_each_other(url: str) -> None:
@@ -160,6 +217,15 @@ async def test_writes_wait_until_a_standby_is_promoted() -> None:
         ("postgresql://postgres@127.0.0.1:1/postgres", errors.Unreachable, "127.0.0.1:1"),
         ("postgresql://x:secret@[/d", errors.InvalidArgument, "URL"),
         ("postgresql://u@h/d?schema=Bad-Name", errors.InvalidArgument, "Bad-Name"),
+        ("postgresql://u:secret/x@h/d", errors.InvalidArgument, "%2F"),
+        ("postgresql://u:x@secret@h/d", errors.InvalidArgument, "%40"),
+        ("postgresql://u:secret%zz@h/d", errors.InvalidArgument, "%25"),
+        ("postgresql://u:secret@h/d?scheme=x", errors.InvalidArgument, "options"),
+        (
+            "postgresql://u:secret@127.0.0.1:1,127.0.0.1:2/d",
+            errors.Unreachable,
+            "u@127.0.0.1:1,127.0.0.1:2/d",
+        ),
     ],
 )
 async def test_bad_address_is_one_clear_error(address: str, error: type[Exception], text: str) -> None:
