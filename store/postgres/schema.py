@@ -79,11 +79,13 @@ def make_current(
     durability: Durability | None,
     create: bool,
     clock: Clock,
+    commit_key: int,
     format_key: int,
 ) -> StoreFacts:
     """Create or migrate the store, in one transaction, and return its facts. One that is current is not changed.
 
-    format_key: the advisory lock that every opening shares. The caller does not hold it.
+    commit_key: the advisory lock of all commits: one opening at a time creates or migrates the store, and no batch
+    runs meanwhile. format_key: the lock that every opening shares while it lives. The caller holds neither.
     Raises StoreMissing, StoreUnusable, DirectoryInUse (a migration is due while other openings live).
     """
     name = connection.address.name
@@ -96,17 +98,15 @@ def make_current(
         raise StoreMissing(path=name)
     connection.run("BEGIN")
     try:
-        # One that creates waits for another; one that migrates may not wait for openings that live on.
-        (free,) = connection.execute("SELECT pg_try_advisory_xact_lock(?)", (format_key,)).fetchone()
-        if not free and found is not None:
-            raise DirectoryInUse(path=name, pids=())
-        if not free:
-            connection.execute("SELECT pg_advisory_xact_lock(?)", (format_key,))
+        connection.execute("SELECT pg_advisory_xact_lock(?)", (commit_key,))
         found = read_facts(connection)
         if found is None:
             _create(connection, migrations, durability or Durability.FSYNC, clock)
-        else:
+        elif found.schema != len(migrations):
             verify_facts(found, name, migrations)
+            (free,) = connection.execute("SELECT pg_try_advisory_xact_lock(?)", (format_key,)).fetchone()
+            if not free:
+                raise DirectoryInUse(path=name, pids=())
             _migrate(connection, migrations[found.schema :], clock)
             connection.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(len(migrations)),))
         connection.run("COMMIT")

@@ -29,7 +29,7 @@ from eventproc.store.database.wake_ups import CommitListener
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import Closed, StoreUnusable
-from eventproc.store.postgres.address import FORMAT, ServerAddress
+from eventproc.store.postgres.address import COMMIT, FORMAT, ServerAddress
 from eventproc.store.postgres.clock import ServerClock
 from eventproc.store.postgres.connection import PostgresConnection, Raw, is_lost, one_line, translate
 from eventproc.store.postgres.peers import PeerThread, ServerPeers
@@ -99,6 +99,7 @@ class _Opening:
                 durability=self._durability,
                 create=self._create,
                 clock=self.machine,
+                commit_key=self.address.lock_key(COMMIT),
                 format_key=self.address.lock_key(FORMAT),
             )
         except psycopg.Error as why:

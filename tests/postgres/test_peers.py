@@ -135,3 +135,17 @@ async def test_row_of_a_live_opening_does_not_become_old(url: str, server: Serve
     async with eventproc.open(url, host=False):
         server.execute(f"UPDATE {opening} SET at_ms = 0")
         await until(lambda: server.execute(f"SELECT count(*) FROM {opening} WHERE at_ms > 0") == [(1,)])
+
+
+async def test_openings_that_create_a_store_together_all_open_it(url: str) -> None:
+    opened: list[eventproc.Eventproc] = []
+
+    async def open_it() -> None:
+        opened.append(await eventproc.open(url, host=False))
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:  # none of them closes before all are open
+            for _ in range(4):
+                tasks.start_soon(open_it)
+    for each in opened:
+        await each.close()
