@@ -1,4 +1,4 @@
-"""The segments that a group reader owns, and the runs of them that it delivers.
+"""The segments that a reader, consumer or processor owns, and the runs of them that a reader delivers.
 
 Pure: no await, no I/O. In each segment, in bytes: durable <= finished <= delivered <= taken. What is *finished* is a
 prefix, and possibly ranges beyond it that a processor of the same group finished earlier.
@@ -72,7 +72,7 @@ class InFlight:
 
 
 class OwnedSegments:
-    """The segments that a reader owns, in the order in which to read them."""
+    """The segments that a member of a group owns. A reader reads them in this order."""
 
     def __init__(self) -> None:
         self._segments: dict[SegmentKey, OwnedSegment] = {}
@@ -81,6 +81,9 @@ class OwnedSegments:
     def __iter__(self) -> Iterator[OwnedSegment]:
         return iter(self._segments.values())
 
+    def __len__(self) -> int:
+        return len(self._segments)
+
     def __contains__(self, owned: OwnedSegment) -> bool:
         return self._segments.get(owned.key) is owned
 
@@ -88,19 +91,19 @@ class OwnedSegments:
         """Return an owned segment."""
         return self._segments.get(key)
 
-    def follow(self, ownership: Mapping[SegmentKey, SegmentOwnership]) -> None:
-        """Drop segments that are no longer owned, or under a newer epoch; add new ones."""
+    def follow(self, ownership: Mapping[SegmentKey, SegmentOwnership]) -> list[OwnedSegment]:
+        """Drop segments that are no longer owned, or under a newer epoch, and return them; add new ones."""
         before = self._segments
         self._segments = {key: each for key, each in before.items() if ownership.get(key) is each.assigned}
         for key, assigned in ownership.items():
             if key not in self._segments:
                 self._segments[key] = owned = OwnedSegment(assigned)
                 owned.held = assigned.progress if self._holding else None
+        return [each for each in before.values() if each not in self]
 
-    def drop(self, keys: Iterable[SegmentKey]) -> None:
-        """Forget segments."""
-        for key in list(keys):
-            self._segments.pop(key, None)
+    def drop(self, keys: Iterable[SegmentKey]) -> list[OwnedSegment]:
+        """Forget segments; return those that were owned."""
+        return [lost for key in list(keys) if (lost := self._segments.pop(key, None)) is not None]
 
     def rewind(self) -> None:
         """Take again what was taken and not finished."""

@@ -284,9 +284,7 @@ class MemberSession:
         return self.stale
 
     def _adopt(self) -> None:
-        before = list(self.segments)
-        self.segments.follow(self._member.owned)
-        self._note_lost(before)
+        self._note_lost(self.segments.follow(self._member.owned))
         self.waiting = deque(each for each in self.waiting if each.owned in self.segments)
         self.in_flight = [each for each in self.in_flight if each.owned in self.segments]
         for stream in self._member.state.streams:
@@ -458,17 +456,14 @@ class MemberSession:
                 except StreamReplaced as why:
                     if not await self._drop_deleted():
                         raise
-                    before = list(self.segments)
-                    self._lose([owned.key for owned in before if owned.key[0] == why.stream_id])
-                    self._note_lost(before)
+                    keys = [owned.key for owned in self.segments if owned.key[0] == why.stream_id]
+                    self._note_lost(self._lose(keys))
                     continue
                 except SegmentFenced as why:
                     # Expired or reset. This member still owns the other segments.
                     LOG.warning("%s: segment %s was taken from %r", why.group, why.segment, why.reader)
                     self.fenced = self.fenced or why
-                    before = list(self.segments)
-                    self._lose([(why.stream_id, parse_segment(why.segment))])
-                    self._note_lost(before)
+                    self._note_lost(self._lose([(why.stream_id, parse_segment(why.segment))]))
                     continue
                 for owned, progress in moved.items():
                     owned.durable, owned.is_saved, owned.must_save = progress, True, False
@@ -495,20 +490,20 @@ class MemberSession:
         self.segments.give_back()
         self.moved.clear()
 
-    def _lose(self, keys: Iterable[SegmentKey]) -> None:
-        """Forget segments that this reader no longer owns."""
-        self.segments.drop(keys)
+    def _lose(self, keys: Iterable[SegmentKey]) -> list[OwnedSegment]:
+        """Forget segments that this reader no longer owns; return them."""
+        lost = self.segments.drop(keys)
         self.waiting = deque(each for each in self.waiting if each.owned in self.segments)
         self.stale = True
+        return lost
 
-    def _note_lost(self, before: Iterable[OwnedSegment]) -> None:
+    def _note_lost(self, segments: Iterable[OwnedSegment]) -> None:
         """Remember a lost segment with events in a joint transaction, or in hand for one: it cannot commit any more."""
         for each in self.in_flight:
             each.settle()
         in_hand = {each.owned.key for each in self.in_flight if each.count > each.done}
-        for owned in before:
-            used = owned.finished != owned.savable or owned.key in in_hand
-            if used and owned not in self.segments:
+        for owned in segments:
+            if owned.finished != owned.savable or owned.key in in_hand:
                 self._lost = owned.assigned
         if (lost := self.lost) is not None:
             self._lost = lost.assigned

@@ -33,7 +33,8 @@ def test_a_segment_that_was_lost_and_came_back_begins_at_its_new_epoch_and_progr
     segments = owning(0)
     segments.take(STREAM_ID, [run_of(0, b"a", b"b")])
     again = SegmentOwnership("s/t", STREAM_ID, SegmentId(0), 3, Progress(1, 9))
-    segments.follow({again.key: again})
+    (before,) = segments
+    assert segments.follow({again.key: again}) == [before]
     (owned,) = segments
     assert owned.assigned is again
     assert (owned.offset, owned.finished, owned.durable) == (9, Progress(1, 9), Progress(1, 9))
@@ -41,7 +42,10 @@ def test_a_segment_that_was_lost_and_came_back_begins_at_its_new_epoch_and_progr
 
 def test_what_was_lost_while_it_was_being_read_is_left_out() -> None:
     segments = owning(0, 1)
-    segments.drop([(STREAM_ID, SegmentId(0))])
+    lost, kept = segments
+    assert segments.drop([lost.key]) == [lost]
+    assert segments.drop([lost.key]) == [], "it was lost before"
+    assert list(segments) == [kept]
     handings = segments.take(STREAM_ID, [run_of(0, b"a", b"b"), run_of(1, b"c")])
     segments.end(STREAM_ID, [SegmentId(0), SegmentId(1)])
     assert [handing.run.payloads for handing in handings] == [[b"c"]]

@@ -15,8 +15,9 @@ from typing import Any, Final
 import anyio
 import attrs
 
-from eventproc.groups import Membership, SegmentKey, get_group
+from eventproc.groups import Membership, get_group
 from eventproc.groups.owned_segment import OwnedSegment
+from eventproc.groups.owned_segments import OwnedSegments
 from eventproc.groups.truncation import skip
 from eventproc.processors.context import AppTx
 from eventproc.processors.dead_letters.operations import FailedEvent, append_letters
@@ -185,7 +186,7 @@ class Committer:
         db: Database,
         options: Options,
         membership: Membership,
-        segments: dict[SegmentKey, OwnedSegment],
+        segments: OwnedSegments,
         counters: Counters,
         measure: Telemetry,
         *,
@@ -273,7 +274,7 @@ class Committer:
 
     def _take(self, incomplete: Collection[OwnedSegment] = ()) -> ProgressCommit:
         now: dict[OwnedSegment, Progress] = {}
-        segments, counters = self._segments.values(), self._counters
+        segments, counters = self._segments, self._counters
         if self._options.publishes:  # each handler made the progress of its event durable
             (stream,) = self._options.streams
             self._measure.finished(stream, counters.finished - counters.committed)
@@ -283,7 +284,7 @@ class Committer:
         ):
             now = {owned: owned.snapshot() for owned in segments}
         moved = {owned: progress for owned, progress in now.items() if progress != owned.durable}
-        completed = [owned for owned in segments if owned.complete and owned not in incomplete]
+        completed = [owned for owned in segments.done() if owned not in incomplete]
         outbox, self.outbox = self.outbox.of(set(segments)).divided(now)
         return ProgressCommit(moved, completed, outbox, counters.finished)
 
@@ -360,9 +361,7 @@ class Committer:
             owned.durable = progress
         for owned, _ in commit.outbox.letters:
             self._measure.dead_lettered(owned.assigned.stream, 1)
-        for owned in commit.completed:
-            if self._segments.get(owned.key) is owned:
-                del self._segments[owned.key]
+        self._segments.drop([owned.key for owned in commit.completed if owned in self._segments])
         self._counters.committed = commit.finished
         self._counters.emitted += sum(len(emitted) for _, _, emitted in commit.outbox.emitted)
         self._counters.last_commit_ms = self._db.clock.wall_ms()

@@ -22,8 +22,9 @@ from typing import Any, Final, cast
 
 import anyio
 
-from eventproc.groups import Membership, SegmentKey
+from eventproc.groups import Membership
 from eventproc.groups.owned_segment import InFlightRun, OwnedSegment
+from eventproc.groups.owned_segments import OwnedSegments
 from eventproc.processors.context import Log
 from eventproc.processors.dead_letters.operations import FailedEvent
 from eventproc.processors.emit import Emission
@@ -71,7 +72,7 @@ class Engine:
         """Create the engine. make: creates the handler, and a new one after a failure that asks for a restart."""
         self.options = options
         self.membership = membership
-        self.segments: dict[SegmentKey, OwnedSegment] = {}
+        self.segments = OwnedSegments()
         self.counters = Counters()
         self.measure = telemetry(options.name, options.group)
         self.pool = WorkerPool(
@@ -361,7 +362,9 @@ class Engine:
         async with self._membership_lock:
             what = f"reading the ownership of processor {self.options.name}"
             await retry_transient(self.membership.refresh, what, self._db.clock, LOG)
-            self._adopt()
+            for owned in self.segments.follow(self.membership.owned):
+                self._lose(owned)
+        self._fetcher.wake()
 
     async def _follow_changes(self) -> None:
         while True:
@@ -371,27 +374,15 @@ class Engine:
             else:
                 self.pool.release("paused")
             for key in self.membership.surplus:
-                owned = self.segments.get(key)
+                owned = self.segments.find(key)
                 if owned is not None and owned not in self._releasing:
                     self._releasing.add(owned)
                     self._tasks.start_soon(self._give_back, owned)
             await self.membership.wait_change()
 
-    def _adopt(self) -> None:
-        """Begin newly owned segments, and drop lost ones."""
-        ownership = self.membership.owned
-        for key, owned in list(self.segments.items()):
-            if key not in ownership or ownership[key].owner_epoch != owned.assigned.owner_epoch:
-                self._lose(owned)
-        for key, assigned in ownership.items():
-            if key not in self.segments:
-                self.segments[key] = OwnedSegment(assigned)
-        self._fetcher.wake()
-
     def _lose(self, owned: OwnedSegment) -> None:
         LOG.info("processor %s: %r belongs to another reader now", self.options.name, owned)
         owned.closing = True
-        self.segments.pop(owned.key, None)
         self._calls.cancel(owned)
         self.pool.give_up_retries()
 
@@ -428,7 +419,7 @@ class Engine:
 
     async def _release(self, owned: OwnedSegment) -> None:
         await self._committer.commit()
-        if self.segments.get(owned.key) is owned:
+        if owned in self.segments:
             if owned.truncated:
                 await self._committer.skip(owned)
                 return
@@ -436,8 +427,8 @@ class Engine:
                 release = partial(self.membership.release, [owned.key])
                 await retry_transient(release, f"releasing {owned!r}", self._db.clock, LOG)
         # Not before the release: an owned segment without an entry gets a new one, which begins where this one did.
-        if self.segments.get(owned.key) is owned:
-            del self.segments[owned.key]
+        if owned in self.segments:
+            self.segments.drop([owned.key])
 
     # Reading.
 
@@ -452,13 +443,13 @@ class Engine:
     async def _fill(self) -> bool:
         """Read on; return whether there was anything."""
         found = await self._fetcher.fill()
-        for owned in self.segments.values():
+        for owned in self.segments:
             if owned.truncated and owned not in self._releasing:
                 self._releasing.add(owned)
                 self._tasks.start_soon(self._pass_truncated, owned)
         if found and self.options.exactly_once:
             await self._committer.commit()  # the end of a segment; mostly nothing
-        elif found and any(owned.complete for owned in self.segments.values()):
+        elif found and self.segments.done():
             self._committer.ask()
         return found
 

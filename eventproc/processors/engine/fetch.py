@@ -10,8 +10,8 @@ from itertools import islice, repeat
 from types import TracebackType
 from typing import Final
 
-from eventproc.groups import SegmentKey
 from eventproc.groups.owned_segment import OwnedSegment
+from eventproc.groups.owned_segments import OwnedSegments
 from eventproc.processors.engine.key_queues import Item
 from eventproc.processors.engine.workers import PUT_EVENTS, WorkerPool
 from eventproc.processors.options import OnTruncated
@@ -95,7 +95,7 @@ class SegmentFetcher:
     def __init__(
         self,
         db: Database,
-        segments: Mapping[SegmentKey, OwnedSegment],
+        segments: OwnedSegments,
         on_truncated: OnTruncated,
         pool: WorkerPool,
     ) -> None:
@@ -168,12 +168,12 @@ class SegmentFetcher:
 
     def _by_stream(self) -> dict[int, dict[SegmentId, OwnedSegment]]:
         """Return the segments that may be read on, those first that hold least."""
-        only_empty = sum(map(self._held_bytes, self._segments.values())) >= FETCHED_BYTES_MAX
+        only_empty = sum(map(self._held_bytes, self._segments)) >= FETCHED_BYTES_MAX
         self.is_short = only_empty or bool(self._ahead)
         if only_empty and not self._pool.is_idle:
             return {}
         streams: dict[int, dict[SegmentId, OwnedSegment]] = {}
-        for owned in sorted(self._segments.values(), key=self._held_bytes):
+        for owned in sorted(self._segments, key=self._held_bytes):
             if owned.closing or owned.truncated or owned.end is not None or owned in self._ahead:
                 continue
             if owned.has_room and not (only_empty and owned.waiting_bytes):
