@@ -134,7 +134,7 @@ class Engine:
         try:
             self._calls.handler = await self._start_handler()
             try:
-                with self._scope, self._fetcher:
+                with self._scope, self._fetcher.changes, self._fetcher.stack:
                     async with self._tasks:
                         self._tasks.start_soon(self._calls.run)
                         self._tasks.start_soon(self._follow_changes)

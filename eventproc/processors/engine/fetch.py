@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import islice, repeat
-from types import TracebackType
 from typing import Final
 
 from eventproc.groups.owned_segment import OwnedSegment
@@ -87,8 +86,9 @@ class ReadAhead:
 
 
 class SegmentFetcher:
-    """Reads the owned segments of any number of streams; used in `with`, by one task.
+    """Reads the owned segments of any number of streams; used by one task, which enters `changes` and `stack`.
 
+    changes: wakes the task when there may be more to read. stack: closes what is opened for single streams.
     is_short: at the last `fill` a segment had no room, for reading more or for what was read.
     """
 
@@ -108,20 +108,11 @@ class SegmentFetcher:
         self._segments = segments
         self._on_truncated = on_truncated
         self._pool = pool
-        self._open = ExitStack()
+        self.stack = ExitStack()
         self._fetchers: dict[int, StreamFetcher] = {}
         self._ahead: dict[OwnedSegment, ReadAhead] = {}
         self.changes = db.subscribe()
         self.is_short = False
-
-    def __enter__(self) -> SegmentFetcher:
-        self._open.enter_context(self.changes)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.close()
 
     def wake(self) -> None:
         """Let `changes.wait()` return."""
@@ -190,7 +181,7 @@ class SegmentFetcher:
     def _fetcher(self, name: str, stream_id: int) -> StreamFetcher:
         if (found := self._fetchers.get(stream_id)) is None:
             self.changes.add(watch_stream(stream_id))
-            found = self._open.enter_context(StreamFetcher(self._db, name, stream_id, with_ttl=True))
+            found = self.stack.enter_context(StreamFetcher(self._db, name, stream_id, with_ttl=True))
             self._fetchers[stream_id] = found
         return found
 
