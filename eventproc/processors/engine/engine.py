@@ -419,16 +419,15 @@ class Engine:
 
     async def _release(self, owned: OwnedSegment) -> None:
         await self._committer.commit()
-        if owned in self.segments:
-            if owned.truncated:
-                await self._committer.skip(owned)
-                return
-            async with self._membership_lock:
+        if owned.truncated and owned in self.segments:
+            await self._committer.skip(owned)
+            return
+        async with self._membership_lock:
+            if owned in self.segments:
                 release = partial(self.membership.release, [owned.key])
                 await retry_transient(release, f"releasing {owned!r}", self._db.clock, LOG)
-        # Not before the release: an owned segment without an entry gets a new one, which begins where this one did.
-        if owned in self.segments:
-            self.segments.drop([owned.key])
+                # Not before: an owned segment without an entry gets a new one, which begins where this one did.
+                self.segments.drop([owned.key])
 
     # Reading.
 
