@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
 import attrs
 from typing_extensions import TypedDict, Unpack
 
-from eventproc.groups import GroupStart, group_name
+from eventproc.groups import GroupStart, TruncatedPolicy, group_name
 from eventproc.processors.context import AppTx
 from eventproc.processors.dead_letters.store import default_stream
 from eventproc.processors.handler import Handler, HandlerDecorator, HandlerOf, check_handler, make_handler
@@ -26,7 +26,6 @@ from eventproc.processors.options import (
     Batching,
     OnCommit,
     OnFailure,
-    OnTruncated,
     Options,
     ProcessingOrder,
     Supervisor,
@@ -97,7 +96,7 @@ class ProcessorOptions(TypedDict, Generic[P], total=False):
     on_commit: OnCommit[P] | None
     round_events: int | None
     start: GroupStart
-    on_truncated: OnTruncated
+    on_truncated: TruncatedPolicy
 
 
 @attrs.frozen
@@ -260,7 +259,7 @@ def processor(
     on_commit: OnCommit[Any] | None = None,
     round_events: int | None = None,
     start: GroupStart = "head",
-    on_truncated: OnTruncated = "earliest",
+    on_truncated: TruncatedPolicy = "earliest",
 ) -> Processor:
     """Check the arguments of a declaration, and return what they declare; here are their defaults."""
     processor_name = name or getattr(handler, "__name__", None)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
-from eventproc.groups import GroupStart, check_start, stream_names
+from eventproc.groups import GroupStart, TruncatedPolicy, check_start, stream_names
 from eventproc.processors.context import AppTx
 from eventproc.processors.retry import RetryPolicy
 from eventproc.store.model.argument_checks import check_instance, check_int, check_str, invalid_argument
@@ -156,10 +156,6 @@ class Batching:
         check_int("linger_ms", self.linger_ms, least=0)
 
 
-OnTruncated: TypeAlias = Literal["earliest", "latest", "error"]
-"""Where a segment continues whose next event was truncated: at the head, at the tail, or the processor stops."""
-
-
 @attrs.frozen(kw_only=True)
 class ProcessorLimits:
     """Limits of a running processor that tests set lower; users keep the defaults.
@@ -198,7 +194,7 @@ class Options:
     on_commit: OnCommit[Any] | None = None
     round_events: int = ROUND_EVENTS
     start: GroupStart = "head"
-    on_truncated: OnTruncated = "earliest"
+    on_truncated: TruncatedPolicy = "earliest"
     publishes: bool = False
 
     @property

@@ -20,7 +20,7 @@ TruncatedPolicy: TypeAlias = Literal["earliest", "latest", "error"]
 """What a group does when events were truncated before it read them.
 
 "earliest": go on at the head. "latest": go on at the tails of the truncated segments, and leave the others where they
-are. "error": raise Truncated to its readers.
+are. "error": raise Truncated to its readers, or stop its processor.
 """
 
 DeletedPolicy: TypeAlias = Literal["error", "drop"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import anyio
 import pytest
 
+from eventproc.groups import TruncatedPolicy
 from eventproc.processors import App, ProcessorFailed, ProcessorState, Running
-from eventproc.processors.options import OnTruncated
 from eventproc.runtime import Eventproc
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.segments import Event
@@ -39,7 +39,7 @@ class Recorder:
         await self.gate.wait()
         self.seen.append(int(event.payload))
 
-    def app(self, on_truncated: OnTruncated = "earliest", *, exactly_once: bool = False) -> App:
+    def app(self, on_truncated: TruncatedPolicy = "earliest", *, exactly_once: bool = False) -> App:
         app = App()
         app.add(
             self.handle,
@@ -79,7 +79,7 @@ async def cut_before(ep: Eventproc, number: int) -> None:
 @pytest.mark.parametrize("exactly_once", [False, True])
 @pytest.mark.parametrize(("on_truncated", "expected"), [("earliest", [3, 4, 0]), ("latest", [0])])
 async def test_a_processor_goes_on_behind_what_was_truncated_and_counts_it(
-    on_truncated: OnTruncated, expected: list[int], exactly_once: bool
+    on_truncated: TruncatedPolicy, expected: list[int], exactly_once: bool
 ) -> None:
     recorder = Recorder()
     async with system() as ep:
@@ -102,7 +102,7 @@ async def test_a_processor_goes_on_behind_what_was_truncated_and_counts_it(
 
 @pytest.mark.parametrize(("on_truncated", "lost"), [("earliest", 2), ("latest", 3)])
 async def test_what_was_handled_before_its_turn_does_not_count_as_truncated(
-    on_truncated: OnTruncated, lost: int
+    on_truncated: TruncatedPolicy, lost: int
 ) -> None:
     async def handle(event: Event) -> None:
         if is_stuck and event.key == "a":

@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from itertools import islice, repeat
 from typing import Final
 
+from eventproc.groups import TruncatedPolicy
 from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.groups.owned_segments import OwnedSegments
 from eventproc.processors.engine.key_queues import Item
 from eventproc.processors.engine.workers import PUT_EVENTS, WorkerPool
-from eventproc.processors.options import OnTruncated
 from eventproc.store.clock import Clock
 from eventproc.store.database import Database
 from eventproc.store.model.errors import Truncated
@@ -96,7 +96,7 @@ class SegmentFetcher:
         self,
         db: Database,
         segments: OwnedSegments,
-        on_truncated: OnTruncated,
+        on_truncated: TruncatedPolicy,
         pool: WorkerPool,
     ) -> None:
         """Create the fetcher.
