@@ -275,9 +275,9 @@ class BatchCommitter:
             batch.changed = self._connection.total_changes != before or batch.tx.vacuumed
             self._writer.commit(batch.changed)
         except BaseException as why:
-            if self._trouble_of(why) is Trouble.LOST:
+            if (lost := self._lost(why)) is not None:
                 self._put_back(queue, batch)
-                raise
+                raise lost from why
             return self._finish(batch, self._abandon(why))
         batch.committed = True
         try:
@@ -399,6 +399,16 @@ class BatchCommitter:
     def _trouble_of(self, why: BaseException) -> Trouble | None:
         cause = why.__cause__ if isinstance(why, _TransactionEnded) else why
         return None if cause is None else self._writer.trouble_of(cause)
+
+    def _lost(self, why: BaseException) -> BaseException | None:
+        """Return the error of the engine if the connection was lost, which a function may have caught."""
+        found: BaseException = why
+        if isinstance(why, _TransactionEnded):
+            try:
+                self._execute("SELECT 1")
+            except Exception as raised:
+                found = raised
+        return found if self._writer.trouble_of(found) is Trouble.LOST else None
 
     def _put_back(self, queue: JobQueue, batch: CommitBatch) -> None:
         """Let the jobs of a batch, of which nothing was committed, wait at the front of the queue again."""
