@@ -222,7 +222,8 @@ def trouble_of(why: BaseException) -> Trouble | None:
     """See `WriterConnection.trouble_of`."""
     if not isinstance(why, psycopg.Error):
         return None
-    if is_lost(why, writing=True):
+    # An administrator cancels one statement. What it was part of runs again as after a lost connection.
+    if is_lost(why, writing=True) or isinstance(why, errors.QueryCanceled):
         return Trouble.LOST
     if isinstance(why, errors.DiskFull):
         return Trouble.FULL
@@ -237,7 +238,7 @@ def translate(why: Exception, name: str) -> Exception:
         return why
     if isinstance(why, errors.InsufficientPrivilege):
         return StoreUnusable(path=name, reason=f"{one_line(why)}; let the owner of the schema grant that")
-    if is_lost(why):
+    if is_lost(why) or isinstance(why, errors.QueryCanceled):
         return Unreachable(place=name, reason=one_line(why))
     return why
 

@@ -28,7 +28,6 @@ from eventproc.store.postgres.address import COMMIT
 from eventproc.store.postgres.clock import ServerClock
 from eventproc.store.postgres.connection import (
     PostgresConnection,
-    is_lost,
     one_line,
     translate,
     trouble_of,
@@ -108,7 +107,7 @@ class PostgresWriter(WriterConnection):
         try:
             self._pg.run(f"{count}; COMMIT")
         except psycopg.Error as why:
-            if not is_lost(why, writing=True) or not self._was_committed(number, why):
+            if trouble_of(why) is not Trouble.LOST or not self._was_committed(number, why):
                 raise
             self._seen = None
         else:
@@ -127,7 +126,7 @@ class PostgresWriter(WriterConnection):
                 self.begin(None)  # alone: what the old connection still did has ended
                 self._pg.run("ROLLBACK")
             except psycopg.Error as again:
-                if not is_lost(again, writing=True):
+                if trouble_of(again) is not Trouble.LOST:
                     raise
                 continue
             return self._found[self._opening_id] >= number
@@ -206,7 +205,7 @@ class ServerWriter(WriteQueue):
 
     def _connect_again(self, why: psycopg.Error) -> None:
         """Open another connection while jobs wait. Without a job, the next one comes here again."""
-        if not is_lost(why, writing=True):
+        if trouble_of(why) is not Trouble.LOST:
             self._committer.stop(f"a transaction could not begin ({one_line(why)})")
             return
         if self._closing.is_set():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import anyio
+import psycopg
 import pytest
 
 import eventproc
@@ -9,6 +11,21 @@ from eventproc.testing import check
 from tests.support.postgres import Server
 
 pytestmark = pytest.mark.subprocess
+
+
+async def read_all(stream: eventproc.Stream) -> list[bytes]:
+    async with stream.reader() as reader:
+        return [event.payload async for event in reader.until(await stream.tail())]
+
+
+async def waiting_for(server: Server, event: str, *, but: int = 0) -> int:
+    """Return the process of the server that waits for something, when there is one."""
+    waiting = f"SELECT pid FROM pg_stat_activity WHERE wait_event = '{event}' AND pid != {but}"
+    with anyio.fail_after(30):
+        while not (found := await anyio.to_thread.run_sync(server.execute, waiting)):
+            pass
+    pid: int = found[0][0]
+    return pid
 
 
 @pytest.mark.parametrize("then_fails", [False, True])
@@ -42,4 +59,22 @@ async def test_function_that_hides_a_lost_connection_runs_again(
             await writer.write(b"1")
             await running.wait_idle()
         assert await ep.query("SELECT number FROM app_seen") == [(1,)]
+        await check(ep.db)
+
+
+@pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "SHARE"])
+async def test_cancelled_statements_of_the_library_run_again(url: str, server: Server, mode: str) -> None:
+    """The first mode lets a transaction wait when it begins, the second one when it counts its commit."""
+    async with eventproc.open(url) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        with psycopg.connect(server.url) as holder:
+            holder.execute(f"LOCK TABLE {url.rpartition('=')[2]}.opening IN {mode} MODE".encode())
+            async with stream.writer() as writer, anyio.create_task_group() as tasks:
+                tasks.start_soon(writer.write, b"1")
+                for _ in range(3):
+                    pid = await waiting_for(server, "relation")
+                    server.execute(f"SELECT pg_cancel_backend({pid})")
+                holder.rollback()
+        assert await read_all(stream) == [b"1"]
         await check(ep.db)
