@@ -68,6 +68,7 @@ class PostgresWriter(WriterConnection):
         self.is_concurrent = True
         self._pg = connection
         self._opening_id = opening_id
+        self._own_row: Final = f"id = '{opening_id}'"
         self._clock = clock
         self._closing = closing
         self._found: dict[str, int] = {}  # commits of each opening, when this transaction began
@@ -103,7 +104,7 @@ class PostgresWriter(WriterConnection):
             self._seen = self._found
             return
         number = self._found[self._opening_id] + 1
-        count = f"UPDATE opening SET batch = {number}, at_ms = {self._now_ms} WHERE id = '{self._opening_id}'"
+        count = f"UPDATE opening SET batch = {number}, at_ms = {self._now_ms} WHERE {self._own_row}"
         try:
             self._pg.run(f"{count}; COMMIT")
         except psycopg.Error as why:
@@ -124,7 +125,8 @@ class PostgresWriter(WriterConnection):
         while self._pg.connect_until(self._closing):
             try:
                 self.begin(None)  # alone: what the old connection still did has ended
-                self._pg.run("ROLLBACK")
+                # The old commit may be waiting for a standby, for which this one waits too.
+                self._pg.run(f"UPDATE opening SET at_ms = {self._now_ms} WHERE {self._own_row}; COMMIT")
             except psycopg.Error as again:
                 if trouble_of(again) is not Trouble.LOST:
                     raise

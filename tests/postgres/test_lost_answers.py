@@ -8,7 +8,7 @@ import pytest
 
 import eventproc
 from eventproc.testing import check
-from tests.support.postgres import Server
+from tests.support.postgres import Server, running_server
 
 pytestmark = pytest.mark.subprocess
 
@@ -78,3 +78,31 @@ async def test_cancelled_statements_of_the_library_run_again(url: str, server: S
                 holder.rollback()
         assert await read_all(stream) == [b"1"]
         await check(ep.db)
+
+
+async def test_commit_whose_answer_was_lost_counts_when_a_standby_has_it() -> None:
+    with running_server() as server:
+        async with eventproc.open(server.url) as ep:
+            await ep.create_scope("s")
+            stream = await ep.create_stream("s/t")
+            done: list[int] = []
+            is_over = anyio.Event()
+            async with stream.writer() as writer, anyio.create_task_group() as tasks:
+
+                async def write() -> None:
+                    while not is_over.is_set():  # the first ones may find the old setting
+                        await writer.write(b"%d" % len(done))
+                        done.append(len(done))
+
+                server.execute("ALTER SYSTEM SET synchronous_standby_names = 'missing'")
+                server.execute("SELECT pg_reload_conf()")
+                tasks.start_soon(write)
+                pid = await waiting_for(server, "SyncRep")
+                count = len(done)
+                server.execute(f"SELECT pg_terminate_backend({pid}, 10000)")
+                await waiting_for(server, "SyncRep", but=pid)
+                assert len(done) == count
+                is_over.set()
+                server.execute("ALTER SYSTEM RESET synchronous_standby_names")
+                server.execute("SELECT pg_reload_conf()")
+            assert await read_all(stream) == [b"%d" % each for each in done]
