@@ -29,7 +29,7 @@ from eventproc.store.database.instances import Heartbeat, Peers, age_of
 from eventproc.store.postgres.address import COMMIT, FORMAT, ServerAddress
 from eventproc.store.postgres.clock import ServerClock
 from eventproc.store.postgres.connection import PostgresConnection, Raw, one_line
-from eventproc.store.postgres.writer import NOW_MS
+from eventproc.store.postgres.writer import NOW_MS, verify_counts
 
 LOG = logging.getLogger(__name__)
 
@@ -108,6 +108,7 @@ class PeerThread(threading.Thread):
         self._connection: PostgresConnection | None = None
         self._lock = threading.Lock()
         self._notify = False
+        self._count = 0  # of the commits of this opening
         self._noticed = False
         self._beats: dict[str, int] = {}
         self._wanted: set[str] = set()
@@ -118,8 +119,9 @@ class PeerThread(threading.Thread):
 
     # --- called from any thread ------------------------------------------------------------------
 
-    def notify(self) -> None:
-        """Tell the other openings that this one has committed."""
+    def notify(self, count: int) -> None:
+        """Tell the other openings that this one has committed. count: how often by now."""
+        self._count = count
         self._notify = True
         self.wake()
 
@@ -294,11 +296,13 @@ class PeerThread(threading.Thread):
             )
 
     def _look(self) -> None:
+        before = self.view
+        least = {**before.commits, self._opening_id: self._count}
         rows: list[tuple[str, int, int, int, bool, int]] = self._pg.execute(_LOOK).fetchall()
         beats: list[tuple[str, int, int]] = self._pg.execute(
             "SELECT name, owner_epoch, at_ms FROM beat"
         ).fetchall()
-        before = self.view
+        verify_counts(least, {row[0]: row[2] for row in rows}, self._address.name)
         held = {row[0] for row in rows if row[4]}
         missed = {row[0]: before.missed.get(row[0], 0) + 1 for row in rows if not row[4]}
         still = {each for each in before.live if missed.get(each, MISSED_LOOKS) < MISSED_LOOKS}

@@ -235,7 +235,7 @@ class ServerDatabase(ThreadedDatabase[PostgresConnection, ServerWriter]):
             clock=clock,
             callbacks=callbacks,
             publish=self._publish,
-            notify=peers.notify,
+            notify=lambda: peers.notify(writer.commits_count),
             closing=opening.closing,
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import psycopg
@@ -49,6 +49,15 @@ WARN_MS: Final = 1_000
 """Waiting time for the server after which a warning says so, in ms."""
 
 
+def verify_counts(before: Mapping[str, int], now: Mapping[str, int], name: str) -> None:
+    """Raise DatabaseStopped if the count of an opening fell: what is known in memory may be of a lost commit."""
+    if any(now.get(each, count) < count for each, count in before.items()):
+        reason = (
+            "the server has lost commits, as in a failover to a standby that did not have them; open it again"
+        )
+        raise DatabaseStopped(path=name, reason=reason)
+
+
 class PostgresWriter(WriterConnection):
     """The writer's connection to a server."""
 
@@ -73,18 +82,29 @@ class PostgresWriter(WriterConnection):
         self._closing = closing
         self._found: dict[str, int] = {}  # commits of each opening, when this transaction began
         self._seen: dict[str, int] | None = None  # the same after the last batch; None: not known
+        self._counts: dict[str, int] = {}  # the highest that are known to be committed
         self._now_ms = 0
         self._commit_key: Final = connection.address.lock_key(COMMIT)
 
+    @property
+    def commits_count(self) -> int:
+        """How often this opening has committed."""
+        return self._counts.get(self._opening_id, 0)
+
     def begin(self, streams: Streams | None) -> None:
-        """See `WriterConnection.begin`. Raises DatabaseStopped if the row of this opening was removed."""
+        """See `WriterConnection.begin`. Raises DatabaseStopped if the row of this opening, or a commit, is missing."""
         *_, (self._now_ms, ids, batches) = self._pg.run(f"BEGIN; {self._locks(streams)} {_LOOK}")
         self._clock.measure(self._now_ms)
-        self._found = dict(zip(ids or (), batches or (), strict=True))
-        if self._opening_id not in self._found:  # its commits would not be counted
+        found = dict(zip(ids or (), batches or (), strict=True))
+        try:
+            verify_counts(self._counts, found, self.path)
+            if self._opening_id not in found:  # its commits would not be counted
+                reason = "it was not heard of for a day, or the server has lost it; open it again"
+                raise DatabaseStopped(path=self.path, reason=reason)
+        except DatabaseStopped:
             self._pg.run("ROLLBACK")
-            reason = "it was not heard of for a day, and counts as gone; open it again"
-            raise DatabaseStopped(path=self.path, reason=reason)
+            raise
+        self._found = self._counts = found
 
     def _locks(self, streams: Streams | None) -> str:
         """Return the statements that wait until no commit that is under way concerns these streams.
@@ -112,7 +132,7 @@ class PostgresWriter(WriterConnection):
                 raise
             self._seen = None
         else:
-            self._seen = {**self._found, self._opening_id: number}
+            self._seen = self._counts = {**self._found, self._opening_id: number}
 
     def _was_committed(self, number: int, why: psycopg.Error) -> bool:
         """Find out, on another connection, whether a batch was committed. Waits for the server.

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 import eventproc
+from eventproc import errors
 from eventproc.testing import check
 from tests.support.postgres import Server, running_server
 
@@ -16,6 +17,11 @@ pytestmark = pytest.mark.subprocess
 async def read_all(stream: eventproc.Stream) -> list[bytes]:
     async with stream.reader() as reader:
         return [event.payload async for event in reader.until(await stream.tail())]
+
+
+async def use_without_end(ep: eventproc.Eventproc) -> None:
+    while True:
+        await ep.scopes()
 
 
 async def waiting_for(server: Server, event: str, *, but: int = 0) -> int:
@@ -106,3 +112,23 @@ async def test_commit_whose_answer_was_lost_counts_when_a_standby_has_it() -> No
                 server.execute("ALTER SYSTEM RESET synchronous_standby_names")
                 server.execute("SELECT pg_reload_conf()")
             assert await read_all(stream) == [b"%d" % each for each in done]
+
+
+async def test_opening_stops_when_the_server_has_lost_its_commits() -> None:
+    with running_server() as server:
+        async with eventproc.open(server.url) as ep, eventproc.open(server.url, host=False) as other:
+            await ep.create_scope("s")
+            stream = await ep.create_stream("s/t")
+            async with stream.writer() as writer:
+                await writer.write(b"1")
+                await anyio.to_thread.run_sync(server.save)
+                await writer.write(b"2")
+                await other.create_scope("other")
+                await anyio.to_thread.run_sync(server.restore)
+                with anyio.fail_after(30), pytest.raises(errors.DatabaseStopped, match="lost commits"):
+                    await writer.write(b"3")
+            with anyio.fail_after(30), pytest.raises(errors.DatabaseStopped, match="lost commits"):
+                await use_without_end(other)
+        async with eventproc.open(server.url) as ep:
+            assert await read_all(await ep.stream("s/t")) == [b"1"]
+            await check(ep.db)

@@ -37,6 +37,7 @@ class Server:
         self._schemas = 0
         self._programs = _reachable(home)
         self._data = home / "data"
+        self._saved = home / "saved"
         self._run(
             "initdb", "-D", str(self._data), "-U", "postgres", "--auth=trust", "-E", "utf8", "--no-sync"
         )
@@ -83,6 +84,22 @@ class Server:
     def promote(self) -> None:
         """End its time as a standby."""
         self._run("pg_ctl", "-D", str(self._data), "-w", "promote")
+
+    def save(self) -> None:
+        """Keep a copy of what it holds now, as a standby does that will receive nothing more."""
+        self.stop()
+        self._copy(self._data, self._saved)
+        self.start()
+
+    def restore(self) -> None:
+        """Go back to what `save` has kept, as after a failover."""
+        self.stop()
+        shutil.rmtree(self._data)
+        self._copy(self._saved, self._data)
+        self.start()
+
+    def _copy(self, source: Path, target: Path) -> None:
+        subprocess.run(["cp", "-a", str(source), str(target)], check=True)  # with owners
 
     def stop(self) -> None:
         """End it, with the connections that are left."""
