@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from types import MappingProxyType
 from typing import Final
@@ -25,7 +26,7 @@ from benchmarks import (
     transactions,
 )
 from benchmarks.peers import REDIS, Peer
-from benchmarks.samples import Sample, Side, Task
+from benchmarks.samples import Sample, Side
 
 
 class Class(StrEnum):
@@ -112,16 +113,17 @@ class Case:
         return ours >= self.bar if self.kind is Bar.VALUE_MIN else ours < self.bar
 
 
+_SERVERS: Final = "benchmarks.servers"
 _SERVING: Final = "benchmarks.serving"
 _SPARK: Final = "benchmarks.spark"
 
 
-def _imported(name: str, module_name: str) -> Side:
+def _imported(name: str, module_name: str) -> Callable[..., Awaitable[Sample]]:
     """Return a side of a module that is imported when it runs: the other sides are measured without its libraries."""
 
-    async def side(task: Task) -> Sample:
+    async def side(*arguments: object) -> Sample:
         module = import_module(module_name)
-        sample: Sample = await getattr(module, name)(task)
+        sample: Sample = await getattr(module, name)(*arguments)
         return sample
 
     return side
@@ -184,6 +186,36 @@ KAFKA_CONSUMERS: Final = Recorded(
     "Kafka's four consumers", dict.fromkeys(BOTH, 236_000), _KAFKA_SIDE_BY_SIDE, is_bar=False
 )
 """Four producers and four consumers."""
+
+
+def _on_server(name: str, unit: str, side: Side, count: int, bar: float) -> Case:
+    """Return a measurement of a store on a server, whose floor is a directory."""
+    return Case(
+        name=f"server_{name}",
+        unit=unit,
+        classes=(Class.FSYNC,),
+        ours=partial(_imported("on_server", _SERVERS), side),
+        floor=side,
+        count=count,
+        quick_count=0,
+        bar=bar,
+        kind=Bar.RATIO_MIN,
+    )
+
+
+def _processes(name: str, unit: str, count: int, bar: float) -> Case:
+    """Return a measurement of four processes on a server, whose floor is one."""
+    return Case(
+        name=f"server_four_{name}",
+        unit=unit,
+        classes=(Class.FSYNC,),
+        ours=_imported(f"four_{name}", _SERVERS),
+        floor=_imported(f"one_{name.removesuffix('s')}", _SERVERS),
+        count=count,
+        quick_count=0,
+        bar=bar,
+        kind=Bar.RATIO_MIN,
+    )
 
 
 def _group(name: str, side: Side, recorded: Recorded) -> Case:
@@ -638,6 +670,12 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 bar=0.5,
                 kind=Bar.VALUE_MAX,
             ),
+            _on_server("single_write", "writes/s", ours.single_write, 4_000, 0.6),
+            _on_server("concurrent_writes", "writes/s", ours.concurrent_writes, 40_000, 0.8),
+            _on_server("end_to_end", "events/s", ours.end_to_end, 500_000, 0.9),
+            _on_server("create_streams", "creates/s", ours.create_streams, 400, 0.5),
+            _processes("writers", "writes/s", 4_000, 3.0),
+            _processes("processors", "events/s", 400_000, 1.5),
         )
     }
 )

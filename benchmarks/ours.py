@@ -33,7 +33,7 @@ POSITION: Final = RecordKind(name="benchmark-position", value=Position)
 
 async def end_to_end(task: Task) -> Sample:
     """Post keyed events, read the whole stream, await a handler per event, save the position per batch."""
-    async with eventproc.open(task.directory, durability=task.durability) as ep:
+    async with eventproc.open(task.store, durability=task.durability) as ep:
         stream = await _make_stream(ep, "benchmark/stream", segments=SEGMENTS_COUNT)
         handled = 0
 
@@ -78,7 +78,7 @@ async def concurrent_writes(task: Task) -> Sample:
 
 async def create_streams(task: Task) -> Sample:
     """Create many streams concurrently, each awaited."""
-    async with eventproc.open(task.directory, durability=task.durability) as ep:
+    async with eventproc.open(task.store, durability=task.durability) as ep:
         await _make_stream(ep, "benchmark/warm")
         sample, _ = await _create(ep, task.count)
         return sample
@@ -86,7 +86,7 @@ async def create_streams(task: Task) -> Sample:
 
 async def scale_streams(task: Task) -> Sample:
     """Split the only segment of many streams concurrently, each awaited."""
-    async with eventproc.open(task.directory, durability=task.durability) as ep:
+    async with eventproc.open(task.store, durability=task.durability) as ep:
         await _make_stream(ep, "benchmark/warm")
         _, streams = await _create(ep, task.count)
         waiting = iter(streams)
@@ -100,7 +100,7 @@ async def scale_streams(task: Task) -> Sample:
 
 async def idle(task: Task) -> Sample:
     """Keep a directory open as its host, with one stream in it, and do nothing."""
-    async with eventproc.open(task.directory, durability=task.durability) as ep:
+    async with eventproc.open(task.store, durability=task.durability) as ep:
         await _make_stream(ep, "benchmark/stream")
         await anyio.sleep(2)  # what follows opening is not idling, nor a second until progress is durable
         watch = Stopwatch()
@@ -127,7 +127,7 @@ async def _create(ep: eventproc.Eventproc, count: int) -> tuple[Sample, list[Str
 
 
 async def _writes(task: Task, *, callers: int) -> Sample:
-    async with eventproc.open(task.directory, durability=task.durability) as ep:
+    async with eventproc.open(task.store, durability=task.durability) as ep:
         stream = await _make_stream(ep, "benchmark/stream")
         pairs = list(zip(payloads(), keys(), strict=True))
         async with stream.writer() as writer:

@@ -36,11 +36,18 @@ class Task:
     """What a side is asked to do, in a process of its own.
 
     directory: empty, on a disk. durability: "fsync" or "os". count: operations, or ms for the idle cost.
+    url: of a store on a server; None: the store lies in the directory.
     """
 
     directory: Path
     durability: str
     count: int
+    url: str | None = None
+
+    @property
+    def store(self) -> str | Path:
+        """What `eventproc.open` opens."""
+        return self.directory if self.url is None else self.url
 
 
 Side: TypeAlias = Callable[[Task], Awaitable[Sample]]

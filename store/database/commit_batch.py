@@ -273,7 +273,13 @@ class BatchCommitter:
             self._faults.reach(WRITE_COMMIT)
             # SQLite does not count pages that moved as changes.
             batch.changed = self._connection.total_changes != before or batch.tx.vacuumed
-            self._writer.commit(batch.changed)
+            try:
+                self._writer.commit(batch.changed)
+            except Exception:
+                if not self._writer.is_failed:
+                    raise
+                self._run_apart(queue, batch)  # a statement failed that the engine had not run yet
+                self._writer.commit(batch.changed)
         except BaseException as why:
             if (lost := self._lost(why)) is not None:
                 self._put_back(queue, batch)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeAlias
 
@@ -59,6 +59,7 @@ class PostgresConnection:
         self.total_changes = 0
         self.address = address
         self._is_restricted = False
+        self._queued: list[tuple[bytes, list[Any]]] = []  # what goes with the next statement
         self._prepare = prepare
         self._raw: Raw | None = None
 
@@ -71,6 +72,7 @@ class PostgresConnection:
     def connect(self) -> None:
         """Open it, or open it again. Raises errors of psycopg and of `prepare`."""
         self.close()
+        self._queued.clear()
         raw = psycopg.connect(
             self.address.conninfo,
             autocommit=True,  # only this library begins and ends transactions
@@ -118,10 +120,13 @@ class PostgresConnection:
         """See `Connection.execute`. An error counts as a change, because the transaction has failed."""
         if self._is_restricted:
             check_first_word(sql)
+        if sql.startswith("ROLLBACK"):
+            self._queued.clear()
         statement = translated(sql)
         cursor = self.raw.cursor()
         try:
-            cursor.execute(statement.sql, statement.ordered(parameters), binary=True)
+            with self._trip():
+                cursor.execute(statement.sql, statement.ordered(parameters), binary=True)
         except psycopg.Error:
             self.total_changes += 1
             raise
@@ -130,18 +135,42 @@ class PostgresConnection:
         return cursor
 
     def executemany(self, sql: str, parameters: Iterable[SqlParameters], /) -> Cursor:
-        """See `Connection.executemany`."""
-        if self._is_restricted:
-            check_first_word(sql)
+        """See `Connection.executemany`. It goes with the next statement, whose error may be its own.
+
+        That of a user goes at once, and tells how many rows it changed.
+        """
         statement = translated(sql)
+        rows = [statement.ordered(each) for each in parameters]
         cursor = self.raw.cursor()
+        if not self._is_restricted:
+            if rows:
+                self._queued.append((statement.sql, rows))
+                self.total_changes += len(rows)
+            return cursor
+        check_first_word(sql)
         try:
-            cursor.executemany(statement.sql, [statement.ordered(each) for each in parameters])
+            with self._trip():
+                cursor.executemany(statement.sql, rows)
         except psycopg.Error:
             self.total_changes += 1
             raise
         self.total_changes += max(cursor.rowcount, 0)
         return cursor
+
+    @contextmanager
+    def _trip(self, *, joined: bool = False) -> Iterator[None]:
+        """Send what is queued, and what the block sends, without waiting for answers in between.
+
+        joined: the block sends several statements.
+        """
+        if not (self._queued or joined):
+            yield
+            return
+        queued, self._queued = self._queued, []
+        with self.raw.pipeline(), self.raw.cursor() as cursor:
+            for sql, rows in queued:
+                cursor.executemany(sql, rows)
+            yield
 
     @contextmanager
     def restricted(self) -> Iterator[None]:
@@ -156,6 +185,8 @@ class PostgresConnection:
 
     def run(self, script: str) -> list[Any]:
         """Run statements without parameters in one trip; return the first row of each that has rows."""
+        with self._trip():
+            pass
         cursor = self.raw.execute(script.encode())
         rows = []
         while True:
@@ -163,6 +194,12 @@ class PostgresConnection:
                 rows.append(cursor.fetchone())
             if not cursor.nextset():
                 return rows
+
+    def commit(self, sql: str, parameters: Sequence[object]) -> None:
+        """Run a last statement, and COMMIT, in one trip."""
+        with self._trip(joined=True), self.raw.cursor() as cursor:
+            cursor.execute(sql.encode(), parameters)
+            cursor.execute(b"COMMIT")
 
     @property
     def in_transaction(self) -> bool:

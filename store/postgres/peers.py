@@ -119,11 +119,12 @@ class PeerThread(threading.Thread):
 
     # --- called from any thread ------------------------------------------------------------------
 
-    def notify(self, count: int) -> None:
-        """Tell the other openings that this one has committed. count: how often by now."""
+    def notify(self, count: int, *, others: bool) -> None:
+        """Tell the other openings, if there are any, that this one has committed. count: how often by now."""
         self._count = count
-        self._notify = True
-        self.wake()
+        if others:
+            self._notify = True
+            self.wake()
 
     def want(self, name: str) -> None:
         """Try once to take a lock, soon."""

@@ -48,5 +48,5 @@ def _read(connection: PostgresConnection, fn: Callable[[Tx], T], clock: Clock, s
     try:
         return fn(Tx(connection, clock, ReadState(shared), snapshot=True, restrict=user_sql))
     finally:
-        if connection.in_transaction:
-            connection.run("ROLLBACK")
+        if connection.in_transaction:  # after ROLLBACK the driver would prepare its statements again
+            connection.run("ROLLBACK" if connection.is_failed else "COMMIT")

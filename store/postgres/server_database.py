@@ -229,13 +229,17 @@ class ServerDatabase(ThreadedDatabase[PostgresConnection, ServerWriter]):
             clock=clock,
             closing=opening.closing,
         )
+
+        def notify() -> None:
+            peers.notify(writer.commits_count, others=writer.has_others)
+
         self._writer = ServerWriter(
             writer_connection,
             BatchCommitter(writer, clock=clock, faults=faults, shared=self.shared),
             clock=clock,
             callbacks=callbacks,
             publish=self._publish,
-            notify=lambda: peers.notify(writer.commits_count),
+            notify=notify,
             closing=opening.closing,
         )
 

@@ -41,6 +41,8 @@ NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 _LOOK: Final = f"SELECT {NOW_MS}, array_agg(id), array_agg(batch) FROM opening"
 
+_COUNT: Final = "UPDATE opening SET batch = $1, at_ms = $2 WHERE id = $3"
+
 BATCH_MS_MAX: Final = 250
 """A batch takes no further function after this time, in ms; each statement is a trip. Higher: others wait longer for
 the lock of all commits; lower: a busy opening commits more often than its functions need."""
@@ -87,6 +89,11 @@ class PostgresWriter(WriterConnection):
         self._commit_key: Final = connection.address.lock_key(COMMIT)
 
     @property
+    def has_others(self) -> bool:
+        """Whether others were registered when the last batch began. One that registers later waits for its end."""
+        return len(self._found) > 1
+
+    @property
     def commits_count(self) -> int:
         """How often this opening has committed."""
         return self._counts.get(self._opening_id, 0)
@@ -95,7 +102,7 @@ class PostgresWriter(WriterConnection):
         """See `WriterConnection.begin`. Raises DatabaseStopped if the row of this opening, or a commit, is missing."""
         *_, (self._now_ms, ids, batches) = self._pg.run(f"BEGIN; {self._locks(streams)} {_LOOK}")
         self._clock.measure(self._now_ms)
-        found = dict(zip(ids or (), batches or (), strict=True))
+        found: dict[str, int] = dict(zip(ids or (), batches or (), strict=True))
         try:
             verify_counts(self._counts, found, self.path)
             if self._opening_id not in found:  # its commits would not be counted
@@ -124,9 +131,8 @@ class PostgresWriter(WriterConnection):
             self._seen = self._found
             return
         number = self._found[self._opening_id] + 1
-        count = f"UPDATE opening SET batch = {number}, at_ms = {self._now_ms} WHERE {self._own_row}"
         try:
-            self._pg.run(f"{count}; COMMIT")
+            self._pg.commit(_COUNT, (number, self._now_ms, self._opening_id))
         except psycopg.Error as why:
             if trouble_of(why) is not Trouble.LOST or not self._was_committed(number, why):
                 raise

@@ -41,6 +41,20 @@ async def test_a_raising_function_changes_nothing_and_the_others_commit(world: W
     assert await world.names() == ["a", "c"]
 
 
+async def test_rows_that_the_engine_refuses_at_the_end_concern_their_function_only(world: World) -> None:
+    await world.db.write(insert("a"))
+
+    def insert_twice(tx: Tx) -> None:
+        tx.executemany("INSERT INTO item (name) VALUES (?)", [("b",), ("a",)])
+
+    outcomes = await world.write_together(insert("c"), insert_twice, insert("d"))
+    assert outcomes[0] == "c" and outcomes[2] == "d"
+    assert isinstance(outcomes[1], Exception) and not isinstance(outcomes[1], DatabaseStopped)
+    outcomes = await world.write_together(insert_twice)
+    assert isinstance(outcomes[0], Exception) and not isinstance(outcomes[0], DatabaseStopped)
+    assert await world.names() == ["a", "c", "d"]
+
+
 async def test_an_error_caused_by_another_functions_undone_row_is_not_reported(world: World) -> None:
     def unless_b(tx: Tx) -> str:
         if "b" in names(tx):
