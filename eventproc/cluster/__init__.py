@@ -16,6 +16,7 @@ from eventproc.cluster.membership import (
 from eventproc.cluster.policies import keep_policies
 from eventproc.cluster.supervisor_runs import keep_supervisors
 from eventproc.cluster.task_jobs import (
+    FILE_WORK,
     TASK_JOBS,
     AnyTask,
     BackupTask,
@@ -27,6 +28,7 @@ from eventproc.cluster.task_jobs import (
 from eventproc.cluster.task_runner import run_tasks
 
 __all__ = [
+    "FILE_WORK",
     "TASK_JOBS",
     "AnyTask",
     "BackupTask",

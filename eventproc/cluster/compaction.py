@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import anyio
 import attrs
 
-from eventproc.store.database import Database, Tx
+from eventproc.store.database import Database, FileWork, Tx
 from eventproc.store.database.files import DATABASE
 from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.short_repr import short_repr_of_fields
@@ -61,14 +61,13 @@ async def compact(
     write: runs each step; that of `db` unless given. advance: called with the bytes returned, and all free ones, which
     grow while the first are freed.
 
-    Raises NotSupported (in memory, or a file that cannot shrink), CorruptRecord, DiskFull, LockHeld.
+    Raises NotSupported (no directory, or a file that cannot shrink), CorruptRecord, DiskFull, LockHeld.
     """
-    if db.path is None:
-        raise NotSupported(what="compacting a database without a file", remedy="open a directory")
+    directory = db.directory_for(FileWork.COMPACTION)
     found = await db.read(free_space)
     if not found.can_shrink:
         raise NotSupported(what="compacting a database that was made without auto_vacuum", remedy=REMEDY)
-    run, file = write or db.write, anyio.Path(db.path / DATABASE)
+    run, file = write or db.write, anyio.Path(directory / DATABASE)
     bytes_before = (await file.stat()).st_size
     while await run(free_due):
         advance(0, (await db.read(free_space)).free_bytes)

@@ -12,7 +12,7 @@ import attrs
 
 from eventproc.cluster.task_runner import Job, TaskContext
 from eventproc.store.catalog import get_stream, list_streams
-from eventproc.store.database import Tx
+from eventproc.store.database import FileWork, Tx
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.errors import AlreadyExists, CorruptRecord, NotFound, StreamReplaced
 from eventproc.store.model.names import StreamName, check_scope_name
@@ -127,6 +127,11 @@ class CompactTask:
 
 AnyTask: TypeAlias = OffloadTask | BackupTask | DeleteScopeTask | VerifyTask | CompactTask
 """What can be submitted as a task."""
+
+FILE_WORK: Final[Mapping[type[AnyTask], FileWork]] = MappingProxyType(
+    {BackupTask: FileWork.BACKUP, CompactTask: FileWork.COMPACTION}
+)
+"""The tasks that need a directory."""
 
 PROBLEMS_MAX: Final = 10
 """Problems that the error of a failed check names. Higher: longer records; `eventproc verify` prints all."""

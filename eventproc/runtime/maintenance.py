@@ -33,7 +33,7 @@ class MaintenanceSystem:
             StoreUnusable: the folder cannot be written, or lies in the directory itself.
             DiskFull: there is no space left; nothing remains.
             CorruptRecord: the database or a file with events is damaged.
-            NotSupported: this system lies in memory.
+            NotSupported: this system lies in memory or on a server.
             InvalidArgument: `dest` is not a path.
 
         Cost:
@@ -55,7 +55,7 @@ class MaintenanceSystem:
             The size of the database file before and after.
 
         Raises:
-            NotSupported: this system lies in memory, or another tool has made a file that cannot shrink.
+            NotSupported: this system lies in memory or on a server, or another tool has made a file that cannot shrink.
             DiskFull: there is no space left for the log of a step; what was returned before stays so.
             CorruptRecord: a record of a truncated or deleted stream is damaged.
 

@@ -100,7 +100,7 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
     """
 
     def __init__(self, db: Database) -> None:
-        in_memory = "the system in memory" if db.name == ":memory:" else f"the store {db.name}"
+        in_memory = "the system in memory" if db.in_memory else f"the store {db.name}"
         super().__init__(db, "the directory" if db.path else in_memory)
         self._tasks = HandleTasks(self._background_failed)
         self._loop_end = LoopEnd(self._close_unclosed)
@@ -177,7 +177,7 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
 
     @property
     def path(self) -> Path | None:
-        """The directory; None in memory."""
+        """The directory; None in memory and on a server."""
         return self._db.path
 
     @property

@@ -8,7 +8,7 @@ from typing import cast, get_args
 
 import attrs
 
-from eventproc.cluster import AnyTask
+from eventproc.cluster import FILE_WORK, AnyTask
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database
 from eventproc.store.faults import Step
@@ -40,10 +40,13 @@ class Tasks:
 
         Raises:
             InvalidArgument: the task or the id is not valid, or the id belongs to another task.
+            NotSupported: the store lies on a server, and the task needs a directory.
         """
         if not isinstance(cast("object", task), AnyTask):
             kinds = ", ".join(each.__name__ for each in get_args(AnyTask))
             raise invalid_argument("task", task, f"it must be one of {kinds}")
+        if type(task) in FILE_WORK and not self._db.in_memory:
+            self._db.directory_for(FILE_WORK[type(task)])
         store = partial(
             submit_task,
             task_id=new_id(self._db.clock) if task_id is None else check_str("task id", task_id),

@@ -33,7 +33,7 @@ from eventproc.spark.queries import QueryDescription, StreamLag, describe_query,
 from eventproc.spark.range_reads import SegmentOffsets, checked_ranges, reading_ranges
 from eventproc.spark.sessions import choose_python, register_with
 from eventproc.spark.source_options import USUAL_COLUMNS, parse_options
-from eventproc.store.database import Durability
+from eventproc.store.database import Durability, FileWork
 from eventproc.store.ingestion.published import TableSummary
 from eventproc.store.model.argument_checks import check_instance, invalid_argument
 from eventproc.store.segments.holds import HOLD_MS
@@ -102,10 +102,9 @@ class AttachedEventproc(BlockingEventproc):
         super().__init__(loop, system)
         self._spark = spark
         self._open = ExitStack()
-        assert system.path is not None, "a directory has a path"
-        self._path = system.path
-        self._batches = BatchWriter(system.path)
-        self._tables = Tables(spark, system.path)
+        self._path = system.db.directory_for(FileWork.SPARK)
+        self._batches = BatchWriter(self._path)
+        self._tables = Tables(spark, self._path)
         self._once = threading.Lock()
 
     def __enter__(self) -> AttachedEventproc:

@@ -25,7 +25,7 @@ from eventproc.store.backup.contents import (
 )
 from eventproc.store.backup.results import BackupPlan, BackupResult
 from eventproc.store.clock import new_id
-from eventproc.store.database import Database, Tx, instances
+from eventproc.store.database import Database, FileWork, Tx, instances
 from eventproc.store.database.files import DATABASE, translate_file_errors
 from eventproc.store.database.standalone import Advance, change_file, copy_snapshot, read_file
 from eventproc.store.faults import BACKUP_COPIED, BACKUP_NAMED, BACKUP_WRITTEN
@@ -44,7 +44,6 @@ from eventproc.store.model.errors import (
     Closed,
     CorruptRecord,
     EventprocError,
-    NotSupported,
     StoreUnusable,
 )
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, PLACE, chunk_files
@@ -125,8 +124,7 @@ async def _release(db: Database, name: str) -> None:
 
 def _check_target(db: Database, to: Path) -> tuple[Path, Path]:
     """Return the directory and the absolute destination, which must not exist."""
-    if db.path is None:
-        raise NotSupported(what="a backup of a database in memory", remedy="open a directory")
+    directory = db.directory_for(FileWork.BACKUP)
     with translate_file_errors(to):
         to = to.absolute()
         if os.path.lexists(to):
@@ -135,10 +133,10 @@ def _check_target(db: Database, to: Path) -> tuple[Path, Path]:
             raise StoreUnusable(
                 path=str(to), reason=f"the folder {to.parent} does not exist; create it first"
             )
-        if to.resolve().is_relative_to(db.path.resolve()):
+        if to.resolve().is_relative_to(directory.resolve()):
             reason = "lies in the directory itself; name a folder outside of it, best on another disk"
             raise StoreUnusable(path=str(to), reason=reason)
-    return db.path, to
+    return directory, to
 
 
 def _make(

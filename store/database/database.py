@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final, TypeVar
 
 import anyio
@@ -33,7 +33,7 @@ from eventproc.store.database.locks import FORMAT_WAIT_MS_MAX
 from eventproc.store.database.tx import SharedState, SqlParameters, SqlValue, Tx
 from eventproc.store.faults import Faults, Moment, Step, point_of
 from eventproc.store.model.argument_checks import check_str, invalid_argument
-from eventproc.store.model.errors import DatabaseStopped
+from eventproc.store.model.errors import DatabaseStopped, NotSupported
 from eventproc.store.openable import OpenObjects
 
 LOG = logging.getLogger(__name__)
@@ -219,6 +219,26 @@ class Durability(enum.StrEnum):
     """Survives the death of the process. After a power loss a consistent prefix remains."""
 
 
+class FileWork(enum.Enum):
+    """What needs the files of a directory."""
+
+    BACKUP = "a backup"
+    COMPACTION = "compaction"
+    SPARK = "Spark's queries"
+    SUPERVISOR = "ingestion into tables"
+
+
+ON_SERVER: Final = MappingProxyType(
+    {
+        FileWork.BACKUP: "use the server's tools, such as pg_dump",
+        FileWork.COMPACTION: "the server's autovacuum does it",
+        FileWork.SPARK: "use a directory",
+        FileWork.SUPERVISOR: "use a directory",
+    }
+)
+"""What to do instead on a server."""
+
+
 class Database(ABC):
     """All state of one directory, or of one database in memory.
 
@@ -265,6 +285,19 @@ class Database(ABC):
         self.handles = OpenObjects()
         self._subscriptions = Subscriptions()
         self._refusal: Callable[[], BaseException] | None = None  # makes the error of every call
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether nothing of it is durable."""
+        return self.name == ":memory:"
+
+    def directory_for(self, work: FileWork) -> Path:
+        """Return the directory. Raises NotSupported if there is none."""
+        if self.path is not None:
+            return self.path
+        if self.in_memory:
+            raise NotSupported(what=f"{work.value} in memory", remedy="open a directory")
+        raise NotSupported(what=f"{work.value} of {self.name}", remedy=ON_SERVER[work])
 
     @abstractmethod
     async def write(
