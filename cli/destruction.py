@@ -93,7 +93,7 @@ def submit_destruction(
     async def show(ep: Eventproc, request: Request) -> None:
         row: Row = {"done": request.kind, "target": request.target, "request_id": request.id}
         text = done
-        if request.kind in FREEING:
+        if request.kind in FREEING and ep.path is not None:  # a server frees its space itself
             free_bytes = (await ep.db.read(free_space)).free_bytes
             row = {**row, "free_bytes": free_bytes}
             now = f"`eventproc compact` does it now ({size_text(free_bytes)} are free)"

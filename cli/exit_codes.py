@@ -6,7 +6,8 @@
 3  not found
 4  refused in the present state: a sealed stream; a cut of another or a deleted stream, or one inside an event
 5  timed out; the request goes on
-6  the directory is missing or cannot be used now, such as on a full or failing disk, or while a lock is held
+6  the directory is missing or cannot be used now, such as on a full or failing disk, or while a lock is held; or its
+   server cannot be reached
 128 + n  ended by signal n
 """
 
@@ -64,7 +65,7 @@ def exit_code(why: BaseException) -> int:
         (errors.NotFound, NOT_FOUND),
         (errors.Pending, TIMED_OUT),
         ((errors.StoreMissing, errors.StoreUnusable), UNUSABLE),
-        ((errors.LockHeld, errors.DirectoryInUse, errors.DiskFull), UNUSABLE),
+        ((errors.LockHeld, errors.DirectoryInUse, errors.DiskFull, errors.Unreachable), UNUSABLE),
         (errors.Rejected, WRONG_STATE),
     ]
     return next((code for kind, code in table if isinstance(why, kind)), FAILED)

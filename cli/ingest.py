@@ -59,10 +59,12 @@ def worker(settings: Settings, slots: int, master: str, log_level: str | None) -
     """
     from eventproc.cli.server_log import LogOptions, ServerLog
     from eventproc.cli.session import directory_of
-    from eventproc.spark.ingestion.worker import IngestionWorker
+
+    directory = directory_of(settings)
+    from eventproc.spark.ingestion.worker import IngestionWorker  # loads Spark
 
     ServerLog(settings, LogOptions(log_level, None, None)).install()
-    process = IngestionWorker(directory_of(settings), slots=slots, master=master)
+    process = IngestionWorker(directory, slots=slots, master=master)
     came: list[int] = []
 
     def end(number: int, _frame: object) -> None:

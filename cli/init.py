@@ -6,17 +6,16 @@ import click
 
 from eventproc.cli.options import (
     Command,
-    DirectoryParam,
     Settings,
+    StoreParam,
     output_option,
     pass_settings,
-    use_directory,
 )
 from eventproc.cli.output.tables import show_done
 
 
 @click.command(cls=Command)
-@click.argument("argument", metavar="[DIR]", type=DirectoryParam(), required=False)
+@click.argument("argument", metavar="[DIR]", type=StoreParam(), required=False)
 @click.option(
     "--durability",
     type=click.Choice(["fsync", "os"]),
@@ -39,19 +38,21 @@ def init(
     "chunks" is a link: all machines must see that folder at the same path. With a URL (s3://, gs://, az://), the files
     are objects; credentials come from the environment and are not stored.
 
+    With a URL as DIR, such as postgresql://USER@HOST/DATABASE?schema=NAME, it creates the schema NAME in that database
+    (eventproc unless given), and the schema and the role NAME_app for the SQL of programs.
+
     Examples:
         eventproc init data
         eventproc init data --durability os
         eventproc init data --chunks /mnt/shared/chunks
         eventproc init data --chunks s3://bucket/streams
+        eventproc init 'postgresql://ann@db.example.com/shop?schema=streams'
     """
     from eventproc.cli import session
 
     if argument is not None:
-        use_directory(settings, argument)
-    path = session.directory_of(settings)
-    made = session.create_directory(settings, durability, chunks)
-    row = {"done": "init", "target": str(path), "created": made}
-    show_done(
-        settings, row, output, f"{settings.directory or '.'} {'is ready' if made else 'exists already'}"
-    )
+        session.use_address(settings, argument)
+    made = session.create_store(settings, durability, chunks)
+    row = {"done": "init", "target": session.shown(session.address_of(settings)), "created": made}
+    name = session.shown(settings.directory or ".")
+    show_done(settings, row, output, f"{name} {'is ready' if made else 'exists already'}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from eventproc.cli.completion import COMPLETED
@@ -44,7 +45,8 @@ TABLE: Final = "table"
 class Settings:
     """The global options, accepted before and after the command's name; the last one counts.
 
-    directory: as given by -C or EVENTPROC_DIR, None without them. output: the --output of the command that runs.
+    directory: or a URL, as given by -C or EVENTPROC_DIR; None without them. output: the --output of the command that
+    runs.
     watch_s: its --watch, None without it.
     """
 
@@ -64,13 +66,35 @@ class DirectoryParam(click.types.StringParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name unchanged."""
-        return str(super().convert(value, param, ctx)) or self.fail("the directory is empty", param, ctx)
+        text = str(super().convert(value, param, ctx)) or self.fail("the directory is empty", param, ctx)
+        if "://" in text:
+            self.check_url(text, param, ctx)
+        return text
+
+    def check_url(self, url: str, param: click.Parameter | None, ctx: click.Context | None) -> None:
+        """Refuse a URL."""
+        self.fail(f"a URL ({url.partition(':')[0]}) is no directory; name a directory", param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Let the shell complete it."""
         return [CompletionItem(incomplete, type="dir")]
+
+
+class StoreParam(DirectoryParam):
+    """A directory's name, or the URL of a PostgreSQL database."""
+
+    def check_url(self, url: str, param: click.Parameter | None, ctx: click.Context | None) -> None:
+        """Refuse a password in an argument: other users of the machine see it in the list of processes."""
+        from eventproc.runtime import store_address
+
+        address = store_address(url)
+        given = None if param is None or ctx is None else ctx.get_parameter_source(str(param.name))
+        if isinstance(address, Path) or not address.has_password or given is not ParameterSource.COMMANDLINE:
+            return
+        remedy = "use EVENTPROC_DIR, PGPASSWORD or ~/.pgpass"
+        self.fail(f"{address}: other users of the machine can see the password here; {remedy}", param, ctx)
 
 
 class DurationParam(click.FloatRange):
@@ -104,11 +128,11 @@ def global_options(*, hidden: bool = False) -> list[click.Parameter]:
     return [
         click.Option(
             ["-C", "directory"],
-            type=DirectoryParam(),
+            type=StoreParam(),
             metavar="DIR",
             envvar=None if hidden else "EVENTPROC_DIR",  # empty counts as unset
             show_envvar=True,
-            help="The eventproc directory; the current directory unless given.",
+            help="The eventproc directory, or postgresql://USER@HOST/DATABASE; the current directory unless given.",
             expose_value=False,
             callback=_keep,
             hidden=hidden,
@@ -374,13 +398,3 @@ def note(settings: Settings, text: str) -> None:
     """Print a note for people on stderr, unless --quiet is given."""
     if not settings.quiet:
         click.echo(text, err=True)
-
-
-def use_directory(settings: Settings, directory: str) -> None:
-    """Work on the directory of the argument. Raises UsageError if -C or EVENTPROC_DIR names another one."""
-    if settings.directory is not None and Path(settings.directory).absolute() != Path(directory).absolute():
-        raise click.UsageError(
-            f"two different directories are given: {directory} as the argument, and {settings.directory} by -C or "
-            "EVENTPROC_DIR; leave one of them out"
-        )
-    settings.directory = directory

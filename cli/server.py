@@ -90,7 +90,7 @@ class DirectoryServer:
                     self._has_begun = True
                     if self._link is not None:
                         self._link.report_ready()
-                    LOG.info("serving %s (durability %s, pid %d)", ep.path, ep.durability, os.getpid())
+                    LOG.info("serving %s (durability %s, pid %d)", ep.db.name, ep.durability, os.getpid())
                     tasks.start_soon(_probe, ep)
                     if self._shows_status:
                         tasks.start_soon(show_live_status, self._settings, ep.db.clock, running)

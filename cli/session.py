@@ -14,8 +14,8 @@ from eventproc.cli.exit_codes import WRONG_STATE
 from eventproc.cli.options import Settings
 from eventproc.cli.server_log import event_prefix
 from eventproc.cli.signals import SignalScope, run_with_signals
-from eventproc.errors import NotFound, StoreUnusable
-from eventproc.runtime import Eventproc, open as open_directory
+from eventproc.errors import NotFound, NotSupported, StoreMissing, StoreUnusable
+from eventproc.runtime import Eventproc, open as open_store, store_address
 from eventproc.store.tasks import first_leaf
 
 T = TypeVar("T")
@@ -42,13 +42,13 @@ def run(
     """
     if not has_log:
         _prepare_logging(settings)
-    return run_with_signals(partial(_run, directory_of(settings), action, host))
+    return run_with_signals(partial(_run, address_of(settings), action, host))
 
 
 async def _run(
-    directory: Path, action: Callable[[Eventproc], Awaitable[T]], host: bool, signal_scope: SignalScope
+    address: str, action: Callable[[Eventproc], Awaitable[T]], host: bool, signal_scope: SignalScope
 ) -> T:
-    async with open_directory(directory, create=False, host=host) as ep:
+    async with open_store(address, create=False, host=host) as ep:
         try:
             return await signal_scope.run(action(ep))
         except (NotFound, BaseExceptionGroup) as why:
@@ -59,46 +59,76 @@ async def _run(
             raise
 
 
-def create_directory(settings: Settings, durability: str | None, chunks: str | None = None) -> bool:
-    """Create the directory, or open the existing one; return whether it was created.
+def create_store(settings: Settings, durability: str | None, chunks: str | None) -> bool:
+    """Create the store, or open the existing one; return whether it was created.
 
     chunks: the folder of its chunk files. Raises OtherDurability, and InvalidArgument for the folder.
     """
     _prepare_logging(settings)
-    directory = directory_of(settings)
+    address = address_of(settings)
 
     async def _make(_: SignalScope) -> bool:
-        found = (directory / "eventproc.db").exists()
         try:
-            async with open_directory(directory, durability=durability, host=False, chunks=chunks):
-                return not found
-        except StoreUnusable:
-            if durability is None or not found:
-                raise
-        async with open_directory(
-            directory, host=False
-        ) as ep:  # raises again if the durability was not the reason
-            if str(ep.durability) == durability:
+            async with open_store(address, create=False, host=False) as ep:
+                found = str(ep.durability)
+                if durability not in (None, found):
+                    raise OtherDurability(
+                        f"{ep.db.name} exists already with durability {found!r}, which cannot be changed; "
+                        "leave --durability out, or choose another place"
+                    )
+            if chunks is None:
                 return False
-            raise OtherDurability(
-                f"{directory} exists already with durability {str(ep.durability)!r}, which cannot be changed; "
-                "leave --durability out, or choose a new or empty directory"
-            )
+        # An unusable one is refused below, with the remedy for a new one.
+        except (StoreMissing, StoreUnusable):
+            found = None
+        async with open_store(address, durability=durability, host=False, chunks=chunks):
+            return found is None
 
     return run_with_signals(_make)
 
 
-def directory_of(settings: Settings) -> Path:
-    """Return the absolute path of the directory that a command works on: the current one unless given.
+def is_url(address: str) -> bool:
+    """Return whether a store lies on a server. The path of a directory has no two slashes in a row."""
+    return "://" in address
 
-    Absolute, so that a message names it wherever it is read, and so that `-C memory` means a directory of that name.
-    """
-    directory = settings.directory or "."
+
+def address_of(settings: Settings) -> str:
+    """Return the URL of the store that a command works on, or the absolute path of its directory."""
+    return _absolute(settings.directory or ".")
+
+
+def directory_of(settings: Settings) -> Path:
+    """Return the absolute path of the directory that a command works on. Raises NotSupported for a URL."""
+    address = address_of(settings)
+    if is_url(address):
+        what = f"`{click.get_current_context().command_path}` on a store that is no directory"
+        raise NotSupported(what=what, remedy="name a directory with -C DIR or EVENTPROC_DIR")
+    return Path(address)
+
+
+def shown(address: str) -> str:
+    """Return an address for people: a directory as it was given, or a URL without the password and options."""
+    return str(store_address(address)) if is_url(address) else address
+
+
+def use_address(settings: Settings, address: str) -> None:
+    """Work on the store of the argument. Raises UsageError if -C or EVENTPROC_DIR names another one."""
+    before = settings.directory
+    if before is not None and _absolute(before) != _absolute(address):
+        raise click.UsageError(
+            f"two different directories are given: {shown(address)} as the argument, and {shown(before)} by -C or "
+            "EVENTPROC_DIR; leave one of them out"
+        )
+    settings.directory = address
+
+
+def _absolute(address: str) -> str:
+    """Return a path as an absolute one, so that a message names it wherever it is read; `-C memory` is a directory."""
     try:
-        return Path(directory).absolute()
+        return address if is_url(address) else str(Path(address).absolute())
     except FileNotFoundError as why:
         reason = "the current directory was deleted; name a directory with -C DIR or EVENTPROC_DIR"
-        raise StoreUnusable(path=directory, reason=reason) from why
+        raise StoreUnusable(path=address, reason=reason) from why
 
 
 class _OneLineFormatter(logging.Formatter):

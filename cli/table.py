@@ -253,8 +253,9 @@ def _attached(settings: Settings) -> Iterator[AttachedEventproc]:
     from eventproc.cli import session
     from eventproc.spark.sessions import borrowed_session
 
+    directory = session.directory_of(settings)
     with (
         borrowed_session({"spark.sql.session.timeZone": "UTC"}) as spark,
-        eventproc.spark.attach(spark, session.directory_of(settings), create=False, host=False) as ep,
+        eventproc.spark.attach(spark, directory, create=False, host=False) as ep,
     ):
         yield ep

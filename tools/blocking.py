@@ -113,6 +113,7 @@ OPEN = """
 def open_blocking(
     path: str | PathLike[str],
     *,
+    schema: str | None = None,
     durability: Durability | str | None = None,
     create: bool = True,
     host: bool = True,

@@ -756,6 +756,7 @@ class BlockingStateSynchronizer(_Twin, Generic[S, U]):
 def open_blocking(
     path: str | PathLike[str],
     *,
+    schema: str | None = None,
     durability: Durability | str | None = None,
     create: bool = True,
     host: bool = True,

@@ -76,6 +76,7 @@ class BlockingEventproc(BlockingTwin, Opened):
 def open_blocking(
     path: str | PathLike[str],
     *,
+    schema: str | None = None,
     durability: Durability | str | None = None,
     create: bool = True,
     host: bool = True,
@@ -89,7 +90,14 @@ def open_blocking(
     nothing of it (ForkedError); closing it there does nothing, and what was posted is its parent's to write.
     """
     opening = open_directory(
-        path, durability=durability, create=create, host=host, chunks=chunks, clock=clock, faults=faults
+        path,
+        schema=schema,
+        durability=durability,
+        create=create,
+        host=host,
+        chunks=chunks,
+        clock=clock,
+        faults=faults,
     )
     loop = Loop.begin()
     try:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 from urllib.parse import unquote
 
 import anyio
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 def open(
     path: str | PathLike[str],
     *,
+    schema: str | None = None,
     durability: Durability | str | None = None,
     create: bool = True,
     host: bool = True,
@@ -56,6 +57,7 @@ def open(
         path: the directory. Or the URL of a PostgreSQL database, postgresql://USER@HOST/DATABASE?schema=NAME by libpq's
             rules, which any number of machines may share; NAME (default: eventproc) holds the tables. It needs the
             extra `postgres`; passwords belong into PGPASSFILE.
+        schema: of a database, instead of NAME. None (default): that of the URL.
         durability: of a new store: "fsync" (default; acknowledged means synced) or "os" (survives the death of
             processes). An existing one keeps its own.
         create: make the directory if it is missing or empty. Default: True.
@@ -81,16 +83,11 @@ def open(
         OSError: opening; the folder `chunks` or the link to it cannot be made.
     """
     _verify_given(clock, faults)
-    for what, given in (("directory", path), ("folder of chunk files", path if chunks is None else chunks)):
-        if not isinstance(cast("object", given), (str, PathLike)):
-            raise invalid_argument(what, given, "it must be a path, as str or pathlib.Path")
-    if str(path) in ("memory", ":memory:"):
-        raise InvalidArgument(
-            what="directory", value=str(path), reason="use eventproc.open_memory() for memory"
-        )
+    address = store_address(path, schema=schema)
+    if chunks is not None and not isinstance(cast("object", chunks), (str, PathLike)):
+        raise invalid_argument("folder of chunk files", chunks, _A_PATH)
     chosen = None if durability is None else _durability(durability)
-    if is_server_url(str(path)):
-        address = ServerAddress.parse(str(path))
+    if isinstance(address, ServerAddress):
         opened, owner = f"the store {address.name!r}", address.name
         start_store = partial(_start_on_server, address)
         url, folder = _place_of(chunks)
@@ -101,8 +98,8 @@ def open(
             raise invalid_argument("place of chunk files", str(folder), reason)
     else:
         url, folder = _place_of(chunks)
-        opened, owner = f"the directory {str(path)!r}", owner_of(Path(path))
-        start_store = partial(_start_directory, Path(path), folder)
+        opened, owner = f"the directory {str(path)!r}", owner_of(address)
+        start_store = partial(_start_directory, address, folder)
     start_store = partial(start_store, durability=chosen, clock=clock, faults=faults)
 
     async def start() -> Eventproc:
@@ -110,6 +107,35 @@ def open(
         return await begin_system(db, host=host)
 
     return Opening(opened, start)
+
+
+_A_PATH: Final = "it must be a path, as str or pathlib.Path"
+
+
+def store_address(path: str | PathLike[str], *, schema: str | None = None) -> Path | ServerAddress:
+    """Return where a store lies: the directory of a path, or the database of a URL. Its `str` has no password.
+
+    Args:
+        path: as for `open`.
+        schema: as for `open`.
+
+    Raises:
+        InvalidArgument: it is no path and no URL of a PostgreSQL database, or the schema is not valid.
+    """
+    if not isinstance(cast("object", path), (str, PathLike)):
+        raise invalid_argument("directory", path, _A_PATH)
+    text = str(path)
+    if is_server_url(text):
+        return ServerAddress.parse(text, schema)
+    if text in ("memory", ":memory:"):
+        raise InvalidArgument(what="directory", value=text, reason="use eventproc.open_memory() for memory")
+    scheme, is_url, _ = text.partition("://")
+    if is_url:
+        reason = "a store lies in a directory, or at postgresql://USER@HOST/DATABASE"
+        raise invalid_argument("directory", f"{scheme}://...", reason)
+    if schema is not None:
+        raise invalid_argument("schema", schema, "a directory has none; leave it out")
+    return Path(path)
 
 
 async def _start_directory(

@@ -45,13 +45,18 @@ class ServerAddress:
     schema: str
     """The schema that holds the tables of the store."""
     name: str
-    """The address without a password and without options, for messages."""
+    """The address without a password and without other options, for messages."""
+    has_password: bool
+    """Whether the URL has a password."""
+
+    def __str__(self) -> str:
+        return self.name
 
     @classmethod
-    def parse(cls, url: str) -> ServerAddress:
+    def parse(cls, url: str, schema: str | None = None) -> ServerAddress:
         """Return the address of a URL such as `postgresql://user@host/database?schema=name`.
 
-        Without a schema it is DEFAULT_SCHEMA. Raises InvalidArgument, without the password.
+        schema: the same as in the URL. Without both it is DEFAULT_SCHEMA. Raises InvalidArgument, without the password.
         """
         try:
             parts = urlsplit(url)
@@ -63,7 +68,10 @@ class ServerAddress:
                 "in user and password write %40 for @, %2F for /, %3F for ?, %23 for # and %25 for %"
             )
         options = parse_qsl(parts.query, keep_blank_values=True)
-        found = dict(options).get("schema", DEFAULT_SCHEMA)
+        found = dict(options).get("schema", DEFAULT_SCHEMA if schema is None else schema)
+        if schema not in (None, found):
+            reason = f"the URL has another one, {found!r}; leave one of them out"
+            raise invalid_argument("schema", schema, reason)
         if _SCHEMA.fullmatch(found) is None or found.startswith("pg_"):
             reason = (
                 f"a schema's name has at most {SCHEMA_LENGTH_MAX} of a-z, 0-9 and _, begins with a letter or _, and not"
@@ -74,8 +82,9 @@ class ServerAddress:
         conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
         host = hosts or next((value for key, value in options if key == "host"), "")
         user = f"{unquote(credentials.partition(':')[0])}@" if credentials else ""
-        name = f"postgresql://{user}{host}{parts.path}"
-        return cls(conninfo, found, name if found == DEFAULT_SCHEMA else f"{name}?schema={found}")
+        name = f"postgresql://{user}{host}{parts.path}?schema={found}"
+        has_password = ":" in credentials or any("password" in key for key, _ in options)
+        return cls(conninfo, found, name, has_password)
 
     def lock_key(self, name: str) -> int:
         """Return the key of an advisory lock of the store."""

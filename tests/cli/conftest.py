@@ -18,13 +18,14 @@ from eventproc.cli.main import run
 from tests.cli.support import EVENTS, GROUP, Result, numbers, started
 
 
-def run_here(directory: Path, *arguments: object, stdin: bytes = b"") -> int:
-    """Run a command on a directory in this process; return its exit code."""
+def run_here(address: Path | str | None, *arguments: object, stdin: bytes = b"") -> int:
+    """Run a command on a directory, or the URL of a store, in this process; return its exit code. None: without -C."""
     library = logging.getLogger("eventproc")
     handlers, level, library_level = logging.root.handlers[:], logging.root.level, library.level
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = run(["-C", str(directory), *map(str, arguments)])
+        given = [] if address is None else ["-C", str(address)]
+        code = run([*given, *map(str, arguments)])
     # A command prepares the log of a process of its own; here there is a life after it.
     logging.root.handlers[:] = handlers
     logging.root.setLevel(level)
@@ -33,15 +34,17 @@ def run_here(directory: Path, *arguments: object, stdin: bytes = b"") -> int:
 
 
 class Cli:
-    """Runs commands on one directory in this process, and gives back what they printed."""
+    """Runs commands on one directory, or one URL, in this process, and gives back what they printed."""
 
     def __init__(self, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.directory = directory
+        self.url: str | None = None
+        """The address of a store on a server, instead of a directory."""
         self._capsys = capsys
 
     def __call__(self, *arguments: object, stdin: bytes = b"") -> Result:
         self._capsys.readouterr()
-        code = run_here(self.directory, *arguments, stdin=stdin)
+        code = run_here(self.url or self.directory, *arguments, stdin=stdin)
         printed = self._capsys.readouterr()
         return Result(code, printed.out, printed.err)
 

@@ -173,7 +173,7 @@ def test_a_database_that_cannot_grow_refuses_what_does_not_fit(
 
     before = everything(shop)
     with monkeypatch.context() as patch:
-        patch.setattr(session, "open_directory", open_full)
+        patch.setattr(session, "open_store", open_full)
         done = shop("write", "shop/orders", stdin=ROW)
     assert (done.code, done.out) == (6, "")
     assert "the disk is full" in done.err
@@ -198,7 +198,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_file_says_which_rows_are_written
 
     shop("stream", "create", "shop/x").ok()
     with monkeypatch.context() as patch:
-        patch.setattr(session, "open_directory", open_almost_full)
+        patch.setattr(session, "open_store", open_almost_full)
         done = shop("write", "shop/x", stdin=ROW * 300)
     assert done.code == 6
     written = int(done.out.split()[-1])
