@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from eventproc.cli.exit_codes import FAILED, OK, UNUSABLE
@@ -27,7 +29,8 @@ def doctor(settings: Settings, quick: bool, output: str) -> int:
     from eventproc.errors import Corrupt, Fenced, Retryable
 
     report = DoctorReport()
-    check_files(session.directory_of(settings), report)
+    if not session.is_url(address := session.address_of(settings)):
+        check_files(Path(address), report)
     try:
         session.run(settings, lambda ep: check_database(ep, report, quick=quick))
     except (Corrupt, Fenced, Retryable) as why:
@@ -38,7 +41,7 @@ def doctor(settings: Settings, quick: bool, output: str) -> int:
         show_one(report.facts, output)
         click.echo()
         if report.instances:
-            show_rows(report.instances, ["instance", "pid", "state"], output)
+            show_rows(report.instances, list(report.instances[0]), output)
             click.echo()
         for problem in report.problems:
             click.echo(f"problem: {problem}")

@@ -1,5 +1,7 @@
 """The checks of `doctor`: of the directory's files (`check_files`), and of the database (`check_database`).
 
+A store on a server has no files; there `check_database` shows what the server says of itself.
+
 `check_files` runs before the database is opened, because opening changes what it reports: every opening removes the
 lock files of dead instances. It never opens the database's files, because closing one would release the POSIX locks
 that the driver holds on them in this process. A new check is a function here; its SQL lives in `store`.
@@ -30,6 +32,7 @@ from eventproc.store.database.instances import HeartbeatFile
 from eventproc.store.database.locks import WriteLock, lock_holders
 from eventproc.store.inspection.database_file import (
     count_blobs,
+    database_bytes,
     database_versions,
     directory_identity,
     event_files,
@@ -38,7 +41,7 @@ from eventproc.store.inspection.database_file import (
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
-from eventproc.store.segments.file_blobs import chunk_files
+from eventproc.store.segments.file_blobs import find_chunk_files
 from eventproc.store.segments.free_pages import free_space
 from eventproc.store.segments.reaper import count_reapings
 from eventproc.store.transactions import list_failing
@@ -144,8 +147,13 @@ async def check_database(ep: Eventproc, report: DoctorReport, *, quick: bool = F
 
     If tables are missing, only the pages are checked afterwards. quick: leave out what reads the complete database.
     """
+    on_server = ep.path is None
+    if on_server:
+        await ep.db.read(lambda tx: _check_server(ep, tx, report))
     report.facts["durability"] = ep.durability.value
-    await ep.db.read(lambda tx: _check_versions(tx, report))
+    report.facts["python"] = sys.version.split()[0]
+    if not on_server:
+        await ep.db.read(lambda tx: _check_versions(tx, report))
     wrong = differences(await expected_tables(), await ep.db.read(found_tables))
     report.facts["tables"] = "not those of this version" if wrong else "ok"
     if wrong:
@@ -155,7 +163,9 @@ async def check_database(ep: Eventproc, report: DoctorReport, *, quick: bool = F
         await ep.db.read(lambda tx: _check_host(tx, report))
         await ep.db.read(lambda tx: _check_commits(tx, report))
         await ep.db.read(lambda tx: _check_blobs(tx, report))
-        await ep.db.read(lambda tx: _check_free_space(tx, report))
+        report.facts["streams_to_free"] = await ep.db.read(count_reapings)
+        if not on_server:
+            await ep.db.read(lambda tx: _check_free_space(tx, report))
         # In a new snapshot, because events may have been truncated, and their files deleted, meanwhile.
         await ep.db.read(lambda tx: _check_chunk_files(tx, report))
         if await ep.db.read(has_sinks_or_holds):
@@ -165,9 +175,10 @@ async def check_database(ep: Eventproc, report: DoctorReport, *, quick: bool = F
 
 
 async def _check_content(ep: Eventproc, report: DoctorReport) -> None:
-    damaged = await ep.db.read(page_problems)
-    report.facts["integrity_check"] = "failed" if damaged else "ok"
-    report.problems += damaged
+    if ep.path is not None:  # a server checks its pages itself
+        damaged = await ep.db.read(page_problems)
+        report.facts["integrity_check"] = "failed" if damaged else "ok"
+        report.problems += damaged
     if report.usable:
         broken = await ep.db.read(invariant_problems)
         report.facts["invariants"] = "broken" if broken else "ok"
@@ -176,7 +187,6 @@ async def _check_content(ep: Eventproc, report: DoctorReport) -> None:
 
 def _check_versions(tx: Tx, report: DoctorReport) -> None:
     facts = report.facts
-    facts["python"] = sys.version.split()[0]
     versions = database_versions(tx)
     facts["sqlite"] = versions.sqlite
     facts["driver"] = f"aiosqlite {metadata.version('aiosqlite')}"
@@ -186,6 +196,49 @@ def _check_versions(tx: Tx, report: DoctorReport) -> None:
     facts["journal_mode"] = versions.journal_mode
     if versions.journal_mode != "wal":
         report.problem(f"the database's journal mode is {versions.journal_mode}, it must be wal")
+
+
+def _check_server(ep: Eventproc, tx: Tx, report: DoctorReport) -> None:
+    from eventproc.store.postgres.health import server_health, server_openings  # a directory does not need it
+
+    found = server_health(tx)
+    facts = report.facts
+    facts["store"] = ep.db.name
+    facts["eventproc"] = __version__
+    facts["driver"] = f"psycopg {metadata.version('psycopg')}"
+    facts["server"] = f"PostgreSQL {found.version}"
+    facts["clock_ahead_ms"] = found.now_ms - SystemClock().wall_ms()
+    facts["settings"] = found.settings
+    facts["standbys"] = found.standbys
+    facts["connections"] = found.connections
+    facts["connections_all"] = found.connections_all
+    facts["connections_waiting"] = found.waiting
+    facts["sql_role"] = found.sql_role
+    facts["identity"] = directory_identity(tx)
+    facts["schema"] = found.schema
+    facts["schema_known"] = len(SYSTEM_MIGRATIONS)
+    facts["database_bytes"] = database_bytes(tx)
+    if found.settings["synchronous_standby_names"] and not found.standbys:
+        report.problem(
+            "no standby is connected, so commits wait: start one, or empty synchronous_standby_names on the server"
+        )
+    if found.waiting and found.oldest is not None and found.oldest[1] > HELD_MS_MAX:
+        name, age_ms = found.oldest
+        report.problem(
+            f"{found.waiting} connections wait for a lock, and the connection {name!r} has had a transaction for"
+            f" {age_ms / 1000:.1f} s; continue or end the process of that number"
+        )
+    live = ep.db.peers.live()
+    report.instances = [
+        {
+            "instance": each.id,
+            "pid": each.pid,
+            "machine": each.machine,
+            "state": "alive" if each.id in live else "dead",
+        }
+        for each in server_openings(tx)
+        if each.id != ep.db.instance_id
+    ]
 
 
 def _check_host(tx: Tx, report: DoctorReport) -> None:
@@ -224,14 +277,14 @@ def _check_free_space(tx: Tx, report: DoctorReport) -> None:
     """Show how much of the file is free. The host returns what exceeds a reserve, and `eventproc compact` all of it."""
     found = free_space(tx)
     report.facts["free_bytes"] = found.free_bytes
-    report.facts["streams_to_free"] = count_reapings(tx)
     report.facts["can_shrink"] = found.can_shrink
 
 
 def _check_chunk_files(tx: Tx, report: DoctorReport) -> None:
     """Check that the chunk files with events exist and have their size. Their content is not read."""
+    if (chunks := find_chunk_files(tx)) is None:
+        return
     files = event_files(tx)
-    chunks = chunk_files(tx)
     report.facts["files_with_events"] = len(files)
     lost = [each.path for each in files if chunks.size(each.path) != each.bytes]
     if lost:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 import eventproc
@@ -9,8 +11,8 @@ from eventproc.cli.exit_codes import FAILED, OK
 from eventproc.cli.options import (
     TABLE,
     Command,
-    DirectoryParam,
     Settings,
+    StoreParam,
     background_option,
     output_option,
     pass_settings,
@@ -20,7 +22,7 @@ from eventproc.cli.task import submit_in_background
 
 
 @click.command(cls=Command)
-@click.argument("argument", metavar="[DIR|BACKUP]", type=DirectoryParam(), required=False)
+@click.argument("argument", metavar="[DIR|BACKUP]", type=StoreParam(), required=False)
 @background_option
 @output_option()
 @pass_settings
@@ -47,8 +49,9 @@ def verify(settings: Settings, argument: str | None, background: bool, output: s
 
     if argument is not None:
         settings.directory = argument
-    path = session.directory_of(settings)
-    is_backup = (path / BACKUP_MANIFEST).exists()
+    address = session.address_of(settings)
+    path, is_server = Path(address), session.is_url(address)
+    is_backup = not is_server and (path / BACKUP_MANIFEST).exists()
     if background:
         if is_backup:
             raise click.UsageError(
@@ -59,12 +62,12 @@ def verify(settings: Settings, argument: str | None, background: bool, output: s
     if is_backup:
         report = verify_backup(path)
     else:
-        report = IntegrityReport("directory")
+        report = IntegrityReport("server" if is_server else "directory")
         try:
             session.run(settings, lambda ep: verify_directory(ep.db, report))
         except Corrupt as why:
             report.problems.append(str(why))
-    row = {"target": str(path), **report.row()}
+    row = {"target": session.shown(address), **report.row()}
     if output != TABLE:
         show_one(row, output)
     else:

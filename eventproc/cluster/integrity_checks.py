@@ -33,7 +33,7 @@ from eventproc.store.thread_work import ThreadWork, WorkStopped
 
 @attrs.define
 class IntegrityReport:
-    """What `verify` found. kind: "directory" or "backup". orphans: chunk files that no row names."""
+    """What `verify` found. kind: "directory", "server" or "backup". orphans: chunk files that no row names."""
 
     kind: str
     bytes: int = 0

@@ -406,6 +406,11 @@ class Tx:
         self.known = known
         self.snapshot = snapshot
 
+    @property
+    def on_server(self) -> bool:
+        """Whether it runs on PostgreSQL: for what describes the database itself."""
+        return not isinstance(self.connection, sqlite3.Connection)
+
     def wake(self, topic: Hashable) -> None:
         """Wake the subscriptions of this process on `topic` once the transaction is durable."""
         self.topics.append(topic)
@@ -444,7 +449,7 @@ class Tx:
 
     def directory(self) -> Path | None:
         """Return the directory of the database; None in memory and on a server."""
-        if not isinstance(self.connection, sqlite3.Connection):
+        if self.on_server:
             return None
         row = self.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()
         return Path(row[0]).parent if row[0] else None

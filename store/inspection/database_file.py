@@ -1,9 +1,13 @@
-"""Facts of the database file, and what `doctor` counts in it: tables, pages, extents, blobs and their chunk files."""
+"""Facts of the database, and what `doctor` counts in it: tables, pages, extents, blobs and their chunk files.
+
+A store on a server has the same tables, and no pages to check: the server checks them when it reads them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import attrs
@@ -72,6 +76,8 @@ def database_versions(tx: Tx) -> DatabaseVersions:
 
 def table_columns(tx: Tx, *, except_prefix: str) -> TableColumns:
     """Return the tables and indexes of the database, except those of SQLite and those that begin with a prefix."""
+    if tx.on_server:
+        return _server_columns(tx)
     found = tx.execute("SELECT type, name, tbl_name FROM sqlite_master ORDER BY name").fetchall()
     return {
         (str(kind), str(name)): tuple(_columns(tx, str(kind), str(name)))
@@ -115,13 +121,15 @@ def check_all_pages(tx: Tx) -> list[str]:
     Cost: reads every page, and compares every row with its indexes. Raises sqlite3.DatabaseError for a file in which
     SQLite cannot even read the schema.
     """
-    found = [str(row[0]) for row in tx.execute("PRAGMA integrity_check(10)")]
+    found = ["ok"] if tx.on_server else [str(row[0]) for row in tx.execute("PRAGMA integrity_check(10)")]
     return [] if found == ["ok"] else found
 
 
 def read_all_texts(tx: Tx) -> list[str]:
     """Return the tables and columns with a text that cannot be read. Cost: reads every text."""
     found: list[str] = []
+    if tx.on_server:  # it refuses damaged texts
+        return found
     for (table,) in tx.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
         names = [name for name, of_type in _column_types(tx, str(table)) if of_type == "TEXT"]
         for name in names:
@@ -135,12 +143,15 @@ def read_all_texts(tx: Tx) -> list[str]:
 
 def database_bytes(tx: Tx) -> int:
     """Return the size of the database, without its log."""
+    if tx.on_server:
+        sizes = "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"
+        return _count(tx, f"{sizes} WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace")
     return _count(tx, "PRAGMA page_count") * _count(tx, "PRAGMA page_size")
 
 
 def directory_identity(tx: Tx) -> str:
     """Return the identity of the directory, a new one for each that is created or restored."""
-    row = tx.execute("SELECT value FROM meta WHERE key = 'directory'").fetchone()
+    row = tx.execute("SELECT value FROM meta WHERE key IN ('directory', 'store')").fetchone()
     return "" if row is None else str(row[0])
 
 
@@ -162,6 +173,26 @@ def _columns(tx: Tx, kind: str, name: str) -> Iterator[str]:
     elif kind == "index":
         for (column,) in tx.execute("SELECT name FROM pragma_index_info(?)", (name,)):
             yield str(column)
+
+
+SERVER_TYPES: Final = MappingProxyType(
+    {"bigint": "INTEGER", "text": "TEXT", "bytea": "BLOB", "double precision": "REAL"}
+)
+"""The types of columns on a server, and those of a directory that became them."""
+
+
+def _server_columns(tx: Tx) -> TableColumns:
+    """Return the tables and indexes in the schema of the store, with the types of a directory."""
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    for kind, name, column, of_type in tx.execute(
+        "SELECT CASE c.relkind WHEN 'r' THEN 'table' ELSE 'index' END, c.relname::text, a.attname::text,"
+        " format_type(a.atttypid, NULL) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0"
+        " AND NOT a.attisdropped WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'i')"
+        " AND NOT EXISTS (SELECT 1 FROM pg_constraint p WHERE p.conindid = c.oid) ORDER BY c.relname, a.attnum"
+    ):
+        shown = f"{column} {SERVER_TYPES.get(of_type, of_type)}" if kind == "table" else str(column)
+        found[kind, name] = (*found.get((kind, name), ()), shown)
+    return found
 
 
 def _column_types(tx: Tx, table: str) -> list[tuple[str, str]]:

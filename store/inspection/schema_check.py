@@ -16,6 +16,9 @@ from eventproc.store.inspection.database_file import TableColumns, table_columns
 USERS_PREFIX: Final = "app_"
 """Names of the tables that handlers make in the same database begin with it."""
 
+NOT_COMPARED: Final = frozenset({"beat", "meta", "opening"})
+"""Tables that a server has beside those of a directory, and one that differs; every opening needs all of them."""
+
 
 async def expected_tables() -> TableColumns:
     """Return the tables of a directory that this version makes."""
@@ -25,7 +28,8 @@ async def expected_tables() -> TableColumns:
 
 def found_tables(tx: Tx) -> TableColumns:
     """Return the tables of a database."""
-    return table_columns(tx, except_prefix=USERS_PREFIX)
+    found = table_columns(tx, except_prefix=USERS_PREFIX)
+    return {each: columns for each, columns in found.items() if each[1] not in NOT_COMPARED}
 
 
 def differences(expected: TableColumns, found: TableColumns) -> list[str]:

@@ -23,6 +23,7 @@ from eventproc.store.database.commit_batch import Trouble
 from eventproc.store.database.tx import Cursor, SqlParameters
 from eventproc.store.model.errors import NotSupported, StoreUnusable, Unreachable
 from eventproc.store.postgres.address import ServerAddress
+from eventproc.store.postgres.health import application_name
 from eventproc.store.postgres.statements import register_types, send_typed, send_untyped, translated
 
 Raw: TypeAlias = psycopg.Connection[tuple[Any, ...]]
@@ -77,7 +78,7 @@ class PostgresConnection:
             self.address.conninfo,
             autocommit=True,  # only this library begins and ends transactions
             cursor_factory=psycopg.RawCursor,
-            **_options(self.address.conninfo),
+            **_options(self.address),
         )
         try:
             raw.prepared_max = PREPARED_MAX
@@ -216,11 +217,11 @@ class PostgresConnection:
         return self.raw.info.transaction_status
 
 
-def _options(conninfo: str) -> dict[str, Any]:
+def _options(address: ServerAddress) -> dict[str, Any]:
     """Return libpq's options that the address does not set: a silent network must end a connection."""
-    given = conninfo_to_dict(conninfo)
+    given = conninfo_to_dict(address.conninfo)
     options = {
-        "application_name": f"eventproc {os.getpid()}",
+        "application_name": application_name(address.schema, os.getpid()),
         "connect_timeout": CONNECT_S,
         "keepalives_idle": 2,
         "keepalives_interval": 2,
