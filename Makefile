@@ -49,7 +49,7 @@ hunt: setup ## a hundred times the seeds and examples of `make test`; ARGS="--hu
 pages: setup ## every page of the guide and the README, run twice in the same folder
 	$(PYTEST) --hunt 2 tests/docs/test_pages.py $(ARGS)
 
-torture: setup ## four instances on 200 streams, killed, suspended and disturbed for MINUTES=5; ARGS="SEED STREAMS"
+torture: setup ## four instances on 200 streams, killed, suspended and disturbed for MINUTES=5; ARGS="SEED STREAMS server" on a server
 	$(BIN)/python -m tests.torture.long_run $(MINUTES) $(ARGS)
 
 torture-ingestion: setup ## writers, hosts and workers of a supervisor are killed KILLS=20 times; ARGS="SEED MIB"

@@ -55,7 +55,8 @@ def verify_counts(before: Mapping[str, int], now: Mapping[str, int], name: str) 
     """Raise DatabaseStopped if the count of an opening fell: what is known in memory may be of a lost commit."""
     if any(now.get(each, count) < count for each, count in before.items()):
         reason = (
-            "the server has lost commits, as in a failover to a standby that did not have them; open it again"
+            "the server has lost commits, as in a failover to a standby that did not have them, or in a crash if the"
+            " durability is 'os'; open it again"
         )
         raise DatabaseStopped(path=name, reason=reason)
 

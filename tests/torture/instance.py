@@ -2,9 +2,10 @@
 
     python -m tests.torture.instance BASE NAME SEED STREAMS [POINT COUNT]
 
-It works on BASE/store until its input ends, and notes in BASE/journal/NAME.acks "STREAM WRITER ROWS" after each
-acknowledged send. Commands on its input: "wait" answers "sent" after some more sends; "fork NAME" lets a forked child
-write a few sends as NAME, and answers "forked". It says "open" and "closed", and logs into BASE/journal/NAME.log.
+It works on the store that BASE/address names until its input ends, and notes in BASE/journal/NAME.acks "STREAM WRITER
+ROWS" after each acknowledged send. Commands on its input: "wait" answers "sent" after some more sends; "fork NAME" lets
+a forked child write a few sends as NAME, and answers "forked". It says "open" and "closed", and logs into
+BASE/journal/NAME.log.
 POINT COUNT: it kills itself when it reaches the fault point for the COUNTth time.
 """
 
@@ -69,6 +70,7 @@ class TortureInstance:
     ) -> None:
         self.ended = False
         self._base = base
+        self._address = (base / "address").read_text()
         self._name = name
         self._random = Random(seed)
         self._streams = int(streams)
@@ -79,8 +81,7 @@ class TortureInstance:
 
     async def run(self) -> None:
         """Write, commit transactions, scale and copy at the same time."""
-        opening = eventproc.open(self._base / "store", create=False, faults=self._mortal or NO_FAULTS)
-        async with opening as ep:
+        async with eventproc.open(self._address, create=False, faults=self._mortal or NO_FAULTS) as ep:
             say("open")
             if self._mortal is not None:
                 self._mortal.arm()
@@ -92,7 +93,7 @@ class TortureInstance:
 
     async def run_forked(self) -> None:
         """Write a few sends, in a forked child."""
-        async with eventproc.open(self._base / "store", create=False) as ep:
+        async with eventproc.open(self._address, create=False) as ep:
             await self._send(ep, self._name, batches(self._name), FORKED_SENDS)
 
     def obey(self) -> None:

@@ -1,6 +1,8 @@
 """Four instances on 200 streams, killed, suspended, restarted and disturbed for minutes; then everything is checked.
 
-python -m tests.torture.long_run MINUTES [SEED [STREAMS]]         `make torture MINUTES=n`
+python -m tests.torture.long_run MINUTES [SEED [STREAMS [server]]]         `make torture MINUTES=n`
+
+With "server" the store lies on a PostgreSQL server, which crashes too, and whose connections are terminated.
 """
 
 from __future__ import annotations
@@ -10,20 +12,24 @@ import sqlite3
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from random import Random
 from time import monotonic
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 import attrs
 
 import eventproc
-from eventproc.testing import CrashDirectory, CrashProcess, check_directory
+from eventproc.testing import CrashDirectory, CrashProcess, check
+from tests.support.postgres import Server, running_server
 from tests.system.protocol import check_rows
 from tests.torture.instance import COPIED, COPIES, SCOPE, copying_app, name_of
+
+T = TypeVar("T")
 
 INSTANCES: Final = 4
 STREAMS: Final = 200
@@ -55,15 +61,26 @@ class TortureCounts:
     restarts: int = 0
     forks: int = 0
     outsiders: int = 0
+    terminations: int = 0
+    crashes: int = 0
 
 
 class LongTorture:
-    """The directory of one run, and what happens to its instances."""
+    """The store of one run, and what happens to its instances."""
 
-    def __init__(self, base: Path, *, seed: int, streams: int = STREAMS) -> None:
+    def __init__(
+        self, base: Path, *, seed: int, streams: int = STREAMS, server: Server | None = None
+    ) -> None:
+        """server: where the store lies; None: in a directory."""
         self.counts = TortureCounts()
         self.base = base
+        self._server = server
+        self._durability = (
+            "os" if server is None else "fsync"
+        )  # a crash of the server is a loss of power to it
         self.directory = CrashDirectory(base / "store", durability="os")
+        self._address = str(base / "store") if server is None else server.store("torture")
+        (base / "address").write_text(self._address)
         self._journal = base / "journal"
         self._journal.mkdir()
         self._random = Random(seed)
@@ -77,7 +94,7 @@ class LongTorture:
     def run(self, seconds: float) -> str:
         """Torture for so long, check everything, and return the summary. Raises AssertionError."""
         with self.directory:
-            self.directory.run(self._create)
+            self._run(self._create)
             self._instances = [self._start() for _ in range(INSTANCES)]
             until = monotonic() + seconds
             while monotonic() < until:
@@ -87,6 +104,14 @@ class LongTorture:
             for process in self._instances:
                 self._finish(process)
         return self._check(monotonic() - self._began_s)
+
+    def _run(self, work: Callable[[eventproc.Eventproc], Awaitable[T]]) -> T:
+        """Open the store in this process, and return what the work returns."""
+        return anyio.run(self._open_and, work)
+
+    async def _open_and(self, work: Callable[[eventproc.Eventproc], Awaitable[T]]) -> T:
+        async with eventproc.open(self._address, durability=self._durability) as ep:
+            return await work(ep)
 
     async def _create(self, ep: eventproc.Eventproc) -> None:
         await ep.create_scope(SCOPE)
@@ -145,7 +170,11 @@ class LongTorture:
         running = [process for process in self._instances if process not in self._suspended]
         acts: list[Callable[[CrashProcess], None]] = [
             *(self._kill, self._suspend, self._restart, self._fork),
-            *(self._read_from_outside, self._checkpoint_from_outside),
+            *(
+                (self._read_from_outside, self._checkpoint_from_outside)
+                if self._server is None
+                else (self._terminate, self._terminate, self._crash)
+            ),
         ]
         process = self._random.choice(running)
         self._random.choice(acts)(process)
@@ -192,6 +221,21 @@ class LongTorture:
     def _checkpoint_from_outside(self, _: CrashProcess) -> None:
         self._use_sqlite(f"PRAGMA wal_checkpoint({self._random.choice(['PASSIVE', 'FULL', 'TRUNCATE'])})")
 
+    def _terminate(self, _: CrashProcess) -> None:
+        """Terminate the connections of all instances."""
+        assert self._server is not None, "one of the acts on a server"
+        ended = self._server.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'eventproc%'"
+        )
+        self.counts.terminations += len(ended)
+
+    def _crash(self, _: CrashProcess) -> None:
+        """Let the server crash, and start it again."""
+        assert self._server is not None, "one of the acts on a server"
+        self._server.kill()
+        self._server.start()
+        self.counts.crashes += 1
+
     def _use_sqlite(self, statement: str) -> None:
         """Let a program that knows nothing of eventproc use the database."""
         path = self.directory.path / "eventproc.db"
@@ -216,29 +260,39 @@ class LongTorture:
         return acked
 
     def _check(self, seconds: float) -> str:
-        anyio.run(check_directory, self.directory.path)
+        self._run(_check)
         acked = self._acked()
-        found: dict[int, Rows] = self.directory.run(self._read_streams)
+        found = self._run(self._read_streams)
         rows = 0
         for number in range(self._streams):
             rows += sum(check_rows(found[number], acked[number]).values())
-        self.directory.run_app(copying_app())
-        copies: Rows = self.directory.run(_read, COPIES)
+        self._run(_copy_all)
+        copies = self._run(partial(_read, name=COPIES))
         originals = [each for number in range(COPIED) for each in found[number]]
         assert Counter(copies) == Counter(originals), "an event was not copied exactly once"
         check_rows(copies, {}, by_batch=False)
-        anyio.run(check_directory, self.directory.path)
+        self._run(_check)
         sends = sum(len(path.read_text().splitlines()) for path in self._journal.glob("*.acks"))
         counts = self.counts
         return (
             f"torture: {seconds:.0f} s, seed {self._seed}, {self._streams} streams, {sends} sends, {rows} events,"
             f" {len(copies)} copies; {counts.kills} kills, {counts.deaths} deaths at points,"
             f" {counts.suspensions} suspensions, {counts.restarts} restarts, {counts.forks} forks,"
-            f" {counts.outsiders} foreign openers; all checks passed"
+            f" {counts.outsiders} foreign openers, {counts.terminations} terminated connections,"
+            f" {counts.crashes} crashes of the server; all checks passed"
         )
 
     async def _read_streams(self, ep: eventproc.Eventproc) -> dict[int, Rows]:
         return {number: await _read(ep, name_of(number)) for number in range(self._streams)}
+
+
+async def _check(ep: eventproc.Eventproc) -> None:
+    await check(ep.db)
+
+
+async def _copy_all(ep: eventproc.Eventproc) -> None:
+    async with ep.run(copying_app()) as running:
+        await running.wait_idle()
 
 
 async def _read(ep: eventproc.Eventproc, name: str) -> Rows:
@@ -247,9 +301,10 @@ async def _read(ep: eventproc.Eventproc, name: str) -> Rows:
         return [(event.key, event.payload) async for event in reader.until(await stream.tail())]
 
 
-def main(minutes: str, seed: str = "0", streams: str = str(STREAMS)) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        torture = LongTorture(Path(folder), seed=int(seed), streams=int(streams))
+def main(minutes: str, seed: str = "0", streams: str = str(STREAMS), form: str = "directory") -> None:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
+        server = ends.enter_context(running_server()) if form == "server" else None
+        torture = LongTorture(Path(folder), seed=int(seed), streams=int(streams), server=server)
         sys.stdout.write(torture.run(float(minutes) * 60) + "\n")
 
 
