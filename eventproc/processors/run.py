@@ -51,7 +51,7 @@ from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int
-from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, NotFound
+from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, NotFound, Unreachable
 from eventproc.store.model.group_errors import GroupStreamReplaced
 from eventproc.store.model.limits import GRACE_MS
 from eventproc.store.openable import Openable, Opening
@@ -62,6 +62,9 @@ LOG = logging.getLogger("eventproc.processors")
 CANCELLED_MS: Final = 10_000
 """How long user code may still run after it was cancelled: more than most needs to clean up. Higher: an app whose
 handler ignores its cancellation is closed later."""
+
+AWAY_S: Final = 1
+"""Pause before a processor joins again after the server was away, in s. Each attempt waits for the server itself."""
 
 PUBLISH_MS: Final = 2_000
 """Pause between two checks whether other processes should learn of a change: of a blocker, or of failures."""
@@ -104,8 +107,8 @@ class ProcessorRun:
         """Join the group and process until stopped, cancelled or failed; `failure` then is the error."""
         name = self.options.name
         try:
-            async with join(self._db, self.options.group, self._reader) as membership:
-                await self._process(membership)
+            while not await self._join_and_process():
+                pass  # it has waited
         except BaseException as why:
             leaf = first_leaf(why)
             is_abandoned = self.ended.is_set()
@@ -128,6 +131,20 @@ class ProcessorRun:
             LOG.error("%s", text, exc_info=cause, extra={"processor": name})
         finally:
             self.ended.set()
+
+    async def _join_and_process(self) -> bool:
+        """Join the group and process; return False if the server was away for longer than a call waits."""
+        try:
+            async with join(self._db, self.options.group, self._reader) as membership:
+                await self._process(membership)
+        except Exception as why:
+            leaf = first_leaf(why)
+            if not isinstance(leaf, Unreachable) or self.ended.is_set():
+                raise
+            LOG.warning("processor %s goes on when that ends: %s", self.options.name, leaf)
+            await anyio.sleep(AWAY_S)
+            return self._stopping
+        return True
 
     async def _process(self, membership: Membership) -> None:
         if self._stopping:

@@ -32,7 +32,7 @@ CONNECT_S: Final = 10
 """How long one attempt to connect may take, in s. Higher: a server behind a cut network is noticed later; lower: one
 that is busy or far away is never reached."""
 
-SILENCE_MS: Final = 10_000
+SILENCE_MS: Final = 8_000
 """After how long without an answer of the network a connection counts as lost, on both sides, in ms. Higher: the locks
 of a machine that was cut off stay longer, and others take over later; lower: a short outage costs a reconnection."""
 
@@ -46,7 +46,7 @@ others took this opening for dead (MISSED_LOOKS); lower: more attempts of all cl
 _NO_LIMITS: Final = (
     "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('statement_timeout', 'lock_timeout',"
     " 'transaction_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout');"
-    "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 4;"
+    "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3;"
     f"SET tcp_user_timeout = {SILENCE_MS}"
 )
 """Settings of each session: calls have deadlines of their own, and the server must notice a machine that is gone."""
@@ -61,6 +61,7 @@ class PostgresConnection:
         self.address = address
         self._is_restricted = False
         self._queued: list[tuple[bytes, list[Any]]] = []  # what goes with the next statement
+        self._lacks_rows = False  # some that were queued could not be sent
         self._prepare = prepare
         self._raw: Raw | None = None
 
@@ -73,7 +74,7 @@ class PostgresConnection:
     def connect(self) -> None:
         """Open it, or open it again. Raises errors of psycopg and of `prepare`."""
         self.close()
-        self._queued.clear()
+        self._forget_queued()
         raw = psycopg.connect(
             self.address.conninfo,
             autocommit=True,  # only this library begins and ends transactions
@@ -122,7 +123,7 @@ class PostgresConnection:
         if self._is_restricted:
             check_first_word(sql)
         if sql.startswith("ROLLBACK"):
-            self._queued.clear()
+            self._forget_queued()
         statement = translated(sql)
         cursor = self.raw.cursor()
         try:
@@ -169,9 +170,15 @@ class PostgresConnection:
             return
         queued, self._queued = self._queued, []
         with self.raw.pipeline(), self.raw.cursor() as cursor:
+            self._lacks_rows = True
             for sql, rows in queued:
                 cursor.executemany(sql, rows)
+            self._lacks_rows = False
             yield
+
+    def _forget_queued(self) -> None:
+        self._queued.clear()
+        self._lacks_rows = False
 
     @contextmanager
     def restricted(self) -> Iterator[None]:
@@ -210,7 +217,7 @@ class PostgresConnection:
     @property
     def is_failed(self) -> bool:
         """Whether the transaction can only be rolled back, to a savepoint or to its beginning."""
-        return self._status is pq.TransactionStatus.INERROR
+        return self._lacks_rows or self._status is pq.TransactionStatus.INERROR
 
     @property
     def _status(self) -> pq.TransactionStatus:
@@ -225,7 +232,7 @@ def _options(address: ServerAddress) -> dict[str, Any]:
         "connect_timeout": CONNECT_S,
         "keepalives_idle": 2,
         "keepalives_interval": 2,
-        "keepalives_count": 4,
+        "keepalives_count": 3,
         "tcp_user_timeout": SILENCE_MS,
         "target_session_attrs": "read-write" if "," in str(given.get("host", "")) else None,
     }

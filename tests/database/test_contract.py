@@ -47,11 +47,15 @@ async def test_rows_that_the_engine_refuses_at_the_end_concern_their_function_on
     def insert_twice(tx: Tx) -> None:
         tx.executemany("INSERT INTO item (name) VALUES (?)", [("b",), ("a",)])
 
+    def insert_what_is_no_value(tx: Tx) -> None:
+        tx.executemany("INSERT INTO item (name) VALUES (?)", [(object(),)])  # type: ignore[list-item]
+
     outcomes = await world.write_together(insert("c"), insert_twice, insert("d"))
     assert outcomes[0] == "c" and outcomes[2] == "d"
     assert isinstance(outcomes[1], Exception) and not isinstance(outcomes[1], DatabaseStopped)
-    outcomes = await world.write_together(insert_twice)
-    assert isinstance(outcomes[0], Exception) and not isinstance(outcomes[0], DatabaseStopped)
+    for refused in (insert_twice, insert_what_is_no_value):
+        [outcome] = await world.write_together(refused)
+        assert isinstance(outcome, Exception) and not isinstance(outcome, DatabaseStopped)
     assert await world.names() == ["a", "c", "d"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 
 import anyio
@@ -304,3 +305,39 @@ async def test_large_events_are_kept(url: str) -> None:
         async with stream.writer() as writer:
             await writer.write_many([(large, None), (b"small", None)])
         assert await read_all(stream) == [large, b"small"]
+
+
+async def test_processor_goes_on_after_the_server_was_away_for_longer_than_a_call_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eventproc.store.postgres.reader.WRITE_WAIT_MS_MAX", 100)
+    app, handled, done, waits = eventproc.App(), list[bytes](), anyio.Event(), anyio.Event()
+
+    def note(record: logging.LogRecord) -> bool:
+        if "goes on when that ends" in record.msg:
+            waits.set()
+        return True
+
+    monkeypatch.setattr(logging.getLogger("eventproc.processors"), "filters", [note])
+
+    @app.processor("s/in", group="g")
+    async def handle(event: eventproc.Event) -> None:
+        handled.append(event.payload)
+        if event.payload == b"2":
+            done.set()
+
+    with running_server() as server:
+        async with eventproc.open(server.url) as ep:
+            await ep.create_scope("s")
+            stream = await ep.create_stream("s/in")
+            async with ep.run(app) as running, stream.writer() as writer:
+                await writer.write(b"1")
+                await running.wait_idle()
+                await anyio.to_thread.run_sync(server.kill)
+                with anyio.fail_after(60):
+                    await waits.wait()
+                await anyio.to_thread.run_sync(server.start)
+                await writer.write(b"2")
+                with anyio.fail_after(60):
+                    await done.wait()
+            assert handled == [b"1", b"2"]
