@@ -126,12 +126,8 @@ class PostgresConnection:
             self._forget_queued()
         statement = translated(sql)
         cursor = self.raw.cursor()
-        try:
-            with self._trip():
-                cursor.execute(statement.sql, statement.ordered(parameters), binary=True)
-        except psycopg.Error:
-            self.total_changes += 1
-            raise
+        with self._counting_failure(), self._trip():
+            cursor.execute(statement.sql, statement.ordered(parameters), binary=True)
         if statement.changes:
             self.total_changes += max(cursor.rowcount, 0) if _counts_rows(cursor) else 1
         return cursor
@@ -150,12 +146,8 @@ class PostgresConnection:
                 self.total_changes += len(rows)
             return cursor
         check_first_word(sql)
-        try:
-            with self._trip():
-                cursor.executemany(statement.sql, rows)
-        except psycopg.Error:
-            self.total_changes += 1
-            raise
+        with self._counting_failure(), self._trip():
+            cursor.executemany(statement.sql, rows)
         self.total_changes += max(cursor.rowcount, 0)
         return cursor
 
@@ -179,6 +171,17 @@ class PostgresConnection:
     def _forget_queued(self) -> None:
         self._queued.clear()
         self._lacks_rows = False
+
+    @contextmanager
+    def _counting_failure(self) -> Iterator[None]:
+        """Count an error as a change. Raises TypeError for a parameter that the driver cannot send, such as NUL."""
+        try:
+            yield
+        except psycopg.Error as why:
+            self.total_changes += 1
+            if why.sqlstate is None and isinstance(why, psycopg.DataError | psycopg.ProgrammingError):
+                raise TypeError(one_line(why)) from why
+            raise
 
     @contextmanager
     def restricted(self) -> Iterator[None]:
