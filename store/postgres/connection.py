@@ -339,11 +339,14 @@ def _not_allowed(why: str) -> NotSupported:
 def user_sql(connection: PostgresConnection, _prefix: str) -> Iterator[None]:
     """Run statements with the rights of the role of users' SQL, and create tables in its schema.
 
-    Raises NotSupported for a statement that is not allowed, and if the role is missing.
+    Raises NotSupported for a statement that is not allowed, if the role is missing, and if role or durability differ at
+    the end. Deferred constraints are checked at the end too: an error of COMMIT would be one of other functions.
     """
     role = user_role(connection.address.schema)
+    back = f"RESET ROLE; SET LOCAL search_path = {search_path(connection.address.schema)}"
     try:
-        connection.run(
+        ((durability,),) = connection.run(
+            f"SELECT {_DURABILITY};"
             f"SET LOCAL ROLE {quoted(role)}; SET LOCAL search_path = {search_path(role, connection.address.schema)}"
         )
     except (errors.InvalidParameterValue, errors.InsufficientPrivilege) as why:
@@ -352,11 +355,21 @@ def user_sql(connection: PostgresConnection, _prefix: str) -> Iterator[None]:
     try:
         with connection.restricted():
             yield
-    except errors.InsufficientPrivilege as why:
-        raise _not_allowed(one_line(why)) from why
-    finally:
+        (found,) = connection.run(
+            f"SET CONSTRAINTS ALL IMMEDIATE; SELECT current_setting('role'), {_DURABILITY}; {back}"
+        )
+    except BaseException as why:
         if connection.in_transaction and not connection.is_failed:  # a rollback ends what was set
-            connection.run(f"RESET ROLE; SET LOCAL search_path = {search_path(connection.address.schema)}")
+            connection.run(back)
+        if isinstance(why, errors.InsufficientPrivilege):
+            raise _not_allowed(one_line(why)) from why
+        raise
+    if found != (role, durability):
+        raise _not_allowed("it changed role or synchronous_commit")
+
+
+_DURABILITY: Final = "current_setting('synchronous_commit')"
+"""How the commits of a session are acknowledged, in SQL."""
 
 
 def quoted(name: str) -> str:

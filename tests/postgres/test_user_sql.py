@@ -2,12 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 import eventproc
 from eventproc import errors
+from eventproc.testing import check
 
 pytestmark = pytest.mark.subprocess
+
+
+async def run_hook(ep: eventproc.Eventproc, hook: Callable[[eventproc.AppTx], object]) -> None:
+    """Let a processor handle one event, with the function as its `on_commit`."""
+    app = eventproc.App()
+
+    def on_commit(tx: eventproc.AppTx, _events: object) -> None:
+        hook(tx)
+
+    @app.processor("s/in", group="g", exactly_once=True, on_commit=on_commit)
+    async def handle(event: eventproc.Event, context: eventproc.Context) -> None:
+        pass
+
+    await ep.create_scope("s")
+    stream = await ep.create_stream("s/in")
+    async with ep.run(app) as running, stream.writer() as writer:
+        await writer.write(b"1")
+        await running.wait_idle()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "SELECT set_config('role', 'none', true)",
+        "SELECT set_config('role', 'postgres', false)",
+        "UPDATE pg_settings SET setting = 'off' WHERE name = 'synchronous_commit'",
+        "SELECT set_config('synchronous_commit', 'off', true)",
+        "SELECT set_config('synchronous_commit', 'off', false)",
+    ],
+)
+async def test_users_sql_that_changes_role_or_durability_is_undone(url: str, change: str) -> None:
+    def hook(tx: eventproc.AppTx) -> None:
+        tx.execute(change)
+        if "role" in change:
+            tx.execute("DELETE FROM segment")
+
+    async with eventproc.open(url) as ep:
+        with pytest.raises(errors.ProcessorFailed, match="it changed role or synchronous_commit"):
+            await run_hook(ep, hook)
+        assert await (await ep.stream("s/in")).segments()
+        assert await ep.query("SELECT current_setting('synchronous_commit')") == [("on",)]
+        await check(ep.db)
 
 
 @pytest.mark.parametrize("value", ["a\0b", object()])
@@ -15,3 +60,15 @@ async def test_parameter_that_cannot_be_sent_is_an_argument_error(url: str, valu
     async with eventproc.open(url, host=False) as ep:
         with pytest.raises(errors.InvalidArgument, match="SELECT"):
             await ep.query("SELECT ?::text", (value,))
+
+
+async def test_deferred_constraint_of_a_users_table_fails_its_function_only(url: str) -> None:
+    def hook(tx: eventproc.AppTx) -> None:
+        tx.execute("CREATE TABLE app_a (n bigint PRIMARY KEY)")
+        tx.execute("CREATE TABLE app_b (n bigint REFERENCES app_a DEFERRABLE INITIALLY DEFERRED)")
+        tx.execute("INSERT INTO app_b VALUES (1)")
+
+    async with eventproc.open(url) as ep:
+        with pytest.raises(errors.ProcessorFailed, match="foreign key"):
+            await run_hook(ep, hook)
+        await ep.create_scope("other")
