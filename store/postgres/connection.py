@@ -350,7 +350,7 @@ def user_sql(connection: PostgresConnection, _prefix: str) -> Iterator[None]:
             f"SET LOCAL ROLE {quoted(role)}; SET LOCAL search_path = {search_path(role, connection.address.schema)}"
         )
     except (errors.InvalidParameterValue, errors.InsufficientPrivilege) as why:
-        remedy = f"let a role that may create roles run `eventproc init` once, or run: CREATE ROLE {role}"
+        remedy = "let a superuser run `eventproc init` once with this address, which creates it and grants its rights"
         raise NotSupported(what=f"SQL of users without the role {role}", remedy=remedy) from why
     try:
         with connection.restricted():

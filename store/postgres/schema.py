@@ -82,7 +82,8 @@ def make_current(
     commit_key: int,
     format_key: int,
 ) -> StoreFacts:
-    """Create or migrate the store, in one transaction, and return its facts. One that is current is not changed.
+    """Create or migrate the store, in one transaction, and return its facts. One that is current is not changed, except
+    for the role of users' SQL and its rights, where they are missing.
 
     commit_key: the advisory lock of all commits: one opening at a time creates or migrates the store, and no batch
     runs meanwhile. format_key: the lock that every opening shares while it lives. The caller holds neither.
@@ -92,7 +93,7 @@ def make_current(
     found = read_facts(connection)
     if found is not None:
         verify_facts(found, name, migrations)
-        if found.schema == len(migrations):
+        if found.schema == len(migrations) and not (create and _may_grant(connection)):
             return _checked(found, name, durability)
     elif not create:
         raise StoreMissing(path=name)
@@ -109,6 +110,7 @@ def make_current(
                 raise DirectoryInUse(path=name, pids=())
             _migrate(connection, migrations[found.schema :], clock)
             connection.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(len(migrations)),))
+        _grant_user_role(connection)
         connection.run("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -152,7 +154,6 @@ def _create(
         ("store", new_id(clock)),
     ]
     connection.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", facts)
-    _create_user_role(connection)
 
 
 def _definitions(model: Connection) -> Iterator[str]:
@@ -203,18 +204,51 @@ def _migrate(connection: PostgresConnection, migrations: Sequence[Migration], cl
         tx.flush_pending()
 
 
-def _create_user_role(connection: PostgresConnection) -> None:
-    """Create the role and the schema of users' SQL, if the role of the connection may do that."""
+_MISSING: Final = """
+SELECT me.rolsuper OR me.rolcreaterole, NOT COALESCE(
+    pg_has_role(s.nspowner, app.oid, 'MEMBER') AND to_regnamespace(quote_ident($2)) IS NOT NULL
+    AND has_schema_privilege(app.oid, s.oid, 'USAGE')
+    AND (SELECT bool_and(has_table_privilege(app.oid, t.oid, 'SELECT')) FROM pg_class t
+         WHERE t.relnamespace = s.oid AND t.relkind = 'r'), false)
+FROM pg_roles me, pg_namespace s LEFT JOIN pg_roles app ON app.rolname = $2
+WHERE me.rolname = current_user AND s.nspname = $1
+"""
+"""Whether the role of the connection may create roles, and whether users' SQL lacks something."""
+
+
+def _may_grant(connection: PostgresConnection) -> bool:
+    """Return whether something is missing that users' SQL needs, and the role of the connection may create roles."""
+    schema = connection.address.schema
+    may_create, is_missing = connection.execute(_MISSING, (schema, user_role(schema))).fetchone()
+    return bool(may_create and is_missing)
+
+
+def _grant_user_role(connection: PostgresConnection) -> None:
+    """Create the role and the schema of users' SQL and grant their rights, as far as the connection may do that."""
     name = user_role(connection.address.schema)
     schema, role = quoted(connection.address.schema), quoted(name)
-    connection.run("SAVEPOINT role")
-    try:
-        if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = ?", (name,)).fetchone() is None:
-            connection.run(f"CREATE ROLE {role} NOLOGIN; GRANT {role} TO CURRENT_USER")
-        connection.run(
-            f"GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role};"
-            f"CREATE SCHEMA IF NOT EXISTS {role} AUTHORIZATION {role}"
-        )
-    except errors.InsufficientPrivilege:  # such SQL is refused until an administrator has created them
-        connection.run("ROLLBACK TO role")
-    connection.run("RELEASE role")
+    (owner,) = connection.execute(
+        "SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = ?", (connection.address.schema,)
+    ).fetchone()
+    # Each alone: a role that may not create roles still grants the tables of a migration.
+    for missing, script in (
+        (
+            "SELECT NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = ?)",
+            f"CREATE ROLE {role} NOLOGIN; GRANT {role} TO CURRENT_USER, {owner}",
+        ),
+        (
+            "SELECT NOT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = ?)",
+            f"CREATE SCHEMA {role} AUTHORIZATION {role}",
+        ),
+        (
+            "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = ?)",
+            f"GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}",
+        ),
+    ):
+        if connection.execute(missing, (name,)).fetchone() == (True,):
+            connection.run("SAVEPOINT role")
+            try:
+                connection.run(script)
+            except (errors.InsufficientPrivilege, errors.UndefinedObject):  # an administrator can do it later
+                connection.run("ROLLBACK TO role")
+            connection.run("RELEASE role")

@@ -9,6 +9,7 @@ import pytest
 import eventproc
 from eventproc import errors
 from eventproc.testing import check
+from tests.support.postgres import Server
 
 pytestmark = pytest.mark.subprocess
 
@@ -29,6 +30,35 @@ async def run_hook(ep: eventproc.Eventproc, hook: Callable[[eventproc.AppTx], ob
     async with ep.run(app) as running, stream.writer() as writer:
         await writer.write(b"1")
         await running.wait_idle()
+
+
+def allow_modest(server: Server, url: str, name: str) -> tuple[str, str]:
+    """Return a schema, and its address for its owner, a role that may not create roles."""
+    schema = url.rpartition("=")[2]
+    server.execute(f"CREATE ROLE {name} LOGIN")
+    server.execute(f"CREATE SCHEMA {schema} AUTHORIZATION {name}")
+    return schema, url.replace("postgres@", f"{name}@")
+
+
+async def test_role_of_users_sql_comes_with_an_opening_that_may_create_it(url: str, server: Server) -> None:
+    schema, modest = allow_modest(server, url, "humble")
+    async with eventproc.open(modest) as ep:
+        with pytest.raises(errors.NotSupported, match="eventproc init"):
+            await ep.query("SELECT 1")
+        async with eventproc.open(url, host=False):
+            assert await ep.query("SELECT 1") == [(1,)]
+        assert await ep.query(f"SELECT 1 FROM {schema}.segment WHERE false") == []
+        await run_hook(ep, lambda tx: tx.execute("CREATE TABLE app_mine (n bigint)"))
+
+
+async def test_opening_grants_tables_that_the_role_of_users_sql_cannot_read(url: str, server: Server) -> None:
+    schema = url.rpartition("=")[2]
+    async with eventproc.open(url, host=False) as ep:
+        server.execute(f"REVOKE SELECT ON {schema}.segment FROM {schema}_app")
+        with pytest.raises(errors.NotSupported, match="permission denied"):
+            await ep.query("SELECT 1 FROM segment")
+        async with eventproc.open(url, host=False):
+            assert await ep.query("SELECT 1 FROM segment WHERE false") == []
 
 
 @pytest.mark.parametrize(
