@@ -263,7 +263,19 @@ def is_lost(why: BaseException, *, writing: bool = False) -> bool:
 def _is_refused(why: psycopg.OperationalError) -> bool:
     """Return whether the server, or its name, refuses the connection in a way that waiting does not change."""
     text = str(why)
-    return any(each in text for each in ("authentication failed", "no password supplied", "does not exist"))
+    return any(each in text for each in _REFUSALS)
+
+
+_REFUSALS: Final = (
+    "authentication failed",
+    "no password supplied",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "pg_hba.conf rejects",
+    "is not permitted to log in",
+    "permission denied for database",
+)
+"""How a server says so; libpq does not tell the SQLSTATE of a connection that failed."""
 
 
 def trouble_of(why: BaseException) -> Trouble | None:

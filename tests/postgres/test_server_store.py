@@ -256,6 +256,22 @@ async def test_unsynced_server_is_refused_unless_the_store_asks_for_that(url: st
         await ep.create_scope("s")
 
 
+async def test_role_that_may_not_connect_is_refused(url: str, server: Server) -> None:
+    server.execute("CREATE ROLE absent")
+    with pytest.raises(errors.StoreUnusable, match="not permitted to log in"):
+        await eventproc.open(url.replace("postgres@", "absent@"))
+
+
+async def test_server_whose_rules_do_not_admit_the_address_refuses_it() -> None:
+    with running_server() as server:
+        [(rules,)] = server.execute("SHOW hba_file")
+        server.stop()
+        await anyio.Path(rules).write_text("local all someone trust\n", encoding="utf-8")
+        server.start()
+        with pytest.raises(errors.StoreUnusable, match=r"no pg_hba\.conf entry"):
+            await eventproc.open(server.url)
+
+
 async def test_role_without_rights_is_refused(url: str, server: Server) -> None:
     server.execute("CREATE ROLE nobody LOGIN")
     with pytest.raises(errors.StoreUnusable, match="permission denied"):
