@@ -27,7 +27,7 @@ import sqlite3
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from contextvars import Context
 from functools import partial
 from pathlib import Path
@@ -299,8 +299,10 @@ class ReaderPool(Generic[C]):
         callbacks: LoopCallbacks,
         translate: Callable[[Exception], Exception],
         shared: SharedState,
+        forks_wait: bool = True,
     ) -> None:
-        """translate: makes errors of this library from those of the engine."""
+        """translate: makes errors of this library from those of the engine. forks_wait: for the end of reads."""
+        self._forks_wait = forks_wait
         self._connections = connections
         self._idle = list(connections)
         self._waiting: deque[tuple[Job[Any], Callable[[], None]]] = deque()
@@ -349,7 +351,7 @@ class ReaderPool(Generic[C]):
     def _run(self, connection: ThreadConnection[C], job: Job[Any], notify: Callable[[], None]) -> None:
         """Run one read. Runs on the connection's thread."""
         try:
-            with connection.busy:
+            with connection.busy if self._forks_wait else nullcontext():
                 job.value = self._read_one(connection.raw, job.fn, self._clock, self.shared)
         except Exception as why:
             job.error = self._translate(why)

@@ -277,6 +277,7 @@ class ServerDatabase(ThreadedDatabase[PostgresConnection, ServerWriter]):
                 callbacks=callbacks,
                 translate=partial(translate, name=opening.address.name),
                 shared=SharedState(),
+                forks_wait=False,  # a read may wait for the server for long, and a child never uses its connection
             )
             database = cls(opening, facts, clock, peers, writer_connection, readers, callbacks, faults)
             peers.on_commit, peers.on_failure = database._listener.notice, database.fail

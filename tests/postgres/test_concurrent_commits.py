@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,6 +31,20 @@ def append_held(server: Server, schema: str, stream_id: int) -> Iterator[None]:
         )
         yield
         raw.rollback()
+
+
+def fork() -> int:
+    """Fork a child that ends; return how it ended."""
+    if (pid := os.fork()) == 0:
+        os._exit(0)
+    return os.waitpid(pid, 0)[1]
+
+
+async def wait_for_locks(server: Server, event: str) -> None:
+    """Return when a process of the server waits for a lock of that kind."""
+    waiting = f"SELECT pid FROM pg_stat_activity WHERE wait_event = '{event}'"
+    while not await anyio.to_thread.run_sync(server.execute, waiting):
+        pass
 
 
 async def are_waiting(ep: eventproc.Eventproc, kind: str, count: int) -> None:
@@ -106,3 +121,14 @@ async def test_writers_of_many_openings_lose_nothing_and_keep_their_order(url: s
                     found.setdefault(event.key, []).append(int(event.payload))
             assert found == {f"w{number}": list(range(COUNT)) for number in range(3)}
         await check(one.db)
+
+
+async def test_fork_does_not_wait_for_a_read_that_waits_for_the_server(url: str, server: Server) -> None:
+    async with eventproc.open(url, host=False) as ep:
+        with psycopg.connect(server.url) as holder, anyio.fail_after(60):
+            holder.execute(f"LOCK TABLE {url.rpartition('=')[2]}.meta".encode())
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ep.query, "SELECT * FROM meta")
+                await wait_for_locks(server, "relation")
+                assert await anyio.to_thread.run_sync(fork) == 0
+                holder.rollback()
