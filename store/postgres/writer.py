@@ -214,6 +214,8 @@ class ServerWriter(WriteQueue):
         self._notify = notify
         self._closing = closing
         self._lost: str | None = None
+        self._began_ms: int | None = None  # of the batch that runs, and waits for the server first
+        self._warned_ms: int | None = None
 
     def _late(self, waited_ms: int) -> Retryable:
         """See `WriteQueue`."""
@@ -221,13 +223,30 @@ class ServerWriter(WriteQueue):
             return Unreachable(place=self._address, reason=f"{self._lost}, for {waited_ms / 1000:.1f} s")
         return LockHeld(path=self._address, pid=None, for_ms=waited_ms)
 
+    def _notice_wait(self) -> None:
+        """Warn once if jobs wait for long behind one batch. A lost connection was warned of already."""
+        began_ms = self._began_ms
+        if began_ms is None or began_ms == self._warned_ms or self._lost is not None or not self._queue:
+            return
+        waited_ms = self._clock.monotonic_ms() - began_ms
+        if waited_ms >= WARN_MS:
+            self._warned_ms = began_ms
+            LOG.warning(
+                "%s: writes have been waiting for %.1f s, for the server or for commits of other openings",
+                self._address,
+                waited_ms / 1000,
+            )
+
     def _run_batch(self) -> None:
         """See `WriteQueue`."""
+        self._began_ms = self._clock.monotonic_ms()
         try:
             batch = self._committer.run_batch(self._queue)
         except psycopg.Error as why:
             self._connect_again(why)
             return
+        finally:
+            self._began_ms = None
         if batch.changed:
             self._notify()
         self._send(batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -121,6 +122,25 @@ async def test_writers_of_many_openings_lose_nothing_and_keep_their_order(url: s
                     found.setdefault(event.key, []).append(int(event.payload))
             assert found == {f"w{number}": list(range(COUNT)) for number in range(3)}
         await check(one.db)
+
+
+async def test_write_that_waits_for_long_is_warned_of_once(
+    url: str, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warned() -> list[str]:
+        return [text for text in caplog.messages if "writes have been waiting" in text]
+
+    async with eventproc.open(url) as ep:
+        with psycopg.connect(server.url) as holder, anyio.fail_after(30):
+            holder.execute(f"LOCK TABLE {url.rpartition('=')[2]}.opening".encode())
+            with caplog.at_level(logging.WARNING):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(ep.create_scope, "s")
+                    while not warned():  # noqa: ASYNC110  # the log signals nothing
+                        await anyio.sleep(0.1)
+                    holder.rollback()
+        await ep.create_scope("t")
+        assert len(warned()) == 1
 
 
 async def test_fork_does_not_wait_for_a_read_that_waits_for_the_server(url: str, server: Server) -> None:
