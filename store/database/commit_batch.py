@@ -411,7 +411,7 @@ class BatchCommitter:
         found: BaseException = why
         if isinstance(why, _TransactionEnded):
             try:
-                self._execute("SELECT 1")
+                self._execute("ROLLBACK")  # which sends nothing else
             except Exception as raised:
                 found = raised
         return found if self._writer.trouble_of(found) is Trouble.LOST else None
