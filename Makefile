@@ -3,12 +3,13 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups hunt-queries torture torture-ingestion torture-spark torture-flights torture-server mutants check fmt docs bench bench-quick clean
+.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups hunt-queries torture torture-machines torture-ingestion torture-spark torture-flights torture-server mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
 MINUTES ?= 5
 KILLS ?= 20
+CYCLES ?= 6
 SEEDS ?= 200
 FIRST ?= 0
 WORKERS ?= 2
@@ -51,6 +52,9 @@ pages: setup ## every page of the guide and the README, run twice in the same fo
 
 torture: setup ## four instances on 200 streams, killed, suspended and disturbed for MINUTES=5; ARGS="SEED STREAMS server" on a server
 	$(BIN)/python -m tests.torture.long_run $(MINUTES) $(ARGS)
+
+torture-machines: setup ## two machines on a PostgreSQL server; one is cut off, killed or suspended CYCLES=6 times (needs root)
+	$(BIN)/python -m tests.torture.two_machines $(CYCLES)
 
 torture-ingestion: setup ## writers, hosts and workers of a supervisor are killed KILLS=20 times; ARGS="SEED MIB"
 	$(BIN)/python -m tests.ingestion.ingestion_kills $(KILLS) $(ARGS)

@@ -32,8 +32,10 @@ def _programs() -> Path:
 class Server:
     """A server with an address of its own."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, listen: str = "", port: int = 5432) -> None:
+        """listen: addresses of this machine that it has besides its socket; everybody there is trusted."""
         self._home = home
+        self._listen, self._port = listen, port
         self._schemas = 0
         self._programs = _reachable(home)
         self._data = home / "data"
@@ -41,11 +43,14 @@ class Server:
         self._run(
             "initdb", "-D", str(self._data), "-U", "postgres", "--auth=trust", "-E", "utf8", "--no-sync"
         )
+        if listen:
+            with (self._data / "pg_hba.conf").open("a") as admitted:
+                admitted.write("host all all all trust\n")
 
     @property
     def url(self) -> str:
         """The address of its database. A socket in a folder needs no port, which another program could take."""
-        return f"postgresql://postgres@/{DATABASE}?host={self._home}"
+        return f"postgresql://postgres@/{DATABASE}?host={self._home}&port={self._port}"
 
     def store(self, schema: str) -> str:
         """Return the address of a store in that schema."""
@@ -58,7 +63,8 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        options = f"-c listen_addresses='' -c unix_socket_directories={self._home} -c max_connections=200"
+        where = f"-c listen_addresses='{self._listen}' -c port={self._port} -c unix_socket_directories={self._home}"
+        options = f"{where} -c max_connections=200"
         log = str(self._home / "log")
         self._run("pg_ctl", "-D", str(self._data), "-l", log, "-o", options, "-w", "start")
 
@@ -124,13 +130,13 @@ class Server:
 
 
 @contextmanager
-def running_server() -> Iterator[Server]:
-    """Run a server until the end of the block."""
+def running_server(*, listen: str = "", port: int = 5432) -> Iterator[Server]:
+    """Run a server until the end of the block. Arguments as for `Server`."""
     home = Path(tempfile.mkdtemp(prefix="eventproc-pg-"))
     try:
         if os.geteuid() == 0:
             shutil.chown(home, "nobody")
-        server = Server(home)
+        server = Server(home, listen=listen, port=port)
         server.start()
         try:
             yield server
