@@ -85,7 +85,7 @@ def copy_file(files: FileStore, path: str, target: Path, on_block: Callable[[int
     on_block: called with the size of each block; it may raise.
     """
     with target.open("xb") as copy:
-        size, checksum = _read_blocks(files.blocks(path), on_block, copy.write)
+        size, checksum = read_blocks(files.blocks(path), on_block, copy.write)
         copy.flush()
         os.fsync(copy.fileno())
     return size, checksum
@@ -106,12 +106,13 @@ def sync_folders(home: Path) -> None:
 
 def checksum_of(path: Path, on_block: Callable[[int], None] = lambda _: None) -> tuple[int, int]:
     """Return size and CRC-32 of a file. Raises OSError. About 1 ms per MiB."""
-    return _read_blocks(LocalFiles(path.parent).blocks(path.name), on_block, lambda _: None)
+    return read_blocks(LocalFiles(path.parent).blocks(path.name), on_block, lambda _: None)
 
 
-def _read_blocks(
+def read_blocks(
     blocks: Iterable[bytes], on_block: Callable[[int], None], use: Callable[[bytes], object]
 ) -> tuple[int, int]:
+    """Pass each block to `use`; return their size and their CRC-32. on_block: called with the size of each."""
     size, checksum = 0, 0
     for block in blocks:
         checksum = zlib.crc32(block, checksum)
@@ -119,6 +120,17 @@ def _read_blocks(
         use(block)
         on_block(len(block))
     return size, checksum
+
+
+def forget_outside_readers(tx: Tx) -> None:
+    """Delete from a copy what only programs outside of the original's database need.
+
+    Files that only Spark's queries read are exported again, and only queries that run now read replaced tables.
+    """
+    tx.execute("DELETE FROM hold")
+    tx.execute("DELETE FROM unused_file")
+    tx.execute("DELETE FROM chunk WHERE NOT EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)")
+    tx.execute("DELETE FROM published WHERE unused_ms IS NOT NULL")
 
 
 def check_copied(file: str | Path, found: tuple[int, int], expected: tuple[int, int]) -> None:
@@ -140,7 +152,7 @@ def file_problem(files: FileStore, file: DataFile, what: str) -> str | None:
     """
     expected = (file.bytes, file.checksum)
     try:
-        found = _read_blocks(files.blocks(file.path), lambda _: None, lambda _: None)
+        found = read_blocks(files.blocks(file.path), lambda _: None, lambda _: None)
     except (OSError, Unreachable) as why:
         reason = getattr(why, "strerror", None) or why
         return f"the file with {what} {files.show(file.path)} cannot be read ({reason}); restore a backup"

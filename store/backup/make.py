@@ -21,6 +21,7 @@ from eventproc.store.backup.contents import (
     checksum_of,
     close_as,
     copy_file,
+    forget_outside_readers,
     sync_folders,
 )
 from eventproc.store.backup.results import BackupPlan, BackupResult
@@ -222,15 +223,9 @@ def _write(
 def _prepare(db: Database, source: Path, copy: Path) -> tuple[str, int]:
     """Make the copy complete in itself, and check its pages; return the identity of the directory, and the schema."""
     with change_file(copy, db.clock) as tx:
-        # Nothing outside of the database reads the copy. Files that only Spark's queries need are exported again.
-        tx.execute("DELETE FROM hold")
-        tx.execute("DELETE FROM unused_file")
+        forget_outside_readers(tx)
         # The backup has all files, and what is restored must not delete those of the original.
         tx.execute("DELETE FROM meta WHERE key = ?", (PLACE,))
-        tx.execute("DELETE FROM chunk WHERE NOT EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)")
-        tx.execute(
-            "DELETE FROM published WHERE unused_ms IS NOT NULL"
-        )  # only running queries still read them
     with read_file(copy, db.clock) as tx:
         if found := check_all_pages(tx):
             raise CorruptRecord(key=str(source), reason=f"the database is damaged ({'; '.join(found)})")
