@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from eventproc.runtime import (
         Eventproc as Eventproc,
         Requests as Requests,
+        copy as copy,
         open as open,
         open_memory as open_memory,
     )
@@ -256,6 +257,7 @@ _WHERE = {
     "UpdateStream": "eventproc.workflows.requests",
     "Users": "eventproc.runtime.users",
     "VerifyTask": "eventproc.cluster",
+    "copy": "eventproc.runtime",
     "open": "eventproc.runtime",
     "open_blocking": "eventproc.blocking",
     "open_memory": "eventproc.runtime",

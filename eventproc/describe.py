@@ -66,6 +66,7 @@ from eventproc.shares import (
 )
 from eventproc.store.backup.results import (
     BackupResult,
+    CopyResult,
 )
 from eventproc.store.catalog import (
     StreamSize,
@@ -143,6 +144,7 @@ __all__ = [
     "ClusterInstance",
     "ClusterServer",
     "CompactResult",
+    "CopyResult",
     "CutOrder",
     "DeadLetter",
     "Epoch",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from eventproc.store.database import Tx
@@ -569,6 +570,14 @@ def for_postgres(statement: str) -> str:
     A column `id INTEGER PRIMARY KEY` becomes an identity, because SQLite numbers the rows of these tables.
     """
     return _POSTGRES_WORD.sub(lambda found: _POSTGRES_WORDS[found[0]], statement)
+
+
+def advance_identities(tx: Tx, tables: Iterable[str]) -> None:
+    """Let PostgreSQL number new rows of tables behind the highest id, after rows were inserted with ids."""
+    for table in tables:
+        tx.execute(
+            f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), max(id)) FROM {table} HAVING max(id) IS NOT NULL"
+        )
 
 
 def _run(tx: Tx, script: str) -> None:

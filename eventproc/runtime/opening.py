@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from os import PathLike
@@ -16,7 +16,7 @@ import anyio.to_thread
 from eventproc.runtime.system import Eventproc, begin_system
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.clock import Clock
-from eventproc.store.database import Database, Durability, start_database
+from eventproc.store.database import Database, Durability, Migration, start_database, verify_complete
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.file_store import is_url, open_file_store
 from eventproc.store.model.argument_checks import check_instance, invalid_argument
@@ -72,7 +72,8 @@ def open(
 
     Raises:
         StoreMissing: the directory does not exist, and `create` is False.
-        StoreUnusable: the directory is not eventproc's, newer, read-only, or on a network file system.
+        StoreUnusable: the directory is not eventproc's, newer, read-only, on a network file system, or an unfinished
+            copy.
         Unreachable: opening; the server of the URL does not answer.
         NotSupported: this platform lacks something that eventproc needs.
         InvalidArgument: an option is not valid, or `durability` differs from the directory's.
@@ -89,7 +90,7 @@ def open(
     chosen = None if durability is None else _durability(durability)
     if isinstance(address, ServerAddress):
         opened, owner = f"the store {address.name!r}", address.name
-        start_store = partial(_start_on_server, address)
+        start_store = partial(start_on_server, address)
         url, folder = _place_of(chunks)
         if folder is not None:
             reason = (
@@ -104,6 +105,8 @@ def open(
 
     async def start() -> Eventproc:
         db = await (start_store(create=create) if url is None else _start_at(url, owner, start_store, create))
+        async with _closing_if_it_fails(db):
+            await db.read(partial(verify_complete, name=db.name))
         return await begin_system(db, host=host)
 
     return Opening(opened, start)
@@ -160,14 +163,16 @@ async def _start_directory(
     return db
 
 
-async def _start_on_server(
+async def start_on_server(
     address: ServerAddress,
     *,
     durability: Durability | None,
     create: bool,
-    clock: Clock | None,
-    faults: Faults,
+    clock: Clock | None = None,
+    faults: Faults = NO_FAULTS,
+    migrations: Sequence[Migration] = SYSTEM_MIGRATIONS,
 ) -> Database:
+    """Open the store at an address, as `start_server_database`. Raises NotSupported without the extra `postgres`."""
     try:
         from eventproc.store.postgres.server_database import start_server_database  # psycopg is an extra
     except ImportError as why:
@@ -175,7 +180,7 @@ async def _start_on_server(
         raise NotSupported(what=what, remedy=remedy) from why
     return await start_server_database(
         address,
-        migrations=SYSTEM_MIGRATIONS,
+        migrations=migrations,
         durability=durability,
         create=create,
         clock=clock,

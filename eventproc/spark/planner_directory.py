@@ -18,7 +18,7 @@ import anyio
 
 from eventproc.blocking.loop import Loop, running_loop
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
-from eventproc.store.database import Database, Durability, Tx, start_database
+from eventproc.store.database import Database, Durability, Tx, start_database, verify_complete
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.file_store import FileStore
 from eventproc.store.model.errors import EventprocError
@@ -64,6 +64,7 @@ class PlannerDirectory:
             self._loop = stack.enter_context(running_loop())
             self._db = self._loop.open(self._start, _close)
             stack.callback(self._loop.call, _close, self._db)
+            self._loop.call(self._db.read, partial(verify_complete, name=self._db.name))
             self._open = stack.pop_all()
         return self
 

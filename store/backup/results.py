@@ -1,10 +1,12 @@
-"""What a backup and a restore report."""
+"""What a backup, a restore and a copy report."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import attrs
+
+from eventproc.store.model.short_repr import short_repr_of_fields
 
 
 @attrs.frozen
@@ -50,3 +52,22 @@ class RestoreResult:
     backup_ms: int
     bytes: int
     files: int
+
+
+@attrs.frozen
+class CopyResult:
+    """A complete copy of a store.
+
+    source, target: the stores. streams: number of streams. events, bytes: what is stored of them. files: of events or
+    of tables, beside the database. left_tables: tables of users' SQL that were not copied.
+    """
+
+    source: str
+    target: str
+    streams: int
+    events: int
+    bytes: int
+    files: int
+    left_tables: tuple[str, ...]
+
+    __repr__ = short_repr_of_fields

@@ -14,7 +14,7 @@ from eventproc.store.database.database import (
 )
 from eventproc.store.database.file_database import open_database, start_database
 from eventproc.store.database.instances import Peers
-from eventproc.store.database.migrate import Migration
+from eventproc.store.database.migrate import COPY, Migration, verify_complete
 from eventproc.store.database.statements import upsert
 from eventproc.store.database.tx import (
     DataNeeded,
@@ -27,6 +27,7 @@ from eventproc.store.database.tx import (
 )
 
 __all__ = [
+    "COPY",
     "WRITE_WAIT_MS_MAX",
     "DataNeeded",
     "Database",
@@ -47,4 +48,5 @@ __all__ = [
     "query_app_tables",
     "start_database",
     "upsert",
+    "verify_complete",
 ]

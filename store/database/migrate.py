@@ -22,6 +22,9 @@ from eventproc.store.model.errors import CorruptRecord, StoreUnusable
 APPLICATION_ID: Final = 0x65767072
 """'evpr' as four bytes; marks a file as ours (`file` and other tools can show it)."""
 
+COPY: Final = "copy"
+"""Key of the row of `meta` of an unfinished copy of another store: the identity of that store."""
+
 CREATE_META: Final = "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID"
 
 
@@ -138,3 +141,10 @@ def stored_durability(connection: sqlite3.Connection, *, path: str, asked: Durab
             "durability is a property of the directory: leave it out when opening",
         )
     return stored
+
+
+def verify_complete(tx: Tx, name: str) -> None:
+    """Raise StoreUnusable for a store that is an unfinished copy of another one. name: of the store."""
+    if tx.execute("SELECT 1 FROM meta WHERE key = ?", (COPY,)).fetchone() is not None:
+        reason = "is an unfinished copy of another store; run the same `eventproc copy` again, or remove it"
+        raise StoreUnusable(path=name, reason=reason)

@@ -150,7 +150,7 @@ def database_bytes(tx: Tx) -> int:
 
 
 def directory_identity(tx: Tx) -> str:
-    """Return the identity of the directory, a new one for each that is created or restored."""
+    """Return the identity of the directory or of the store on a server: a new one for each that is created."""
     row = tx.execute("SELECT value FROM meta WHERE key IN ('directory', 'store')").fetchone()
     return "" if row is None else str(row[0])
 

@@ -55,6 +55,7 @@ from tests.backup.support import (
     set_mode,
 )
 from tests.support.child_process import ChildProcess
+from tests.support.postgres import Server
 
 WRITER = """
     import sys, anyio, eventproc
@@ -497,6 +498,21 @@ async def test_published_files_of_tables_are_in_the_backup_and_in_what_is_restor
     assert [each for each in verify_backup(tmp_path / "backup").problems if "a_1.parquet" in each]
     with pytest.raises(CorruptRecord, match=r"a_1\.parquet"):
         restored(tmp_path / "backup", tmp_path / "again")
+
+
+@pytest.mark.subprocess
+async def test_a_copy_has_the_files_that_tables_use_and_is_no_server(
+    data: Path, tmp_path: Path, server: Server
+) -> None:
+    async with eventproc.open(data) as ep:
+        file = published(data, "clicks/0/a_1.parquet", b"rows")
+        await ep.db.write(lambda tx: replace_files(tx, "clicks", [], [file]))
+    with pytest.raises(NotSupported, match="clicks"):
+        await eventproc.copy(data, server.store(server.new_schema()))
+    assert (await eventproc.copy(data, tmp_path / "copy")).files == 1
+    assert (tmp_path / "copy" / "tables" / file.path).read_bytes() == b"rows"
+    async with eventproc.open(tmp_path / "copy") as ep:
+        assert [each.path for each in await ep.db.read(partial(used_files, name="clicks"))] == [file.path]
 
 
 async def test_a_backup_keeps_the_files_that_its_snapshot_uses(ep: Eventproc, data: Path) -> None:

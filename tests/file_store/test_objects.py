@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import attrs
 import pytest
 
 import eventproc
@@ -304,3 +305,26 @@ async def test_death_between_object_row_and_extents_loses_nothing(
         assert len(objects(url)) == 1
         assert await numbers_in(stream) == list(range(1000))
         await check(ep.db)
+
+
+async def test_copy_takes_files_of_events_to_the_place_of_a_server_and_back(
+    tmp_path: Path, url: str, server: Server
+) -> None:
+    target = server.store(server.new_schema())
+    async with eventproc.open(tmp_path / "data") as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        await write(stream)
+        await stream.offload()
+        expected = await numbers_in(stream)
+    async with eventproc.open(target, chunks=url):
+        pass
+    made = await eventproc.copy(tmp_path / "data", target)
+    assert made.files > 0
+    assert await eventproc.copy(target, tmp_path / "back") == attrs.evolve(
+        made, source=made.target, target=str(tmp_path / "back")
+    )
+    for place in (target, tmp_path / "back"):
+        async with eventproc.open(place) as ep:
+            assert await numbers_in(await ep.stream("s/t")) == expected
+            await check(ep.db)
