@@ -60,6 +60,7 @@ COMMANDS: Final = MappingProxyType(
         "user": ("user", "Add users of `eventproc serve`, with their permissions, passwords and tokens."),
         "backup": ("backup", "Make a verified backup of the directory while it is in use."),
         "restore": ("backup", "Make a directory from a backup."),
+        "copy": ("copy", "Copy a store between a directory and a server, in both directions."),
         "verify": ("verify", "Check everything that a directory or a backup holds."),
         "compact": ("compact", "Return the free bytes of the database file to the file system."),
         "doctor": ("doctor", "Check a directory's health, and list the processes that use it."),

@@ -45,6 +45,12 @@ def run(
     return run_with_signals(partial(_run, address_of(settings), action, host))
 
 
+def run_alone(settings: Settings, action: Callable[[], Awaitable[T]]) -> T:
+    """Return what `action` returns, which opens what it needs. Raises Signalled if a signal ended the action."""
+    _prepare_logging(settings)
+    return run_with_signals(lambda signal_scope: signal_scope.run(action()))
+
+
 async def _run(
     address: str, action: Callable[[Eventproc], Awaitable[T]], host: bool, signal_scope: SignalScope
 ) -> T:
@@ -94,7 +100,7 @@ def is_url(address: str) -> bool:
 
 def address_of(settings: Settings) -> str:
     """Return the URL of the store that a command works on, or the absolute path of its directory."""
-    return _absolute(settings.directory or ".")
+    return absolute_address(settings.directory or ".")
 
 
 def directory_of(settings: Settings) -> Path:
@@ -114,7 +120,7 @@ def shown(address: str) -> str:
 def use_address(settings: Settings, address: str) -> None:
     """Work on the store of the argument. Raises UsageError if -C or EVENTPROC_DIR names another one."""
     before = settings.directory
-    if before is not None and _absolute(before) != _absolute(address):
+    if before is not None and absolute_address(before) != absolute_address(address):
         raise click.UsageError(
             f"two different directories are given: {shown(address)} as the argument, and {shown(before)} by -C or "
             "EVENTPROC_DIR; leave one of them out"
@@ -122,7 +128,7 @@ def use_address(settings: Settings, address: str) -> None:
     settings.directory = address
 
 
-def _absolute(address: str) -> str:
+def absolute_address(address: str) -> str:
     """Return a path as an absolute one, so that a message names it wherever it is read; `-C memory` is a directory."""
     try:
         return address if is_url(address) else str(Path(address).absolute())

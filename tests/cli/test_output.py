@@ -94,6 +94,10 @@ def _backup(cli: Cli) -> str:
     return _new_folder(cli)
 
 
+def _directory(cli: Cli) -> str:
+    return str(cli.directory)
+
+
 def _restored(cli: Cli) -> str:
     return str(cli.directory.parent / "restored")
 
@@ -259,6 +263,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "doctor": (),
         "backup": (_new_folder,),
         "restore": (_backup, "-C", _restored),
+        "copy": (_directory, _restored),
         "verify": (),
         "compact": (),
         "demo": (_flights,),
