@@ -125,7 +125,7 @@ def test_command_that_needs_a_directory_names_the_remedy(
 
 
 def test_guide_lists_the_commands_that_are_refused() -> None:
-    page = (REPOSITORY / "docs/guide/operating.md").read_text()
+    page = (REPOSITORY / "docs/guide/several-machines.md").read_text()
     rows = [line.split("|") for line in page.splitlines() if "| refused: " in line]
     listed = [name for _, names, *_ in rows for name in re.findall("`([^`]+)`", names)]
     assert {next(name for name in listed if each.startswith(name)) for each in REFUSED} == set(listed)
