@@ -206,8 +206,6 @@ class PeerThread(threading.Thread):
             LOG.exception("%s: the thread of the peers stopped", self._address.name)
             self._pg.close()  # others see that this opening does not live
             self._call(partial(self.on_failure, why))
-        else:
-            self._leave()
 
     def _do_turn(self) -> None:
         self._wait(max(self._due_ms - self._clock.machine.monotonic_ms(), 0))
@@ -237,8 +235,7 @@ class PeerThread(threading.Thread):
         self.wake()
         if self.is_alive():
             self.join()
-        else:
-            self._leave()
+        self._leave()
 
     def _leave(self) -> None:
         if self._connection is not None:

@@ -263,7 +263,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "doctor": (),
         "backup": (_new_folder,),
         "restore": (_backup, "-C", _restored),
-        "copy": (_directory, _restored),
+        "copy": (_directory, _restored, "--abort-open"),
         "verify": (),
         "compact": (),
         "demo": (_flights,),
