@@ -80,7 +80,7 @@ class TwoMachines:
             each.kill()
             each.wait()
         rows = self._server.execute("SELECT number, key FROM two_app.app_seen ORDER BY place")
-        assert Counter(number for number, _ in rows) == Counter(self._written), "each event is seen once"
+        assert Counter(number for number, _ in rows) == Counter([*self._written]), "each event is seen once"
         by_key: defaultdict[str, list[int]] = defaultdict(list)
         for number, key in rows:
             by_key[key].append(number)
