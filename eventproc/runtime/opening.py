@@ -20,7 +20,7 @@ from eventproc.store.database import Database, Durability, Migration, start_data
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.file_store import is_url, open_file_store
 from eventproc.store.model.argument_checks import check_instance, invalid_argument
-from eventproc.store.model.errors import DirectoryInUse, InvalidArgument, NotSupported, StoreMissing
+from eventproc.store.model.errors import InvalidArgument, NotSupported, StoreMissing
 from eventproc.store.openable import Opening
 from eventproc.store.postgres.address import ServerAddress, is_server_url
 from eventproc.store.segments.chunks_link import (
@@ -275,10 +275,7 @@ async def _use_url(db: Database, owner: str, url: str) -> None:
     """Let the chunk files of a store lie at a URL. Raises InvalidArgument, DirectoryInUse, Unreachable."""
     if await db.read(partial(is_place, url=url)):
         return
-    # Another process may be writing a file to the place of before.
-    if others := [each for each in db.peers.live() if each != db.instance_id]:
-        pids = (db.peers.pid_of(each) for each in others)
-        raise DirectoryInUse(path=db.name, pids=tuple(each for each in pids if each is not None))
+    db.verify_alone()  # another process may be writing a file to the place of before
     await anyio.to_thread.run_sync(claim_place, owner, url)
     await db.write(partial(set_place, url=url))
 

@@ -64,7 +64,7 @@ async def check_source(
     Raises DirectoryInUse, IllegalTransition (a transaction is open), NotSupported (tables of users' SQL; to a server
     also published tables, and texts with NUL), StoreUnusable (the source is an unfinished copy).
     """
-    _verify_alone(source)
+    source.verify_alone()
     tables = (await new_store()).tables if to_server and source.path is not None else ()
 
     def check(tx: Tx) -> tuple[str, ...]:
@@ -161,18 +161,12 @@ async def _begin(source: Database, target: Database, new: NewStore, identity: st
 
     marked = await target.write(mark)
     try:
-        _verify_alone(target)  # who opens it from now on finds the mark
+        target.verify_alone()  # who opens it from now on finds the mark
     except DirectoryInUse:
         if marked:
             await target.write(unmark)
         raise
     await target.write(empty)
-
-
-def _verify_alone(db: Database) -> None:
-    if others := [each for each in db.peers.live() if each != db.instance_id]:
-        pids = (db.peers.pid_of(each) for each in others)
-        raise DirectoryInUse(path=db.name, pids=tuple(each for each in pids if each is not None))
 
 
 class _Copying:
@@ -205,7 +199,7 @@ class _Copying:
         expected = await self._source.read(partial(contents, tables=self._tables, read=self._note))
         found = await self._target.read(partial(contents, tables=self._tables, read=self._note))
         self._compare(expected, found)
-        _verify_alone(self._target)  # an opening of a server shows within a second
+        self._target.verify_alone()  # an opening of a server shows within a second
         await self._target.write(self._finish)
         streams = {each.stream_id for each in await self._target.read(list_streams)}
         segments = [each for each in found.values() if each.stream_id in streams]

@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Final, TypeVar
 
 import anyio
@@ -33,7 +33,7 @@ from eventproc.store.database.locks import FORMAT_WAIT_MS_MAX
 from eventproc.store.database.tx import SharedState, SqlParameters, SqlValue, Tx
 from eventproc.store.faults import Faults, Moment, Step, point_of
 from eventproc.store.model.argument_checks import check_str, invalid_argument
-from eventproc.store.model.errors import DatabaseStopped, NotSupported
+from eventproc.store.model.errors import DatabaseStopped, DirectoryInUse, NotSupported
 from eventproc.store.openable import OpenObjects
 
 LOG = logging.getLogger(__name__)
@@ -222,21 +222,15 @@ class Durability(enum.StrEnum):
 class FileWork(enum.Enum):
     """What needs the files of a directory."""
 
-    BACKUP = "a backup"
-    COMPACTION = "compaction"
-    SPARK = "Spark's queries"
-    SUPERVISOR = "ingestion into tables"
+    BACKUP = "a backup", "use the server's tools, such as pg_dump"
+    COMPACTION = "compaction", "the server's autovacuum does it"
+    SPARK = "Spark's queries", "use a directory"
+    SUPERVISOR = "ingestion into tables", "use a directory"
 
-
-ON_SERVER: Final = MappingProxyType(
-    {
-        FileWork.BACKUP: "use the server's tools, such as pg_dump",
-        FileWork.COMPACTION: "the server's autovacuum does it",
-        FileWork.SPARK: "use a directory",
-        FileWork.SUPERVISOR: "use a directory",
-    }
-)
-"""What to do instead on a server."""
+    def __init__(self, what: str, on_server: str) -> None:
+        """what: for messages. on_server: what to do instead there."""
+        self.what = what
+        self.on_server = on_server
 
 
 class Database(ABC):
@@ -296,8 +290,14 @@ class Database(ABC):
         if self.path is not None:
             return self.path
         if self.in_memory:
-            raise NotSupported(what=f"{work.value} in memory", remedy="open a directory")
-        raise NotSupported(what=f"{work.value} of {self.name}", remedy=ON_SERVER[work])
+            raise NotSupported(what=f"{work.what} in memory", remedy="open a directory")
+        raise NotSupported(what=f"{work.what} of {self.name}", remedy=work.on_server)
+
+    def verify_alone(self) -> None:
+        """Raise DirectoryInUse if there are other openings."""
+        if others := [each for each in self.peers.live() if each != self.instance_id]:
+            pids = (self.peers.pid_of(each) for each in others)
+            raise DirectoryInUse(path=self.name, pids=tuple(each for each in pids if each is not None))
 
     @abstractmethod
     async def write(

@@ -445,7 +445,7 @@ class Tx:
 
     def is_in_memory(self) -> bool:
         """Return whether the database ends with its process."""
-        return isinstance(self.connection, sqlite3.Connection) and self.directory() is None
+        return not self.on_server and self.directory() is None
 
     def directory(self) -> Path | None:
         """Return the directory of the database; None in memory and on a server."""

@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from eventproc.store.database import Tx
+from eventproc.store.postgres.clock import NOW_MS
 
 SHOWN_SETTINGS: Final = ("fsync", "synchronous_commit", "synchronous_standby_names", "max_connections")
 """Settings of the server that decide what an acknowledged write survives, and how many openings it can have."""
@@ -55,7 +56,7 @@ def server_health(tx: Tx) -> ServerHealth:
     mine = "starts_with(application_name, ?)"
     named = (application_name(schema, 0)[:-1],)
     version, now_ms, number, role, standbys = tx.execute(
-        "SELECT current_setting('server_version'), (extract(epoch FROM clock_timestamp()) * 1000)::bigint,"
+        f"SELECT current_setting('server_version'), {NOW_MS},"
         " (SELECT value FROM meta WHERE key = 'schema'), to_regrole(? || '_app')::text,"
         " (SELECT count(*) FROM pg_stat_replication)",
         (schema,),
@@ -71,14 +72,13 @@ def server_health(tx: Tx) -> ServerHealth:
         " ORDER BY xact_start LIMIT 1",
         named,
     ).fetchone()
-    settings = {
-        each: tx.execute("SELECT current_setting(?)", (each,)).fetchone()[0] for each in SHOWN_SETTINGS
-    }
+    marks = ", ".join("?" * len(SHOWN_SETTINGS))
+    settings = tx.execute(f"SELECT name, setting FROM pg_settings WHERE name IN ({marks})", SHOWN_SETTINGS)
     return ServerHealth(
         version=version,
         schema=int(number),
         now_ms=now_ms,
-        settings=settings,
+        settings=dict(settings),
         standbys=standbys,
         connections=connections,
         connections_all=connections_all,

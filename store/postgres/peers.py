@@ -27,9 +27,9 @@ import psycopg
 
 from eventproc.store.database.instances import Heartbeat, Peers, age_of
 from eventproc.store.postgres.address import COMMIT, FORMAT, ServerAddress
-from eventproc.store.postgres.clock import ServerClock
+from eventproc.store.postgres.clock import NOW_MS, ServerClock
 from eventproc.store.postgres.connection import PostgresConnection, Raw, one_line
-from eventproc.store.postgres.writer import NOW_MS, verify_counts
+from eventproc.store.postgres.writer import verify_counts
 
 LOG = logging.getLogger(__name__)
 
@@ -392,8 +392,10 @@ class ServerPeers(Peers):
     def is_alive(self, instance_id: str) -> bool:
         """See `Peers.is_alive`. It answers from what was read last: a dictionary lookup."""
         view = self._thread.view
-        if instance_id in view.pids or instance_id == self._opening_id:
-            return instance_id == self._opening_id or view.missed.get(instance_id, 0) < MISSED_LOOKS
+        if instance_id == self._opening_id:
+            return True
+        if instance_id in view.pids:
+            return view.missed.get(instance_id, 0) < MISSED_LOOKS
         return view.number - self._missed.setdefault(instance_id, view.number) < MISSED_LOOKS
 
     def live(self) -> list[str]:

@@ -1,8 +1,9 @@
-"""The write path to a server: batches under one lock of the store, and the outcome of a commit whose answer was lost.
+"""The write path to a server: batches under the lock of commits, and the outcome of a commit whose answer was lost.
 
-A batch takes the advisory lock of the store first, so that all invariants hold as on SQLite, which has one writer. Its
-last statement counts it in the row of this opening, in the same trip as COMMIT. If the connection breaks during that
-trip, the outcome is unknown until another connection holds the lock: then the old one has ended, and the row tells.
+A batch takes the advisory lock of commits first, so that all invariants hold as on SQLite, which has one writer: alone,
+or shared and with a lock for each of its streams. Its last statement counts it in the row of this opening, in the same
+trip as COMMIT. If the connection breaks during that trip, the outcome is unknown until another connection holds the
+lock alone: then the old one has ended, and the row tells.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from eventproc.store.database.connections import LoopCallbacks, ThreadConnection
 from eventproc.store.database.write_queue import WriteQueue
 from eventproc.store.model.errors import DatabaseStopped, LockHeld, Retryable, Unreachable
 from eventproc.store.postgres.address import COMMIT
-from eventproc.store.postgres.clock import ServerClock
+from eventproc.store.postgres.clock import NOW_MS, ServerClock
 from eventproc.store.postgres.connection import (
     PostgresConnection,
     one_line,
@@ -35,9 +36,6 @@ from eventproc.store.postgres.connection import (
 )
 
 LOG = logging.getLogger(__name__)
-
-NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-"""The server's clock, in SQL."""
 
 _LOOK: Final = f"SELECT {NOW_MS}, array_agg(id), array_agg(batch) FROM opening"
 
@@ -80,7 +78,6 @@ class PostgresWriter(WriterConnection):
         self.is_concurrent = True
         self._pg = connection
         self._opening_id = opening_id
-        self._own_row: Final = f"id = '{opening_id}'"
         self._clock = clock
         self._closing = closing
         self._found: dict[str, int] = {}  # commits of each opening, when this transaction began
@@ -153,7 +150,9 @@ class PostgresWriter(WriterConnection):
             try:
                 self.begin(None)  # alone: what the old connection still did has ended
                 # The old commit may be waiting for a standby, for which this one waits too.
-                self._pg.run(f"UPDATE opening SET at_ms = {self._now_ms} WHERE {self._own_row}; COMMIT")
+                self._pg.commit(
+                    "UPDATE opening SET at_ms = $1 WHERE id = $2", (self._now_ms, self._opening_id)
+                )
             except psycopg.Error as again:
                 if trouble_of(again) is not Trouble.LOST:
                     raise

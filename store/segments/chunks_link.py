@@ -66,7 +66,7 @@ def link_chunks_folder(directory: Path, folder: Path) -> None:
 def claim_place(owner: str, url: str) -> FileStore:
     """Claim a URL for the chunk files of a store, which need not exist yet; return its files.
 
-    owner: names the store, in the same words for all machines. After a crash in between, a second call completes it.
+    owner: names the store. After a crash in between, a second call with the same name completes it.
     Of two stores that claim a place, one fails. Raises InvalidArgument if the place has other files, Unreachable,
     NotSupported.
     """

@@ -9,14 +9,10 @@ import pytest
 import eventproc
 from eventproc import errors
 from eventproc.testing import check
+from tests.postgres.support import read_all, run_hook
 from tests.support.postgres import Server, running_server
 
 pytestmark = pytest.mark.subprocess
-
-
-async def read_all(stream: eventproc.Stream) -> list[bytes]:
-    async with stream.reader() as reader:
-        return [event.payload async for event in reader.until(await stream.tail())]
 
 
 async def use_without_end(ep: eventproc.Eventproc) -> None:
@@ -38,10 +34,9 @@ async def waiting_for(server: Server, event: str, *, but: int = 0) -> int:
 async def test_function_that_hides_a_lost_connection_runs_again(
     url: str, server: Server, then_fails: bool
 ) -> None:
-    app = eventproc.App()
     calls: list[int] = []
 
-    def hide(tx: eventproc.AppTx, events: object) -> None:
+    def hide(tx: eventproc.AppTx) -> None:
         tx.execute("CREATE TABLE IF NOT EXISTS app_seen (number integer)")
         tx.execute("INSERT INTO app_seen VALUES (1)")
         [(pid,)] = tx.execute("SELECT pg_backend_pid()").fetchall()
@@ -54,16 +49,8 @@ async def test_function_that_hides_a_lost_connection_runs_again(
                 if then_fails:
                     raise ValueError from None
 
-    @app.processor("s/in", group="g", exactly_once=True, on_commit=hide)
-    async def handle(event: eventproc.Event, context: eventproc.Context) -> None:
-        pass
-
     async with eventproc.open(url) as ep:
-        await ep.create_scope("s")
-        stream = await ep.create_stream("s/in")
-        async with ep.run(app) as running, stream.writer() as writer:
-            await writer.write(b"1")
-            await running.wait_idle()
+        await run_hook(ep, hide)
         assert await ep.query("SELECT number FROM app_seen") == [(1,)]
         await check(ep.db)
 

@@ -11,16 +11,12 @@ import pytest
 import eventproc
 from eventproc import errors
 from eventproc.testing import VirtualClock, check
+from tests.postgres.support import read_all, run_hook
 from tests.support.postgres import Server, running_server
 
 pytestmark = pytest.mark.subprocess
 
 COUNT = 60
-
-
-async def read_all(stream: eventproc.Stream) -> list[bytes]:
-    async with stream.reader() as reader:
-        return [event.payload async for event in reader.until(await stream.tail())]
 
 
 async def test_events_survive_a_split_and_a_new_opening(url: str) -> None:
@@ -116,23 +112,12 @@ async def test_time_limits_of_sessions_end_no_connection(url: str, server: Serve
 
 
 async def test_temporary_table_of_users_sql_hides_no_table_of_the_store(url: str) -> None:
-    app = eventproc.App()
-
-    def hide(tx: eventproc.AppTx, _events: object) -> None:
+    def hide(tx: eventproc.AppTx) -> None:
         for table in ("record", "segment", "extent", "stream"):
             tx.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table} (nothing text)")
 
-    @app.processor("s/in", group="g", exactly_once=True, on_commit=hide)
-    async def handle(event: eventproc.Event, context: eventproc.Context) -> None:
-        pass
-
     async with eventproc.open(url) as ep:
-        await ep.create_scope("s")
-        stream = await ep.create_stream("s/in")
-        async with ep.run(app) as running, stream.writer() as writer:
-            for payload in (b"1", b"2"):
-                await writer.write(payload)
-                await running.wait_idle()
+        stream = await run_hook(ep, hide, b"1", b"2")
         assert await read_all(stream) == [b"1", b"2"]
         await check(ep.db)
 

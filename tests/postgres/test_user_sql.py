@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 import eventproc
 from eventproc import errors
 from eventproc.testing import check
+from tests.postgres.support import run_hook
 from tests.support.postgres import Server
 
 pytestmark = pytest.mark.subprocess
-
-
-async def run_hook(ep: eventproc.Eventproc, hook: Callable[[eventproc.AppTx], object]) -> None:
-    """Let a processor handle one event, with the function as its `on_commit`."""
-    app = eventproc.App()
-
-    def on_commit(tx: eventproc.AppTx, _events: object) -> None:
-        hook(tx)
-
-    @app.processor("s/in", group="g", exactly_once=True, on_commit=on_commit)
-    async def handle(event: eventproc.Event, context: eventproc.Context) -> None:
-        pass
-
-    await ep.create_scope("s")
-    stream = await ep.create_stream("s/in")
-    async with ep.run(app) as running, stream.writer() as writer:
-        await writer.write(b"1")
-        await running.wait_idle()
 
 
 def allow_modest(server: Server, url: str, name: str) -> tuple[str, str]:

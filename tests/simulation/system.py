@@ -34,6 +34,7 @@ from eventproc.store.model.errors import (
     ScaleRefused,
 )
 from eventproc.store.model.group_errors import ReaderOnline
+from eventproc.store.schema import CONCURRENT_TABLES
 from eventproc.testing import Fault, FaultPlan, SimulatedInstance, SimulatedWorld, check
 from tests.groups.simulation import GroupSimulation
 from tests.processors.simulation import STREAM, ProcessorPlan, ProcessorSimulation
@@ -131,7 +132,7 @@ class SystemSimulation:
         with (
             anyio.fail_after(LIMIT_S),
             self.policies.noting_looks(),
-            checking_kept_rows(MemoryDatabase, self.seed) as checked,
+            checking_kept_rows(MemoryDatabase, CONCURRENT_TABLES, self.seed) as checked,
         ):
             await self._live()
         self.happened.checked = checked[0]

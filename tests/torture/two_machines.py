@@ -58,8 +58,10 @@ def network() -> Iterator[None]:
 class TwoMachines:
     """One run."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, folder: str) -> None:
+        """folder: for the temporary files of each machine."""
         self._server = server
+        self._folder = folder
         self._running = {each: self._start(each) for each in MACHINES}
         self._written: dict[int, float] = {}
         self._seen: dict[int, tuple[float, str]] = {}
@@ -94,7 +96,7 @@ class TwoMachines:
         process = subprocess.Popen(
             [*enter.split(), sys.executable, "-m", "tests.torture.machine", url, f"m{machine}"],
             stdout=subprocess.PIPE,
-            env={**os.environ, "TMPDIR": tempfile.mkdtemp()},
+            env={**os.environ, "TMPDIR": tempfile.mkdtemp(dir=self._folder)},
         )
         assert process.stdout is not None and process.stdout.readline() == b"up\n", "it has started"
         return process
@@ -157,17 +159,21 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-async def _live(server: Server, cycles: int) -> None:
+async def _live(server: Server, folder: str, cycles: int) -> None:
     async with eventproc.open(f"{server.url}&schema=two") as ep:
         await ep.create_scope("s")
         await ep.create_stream(STREAM, scaling=eventproc.ScalingPolicy.fixed(4))
-        machines = await anyio.to_thread.run_sync(TwoMachines, server)
+        machines = await anyio.to_thread.run_sync(TwoMachines, server, folder)
         await machines.run(ep, cycles)
 
 
 def main(cycles: str) -> None:
-    with network(), running_server(listen="10.9.1.1,10.9.2.1", port=PORT) as server:
-        anyio.run(_live, server, int(cycles))
+    with (
+        network(),
+        running_server(listen="10.9.1.1,10.9.2.1", port=PORT) as server,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        anyio.run(_live, server, folder, int(cycles))
 
 
 if __name__ == "__main__":

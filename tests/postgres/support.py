@@ -1,0 +1,35 @@
+"""What tests of a store on a server share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import eventproc
+
+
+async def read_all(stream: eventproc.Stream) -> list[bytes]:
+    """Return the payloads of a stream."""
+    async with stream.reader() as reader:
+        return [event.payload async for event in reader.until(await stream.tail())]
+
+
+async def run_hook(
+    ep: eventproc.Eventproc, hook: Callable[[eventproc.AppTx], object], *payloads: bytes
+) -> eventproc.Stream:
+    """Let a processor handle events one by one, with the function as its `on_commit`; return their stream."""
+    app = eventproc.App()
+
+    def on_commit(tx: eventproc.AppTx, _events: object) -> None:
+        hook(tx)
+
+    @app.processor("s/in", group="g", exactly_once=True, on_commit=on_commit)
+    async def handle(event: eventproc.Event, context: eventproc.Context) -> None:
+        pass
+
+    await ep.create_scope("s")
+    stream = await ep.create_stream("s/in")
+    async with ep.run(app) as running, stream.writer() as writer:
+        for payload in payloads or (b"1",):
+            await writer.write(payload)
+            await running.wait_idle()
+    return stream
