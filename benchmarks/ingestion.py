@@ -85,8 +85,7 @@ async def ingest(task: Task) -> Sample:
         with PlannerDirectory(path, hold_ms=HOLD_MS) as directory:
             instance = directory.db.instance_id
             directory.write(lambda tx: register_worker(tx, instance, 1))
-            tables = TableFolder(path, instance, synced=directory.synced)
-            room = WorkerRoom(bench.spark, directory, path, instance, tables)
+            room = WorkerRoom(bench.spark, directory, TableFolder(directory))
             return _measured(task, lambda number: _ingest_once(bench, room, f"bench-{number}"))
 
 

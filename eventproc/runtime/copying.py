@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import anyio
 import attrs
 
-from eventproc.runtime.opening import start_on_server, store_address
+from eventproc.store.address import StoreAddress, start_store, store_address
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
-from eventproc.store.database import Database, Durability, Migration, Tx, start_database
+from eventproc.store.database import Database, Durability, Migration, Tx
 from eventproc.store.database.standalone import Advance
 from eventproc.store.model.errors import StoreMissing, StoreUnusable
 from eventproc.store.postgres.address import ServerAddress
@@ -79,7 +79,7 @@ async def copy(
             return await copy_database(original, made, left_tables=left, advance=advance)
 
 
-def _unchanged(place: Path | ServerAddress) -> list[Migration]:
+def _unchanged(place: StoreAddress) -> list[Migration]:
     """Return migrations for a store that must be of this version already."""
 
     def refuse(_: Tx) -> None:
@@ -91,7 +91,7 @@ def _unchanged(place: Path | ServerAddress) -> list[Migration]:
 
 
 @asynccontextmanager
-async def _target(place: Path | ServerAddress, source: Database) -> AsyncIterator[Database]:
+async def _target(place: StoreAddress, source: Database) -> AsyncIterator[Database]:
     """Open the target, with the durability of the source if it is new."""
     from eventproc.store.backup.contents import close_as
     from eventproc.store.backup.copy import verify_no_files
@@ -113,16 +113,13 @@ async def _target(place: Path | ServerAddress, source: Database) -> AsyncIterato
 
 @asynccontextmanager
 async def _opened(
-    place: Path | ServerAddress,
+    place: StoreAddress,
     migrations: Sequence[Migration],
     *,
     create: bool = False,
     durability: Durability | None = None,
 ) -> AsyncIterator[Database]:
-    if isinstance(place, ServerAddress):
-        db = await start_on_server(place, migrations=migrations, durability=durability, create=create)
-    else:
-        db = await start_database(place, migrations=migrations, durability=durability, create=create)
+    db = await start_store(place, migrations=migrations, durability=durability, create=create)
     try:
         yield db
     finally:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import unquote
 
 import anyio
 import anyio.to_thread
 
 from eventproc.runtime.system import Eventproc, begin_system
+from eventproc.store.address import A_PATH, start_store, store_address
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.clock import Clock
-from eventproc.store.database import Database, Durability, Migration, start_database, verify_complete
+from eventproc.store.database import Database, Durability, verify_complete
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.file_store import is_url, open_file_store
 from eventproc.store.model.argument_checks import check_instance, invalid_argument
-from eventproc.store.model.errors import InvalidArgument, NotSupported, StoreMissing
+from eventproc.store.model.errors import InvalidArgument, StoreMissing
 from eventproc.store.openable import Opening
-from eventproc.store.postgres.address import ServerAddress, is_server_url
+from eventproc.store.postgres.address import ServerAddress
 from eventproc.store.segments.chunks_link import (
     check_chunks_folder,
     claim_place,
@@ -86,11 +87,11 @@ def open(
     _verify_given(clock, faults)
     address = store_address(path, schema=schema)
     if chunks is not None and not isinstance(cast("object", chunks), (str, PathLike)):
-        raise invalid_argument("folder of chunk files", chunks, _A_PATH)
+        raise invalid_argument("folder of chunk files", chunks, A_PATH)
     chosen = None if durability is None else _durability(durability)
     if isinstance(address, ServerAddress):
         opened, owner = f"the store {address.name!r}", address.name
-        start_store = partial(start_on_server, address)
+        start_at = partial(start_store, address, migrations=SYSTEM_MIGRATIONS)
         url, folder = _place_of(chunks)
         if folder is not None:
             reason = (
@@ -100,45 +101,16 @@ def open(
     else:
         url, folder = _place_of(chunks)
         opened, owner = f"the directory {str(path)!r}", owner_of(address)
-        start_store = partial(_start_directory, address, folder)
-    start_store = partial(start_store, durability=chosen, clock=clock, faults=faults)
+        start_at = partial(_start_directory, address, folder)
+    start_at = partial(start_at, durability=chosen, clock=clock, faults=faults)
 
     async def start() -> Eventproc:
-        db = await (start_store(create=create) if url is None else _start_at(url, owner, start_store, create))
+        db = await (start_at(create=create) if url is None else _start_with_url(url, owner, start_at, create))
         async with _closing_if_it_fails(db):
             await db.read(partial(verify_complete, name=db.name))
         return await begin_system(db, host=host)
 
     return Opening(opened, start)
-
-
-_A_PATH: Final = "it must be a path, as str or pathlib.Path"
-
-
-def store_address(path: str | PathLike[str], *, schema: str | None = None) -> Path | ServerAddress:
-    """Return where a store lies: the directory of a path, or the database of a URL. Its `str` has no password.
-
-    Args:
-        path: as for `open`.
-        schema: as for `open`.
-
-    Raises:
-        InvalidArgument: it is no path and no URL of a PostgreSQL database, or the schema is not valid.
-    """
-    if not isinstance(cast("object", path), (str, PathLike)):
-        raise invalid_argument("directory", path, _A_PATH)
-    text = str(path)
-    if is_server_url(text):
-        return ServerAddress.parse(text, schema)
-    if text in ("memory", ":memory:"):
-        raise InvalidArgument(what="directory", value=text, reason="use eventproc.open_memory() for memory")
-    scheme, is_url, _ = text.partition("://")
-    if is_url:
-        reason = "a store lies in a directory, or at postgresql://USER@HOST/DATABASE"
-        raise invalid_argument("directory", f"{scheme}://...", reason)
-    if schema is not None:
-        raise invalid_argument("schema", schema, "a directory has none; leave it out")
-    return Path(path)
 
 
 async def _start_directory(
@@ -152,7 +124,7 @@ async def _start_directory(
 ) -> Database:
     """Open a directory. folder: where its chunk files shall lie, if the caller says."""
     to_link = folder is not None and check_chunks_folder(path, folder)  # before anything is made
-    db = await start_database(
+    db = await start_store(
         path, migrations=SYSTEM_MIGRATIONS, durability=durability, create=create, clock=clock, faults=faults
     )
     if folder is not None:
@@ -161,31 +133,6 @@ async def _start_directory(
             if to_link:
                 await anyio.to_thread.run_sync(link_chunks_folder, path, folder)
     return db
-
-
-async def start_on_server(
-    address: ServerAddress,
-    *,
-    durability: Durability | None,
-    create: bool,
-    clock: Clock | None = None,
-    faults: Faults = NO_FAULTS,
-    migrations: Sequence[Migration] = SYSTEM_MIGRATIONS,
-) -> Database:
-    """Open the store at an address, as `start_server_database`. Raises NotSupported without the extra `postgres`."""
-    try:
-        from eventproc.store.postgres.server_database import start_server_database  # psycopg is an extra
-    except ImportError as why:
-        what, remedy = "a PostgreSQL database without psycopg", 'pip install "eventproc[postgres]"'
-        raise NotSupported(what=what, remedy=remedy) from why
-    return await start_server_database(
-        address,
-        migrations=migrations,
-        durability=durability,
-        create=create,
-        clock=clock,
-        faults=faults,
-    )
 
 
 def open_memory(
@@ -247,15 +194,15 @@ class _StartStore(Protocol):
     async def __call__(self, *, create: bool) -> Database: ...
 
 
-async def _start_at(url: str, owner: str, start_store: _StartStore, create: bool) -> Database:
+async def _start_with_url(url: str, owner: str, start_at: _StartStore, create: bool) -> Database:
     """Open a store whose chunk files lie at a URL, or shall lie there. owner: names the store."""
     try:
-        db = await start_store(create=False)
+        db = await start_at(create=False)
     except StoreMissing:
         if not create:
             raise
         await anyio.to_thread.run_sync(claim_place, owner, url)  # before anything is made
-        db = await start_store(create=True)
+        db = await start_at(create=True)
     async with _closing_if_it_fails(db):
         await _use_url(db, owner, url)
     return db

@@ -44,7 +44,7 @@ class SupervisorSystem:
         from eventproc.ingestion.supervisor import Supervisor
 
         if not self._db.in_memory:
-            self._db.directory_for(FileWork.SUPERVISOR)
+            self._db.directory_for(FileWork.TABLES)
         valid = _valid(spec)
         await self._db.write(partial(submit, spec=valid), step=Step.SUPERVISOR_CHANGE)
         return Supervisor(self._db, valid.id)

@@ -1,4 +1,4 @@
-"""The runtime inside a Spark driver: a directory that is opened beside a session and closed with it.
+"""The runtime inside a Spark driver: a store that is opened beside a session and closed with it.
 
 See docs/design/spark-embedding.md.
 """
@@ -24,16 +24,18 @@ from eventproc.blocking import BlockingEventproc, BlockingRunning
 from eventproc.blocking.loop import Loop, running_loop
 from eventproc.blocking.system import open_on
 from eventproc.processors import GRACE_MS, App, ProcessorFailed
-from eventproc.runtime import Eventproc, open as open_directory
+from eventproc.runtime import Eventproc, open as open_store
 from eventproc.spark.foreach_batch import BatchWriter
 from eventproc.spark.ingestion.tables import Compaction, Moment, Overwriting, Tables
+from eventproc.spark.option_names import path_option, spark_address
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.planner_processes import PlannerProcesses
 from eventproc.spark.queries import QueryDescription, StreamLag, describe_query, lags_of
 from eventproc.spark.range_reads import SegmentOffsets, checked_ranges, reading_ranges
 from eventproc.spark.sessions import choose_python, register_with
 from eventproc.spark.source_options import USUAL_COLUMNS, parse_options
-from eventproc.store.database import Durability, FileWork
+from eventproc.store.address import StoreAddress
+from eventproc.store.database import Durability
 from eventproc.store.ingestion.published import TableSummary
 from eventproc.store.model.argument_checks import check_instance, invalid_argument
 from eventproc.store.segments.holds import HOLD_MS
@@ -55,40 +57,48 @@ def attach(
     spark: SparkSession,
     path: str | PathLike[str],
     *,
+    schema: str | None = None,
     durability: Durability | str | None = None,
     create: bool = True,
     host: bool = True,
     chunks: str | PathLike[str] | None = None,
 ) -> AttachedEventproc:
-    """Open the directory `path` in this driver until Spark is stopped, and return the blocking API on it.
+    """Open the store at `path` in this driver until Spark is stopped, and return the blocking API on it.
 
-    Registers the format "eventproc" with the session. Also usable in `with`: the end of the block closes the directory
-    and leaves Spark running.
+    Registers the format "eventproc" with the session. Also usable in `with`: the end of the block closes the store and
+    leaves Spark running.
 
     Args:
         spark: A session of this process, not of Spark Connect.
-        path: The directory.
-        durability: Of a new directory; see `eventproc.open`.
-        create: Whether to make a directory that does not exist.
+        path: The directory; or the URL of a store on a server, without a password, because Spark shows the options of
+            queries. Executors need the place of its chunk files only, never the server.
+        schema: Of the URL; see `eventproc.open`.
+        durability: Of a new store; see `eventproc.open`.
+        create: Whether to make a store that does not exist.
         host: Whether this instance may run the internal processors.
-        chunks: A new or empty folder that the driver and all executors see at the same path; see `eventproc.open`.
+        chunks: A new or empty folder that the driver and all executors see at the same path, or a URL of object
+            storage; see `eventproc.open`.
 
     Raises:
-        InvalidArgument: `spark` is not a session of this process, or `chunks` cannot be used.
-        StoreMissing, StoreUnusable, NotSupported: As `eventproc.open`.
+        InvalidArgument: `spark` is not a session of this process, `path` is no address or has a password, or `chunks`
+            cannot be used.
+        StoreMissing, StoreUnusable, Unreachable, NotSupported: As `eventproc.open`.
     """
     check_instance(
         SparkSession, "session", spark, "it must be a session of this process, not of Spark Connect"
     )
+    address = spark_address(path, schema=schema)
     choose_python(spark.sparkContext)
     hook = _StopHook.of(spark.sparkContext)
     register_with(spark, hook.launcher)
     with ExitStack() as stack:
         loop = stack.enter_context(running_loop())
-        opening = open_directory(path, durability=durability, create=create, host=host, chunks=chunks)
+        opening = open_store(
+            path_option(address), durability=durability, create=create, host=host, chunks=chunks
+        )
         system = open_on(loop, opening)
         stack.callback(loop.call, system.close)
-        attached = AttachedEventproc(loop, system, spark)
+        attached = AttachedEventproc(loop, system, spark, address)
         attached._open = stack.pop_all()
     hook.attached.append(attached)
     atexit.register(attached.detach)
@@ -96,15 +106,15 @@ def attach(
 
 
 class AttachedEventproc(BlockingEventproc):
-    """An open directory inside a Spark driver; made by `attach`, usable from any thread until it is detached."""
+    """An open store inside a Spark driver; made by `attach`, usable from any thread until it is detached."""
 
-    def __init__(self, loop: Loop, system: Eventproc, spark: SparkSession) -> None:
+    def __init__(self, loop: Loop, system: Eventproc, spark: SparkSession, address: StoreAddress) -> None:
         super().__init__(loop, system)
         self._spark = spark
         self._open = ExitStack()
-        self._path = system.db.directory_for(FileWork.SPARK)
-        self._batches = BatchWriter(self._path)
-        self._tables = Tables(spark, self._path)
+        self._address = address
+        self._batches = BatchWriter(address)
+        self._tables = Tables(spark, address)
         self._once = threading.Lock()
 
     def __enter__(self) -> AttachedEventproc:
@@ -117,7 +127,7 @@ class AttachedEventproc(BlockingEventproc):
 
     @property
     def spark(self) -> SparkSession:
-        """The session that this directory is attached to."""
+        """The session that this store is attached to."""
         return self._spark
 
     def reading(
@@ -151,19 +161,19 @@ class AttachedEventproc(BlockingEventproc):
             NotFound: Entering; a stream or segment does not exist.
             StreamReplaced: Entering; a stream has another id.
             Truncated: Entering; events of a range were truncated and nothing holds them.
-            Closed: The directory was detached.
+            Closed: The store was detached.
 
         Cost: two or three transactions, and the export of events that are in no chunk file yet.
         """
         self._loop.check()
         asked = checked_ranges(ranges, stream_ids)
         given = {
-            "path": str(self._path),
+            "path": path_option(self._address),
             "stream": ",".join(each.stream for each in asked),
             "columns": ",".join(columns),
             **({} if min_partitions is None else {"minPartitions": str(min_partitions)}),
         }
-        directory = PlannerDirectory.within(self._loop, self._twin.db, self._path, hold_ms=hold_ms)
+        directory = PlannerDirectory.within(self._loop, self._twin.db, self._address, hold_ms=hold_ms)
         return reading_ranges(self._spark, directory, parse_options(given), asked)
 
     def writing(
@@ -220,7 +230,7 @@ class AttachedEventproc(BlockingEventproc):
         Raises:
             InvalidArgument: A column or `part` cannot be used; neither `stream` nor `stream_column` is given, or both.
             IllegalTransition: The call is outside of `foreachBatch`.
-            Closed: The directory was detached.
+            Closed: The store was detached.
         """
         self._loop.check()
         _check_target(stream, stream_column)
@@ -233,11 +243,11 @@ class AttachedEventproc(BlockingEventproc):
         return super().run(app, grace_ms=grace_ms)
 
     def start(self, app: App, *, grace_ms: int = GRACE_MS) -> BlockingRunning:
-        """Run the app's processors until Spark is stopped or the directory is detached."""
+        """Run the app's processors until Spark is stopped or the store is detached."""
         return self.run(app, grace_ms=grace_ms)
 
     def queries(self) -> list[QueryDescription]:
-        """Return the running queries of the session, with the lag of each in the streams of this directory."""
+        """Return the running queries of the session, with the lag of each in the streams of this store."""
         return [describe_query(each, self._lags) for each in self._spark.streams.active]
 
     def _lags(self, positions: Mapping[str, str]) -> tuple[StreamLag, ...]:
@@ -361,7 +371,7 @@ class AttachedEventproc(BlockingEventproc):
         return self._tables.drop(name, start=start, end=end)
 
     def detach(self) -> None:
-        """Drain the running processors, close readers and writers, and close the directory.
+        """Drain the running processors, close readers and writers, and close the store.
 
         Spark keeps running; a second call does nothing. Calls of other threads that still run 5 s later are cancelled:
         they raise Closed there.
@@ -375,7 +385,7 @@ class AttachedEventproc(BlockingEventproc):
         self._drain()
         self._tables.close()
         for opened in reversed(list(self._loop.opened)):
-            with suppress(Exception):  # a writer whose stream is gone must not keep the directory open
+            with suppress(Exception):  # a writer whose stream is gone must not keep the store open
                 opened.close()
         stack.close()
 
@@ -434,7 +444,7 @@ class _StopHook:
 
     @classmethod
     def forget(cls, context: SparkContext, attached: AttachedEventproc) -> None:
-        """Remove a detached directory."""
+        """Remove a detached store."""
         found: object = context.stop
         if isinstance(found, cls) and attached in found.attached:
             found.attached.remove(attached)

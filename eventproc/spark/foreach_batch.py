@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame
 
+from eventproc.spark.option_names import path_option
 from eventproc.spark.sink import QUERY_ID
+from eventproc.store.address import StoreAddress
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import IllegalTransition
 
@@ -19,10 +20,10 @@ _OWN_STREAMS: Final = "the streams that its rows name"
 
 
 class BatchWriter:
-    """Writes batches of this process's queries into the streams of one directory."""
+    """Writes batches of this process's queries into the streams of one store."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, address: StoreAddress) -> None:
+        self._path = path_option(address)
         # {(query, run, stream or _OWN_STREAMS, part): last batch}
         self._written: dict[tuple[str, str, str, str], int] = {}
 
@@ -51,7 +52,7 @@ class BatchWriter:
             )
             raise invalid_argument("part", part, reason)
         sink = f"{query}:{part}" if part else query
-        options = {"path": str(self._path), "sink": sink, "batch": str(batch_id)}
+        options = {"path": self._path, "sink": sink, "batch": str(batch_id)}
         chosen = {"stream": stream, "streamColumn": stream_column, "key": key, "eventTime": event_time}
         options |= {name: column for name, column in chosen.items() if column is not None}
         batch.write.format("eventproc").mode("append").options(**options).save()

@@ -1,11 +1,14 @@
-"""The names of options, as users, Spark and its catalog write them. Pure."""
+"""The names of options, as users, Spark and its catalog write them, and the option that names the store. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from os import PathLike
+from pathlib import Path
 from typing import Final
 
+from eventproc.store.address import StoreAddress, store_address
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotSupported
 
@@ -58,3 +61,30 @@ def known_options(options: Mapping[str, str], known: Iterable[str], what: str) -
         hint = f"did you mean {meant!r}?" if meant is not None else f"possible: {', '.join(names.values())}"
         raise invalid_argument("option", name, f"{what} has no such option; {hint}")
     return given
+
+
+def spark_address(path: str | PathLike[str], *, schema: str | None = None) -> StoreAddress:
+    """Return where a store lies, as Spark's processes find it: a directory by its absolute path, or a URL.
+
+    Raises InvalidArgument, also for a URL with a password: Spark shows the options of a query.
+    """
+    address = store_address(path, schema=schema)
+    if isinstance(address, Path):
+        return address.expanduser().absolute()
+    if address.has_password:
+        reason = "Spark shows the options of a query; keep the password in PGPASSFILE or PGPASSWORD"
+        raise invalid_argument("address", str(address), reason)
+    return address
+
+
+def path_option(address: StoreAddress) -> str:
+    """Return the option `path` that names a store, for `store_of`."""
+    return str(address) if isinstance(address, Path) else address.url
+
+
+def store_of(given: Mapping[str, str]) -> StoreAddress:
+    """Return the store that the option `path` names. Raises InvalidArgument."""
+    if "path" not in given:
+        reason = "it must name the directory of the streams, or the URL of their store"
+        raise invalid_argument("option path", None, reason)
+    return spark_address(given["path"])

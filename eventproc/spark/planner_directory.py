@@ -1,6 +1,6 @@
-"""The directory as Spark's planner opens it: an ordinary second process, which keeps holds on what its batches read.
+"""The store as Spark's planner opens it: an ordinary second process, which keeps holds on what its batches read.
 
-Spark plans each query in a process of its own, without an event loop. The directory is opened on a loop in a thread,
+Spark plans each query in a process of its own, without an event loop. The store is opened on a loop in a thread,
 and only its database: importing all that streams and groups need would take a third of a second for each query.
 """
 
@@ -10,15 +10,15 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
 
 import anyio
 
 from eventproc.blocking.loop import Loop, running_loop
+from eventproc.store.address import StoreAddress, start_store
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
-from eventproc.store.database import Database, Durability, Tx, start_database, verify_complete
+from eventproc.store.database import Database, Durability, Tx, verify_complete
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.file_store import FileStore
 from eventproc.store.model.errors import EventprocError
@@ -38,10 +38,10 @@ IDLE_MS: Final = 10_000
 
 
 class PlannerDirectory:
-    """The open directory of the streams. Used in `with`, by one thread at a time."""
+    """The open store of the streams. Used in `with`, by one thread at a time."""
 
-    def __init__(self, path: Path, *, hold_ms: int, faults: Faults = NO_FAULTS) -> None:
-        self._path = path
+    def __init__(self, address: StoreAddress, *, hold_ms: int, faults: Faults = NO_FAULTS) -> None:
+        self.address = address
         self._faults = faults
         self.hold_ms = hold_ms
         self._open = ExitStack()
@@ -51,9 +51,9 @@ class PlannerDirectory:
         self._done: list[HoldKey] = []
 
     @classmethod
-    def within(cls, loop: Loop, db: Database, path: Path, *, hold_ms: int) -> PlannerDirectory:
-        """Return a view of a directory that is open in this process, for one read. Leaving it closes nothing else."""
-        found = cls(path, hold_ms=hold_ms)
+    def within(cls, loop: Loop, db: Database, address: StoreAddress, *, hold_ms: int) -> PlannerDirectory:
+        """Return a view of a store that is open in this process, for one read. Leaving it closes nothing else."""
+        found = cls(address, hold_ms=hold_ms)
         found._loop, found._db = loop, db
         return found
 
@@ -74,11 +74,8 @@ class PlannerDirectory:
         self._open.close()
 
     async def _start(self) -> Database:
-        return await start_database(
-            self._path,
-            migrations=SYSTEM_MIGRATIONS,
-            create=False,
-            faults=self._faults,
+        return await start_store(
+            self.address, migrations=SYSTEM_MIGRATIONS, create=False, faults=self._faults
         )
 
     @property

@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from eventproc.spark.option_names import spark_address
 from eventproc.spark.sink_options import SinkOptions, parse_sink_options
 from eventproc.spark.sink_rows import EventColumns
 from eventproc.spark.sink_task import RoutedOutput, TaskOutput, write_routed_task, write_task
@@ -93,7 +94,7 @@ def _place_of(options: SinkOptions, *, check: bool) -> str:
     from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.spark.sink_commit import find_stream_route
 
-    with PlannerDirectory(options.path, hold_ms=HOLD_MS) as directory:
+    with PlannerDirectory(options.address, hold_ms=HOLD_MS) as directory:
         if check and (stream := options.stream) is not None:
             directory.read(lambda tx: find_stream_route(stream, tx))
         files = directory.files
@@ -130,7 +131,7 @@ def _commit(options: SinkOptions, written: Sequence[TaskOutput], batch: SinkBatc
     from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.spark.sink_commit import abort, commit
 
-    with PlannerDirectory(options.path, hold_ms=HOLD_MS) as directory:
+    with PlannerDirectory(options.address, hold_ms=HOLD_MS) as directory:
         if not commit(directory, options.stream, written, batch):
             abort(directory, written)
 
@@ -139,7 +140,7 @@ def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
     from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.spark.sink_commit import abort
 
-    with PlannerDirectory(options.path, hold_ms=HOLD_MS) as directory:
+    with PlannerDirectory(options.address, hold_ms=HOLD_MS) as directory:
         abort(directory, _written(messages))
 
 
@@ -160,7 +161,7 @@ def committed(path: str | Path, stream: str | None, sink: str) -> dict[str, Any]
     """Return the last batch that a sink committed to a stream, to restart a query whose checkpoint was lost.
 
     Args:
-        path: The directory.
+        path: The directory, or the URL of a store on a server.
         stream: The stream, "scope/stream"; None: of a sink whose rows name their streams, its last batch to any.
         sink: The name of the sink: its option `sink`, or the query's id.
 
@@ -181,7 +182,7 @@ def committed(path: str | Path, stream: str | None, sink: str) -> dict[str, Any]
         stream_id = ALL_STREAMS if stream is None else get_stream(tx, stream).value.stream_id
         return find_sink_batch(tx, stream_id, sink)
 
-    with PlannerDirectory(Path(path).expanduser().absolute(), hold_ms=HOLD_MS) as directory:
+    with PlannerDirectory(spark_address(path), hold_ms=HOLD_MS) as directory:
         found = directory.read(find)
     if found is None:
         return None

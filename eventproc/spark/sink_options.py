@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import attrs
 
-from eventproc.spark.option_names import known_options
+from eventproc.spark.option_names import known_options, store_of
+from eventproc.store.address import StoreAddress
 from eventproc.store.model.argument_checks import INT_MAX, invalid_argument
 from eventproc.store.model.names import StreamName
 
@@ -29,7 +29,7 @@ class SinkOptions:
     stream: the stream to write to; None: each row names its own.
     """
 
-    path: Path
+    address: StoreAddress
     stream: str | None = None
     stream_column: str | None = None
     key: str | None = None
@@ -54,8 +54,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool, overwrite
         raise invalid_argument(
             "mode", "overwrite", "a stream can only be appended to; truncate it separately"
         )
-    if "path" not in given:
-        raise invalid_argument("option path", None, "it must name the directory of the streams")
+    address = store_of(given)
     stream, column = given.get("stream"), given.get("streamcolumn")
     if stream is not None:
         StreamName.parse(stream)
@@ -69,7 +68,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool, overwrite
     if batch is not None and not (batch.isascii() and batch.isdigit() and int(batch) <= INT_MAX):
         raise invalid_argument("option batch", batch, f"it must be a whole number, 0 to {INT_MAX}")
     return SinkOptions(
-        path=Path(given["path"]).expanduser().absolute(),
+        address=address,
         stream=stream,
         stream_column=column,
         key=given.get("key"),

@@ -99,7 +99,7 @@ class EventprocReader(DataSourceReader):
         from eventproc.spark.planner import Planner
         from eventproc.spark.planner_directory import PlannerDirectory
 
-        with PlannerDirectory(self._options.path, hold_ms=self._options.hold_ms) as directory:
+        with PlannerDirectory(self._options.address, hold_ms=self._options.hold_ms) as directory:
             planner = Planner(self._options, directory)
             start = planner.position(self._options.starting or Positions("earliest"))
             end = planner.position(self._options.ending or Positions("latest"))
@@ -215,7 +215,7 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         from eventproc.spark.planner_directory import PlannerDirectory
 
         if self._planner is None:
-            directory = PlannerDirectory(self._options.path, hold_ms=self._options.hold_ms).__enter__()
+            directory = PlannerDirectory(self._options.address, hold_ms=self._options.hold_ms).__enter__()
             self._directory = directory
             directory.keep_holds()
             self._planner = Planner(self._options, directory)

@@ -10,12 +10,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from eventproc.spark.option_names import known_options
+from eventproc.spark.option_names import known_options, store_of
+from eventproc.store.address import StoreAddress
 from eventproc.store.model.argument_checks import check_int, invalid_argument
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import EventprocError, InvalidArgument, InvalidCut
@@ -93,7 +93,7 @@ class SourceOptions:
     assigned: the only segments to read, by stream; partitions of a topic as texts of their numbers.
     """
 
-    path: Path
+    address: StoreAddress
     streams: tuple[str, ...] = ()
     assigned: Mapping[str, tuple[SegmentId | str, ...]] = attrs.field(factory=dict)
     pattern: str | None = None
@@ -116,8 +116,7 @@ class SourceOptions:
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
     """Return the options of a reader. Raises InvalidArgument, naming the option."""
     given = known_options(options, _NAMES, "the format eventproc")
-    if "path" not in given:
-        raise invalid_argument("option path", None, "it must name the directory of the streams")
+    address = store_of(given)
     assigned = _assigned_of(given)
     streams = tuple(each.strip() for each in given.get("stream", "").split(",") if each.strip())
     if assigned and (streams or "streampattern" in given):
@@ -136,7 +135,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         reason = "give either maxEventsPerTrigger or maxBytesPerTrigger: Spark knows one limit"
         raise invalid_argument("option maxBytesPerTrigger", str(bytes_max), reason)
     return SourceOptions(
-        path=Path(given["path"]).expanduser().absolute(),
+        address=address,
         streams=tuple(dict.fromkeys(streams)),
         assigned=assigned,
         pattern=None if pattern is None else _pattern_of(pattern),

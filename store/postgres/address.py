@@ -52,6 +52,11 @@ class ServerAddress:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def url(self) -> str:
+        """The URL that `parse` takes, with the schema, and with the password if there is one."""
+        return f"{self.conninfo}{'&' if '?' in self.conninfo else '?'}schema={self.schema}"
+
     @classmethod
     def parse(cls, url: str, schema: str | None = None) -> ServerAddress:
         """Return the address of a URL such as `postgresql://user@host/database?schema=name`.

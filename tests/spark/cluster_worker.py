@@ -1,7 +1,8 @@
-"""A driver on a cluster: `python -m tests.spark.cluster_worker MASTER DIRECTORY CHECKPOINT`.
+"""A driver on a cluster: `python -m tests.spark.cluster_worker MASTER ADDRESS CHECKPOINT [CHUNKS]`.
 
-Copies a stream into another, in batches, from an attached directory, and processes what was written. Prints how many
-executors read, and what was processed, when Spark was stopped and the directory is closed.
+Copies a stream into another, in batches, from an attached store, through `foreachBatch` and through the sink, and
+processes what was written. Prints how many executors read, and what was processed, when Spark was stopped and the
+store is closed.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from eventproc.store.segments import Event
 from tests.spark.conftest import CHEAP
 from tests.spark.support import STREAM, write
 
-OUT = "s/out"
+OUT, SUNK = "s/out", "s/sunk"
 EVENTS = 300
 
 
-def main(master: str, directory: str, checkpoint: str) -> None:
+def main(master: str, address: str, checkpoint: str, chunks: str | None = None) -> None:
     conf = {
         "spark.driver.defaultJavaOptions": CHEAP,
         "spark.executor.defaultJavaOptions": CHEAP,
@@ -37,24 +38,26 @@ def main(master: str, directory: str, checkpoint: str) -> None:
     }
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", CHEAP)
     spark = eventproc.spark.session(master=master, conf=conf)
-    ep = eventproc.spark.attach(spark, directory, durability="os")
+    ep = eventproc.spark.attach(spark, address, durability="os", chunks=chunks)
     ep.create_scope("s")
     stream = ep.create_stream(STREAM, scaling=ScalingPolicy.fixed(2))
-    ep.create_stream(OUT, scaling=ScalingPolicy.fixed(2))
+    for name in (OUT, SUNK):
+        ep.create_stream(name, scaling=ScalingPolicy.fixed(2))
     write(stream, range(EVENTS))
     seen: list[int] = []
 
     reading = spark.readStream.format("eventproc").options(
         stream=STREAM, startingOffsets="earliest", maxEventsPerTrigger="100"
     )
-    query = (
-        reading.option("columns", "payload,key")
-        .load(directory)
-        .writeStream.foreachBatch(ep.writing(OUT, key="key"))
-        .option("checkpointLocation", checkpoint)
+    rows = reading.option("columns", "payload,key").load(address)
+    queries = (
+        rows.writeStream.foreachBatch(ep.writing(OUT, key="key")),
+        rows.writeStream.format("eventproc").options(path=address, stream=SUNK),
     )
-    assert query.trigger(availableNow=True).start().awaitTermination(200)
-    found = spark.read.format("eventproc").options(stream=OUT, minPartitions="6").load(directory)
+    for number, query in enumerate(queries):
+        query = query.option("checkpointLocation", f"{checkpoint}/{number}").trigger(availableNow=True)
+        assert query.start().awaitTermination(200)
+    found = spark.read.format("eventproc").options(stream=OUT, minPartitions="6").load(address)
     readers = found.select("number").mapInArrow(who, "parent long").distinct().count()
     app = App()
 

@@ -113,7 +113,7 @@ def worker_room(spark: SparkSession, path: Path, *, slots: int = 4) -> Iterator[
     with PlannerDirectory(path, hold_ms=HOLD_MS) as directory:
         instance = directory.db.instance_id
         directory.write(lambda tx: register_worker(tx, instance, slots))
-        yield WorkerRoom(spark, directory, path, instance, TableFolder(path, instance, synced=False))
+        yield WorkerRoom(spark, directory, TableFolder(directory))
 
 
 def positions(stream: BlockingStream, *, tail: bool) -> dict[PartitionKey, int]:

@@ -21,7 +21,7 @@ from eventproc.testing import violations
 from tests.spark.support import STREAM
 
 COLUMNS = EventColumns.of(
-    SinkOptions(path=Path(), stream=STREAM),
+    SinkOptions(address=Path(), stream=STREAM),
     StructType([StructField("payload", BinaryType()), StructField("key", StringType())]),
 )
 

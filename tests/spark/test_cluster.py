@@ -1,4 +1,4 @@
-"""A driver with an attached directory on a standalone master, whose two workers read and write chunk files."""
+"""A driver with an attached store, whose executors read and write chunk files only, here and on a standalone master."""
 
 from __future__ import annotations
 
@@ -11,26 +11,44 @@ import pytest
 
 from eventproc.blocking import open_blocking
 from tests.spark.cluster import standalone_cluster
-from tests.spark.cluster_worker import EVENTS, OUT
+from tests.spark.cluster_worker import EVENTS, OUT, SUNK
+from tests.support.postgres import Server, server as server
+from tests.support.s3_server import s3 as s3, s3_process as s3_process, url as url
 from tests.tidy.source import ROOT
 
 
 @pytest.mark.torture
 @pytest.mark.acceptance("Q19")
 def test_executors_of_a_cluster_read_and_write_and_stopping_ends_in_order(tmp_path: Path) -> None:
-    data = tmp_path / "data"
     with standalone_cluster(tmp_path, workers=2) as master:
-        command = [
-            sys.executable,
-            "-m",
-            "tests.spark.cluster_worker",
-            master,
-            str(data),
-            str(tmp_path / "log"),
-        ]
-        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+        check_copying(tmp_path, str(tmp_path / "data"), master=master, executors=2)
+
+
+@pytest.mark.torture
+def test_executors_of_a_cluster_work_for_a_store_on_a_server(
+    tmp_path: Path, server: Server, url: str
+) -> None:
+    with standalone_cluster(tmp_path, workers=2) as master:
+        check_copying(tmp_path, server.store("cluster"), url, master=master, executors=2)
+
+
+@pytest.mark.subprocess
+def test_driver_reads_and_writes_a_store_on_a_server(tmp_path: Path, server: Server, url: str) -> None:
+    check_copying(tmp_path, server.store("driver"), url, master="local[2]", executors=1)
+
+
+def check_copying(folder: Path, *store: str, master: str, executors: int) -> None:
+    """Let a driver copy a stream in the store, at an address and perhaps with a place for its files."""
+    address = store[0]
+    command = [sys.executable, "-m", "tests.spark.cluster_worker"]
+    arguments = [master, address, str(folder / "log"), *store[1:]]
+    ended = subprocess.run(
+        [*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
+    )
     assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout) == {"executors": 2, "seen": list(range(EVENTS))}
-    with open_blocking(data) as ep, ep.stream(OUT).reader() as reader:
-        written = [event.payload for event in reader.until(ep.stream(OUT).tail())]
-    assert sorted(written) == [b"%06d" % each for each in range(EVENTS)]
+    assert json.loads(ended.stdout) == {"executors": executors, "seen": list(range(EVENTS))}
+    with open_blocking(address) as ep:
+        for name in (OUT, SUNK):
+            with ep.stream(name).reader() as reader:
+                written = [event.payload for event in reader.until(ep.stream(name).tail())]
+            assert sorted(written) == [b"%06d" % each for each in range(EVENTS)]

@@ -83,7 +83,7 @@ def slices_of(
     room: WorkerRoom, stream: BlockingStream, starts: dict[PartitionKey, int]
 ) -> list[list[FileSlice]]:
     """Export and hold what was written since."""
-    reader = RangeReader(room.directory, room.path, {stream.tail().stream_id: STREAM})
+    reader = RangeReader(room.directory, {stream.tail().stream_id: STREAM})
     reader.hold("test", starts, room.directory.db.clock.wall_ms() + HOUR_MS)
     return reader.slices(starts, positions(stream, tail=True))
 
@@ -359,7 +359,7 @@ def test_a_slice_ends_after_as_many_events_as_its_task_may_hold(ep: BlockingEven
     write_clicks(stream, range(100))
     (key,) = starts
     with PlannerDirectory(path, hold_ms=HOUR_MS) as directory:
-        reader = RangeReader(directory, path, {key[0]: STREAM})
+        reader = RangeReader(directory, {key[0]: STREAM})
         end = reader.wanted(starts, 2**20, 7)[key]
         assert directory.read(partial(number_at, stream_id=key[0], segment=key[1], offset=end)) == 7
         assert reader.wanted(starts, 2**20, 10**6) == positions(stream, tail=True)
@@ -378,7 +378,7 @@ def test_a_small_segment_is_read_to_its_end_beside_a_large_one(ep: BlockingEvent
     small, large = sorted(tails, key=lambda key: tails[key])
     assert 0 < 1_000 * tails[small] < tails[large]
     with PlannerDirectory(path, hold_ms=HOUR_MS) as directory:
-        reader = RangeReader(directory, path, {small[0]: STREAM})
+        reader = RangeReader(directory, {small[0]: STREAM})
         by_bytes = reader.wanted(starts, tails[large] // 100, 10**6)
         assert by_bytes[small] == tails[small]
         assert 0 < by_bytes[large] <= tails[large] // 100
@@ -511,7 +511,7 @@ def test_worker_goes_on_after_an_operation_that_may_be_repeated(
         looks.append(1)
         if len(looks) == 1:
             worker._changed.set()
-            raise DiskFull(path=str(room.path))
+            raise DiskFull(path=str(room.directory.db.path))
         worker.stop()
 
     monkeypatch.setattr(IngestionWorker, "_reconcile", fail_once)

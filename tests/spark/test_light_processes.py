@@ -36,7 +36,7 @@ with pa.memory_map(str(path / "rows")) as file:
     rows = pa.ipc.open_file(file).get_batch(0)
 schema = StructType([StructField("id", LongType()), StructField("name", StringType())])
 for size in (rows.num_rows, 3):
-    columns = EventColumns.of(SinkOptions(path=path, stream=stream, key="name"), schema)
+    columns = EventColumns.of(SinkOptions(address=path, stream=stream, key="name"), schema)
     output = write_task([rows.slice(0, size)], columns, LocalFiles(path / "chunks"), "run")
     with PlannerDirectory(path, hold_ms=60_000) as directory:
         commit(directory, stream, [output], SinkBatch("sink", "run", size == 3))

@@ -33,7 +33,7 @@ from tests.tidy.source import ROOT
 STREAMS = ("s/a", "s/b", "s/c")
 
 SCHEMA = StructType([StructField(name, StringType()) for name in ("payload", "key", "to")])
-COLUMNS = EventColumns.of(SinkOptions(path=Path(), stream_column="to"), SCHEMA)
+COLUMNS = EventColumns.of(SinkOptions(address=Path(), stream_column="to"), SCHEMA)
 
 
 def task(path: Path, numbers: Sequence[int], *, size: int = 6, shift: int = 0) -> list[TaskOutput]:

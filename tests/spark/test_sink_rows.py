@@ -29,7 +29,7 @@ def columns_of(
 ) -> EventColumns:
     schema = from_arrow_schema(rows.schema)
     assert isinstance(schema, StructType)
-    return EventColumns.of(SinkOptions(path=Path(), stream="s/t", key=key, event_time=event_time), schema)
+    return EventColumns.of(SinkOptions(address=Path(), stream="s/t", key=key, event_time=event_time), schema)
 
 
 def events_of(rows: pa.RecordBatch, **columns: str) -> list[dict[str, object]]:
@@ -287,7 +287,7 @@ def test_batch_numbers_of_two_queries_do_not_collide() -> None:
         {**options, "Sink": "x", "queryName": "q", "checkpointLocation": "/c"},
         streaming=True,
         overwrite=False,
-    ) == SinkOptions(path=Path("/d"), stream="s/t", sink="x", checkpoint="/c")
+    ) == SinkOptions(address=Path("/d"), stream="s/t", sink="x", checkpoint="/c")
     with pytest.raises(InvalidArgument, match="batch"):
         parse_sink_options({**options, "batch": "1"}, streaming=True, overwrite=False)
     with pytest.raises(InvalidArgument, match="append"):

@@ -22,7 +22,22 @@ def test_option_names_ignore_case() -> None:
 
 def test_streams_are_separated_by_commas() -> None:
     found = parse_options({"path": "/data", "stream": "s/t, s/u,s/t"})
-    assert (found.path, found.streams) == (Path("/data"), ("s/t", "s/u"))
+    assert (found.address, found.streams) == (Path("/data"), ("s/t", "s/u"))
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("postgresql://ann:hidden@db/shop", "PGPASSFILE"),
+        ("postgresql://ann@db/shop?sslpassword=hidden", "PGPASSFILE"),
+        ("postgresql://ann@db/shop?schema=Not%20One", "schema"),
+        ("redis://db", "postgresql://USER@HOST/DATABASE"),
+    ],
+)
+def test_url_that_cannot_be_an_option_is_refused_without_its_password(url: str, reason: str) -> None:
+    with pytest.raises(InvalidArgument, match=reason) as refused:
+        options(path=url)
+    assert "hidden" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from eventproc.ingestion.spec import Granularity
 from eventproc.spark.ingestion.rows import INTERVAL, TIME, interval_end
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.clock import SystemClock, new_id
+from eventproc.store.database import FileWork
 from eventproc.store.file_store import LocalFiles
 from eventproc.store.ingestion import forget_dead_workers
 from eventproc.store.ingestion.published import (
@@ -43,12 +44,13 @@ SUFFIX: Final = ".parquet"
 
 
 class TableFolder:
-    """The folder of all tables of a directory, for one instance. synced: whether files must survive a power loss."""
+    """The folder of all tables of an open directory, for its instance."""
 
-    def __init__(self, directory: Path, instance: str, *, synced: bool) -> None:
-        self.home = directory.resolve() / TABLES_FOLDER
-        self._instance = instance
-        self._synced = synced
+    def __init__(self, directory: PlannerDirectory) -> None:
+        """Raise NotSupported if it is a store on a server."""
+        self.home = directory.db.directory_for(FileWork.TABLES).resolve() / TABLES_FOLDER
+        self._instance = directory.db.instance_id
+        self._synced = directory.synced
 
     def scratch(self, *names: str) -> Path:
         """Return a folder for unpublished files."""

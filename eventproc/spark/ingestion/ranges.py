@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from pathlib import Path
 
 from eventproc.spark.fair_shares import fair_shares
 from eventproc.spark.partitioning import FileSlice
@@ -26,12 +25,11 @@ class RangeReader:
     def __init__(
         self,
         directory: PlannerDirectory,
-        path: Path,
         streams: Mapping[int, str],
         ends: Positions | None = None,
     ) -> None:
         self._directory = directory
-        self._planner = Planner(SourceOptions(path=path), directory)
+        self._planner = Planner(SourceOptions(address=directory.address), directory)
         self.streams = dict(streams)
         self._ends = ends
 

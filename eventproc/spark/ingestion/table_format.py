@@ -7,13 +7,14 @@ files of the plan stay for an hour after they were replaced or dropped.
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from eventproc.spark.option_names import store_of
+from eventproc.store.address import StoreAddress
 from eventproc.store.model.argument_checks import invalid_argument
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ OPTIONS: Final = frozenset({"path", "table", "start", "end"})
 class TableOptions:
     """What to read. start, end: bounds of the time, as texts; None: unbounded."""
 
-    path: Path
+    address: StoreAddress
     table: str
     start: str | None
     end: str | None
@@ -42,7 +43,7 @@ class TableOptions:
         for name, example in (("path", 'load("data/")'), ("table", 'option("table", "clicks")')):
             if name not in plain:
                 raise invalid_argument("option", name, f"missing; give it as in {example}")
-        return cls(Path(plain["path"]), plain["table"], plain.get("start"), plain.get("end"))
+        return cls(store_of(plain), plain["table"], plain.get("start"), plain.get("end"))
 
 
 class TableFile(InputPartition):
@@ -71,7 +72,7 @@ class EventprocTable(DataSource):
         from eventproc.spark.ingestion.rows import table_columns
 
         asked = TableOptions.parse(self._given)
-        with _opened(asked.path) as directory:
+        with _opened(asked.address) as directory:
             schema = directory.read(lambda tx: table_schema(tx, asked.table))
         return table_columns(schema)
 
@@ -97,11 +98,11 @@ class TableReader(DataSourceReader):
 
         asked = self._options
         bounds = ms_of("start", asked.start), ms_of("end", asked.end)
-        with _opened(asked.path) as directory:
+        with _opened(asked.address) as directory:
             files, changed = directory.read(
                 lambda tx: (used_files(tx, asked.table, *bounds), past_changes(tx, asked.table))
             )
-        paths = TableFolder(asked.path, "", synced=False).paths_of(files)
+            paths = TableFolder(directory).paths_of(files)
         check_files(paths, self._schema, {each.newer.name for each in changed})
         return [TableFile(str(each)) for each in paths] or [TableFile("")]
 
@@ -140,8 +141,8 @@ class TableReader(DataSourceReader):
                 yield pa.RecordBatch.from_arrays(rows, schema=wanted)
 
 
-def _opened(path: Path) -> PlannerDirectory:
+def _opened(address: StoreAddress) -> PlannerDirectory:
     from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.store.segments.holds import HOLD_MS
 
-    return PlannerDirectory(path, hold_ms=HOLD_MS)
+    return PlannerDirectory(address, hold_ms=HOLD_MS)

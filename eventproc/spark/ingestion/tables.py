@@ -30,6 +30,7 @@ from eventproc.spark.ingestion.files import TableFolder, local_uri, read_files, 
 from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import ALL_END_MS, SESSION, TIME, TIME_MIN_MS, RowFrames, table_columns
 from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.store.address import StoreAddress
 from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.holds import hold_events
@@ -85,11 +86,11 @@ class Overwriting:
 
 
 class Tables:
-    """The tables of an open directory, for one session of Spark; made by `attach`. Usable from any thread."""
+    """The tables of a store, for one session of Spark; made by `attach`. Usable from any thread."""
 
-    def __init__(self, spark: SparkSession, path: Path) -> None:
+    def __init__(self, spark: SparkSession, address: StoreAddress) -> None:
         self._spark = spark
-        self._path = path
+        self._address = address
         self._open = ExitStack()
         self._directory: PlannerDirectory | None = None
         self._utc: SparkSession | None = None
@@ -219,8 +220,7 @@ class Tables:
         )
 
     def _folder(self) -> TableFolder:
-        directory = self._opened()
-        return TableFolder(self._path, directory.db.instance_id, synced=directory.synced)
+        return TableFolder(self._opened())
 
     def _rewritten(
         self, schema: DataSchema, paths: Sequence[Path], *, is_empty: bool = False
@@ -278,7 +278,7 @@ class Tables:
 
     def _paths_of(self, schema: DataSchema, files: Sequence[PublishedFile]) -> Sequence[Path]:
         """Return where files are. Raises CorruptRecord if one is missing, or has a column of another type."""
-        paths = TableFolder(self._path, "", synced=False).paths_of(files)
+        paths = self._folder().paths_of(files)
         changed = self._read(partial(past_changes, name=schema.datasource))
         check_files(paths, table_columns(schema), {each.newer.name for each in changed})
         return paths
@@ -309,7 +309,7 @@ class Tables:
         files, behind = directory.write(look)
         parts = [self._published(schema, files)]
         for own, events in behind:
-            reader = RangeReader(directory, self._path, events.streams)
+            reader = RangeReader(directory, events.streams)
             frames = RowFrames(self._utc_session(), own.schema)
             read = frames.read(reader.slices(events.starts, events.ends))
             typed = frames.typed(
@@ -332,7 +332,7 @@ class Tables:
 
     def _opened(self) -> PlannerDirectory:
         if self._directory is None:
-            opening = PlannerDirectory(self._path, hold_ms=HOLD_MS)
+            opening = PlannerDirectory(self._address, hold_ms=HOLD_MS)
             self._directory = self._open.enter_context(opening)
         return self._directory
 

@@ -60,14 +60,17 @@ KEEP_MS: Final = 10_000
 
 @attrs.frozen
 class WorkerRoom:
-    """What the tasks of a worker share. instance: of the worker's opening of the directory."""
+    """What the tasks of a worker share."""
 
     spark: SparkSession
     directory: PlannerDirectory
-    path: Path
-    instance: str
     tables: TableFolder
     sizes: SliceSizes = attrs.field(factory=SliceSizes)
+
+    @property
+    def instance(self) -> str:
+        """The worker's opening of the directory."""
+        return self.directory.db.instance_id
 
 
 @attrs.define
@@ -96,7 +99,7 @@ class TaskRun:
         self._room = room
         self._clock = room.directory.db.clock
         ends = ends_of(spec, {name: stream_id for stream_id, name in order.streams.items()})
-        self._reader = RangeReader(room.directory, room.path, order.streams, ends)
+        self._reader = RangeReader(room.directory, order.streams, ends)
         self._meter = StatsMeter(self._clock.monotonic_ms(), spec.tuning.max_saved_parse_exceptions)
         self._folder = room.tables.scratch(self.id)
         self._group = f"eventproc ingestion {self.id}"

@@ -21,6 +21,7 @@ from eventproc.spark.ingestion.files import TableFolder, sweep
 from eventproc.spark.ingestion.rows import SESSION
 from eventproc.spark.ingestion.task import TaskRun, WorkerRoom
 from eventproc.spark.job_groups import is_loss, why_ended
+from eventproc.spark.option_names import spark_address
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import (
@@ -64,7 +65,7 @@ class IngestionWorker:
     """
 
     def __init__(self, path: str | Path, *, slots: int = 2, master: str = "local[*]") -> None:
-        self._path = Path(path)
+        self._address = spark_address(path)
         self._slots = slots
         self._master = master
         self._changed = threading.Event()
@@ -96,10 +97,8 @@ class IngestionWorker:
         try:
             # A task logs its own failure. What Spark says of the cancelled jobs of a stopped task would look like one.
             spark.sparkContext.setLogLevel("FATAL")
-            with PlannerDirectory(self._path, hold_ms=HOLD_MS) as directory:
-                instance = directory.db.instance_id
-                tables = TableFolder(self._path, instance, synced=directory.synced)
-                self._serve(WorkerRoom(spark, directory, self._path, instance, tables))
+            with PlannerDirectory(self._address, hold_ms=HOLD_MS) as directory:
+                self._serve(WorkerRoom(spark, directory, TableFolder(directory)))
         finally:
             try:
                 spark.stop()
