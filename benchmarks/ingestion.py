@@ -31,7 +31,7 @@ from eventproc.ingestion import (
     TimestampSpec,
     TuningConfig,
 )
-from eventproc.spark.ingestion.files import TableFolder
+from eventproc.spark.ingestion.files import TableFiles
 from eventproc.spark.ingestion.task import TaskRun, WorkerRoom
 from eventproc.spark.ingestion.worker import SETTINGS
 from eventproc.spark.planner_directory import PlannerDirectory
@@ -85,7 +85,7 @@ async def ingest(task: Task) -> Sample:
         with PlannerDirectory(path, hold_ms=HOLD_MS) as directory:
             instance = directory.db.instance_id
             directory.write(lambda tx: register_worker(tx, instance, 1))
-            room = WorkerRoom(bench.spark, directory, TableFolder(directory))
+            room = WorkerRoom(bench.spark, directory, TableFiles(directory))
             return _measured(task, lambda number: _ingest_once(bench, room, f"bench-{number}"))
 
 

@@ -58,13 +58,13 @@ def worker(settings: Settings, slots: int, master: str, log_level: str | None) -
         eventproc ingest worker --slots 8 --master spark://cluster:7077
     """
     from eventproc.cli.server_log import LogOptions, ServerLog
-    from eventproc.cli.session import directory_of
+    from eventproc.cli.session import address_of
 
-    directory = directory_of(settings)
+    address = address_of(settings)
     from eventproc.spark.ingestion.worker import IngestionWorker  # loads Spark
 
     ServerLog(settings, LogOptions(log_level, None, None)).install()
-    process = IngestionWorker(directory, slots=slots, master=master)
+    process = IngestionWorker(address, slots=slots, master=master)
     came: list[int] = []
 
     def end(number: int, _frame: object) -> None:

@@ -248,14 +248,14 @@ def _plain(row: dict[str, Any]) -> Row:
 
 @contextmanager
 def _attached(settings: Settings) -> Iterator[AttachedEventproc]:
-    """Give the directory attached to a session of Spark, which ends with the block unless it was there before."""
+    """Give the store attached to a session of Spark, which ends with the block unless it was there before."""
     import eventproc.spark
     from eventproc.cli import session
     from eventproc.spark.sessions import borrowed_session
 
-    directory = session.directory_of(settings)
+    address = session.address_of(settings)
     with (
         borrowed_session({"spark.sql.session.timeZone": "UTC"}) as spark,
-        eventproc.spark.attach(spark, directory, create=False, host=False) as ep,
+        eventproc.spark.attach(spark, address, create=False, host=False) as ep,
     ):
         yield ep

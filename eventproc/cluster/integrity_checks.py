@@ -15,8 +15,8 @@ from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database, Tx
 from eventproc.store.database.files import DATABASE
 from eventproc.store.database.standalone import read_beside, read_file
-from eventproc.store.file_store import LocalFiles
-from eventproc.store.ingestion.published import TABLES_FOLDER, table_files
+from eventproc.store.file_store import FileStore, LocalFiles
+from eventproc.store.ingestion.published import TABLES_FOLDER, table_files, table_store
 from eventproc.store.inspection import stream_violations, streams_to_check
 from eventproc.store.inspection.database_file import (
     check_all_pages,
@@ -25,7 +25,7 @@ from eventproc.store.inspection.database_file import (
     read_all_texts,
 )
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
-from eventproc.store.model.errors import Closed
+from eventproc.store.model.errors import Closed, Unreachable
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, find_chunk_files
 from eventproc.store.tasks import run_uninterrupted
 from eventproc.store.thread_work import ThreadWork, WorkStopped
@@ -131,10 +131,9 @@ async def verify_directory(
             report.problems.append(problem)
         parts.end()
     for path, size in tables:
-        assert db.path is not None, "only a directory has tables"
         report.files += 1
         report.bytes += size
-        problem = await anyio.to_thread.run_sync(_table_problem, db.path / TABLES_FOLDER / path, size)
+        problem = await anyio.to_thread.run_sync(_table_problem, await db.read(table_store), path, size)
         if problem is not None and (path, size) in await db.read(table_files):
             report.problems.append(problem)
         parts.end()
@@ -178,17 +177,16 @@ class _Parts:
         self.advance(self.done, self.total)
 
 
-def _table_problem(file: Path, size: int) -> str | None:
+def _table_problem(files: FileStore, path: str, size: int) -> str | None:
     """Return a line if a published file is missing or has another size; its content has no checksum here."""
+    file = f"the file with rows of a table {files.show(path)}"
     try:
-        found = file.stat().st_size
-    except OSError as why:
-        return f"the file with rows of a table {file} cannot be read ({why.strerror}); restore a backup"
-    if found == size:
-        return None
-    return (
-        f"the file with rows of a table {file} has {found} bytes, but {size} were written; restore a backup"
-    )
+        found = files.size(path)
+    except (OSError, Unreachable) as why:
+        return f"{file} cannot be read ({why}); restore a backup"
+    if found is None:
+        return f"{file} is missing; restore a backup"
+    return None if found == size else f"{file} has {found} bytes, but {size} were written; restore a backup"
 
 
 def verify_backup(folder: Path) -> IntegrityReport:

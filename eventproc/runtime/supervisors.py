@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from eventproc.store.database import Database, FileWork, Tx
+from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_str, invalid_argument
 from eventproc.store.model.list_pages import ListPage
@@ -38,13 +38,14 @@ class SupervisorSystem:
         Raises:
             InvalidSpec: with the path of every value that is not valid, or that would change a column of the table.
             NotFound: a stream that it names does not exist.
-            NotSupported: this store lies on a server.
+            NotSupported: this store lies on a server, and has no place for files.
         """
         from eventproc.ingestion.changes import submit
         from eventproc.ingestion.supervisor import Supervisor
+        from eventproc.store.ingestion.published import table_store
 
         if not self._db.in_memory:
-            self._db.directory_for(FileWork.TABLES)
+            await self._db.read(table_store)  # before anything changes
         valid = _valid(spec)
         await self._db.write(partial(submit, spec=valid), step=Step.SUPERVISOR_CHANGE)
         return Supervisor(self._db, valid.id)

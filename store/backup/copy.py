@@ -31,8 +31,8 @@ from eventproc.store.backup.rows import (
 from eventproc.store.catalog import list_streams
 from eventproc.store.database import COPY, Database, Tx, verify_complete
 from eventproc.store.database.standalone import Advance
-from eventproc.store.file_store import FileStore, LocalFiles
-from eventproc.store.ingestion.published import TABLES_FOLDER, list_tables, table_files
+from eventproc.store.file_store import FileStore
+from eventproc.store.ingestion.published import table_files, table_store
 from eventproc.store.inspection.database_file import directory_identity, event_files
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import (
@@ -80,10 +80,6 @@ async def check_source(
                 "copy them with other tools, and let leave_sql_tables (--leave-sql-tables) leave them out"
             )
             raise NotSupported(what=f"copying tables of users' SQL ({', '.join(users)})", remedy=remedy)
-        if to_server and (published := list_tables(tx)):
-            names = ", ".join(each.name for each in published)
-            remedy = "drop them with `eventproc table drop`, or copy to a directory"
-            raise NotSupported(what=f"copying tables of supervisors ({names}) to a server", remedy=remedy)
         for table in tables:
             if (text := table.find_nul(tx)) is not None:
                 remedy = (
@@ -101,9 +97,12 @@ _OPEN_TXNS: Final = (
 
 
 async def verify_no_files(source: Database, target: str) -> None:
-    """Raise NotSupported if events of the source lie in files, for which the target has no place. target: its name."""
-    if await source.read(event_files):
-        what = f"copying events in files to {target}, which has no place for them,"
+    """Raise NotSupported if the source has events or tables in files, for which the target has no place.
+
+    target: its name.
+    """
+    if await source.read(lambda tx: bool(event_files(tx) or table_files(tx))):
+        what = f"copying events or tables in files to {target}, which has no place for them,"
         remedy = "create it first: open it once with chunks='s3://BUCKET/PREFIX'"
         raise NotSupported(what=what, remedy=remedy)
 
@@ -241,11 +240,10 @@ class _Copying:
         if files:
             source, target = await self._source.read(chunk_files), await self._target.read(chunk_files)
             await self._copy_missing(source, target, files)
-        if self._source.path is None or self._target.path is None:
-            return len(files)
         tables = [_File(path, size) for path, size in await self._source.read(table_files)]
-        source, target = (LocalFiles(each / TABLES_FOLDER) for each in (self._source.path, self._target.path))
-        await self._copy_missing(source, target, tables)
+        if tables:
+            source, target = await self._source.read(table_store), await self._target.read(table_store)
+            await self._copy_missing(source, target, tables)
         return len(files) + len(tables)
 
     async def _copy_missing(self, source: FileStore, target: FileStore, files: list[_File]) -> None:

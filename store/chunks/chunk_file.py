@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from eventproc.store.chunks.index import BATCH_BYTES, BATCH_EVENTS_MAX, ChunkFile
 from eventproc.store.chunks.offload import ChunkBatch
-from eventproc.store.file_store import FileStore
+from eventproc.store.file_store import CountedFile, FileStore
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments.columns import NO_TIME, Columns
@@ -129,7 +129,7 @@ def _int64(column: bytes) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 class ChunkWriter:
     """Writes one chunk file. `finish` completes it, `abandon` discards it.
 
-    count: events so far. size_bytes, checksum: of the finished file.
+    count: events so far.
     batch_bytes, batch_events_max: size of a record batch.
     """
 
@@ -144,31 +144,22 @@ class ChunkWriter:
     ) -> None:
         self.path = path
         self.count = 0
-        self.size_bytes = 0
-        self.checksum = 0
-        self._file = files.create(path)
-        self._writer = pa.ipc.new_file(pa.PythonFile(self, mode="w"), schema)
+        self._file = CountedFile(files.create(path))
+        self._writer = pa.ipc.new_file(pa.PythonFile(self._file, mode="w"), schema)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._batch_bytes = batch_bytes
         self._batch_events_max = batch_events_max
 
-    closed = False
-    """For pyarrow, which uses this object as a file."""
+    @property
+    def size_bytes(self) -> int:
+        """Bytes so far."""
+        return self._file.size_bytes
 
-    def write(self, data: bytes | memoryview) -> int:
-        """For pyarrow: write, and update size and checksum."""
-        view = memoryview(data)
-        self.checksum = zlib.crc32(view, self.checksum)
-        self.size_bytes += view.nbytes
-        self._file.write(view)
-        return len(data)
-
-    def flush(self) -> None:
-        """For pyarrow: nothing is buffered."""
-
-    def close(self) -> None:
-        """For pyarrow, which closes its file; `finish` completes the real one."""
+    @property
+    def checksum(self) -> int:
+        """CRC-32 of the bytes so far."""
+        return self._file.checksum
 
     def add(self, events: ColumnSlice) -> None:
         """Append events. Raises OSError."""

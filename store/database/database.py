@@ -224,7 +224,6 @@ class FileWork(enum.Enum):
 
     BACKUP = "a backup", "use the server's tools, such as pg_dump"
     COMPACTION = "compaction", "the server's autovacuum does it"
-    TABLES = "ingestion into tables", "use a directory"
 
     def __init__(self, what: str, on_server: str) -> None:
         """what: for messages. on_server: what to do instead there."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from eventproc.store.file_store.file_store import BLOCK_BYTES, FileStore, UnfinishedFile
+from eventproc.store.file_store.file_store import BLOCK_BYTES, CountedFile, FileStore, UnfinishedFile
 from eventproc.store.file_store.local_files import LocalFiles, sync_file
 from eventproc.store.file_store.places import is_url, open_file_store
 
 __all__ = [
     "BLOCK_BYTES",
+    "CountedFile",
     "FileStore",
     "LocalFiles",
     "UnfinishedFile",

@@ -6,6 +6,7 @@ all. Calls block. Code above this room does not know whether a file lies in a fo
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -36,6 +37,42 @@ class UnfinishedFile(ABC):
         """Discard what was written. Does nothing after `finish`."""
 
 
+class CountedFile:
+    """An unfinished file as pyarrow writes one (`pa.PythonFile(file, mode="w")`). Raises as `UnfinishedFile`.
+
+    size_bytes, checksum: of what was written so far.
+    """
+
+    closed = False
+
+    def __init__(self, file: UnfinishedFile) -> None:
+        self._file = file
+        self.size_bytes = 0
+        self.checksum = 0
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append bytes, and return how many."""
+        view = memoryview(data)
+        self.checksum = zlib.crc32(view, self.checksum)
+        self.size_bytes += view.nbytes
+        self._file.write(view)
+        return view.nbytes
+
+    def flush(self) -> None:
+        """Do nothing: nothing is buffered."""
+
+    def close(self) -> None:
+        """Do nothing: pyarrow closes its file, and `finish` completes the real one."""
+
+    def finish(self) -> None:
+        """Give the file its name, complete."""
+        self._file.finish()
+
+    def abandon(self) -> None:
+        """Discard what was written."""
+        self._file.abandon()
+
+
 class FileStore(ABC):
     """Files under one place. Safe for threads. Every call may raise OSError and Unreachable.
 
@@ -59,8 +96,11 @@ class FileStore(ABC):
         """Return the size of a file in bytes, None if it does not exist."""
 
     @abstractmethod
-    def paths(self) -> Iterator[str]:
-        """Yield the paths of all files, unfinished ones included, in order. Objects: one request per 1,000 files."""
+    def paths(self, folder: str = "") -> Iterator[str]:
+        """Yield the paths of all files, or of those in a folder, unfinished ones included, in order.
+
+        Objects: one request per 1,000 files.
+        """
 
     @abstractmethod
     def delete(self, path: str) -> None:

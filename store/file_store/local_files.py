@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,8 +22,13 @@ class _NewLocalFile(UnfinishedFile):
     def __init__(self, path: Path) -> None:
         self._path = path
         self._part = path.with_name(path.name + PART_SUFFIX)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self._part.open("wb", buffering=0)
+        self._file = self._open()
+
+    def _open(self) -> FileIO:
+        while True:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):  # another process has deleted the last file of the folder
+                return self._part.open("wb", buffering=0)
 
     def write(self, data: bytes | memoryview) -> None:
         view = memoryview(data)
@@ -69,14 +76,18 @@ class LocalFiles(FileStore):
         except OSError:
             return None
 
-    def paths(self) -> Iterator[str]:
+    def paths(self, folder: str = "") -> Iterator[str]:
         """See `FileStore.paths`. Files of eventproc lie two folders deep."""
-        for file in sorted(self._folder.glob("*/*/*")):
+        home = self._folder / folder
+        for file in sorted(home.glob("/".join("*" * (3 - len(Path(folder).parts))))):
             yield str(file.relative_to(self._folder))
 
     def delete(self, path: str) -> None:
-        """See `FileStore.delete`."""
-        (self._folder / path).unlink(missing_ok=True)
+        """See `FileStore.delete`. Its folder goes with its last file."""
+        file = self._folder / path
+        file.unlink(missing_ok=True)
+        with suppress(OSError):  # it holds files
+            file.parent.rmdir()
 
     def sync(self, path: str) -> None:
         """See `FileStore.sync`. Syncs the file and the folders above it."""

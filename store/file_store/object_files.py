@@ -140,10 +140,10 @@ class ObjectFiles(FileStore):
         except FileNotFoundError:
             return None
 
-    def paths(self) -> Iterator[str]:
+    def paths(self, folder: str = "") -> Iterator[str]:
         """See `FileStore.paths`."""
-        with self._translated(""):
-            for some in obstore.list(self._store):
+        with self._translated(folder):
+            for some in obstore.list(self._store, prefix=folder or None):
                 yield from sorted(each["path"] for each in some)
 
     def delete(self, path: str) -> None:

@@ -7,25 +7,36 @@ after it became unused, so that running queries can finish. Source: docs/design/
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 import attrs
 
+from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.database import Tx
+from eventproc.store.file_store import FileStore, open_file_store
 from eventproc.store.ingestion.notices import announce
 from eventproc.store.model.argument_checks import INT_MAX, invalid_argument
 from eventproc.store.model.errors import CorruptRecord, NotFound
 from eventproc.store.model.ingestion import NewFile
 from eventproc.store.model.ingestion_errors import TableChanged
+from eventproc.store.segments.file_blobs import chunk_files
 from eventproc.store.segments.holds import is_directory_held
 
 TABLES_FOLDER: Final = "tables"
 """Folder, within a directory, of the published files and of what tasks have not published yet."""
 
+SCRATCH: Final = "_tasks"
+"""Folder, within that of tables, of what is not published yet: a folder for each task."""
+
+SUFFIX: Final = ".parquet"
+
 UNUSED_MS: Final = 3_600_000
 """How long an unused file stays. Longer lets longer queries finish; shorter frees the disk earlier."""
+
+_WRITTEN: Final = re.compile(rf"[^/]+/[^/]+/([0-9a-f-]{{36}})_[0-9a-f-]{{36}}{re.escape(SUFFIX)}")
 
 _COLUMNS: Final = (
     "id, supervisor, datasource, start_ms, end_ms, version, partition, path, bytes, rows, min_ms, max_ms,"
@@ -71,6 +82,34 @@ class TableSummary:
     min_ms: int | None
     max_ms: int | None
     intervals: int
+
+
+def table_store(tx: Tx) -> FileStore:
+    """Return where the files of tables lie: in the directory, or beside the chunk files of a store on a server.
+
+    Raises NotSupported in memory, and on a server without a place for files. One look-up.
+    """
+    directory = tx.directory()
+    place = (
+        f"{chunk_files(tx).place}/{TABLES_FOLDER}"
+        if directory is None
+        else (directory / TABLES_FOLDER).resolve()
+    )
+    return open_file_store(str(place))
+
+
+def new_table_path(folder: str, instance: str) -> str:
+    """Return the path of a new file. It names the instance that may publish it."""
+    return f"{folder}/{instance}_{new_id(SystemClock())}{SUFFIX}"
+
+
+def is_left_behind(path: str, is_alive: Callable[[str], bool]) -> bool:
+    """Return whether nobody will publish a file: its instance has died. It may have published it before.
+
+    A file that eventproc did not write is not left behind.
+    """
+    found = _WRITTEN.fullmatch(path)
+    return found is not None and not is_alive(found[1])
 
 
 def list_tables(tx: Tx) -> list[TableSummary]:

@@ -34,7 +34,7 @@ from eventproc.store.backup.contents import read_manifest
 from eventproc.store.backup.make import make_backup, plan_backup
 from eventproc.store.backup.restore import restore_backup
 from eventproc.store.clock import SystemClock
-from eventproc.store.file_store import sync_file
+from eventproc.store.file_store import open_file_store, sync_file
 from eventproc.store.ingestion.published import drop_files, forget_unused, replace_files, used_files
 from eventproc.store.inspection.database_file import directory_identity
 from eventproc.store.model.ingestion import NewFile
@@ -56,6 +56,7 @@ from tests.backup.support import (
 )
 from tests.support.child_process import ChildProcess
 from tests.support.postgres import Server
+from tests.support.s3_server import s3 as s3, s3_process as s3_process, url as url
 
 WRITER = """
     import sys, anyio, eventproc
@@ -501,15 +502,21 @@ async def test_published_files_of_tables_are_in_the_backup_and_in_what_is_restor
 
 
 @pytest.mark.subprocess
-async def test_a_copy_has_the_files_that_tables_use_and_is_no_server(
-    data: Path, tmp_path: Path, server: Server
+async def test_a_copy_has_the_files_that_tables_use_in_a_directory_and_in_object_storage(
+    data: Path, tmp_path: Path, server: Server, url: str
 ) -> None:
     async with eventproc.open(data) as ep:
         file = published(data, "clicks/0/a_1.parquet", b"rows")
         await ep.db.write(lambda tx: replace_files(tx, "clicks", [], [file]))
-    with pytest.raises(NotSupported, match="clicks"):
+    with pytest.raises(NotSupported, match="tables in files"):
         await eventproc.copy(data, server.store(server.new_schema()))
-    assert (await eventproc.copy(data, tmp_path / "copy")).files == 1
+    store = server.store(server.new_schema())
+    async with eventproc.open(store, chunks=url):
+        pass
+    assert (await eventproc.copy(data, store)).files == 1
+    assert open_file_store(f"{url}/tables").read(file.path, 0, 10) == b"rows"
+    shutil.rmtree(data)
+    assert (await eventproc.copy(store, tmp_path / "copy")).files == 1
     assert (tmp_path / "copy" / "tables" / file.path).read_bytes() == b"rows"
     async with eventproc.open(tmp_path / "copy") as ep:
         assert [each.path for each in await ep.db.read(partial(used_files, name="clicks"))] == [file.path]

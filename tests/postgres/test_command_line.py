@@ -107,10 +107,8 @@ REFUSED = {
     "compact --background": "autovacuum",
     "init --chunks there": "s3://BUCKET/PREFIX",
     "stream offload shop/orders --older-than 0": "s3://BUCKET/PREFIX",
-    "supervisor submit spec.yaml": "use a directory",
-    "ingest worker": "-C DIR",
-    "table query rows": "-C DIR",
-    "table compact rows": "-C DIR",
+    "supervisor submit spec.yaml": "s3://BUCKET/PREFIX",
+    "ingest worker": "s3://BUCKET/PREFIX",
 }
 """Commands that need a directory, and a part of what they say to do instead."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from eventproc.blocking import BlockingStream
+from eventproc.blocking import BlockingEventproc, BlockingStream, BlockingSupervisor
+from eventproc.describe import SupervisorState
 from eventproc.ingestion import (
     DataSchema,
     Dimension,
@@ -21,20 +21,24 @@ from eventproc.ingestion import (
     TimestampSpec,
     TuningConfig,
 )
-from eventproc.spark.ingestion.files import TableFolder
+from eventproc.ingestion.memory import Memory
+from eventproc.spark.ingestion.files import TableFiles
 from eventproc.spark.ingestion.task import TaskRun, WorkerRoom
 from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.store.address import StoreAddress
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
-from eventproc.store.ingestion import TaskOrder, claim_tasks, register_worker
+from eventproc.store.ingestion import TaskOrder, claim_tasks, register_worker, watch_ingestion
 from eventproc.store.ingestion.rows import (
     IngestOffset,
+    waiting_tasks,
     write_group,
     write_offset,
     write_sequence,
     write_stream,
     write_task,
 )
+from eventproc.store.ingestion.supervisors import read_memory
 from eventproc.store.model.ingestion import (
     IngestGroup,
     IngestGroupState,
@@ -108,12 +112,40 @@ def merged(rows: list[tuple[int, str, int, int]]) -> list[tuple[int, str, int, i
 
 
 @contextmanager
-def worker_room(spark: SparkSession, path: Path, *, slots: int = 4) -> Iterator[WorkerRoom]:
+def worker_room(spark: SparkSession, address: StoreAddress, *, slots: int = 4) -> Iterator[WorkerRoom]:
     """Give what the tasks of a registered worker share."""
-    with PlannerDirectory(path, hold_ms=HOLD_MS) as directory:
+    with PlannerDirectory(address, hold_ms=HOLD_MS) as directory:
         instance = directory.db.instance_id
         directory.write(lambda tx: register_worker(tx, instance, slots))
-        yield WorkerRoom(spark, directory, TableFolder(directory))
+        yield WorkerRoom(spark, directory, TableFiles(directory))
+
+
+def run_backfill(ep: BlockingEventproc, room: WorkerRoom, bounded: BlockingSupervisor) -> None:
+    """Run the task of a bounded supervisor, as a worker does, until its range is published."""
+    wait_until(ep, lambda tx: any(each.supervisor == bounded.id for each in waiting_tasks(tx)))
+    (order,) = [each for each in claim(room) if each.task.supervisor == bounded.id]
+    run = TaskRun(order, bounded.spec(), room)
+    run.start()
+    run.join(WAIT_S)
+    assert run.finished
+    wait_until(ep, lambda tx: is_completed(tx, bounded.id))
+
+
+def wait_until(ep: BlockingEventproc, is_done: Callable[[Tx], bool]) -> None:
+    """Return when something of ingestion has changed so that a condition holds."""
+    db = ep._twin.db
+
+    async def wait() -> None:
+        with db.subscribe([watch_ingestion()]) as changes:
+            while not await db.read(is_done):
+                await changes.wait()
+
+    ep._loop.call(wait)
+
+
+def is_completed(tx: Tx, supervisor: str) -> bool:
+    text = read_memory(tx, supervisor)
+    return text is not None and Memory.decode(text).health.state is SupervisorState.COMPLETED
 
 
 def positions(stream: BlockingStream, *, tail: bool) -> dict[PartitionKey, int]:

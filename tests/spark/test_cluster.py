@@ -43,7 +43,7 @@ def check_copying(folder: Path, *store: str, master: str, executors: int) -> Non
     command = [sys.executable, "-m", "tests.spark.cluster_worker"]
     arguments = [master, address, str(folder / "log"), *store[1:]]
     ended = subprocess.run(
-        [*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
+        [*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=400, check=False
     )
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout) == {"executors": executors, "seen": list(range(EVENTS))}

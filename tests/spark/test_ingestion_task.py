@@ -31,7 +31,6 @@ from eventproc.ingestion import (
     Transform,
 )
 from eventproc.spark import attach
-from eventproc.spark.ingestion.files import read_files
 from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import SESSION, RowFrames, table_columns
 from eventproc.spark.ingestion.stats import StatsMeter
@@ -76,7 +75,7 @@ BETWEEN_LOOKS = threading.Event()
 
 def published(spark: SparkSession, room: WorkerRoom) -> list[tuple[int, str, int, int]]:
     files = room.directory.read(lambda tx: used_files(tx, "clicks"))
-    return rows_of(read_files(spark, table_columns(CLICKS), room.tables.paths_of(files)))
+    return rows_of(room.tables.read(spark, table_columns(CLICKS), room.tables.find(files)))
 
 
 def slices_of(
@@ -115,7 +114,7 @@ def test_pending_group_publishes_the_rollup_of_its_range_once_with_two_replicas(
         assert [each.stats.processed for each in tasks if each] == [5000, 5000]
         files = room.directory.read(lambda tx: used_files(tx, "clicks"))
         assert [(each.start_ms, each.rows) for each in files] == [(0, 180), (3_600_000, 72)]
-        assert len(list(room.tables.home.rglob("*.parquet"))) == len(files)
+        assert sorted(room.tables.files.paths()) == sorted(each.path for each in files)
 
 
 def test_table_counts_every_event_once_while_published_and_after_compaction(
@@ -190,7 +189,7 @@ def test_overwritten_interval_replaces_what_was_published_before_and_keeps_what_
         with pytest.raises(InvalidArgument, match="no time"):
             attached.overwrite_table("clicks", timeless, start=0, end=HOUR_MS, version=version)
         assert rows_of(attached.table("clicks")) == wanted
-        on_disk = list((room.tables.home / "clicks" / "0").glob("*.parquet"))
+        on_disk = list(room.tables.files.paths("clicks/0"))
         assert len(on_disk) == 4, "the used file, and those that running queries may still read"
 
 
@@ -319,7 +318,7 @@ def test_times_out_of_range_and_failing_expressions_stop_no_task(
             (253_370_764_800_000, 1),
         ]
         assert files[-1].end_ms == edges[1] + 1
-        found = read_files(session, table_columns(schema), room.tables.paths_of(files[-1:]))
+        found = room.tables.read(session, table_columns(schema), room.tables.find(files[-1:]))
         assert [tuple(each)[1:] for each in found.collect()] == [(None, 2, 2)]
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from eventproc.blocking import BlockingEventproc
 from eventproc.errors import CorruptRecord, InvalidArgument, TableChanged
 from eventproc.spark import attach
-from eventproc.spark.ingestion.files import rows_of as rows_in
+from eventproc.spark.ingestion.files import TableFiles
+from eventproc.spark.ingestion.parquet import WrittenFile
 from eventproc.store.ingestion import find_task
 from eventproc.store.ingestion.published import used_files
 from tests.spark.ingestion_support import (
@@ -79,18 +80,19 @@ def test_the_default_file_system_of_spark_does_not_redirect_the_files_of_a_table
 def test_a_slice_that_was_lost_fails_its_task_and_publishes_nothing(
     spark: SparkSession, ep: BlockingEventproc, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lose(folder: Path) -> int:
-        rows = rows_in(folder)
-        for each in folder.glob("*.parquet"):
-            each.unlink()
-        return rows
+    write = TableFiles.write_scratch
+
+    def lose(tables: TableFiles, rows: DataFrame, task: str) -> list[WrittenFile]:
+        written = write(tables, rows, task)
+        tables.delete(each.path for each in written)
+        return written
 
     with worker_room(spark, path) as room:
-        monkeypatch.setattr("eventproc.spark.ingestion.task.rows_of", lose)
+        monkeypatch.setattr(TableFiles, "write_scratch", lose)
         (run,) = publish_clicks(room, ep.create_stream(STREAM), range(100))
         task = room.directory.read(partial(find_task, task_id=run.id))
         assert task is not None
-        assert (task.state, "slice-0" in (task.error or "")) == ("failed", True), task.error
+        assert (task.state, f"_tasks/{run.id}" in (task.error or "")) == ("failed", True), task.error
         assert room.directory.read(lambda tx: used_files(tx, "clicks")) == []
 
 
@@ -103,7 +105,7 @@ def test_a_lost_file_of_a_table_is_named_even_if_the_session_ignores_missing_fil
         publish_clicks(room, ep.create_stream(STREAM), range(4000))
         planned = attached.table("clicks")
         lost = room.directory.read(partial(used_files, name="clicks"))[0].path
-        (room.tables.home / lost).unlink()
+        room.tables.delete([lost])
         with pytest.raises(CorruptRecord, match=re.escape(lost)):
             attached.table("clicks")
         with pytest.raises(Exception, match=re.escape(Path(lost).name)):
@@ -130,10 +132,14 @@ def test_of_two_callers_that_overwrite_what_they_read_the_later_one_is_refused(
         assert rows_of(attached.table("clicks")) == [row for row in expected(range(100)) if row[1] != "p0"]
 
 
-def test_a_missing_or_empty_folder_does_not_count_as_zero_rows(tmp_path: Path) -> None:
-    missing = tmp_path / "slice-7"
-    with pytest.raises(FileNotFoundError, match="slice-7"):
-        rows_in(missing)
-    missing.mkdir()
-    with pytest.raises(FileNotFoundError, match="slice-7"):
-        rows_in(missing)
+def test_rows_that_a_task_wrote_on_another_machine_do_not_count_as_none(
+    spark: SparkSession, ep: BlockingEventproc, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with worker_room(spark, path) as room:
+        stream = ep.create_stream(STREAM)
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(room.tables.files, "size", lambda _: None)
+            (run,) = publish_clicks(room, stream, range(100))
+        task = room.directory.read(partial(find_task, task_id=run.id))
+        assert task is not None and task.state == "failed"
+        assert "wrote it elsewhere" in (task.error or "")

@@ -6,7 +6,6 @@ Source: docs/design/spark-ingestion.md.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from pathlib import Path
 
 import pyarrow.parquet
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -29,6 +28,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
+from eventproc.store.file_store import FileStore
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import CorruptRecord
 
@@ -75,7 +75,7 @@ def becomes_exactly(had: DataType, wanted: DataType) -> bool:
     return isinstance(had, wider.get(type(wanted), ()))
 
 
-def check_files(paths: Iterable[Path], columns: StructType, names: Collection[str]) -> None:
+def check_files(files: FileStore, paths: Iterable[str], columns: StructType, names: Collection[str]) -> None:
     """Raise CorruptRecord for a file in which a column has another type than in the table.
 
     names: columns that a spec has changed, before such specs were refused or while the table was empty; no others are
@@ -85,7 +85,7 @@ def check_files(paths: Iterable[Path], columns: StructType, names: Collection[st
         return
     wanted = to_arrow_schema(columns, timezone="UTC")
     for path in paths:
-        found = pyarrow.parquet.read_schema(path)
+        found = pyarrow.parquet.read_schema(files.open_arrow(path))
         for name in sorted({*names} & {*found.names} & {*wanted.names}):
             if found.field(name).type != wanted.field(name).type:
                 raise CorruptRecord(

@@ -47,11 +47,14 @@ class TableOptions:
 
 
 class TableFile(InputPartition):
-    """One published file: a task of a read."""
+    """One published file, or none: a task of a read."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
+    def __init__(self, place: str, path: str | None) -> None:
+        super().__init__(None)
+        self.place, self.path = place, path
+
+    def __reduce__(self) -> tuple[type[TableFile], tuple[str, str | None]]:
+        return TableFile, (self.place, self.path)
 
 
 class EventprocTable(DataSource):
@@ -92,7 +95,7 @@ class TableReader(DataSourceReader):
         """Return the files with rows within the bounds. One read of the database."""
         from eventproc.ingestion.table_schema import past_changes
         from eventproc.spark.ingestion.columns import check_files
-        from eventproc.spark.ingestion.files import TableFolder
+        from eventproc.spark.ingestion.files import TableFiles
         from eventproc.spark.ingestion.tables import ms_of
         from eventproc.store.ingestion.published import used_files
 
@@ -102,43 +105,37 @@ class TableReader(DataSourceReader):
             files, changed = directory.read(
                 lambda tx: (used_files(tx, asked.table, *bounds), past_changes(tx, asked.table))
             )
-            paths = TableFolder(directory).paths_of(files)
-        check_files(paths, self._schema, {each.newer.name for each in changed})
-        return [TableFile(str(each)) for each in paths] or [TableFile("")]
+            tables = TableFiles(directory)
+        paths = tables.find(files)
+        check_files(tables.files, paths, self._schema, {each.newer.name for each in changed})
+        return [TableFile(tables.files.place, each) for each in (*paths, *([] if paths else [None]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file within the bounds; a column that it does not have is null."""
         import pyarrow as pa
         import pyarrow.compute as pc
-        import pyarrow.parquet as pq
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        from eventproc.spark.ingestion.parquet import rows_of_file
         from eventproc.spark.ingestion.rows import TIME
         from eventproc.spark.ingestion.tables import ms_of
+        from eventproc.store.file_store import open_file_store
 
         assert isinstance(partition, TableFile), f"{partition} is not a TableFile"
-        if not partition.path:
+        if partition.path is None:
             return
-        wanted = to_arrow_schema(self._schema, timezone="UTC")
         bounds = (
             ("greater_equal", ms_of("start", self._options.start)),
             ("less", ms_of("end", self._options.end)),
         )
-        with pq.ParquetFile(partition.path) as file:
-            columns = [name for name in wanted.names if name in file.schema_arrow.names]
-            for batch in file.iter_batches(columns=columns):
-                for comparison, ms in bounds:
-                    if ms is not None:
-                        limit = pa.scalar(ms, pa.timestamp("ms", tz="UTC"))
-                        times = batch.column(TIME).cast(pa.timestamp("us", tz="UTC"))
-                        batch = batch.filter(pc.call_function(comparison, [times, limit.cast(times.type)]))
-                rows = [
-                    batch.column(field.name).cast(field.type)
-                    if field.name in columns
-                    else pa.nulls(batch.num_rows, field.type)
-                    for field in wanted
-                ]
-                yield pa.RecordBatch.from_arrays(rows, schema=wanted)
+        wanted = to_arrow_schema(self._schema, timezone="UTC")
+        for batch in rows_of_file(open_file_store(partition.place), partition.path, wanted):
+            for comparison, ms in bounds:
+                if ms is not None:
+                    times = batch.column(TIME)
+                    limit = pa.scalar(ms, pa.timestamp("ms", tz="UTC")).cast(times.type)
+                    batch = batch.filter(pc.call_function(comparison, [times, limit]))
+            yield batch
 
 
 def _opened(address: StoreAddress) -> PlannerDirectory:

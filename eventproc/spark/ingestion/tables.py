@@ -6,12 +6,10 @@ were replaced or dropped.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
-from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 import attrs
@@ -26,7 +24,7 @@ from eventproc.ingestion.ranges import ends_of
 from eventproc.ingestion.spec import message_times
 from eventproc.ingestion.table_schema import changed_columns, past_changes, table_schema
 from eventproc.spark.ingestion.columns import check_files, check_rows
-from eventproc.spark.ingestion.files import TableFolder, local_uri, read_files, rows_of
+from eventproc.spark.ingestion.files import TableFiles
 from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import ALL_END_MS, SESSION, TIME, TIME_MIN_MS, RowFrames, table_columns
 from eventproc.spark.planner_directory import PlannerDirectory
@@ -167,7 +165,7 @@ class Tables:
         old = [each for each in found if counts[each.start_ms] > 1]
         if not old:
             return Compaction(0, 0, 0, 0, 0)
-        new = self._rewritten(schema, self._paths_of(schema, old))
+        new = self._rewritten(schema, self._find(schema, old))
         if not self._replace(name, old, new, schema):
             return Compaction(0, 0, 0, 0, 0)
         return Compaction(
@@ -191,23 +189,21 @@ class Tables:
         old = [each for each in files if _overlaps(each, low, high)]
         for each in old:
             _check_within(each, low, high)
-        scratch = self._folder().scratch(f"rows-{new_id(self._opened().db.clock)}")
+        scratch = f"rows-{new_id(self._opened().db.clock)}"
         try:
             typed = [F.col(f"`{each.name}`").cast(each.dataType).alias(each.name) for each in columns]
             # In the session of the rows, whose zone may be another.
-            rows.select(*typed).write.parquet(local_uri(scratch))
-            is_empty = not rows_of(scratch)
-            written = read_files(self._utc_session(), columns, [scratch])
-            if not written.where(F.col(TIME).isNull()).isEmpty():
+            written = self._files().write_scratch(rows.select(*typed), scratch)
+            if any(each.no_time for each in written):
                 raise invalid_argument("rows", TIME, "a row has no time")
-            new = self._rewritten(schema, [scratch], is_empty=is_empty)
+            new = self._rewritten(schema, [each.path for each in written])
         finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            self._files().clear(scratch)
         try:
             for file in new:
                 _check_within(file, low, high)
         except InvalidArgument:
-            self._folder().delete(new)
+            self._files().delete(each.path for each in new)
             raise
         if not self._replace(name, old, new, schema, version):
             raise TableChanged(table=name)
@@ -219,19 +215,17 @@ class Tables:
             rows_after=sum(each.rows for each in new),
         )
 
-    def _folder(self) -> TableFolder:
-        return TableFolder(self._opened())
+    def _files(self) -> TableFiles:
+        return TableFiles(self._opened())
 
-    def _rewritten(
-        self, schema: DataSchema, paths: Sequence[Path], *, is_empty: bool = False
-    ) -> Sequence[NewFile]:
+    def _rewritten(self, schema: DataSchema, paths: Sequence[str]) -> Sequence[NewFile]:
         """Write the rows of Parquet files into files of the table, rolled up again; they are not used yet."""
-        session = self._utc_session()
+        if not paths:
+            return []
+        session, files = self._utc_session(), self._files()
         frames = RowFrames(session, schema)
-        rows = frames.by_interval(read_files(session, frames.columns, paths))
-        return self._folder().write(
-            rows, schema.datasource, schema.segment_granularity, COMPACT_ROWS, is_empty=is_empty
-        )
+        rows = frames.by_interval(files.read(session, frames.columns, paths))
+        return files.write(rows, schema.datasource, schema.segment_granularity, COMPACT_ROWS)
 
     def _replace(
         self,
@@ -257,7 +251,7 @@ class Tables:
         # If this raises, the files may be those of the table: only the sweep may delete them.
         replaced = self._opened().write(replace)
         if not replaced:
-            self._folder().delete(new)
+            self._files().delete(each.path for each in new)
         return replaced
 
     def drop(self, name: str, *, start: Moment | None = None, end: Moment | None = None) -> int:
@@ -274,13 +268,14 @@ class Tables:
         columns = table_columns(schema)
         if not files:
             return self._spark.createDataFrame([], columns)
-        return read_files(self._spark, columns, self._paths_of(schema, files))
+        return self._files().read(self._spark, columns, self._find(schema, files))
 
-    def _paths_of(self, schema: DataSchema, files: Sequence[PublishedFile]) -> Sequence[Path]:
+    def _find(self, schema: DataSchema, files: Sequence[PublishedFile]) -> Sequence[str]:
         """Return where files are. Raises CorruptRecord if one is missing, or has a column of another type."""
-        paths = self._folder().paths_of(files)
+        tables = self._files()
+        paths = tables.find(files)
         changed = self._read(partial(past_changes, name=schema.datasource))
-        check_files(paths, table_columns(schema), {each.newer.name for each in changed})
+        check_files(tables.files, paths, table_columns(schema), {each.newer.name for each in changed})
         return paths
 
     def _with_unpublished(

@@ -7,13 +7,10 @@ merged, written under final names, and published in one transaction together wit
 
 from __future__ import annotations
 
-import errno
 import logging
-import shutil
 import threading
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Final, TypeVar
 
 import attrs
@@ -21,7 +18,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 
 from eventproc.ingestion import SupervisorSpec
 from eventproc.ingestion.ranges import ends_of
-from eventproc.spark.ingestion.files import TableFolder, local_uri, read_files, rows_of
+from eventproc.spark.ingestion.files import TableFiles
 from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import RowFrames
 from eventproc.spark.ingestion.slice_size import LEAST_BYTES, SliceSizes
@@ -64,7 +61,7 @@ class WorkerRoom:
 
     spark: SparkSession
     directory: PlannerDirectory
-    tables: TableFolder
+    tables: TableFiles
     sizes: SliceSizes = attrs.field(factory=SliceSizes)
 
     @property
@@ -75,13 +72,13 @@ class WorkerRoom:
 
 @attrs.define
 class _Sequence:
-    """A sequence as far as this task has read it. slices: folders of Parquet files."""
+    """A sequence as far as this task has read it. slices: paths of Parquet files with rows."""
 
     n: int
     starts: dict[PartitionKey, int]
     begun_ms: int
     read: dict[PartitionKey, int] = attrs.field(factory=dict)
-    slices: list[Path] = attrs.field(factory=list)
+    slices: list[str] = attrs.field(factory=list)
     rows: int = 0
 
 
@@ -101,7 +98,6 @@ class TaskRun:
         ends = ends_of(spec, {name: stream_id for stream_id, name in order.streams.items()})
         self._reader = RangeReader(room.directory, order.streams, ends)
         self._meter = StatsMeter(self._clock.monotonic_ms(), spec.tuning.max_saved_parse_exceptions)
-        self._folder = room.tables.scratch(self.id)
         self._group = f"eventproc ingestion {self.id}"
         self._wake = threading.Event()
         self._killed = False
@@ -182,11 +178,11 @@ class TaskRun:
                 self._finish(_described(why))
         finally:
             self._room.sizes.end(self._spec.schema, self._size)
-            shutil.rmtree(self._folder, ignore_errors=True)
             try:
                 self._reader.release(self._group)
-            except EventprocError as why:
-                LOG.warning("task %s left a hold, which expires: %s", self.id, why)
+                self._room.tables.clear(self.id)
+            except (EventprocError, OSError) as why:
+                LOG.warning("task %s left a hold, which expires, or files, which are swept: %s", self.id, why)
 
     def _finish(self, error: str | None) -> None:
         try:
@@ -275,11 +271,10 @@ class TaskRun:
         return (old and bool(sequence.slices)) or sequence.rows >= self._spec.tuning.max_rows_per_segment
 
     def _read_slice(self, sequence: _Sequence, plan: SlicePlan) -> None:
-        """Read the events of the plan into a folder of Parquet files, and advance."""
+        """Read the events of the plan into Parquet files, and advance."""
         began_ms = self._clock.monotonic_ms()
         starts = {key: sequence.read[key] for key in plan.until}
         groups = self._reader.slices(starts, plan.until)
-        folder = self._folder / str(sequence.n) / f"slice-{len(sequence.slices)}"
         seen = Observation()
         events = self._frames.read(groups)
         window = self._order.group
@@ -290,8 +285,8 @@ class TaskRun:
             early_ms=self._spec.io.early_message_rejection_ms or 0,
             counts=seen,
         )
-        self._frames.rolled_up(typed).write.parquet(local_uri(folder))
-        rows = rows_of(folder)
+        written = self._room.tables.write_scratch(self._frames.rolled_up(typed), self.id)
+        rows = sum(each.rows for each in written)
         now_ms = self._clock.monotonic_ms()
         took_ms = max(now_ms - began_ms, 1)
         size_bytes = sum(end - starts[key] for key, end in plan.until.items())
@@ -304,7 +299,7 @@ class TaskRun:
             thrown_away=counts["thrown_away"],
             unparseable=counts["unparseable"],
         )
-        sequence.slices.append(folder)
+        sequence.slices += [each.path for each in written]
         sequence.rows += rows
         sequence.read |= plan.until
         if counts["unparseable"]:
@@ -334,22 +329,18 @@ class TaskRun:
                 TaskFenced,
                 InvalidArgument,
             ):  # before COMMIT; after another error they may be published
-                self._room.tables.delete(files)
+                self._room.tables.delete(each.path for each in files)
                 raise
             if not published:
-                self._room.tables.delete(files)
-        shutil.rmtree(self._folder / str(sequence.n), ignore_errors=True)
+                self._room.tables.delete(each.path for each in files)
+        self._room.tables.delete(sequence.slices)
 
     def _merge(self, sequence: _Sequence) -> list[NewFile]:
-        """Write the rows of all slices into files of the table. Raises FileNotFoundError if a slice was lost."""
+        """Write the rows of all slices into files of the table. A slice that was lost fails the job, which names it."""
         schema = self._spec.schema
-        left = sum(map(rows_of, sequence.slices))  # Spark would merge what is left of a folder
-        if left != sequence.rows:
-            lost = sequence.rows - left
-            raise FileNotFoundError(errno.ENOENT, f"files with {lost} rows are missing", str(self._folder))
         if not sequence.rows:
             return []
-        rows = read_files(self._room.spark, self._frames.columns, sequence.slices)
+        rows = self._room.tables.read(self._room.spark, self._frames.columns, sequence.slices)
         files = self._room.tables.write(
             self._frames.by_interval(rows),
             schema.datasource,

@@ -17,7 +17,7 @@ from typing import Final
 
 import eventproc.spark
 from eventproc.ingestion import SupervisorSpec
-from eventproc.spark.ingestion.files import TableFolder, sweep
+from eventproc.spark.ingestion.files import TableFiles
 from eventproc.spark.ingestion.rows import SESSION
 from eventproc.spark.ingestion.task import TaskRun, WorkerRoom
 from eventproc.spark.job_groups import is_loss, why_ended
@@ -81,7 +81,7 @@ class IngestionWorker:
         """Run tasks until `stop`.
 
         Raises SparkEnded if the JVM dies or the SparkContext is stopped; StoreMissing, StoreUnusable; NotSupported
-        without Java.
+        without Java, or if the store has no place for files.
         """
         # It notes the end of each thread's connection, and each call of a JVM that has ended with its stack.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -93,12 +93,14 @@ class IngestionWorker:
             raise
 
     def _run(self) -> None:
+        with PlannerDirectory(self._address, hold_ms=HOLD_MS) as directory:
+            TableFiles(directory)  # it may be refused, which should not take a JVM's start
         spark = eventproc.spark.session(master=self._master, conf=SETTINGS)
         try:
             # A task logs its own failure. What Spark says of the cancelled jobs of a stopped task would look like one.
             spark.sparkContext.setLogLevel("FATAL")
             with PlannerDirectory(self._address, hold_ms=HOLD_MS) as directory:
-                self._serve(WorkerRoom(spark, directory, TableFolder(directory)))
+                self._serve(WorkerRoom(spark, directory, TableFiles(directory)))
         finally:
             try:
                 spark.stop()
@@ -121,7 +123,7 @@ class IngestionWorker:
                     now_ms = directory.db.clock.monotonic_ms()
                     if now_ms - swept_ms >= SWEEP_MS:
                         swept_ms = now_ms
-                        sweep(directory, room.tables.home, directory.db.peers.is_alive)
+                        room.tables.sweep(directory, directory.db.peers.is_alive)
                 except (Retryable, OSError) as why:
                     LOG.warning("worker %s tries again later: %s", room.instance, why)
                 self._changed.wait(LOOK_MS / 1000)
