@@ -137,13 +137,19 @@ class SegmentTimes:
     """The offsets of a segment at several times: what one look-up found bounds the next ones.
 
     A search over times therefore costs little more than one look-up, and decodes few extents.
+
+    by_extent: give the begin of the extent in which a time lies. No extent is decoded then.
     """
 
-    def __init__(self, tx: Tx, stream_id: int, segment: SegmentId, state: SegmentState) -> None:
+    def __init__(
+        self, tx: Tx, stream_id: int, segment: SegmentId, state: SegmentState, *, by_extent: bool = False
+    ) -> None:
         self._tx = tx
         self._stream_id = stream_id
         self._segment = segment
         self._head = state.head
+        self.tail = state.tail
+        self._by_extent = by_extent
         self._times: list[int] = []
         self._offsets = [state.head, state.tail]  # before the first of the times, at each of them, at the end
         self._blobs = BlobLoader(tx)
@@ -164,7 +170,7 @@ class SegmentTimes:
         return offset
 
     def _offset_in(self, extent: Extent, time_ms: int) -> int:
-        if extent.first_time >= time_ms:
+        if self._by_extent or extent.first_time >= time_ms:
             return max(extent.start, self._head)
         if self._decoded is None or self._decoded[0] != extent.start:
             columns, ends = self._blobs.columns(extent)
