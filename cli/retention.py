@@ -1,4 +1,4 @@
-"""`--keep-days`, `--until-consumed`, `--ttl` and others: how long events are kept and delivered."""
+"""`--keep-days`, `--offload-days`, `--ttl` and others: how long events are kept, where, and how long delivered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from eventproc.cli.options import DurationParam, choice_options
 
 if TYPE_CHECKING:
-    from eventproc.store.model.policies import RetentionPolicy
+    from eventproc.store.model.policies import StreamConfig
 
 DAY_MS: Final = 24 * 3_600_000
 
@@ -20,31 +20,47 @@ class RetentionChoice(NamedTuple):
     days: float | None
     size_bytes: int | None
     keep_all: bool
-    consumed: bool = False
-    days_min: float | None = None
-    size_bytes_min: int | None = None
+    consumed: bool
+    days_min: float | None
+    size_bytes_min: int | None
+    offload_days: float | None
+    offload_bytes: int | None
+    no_offload: bool
 
     @property
-    def limits(self) -> dict[str, Any]:
-        """The limits that the options set, as fields of a policy."""
-        ages = {"age_ms": self.days, "age_ms_min": self.days_min}
-        sizes = {"size_bytes": self.size_bytes, "size_bytes_min": self.size_bytes_min}
-        given = {name: max(round(each * DAY_MS), 1) for name, each in ages.items() if each is not None}
-        given |= {name: each for name, each in sizes.items() if each is not None}
-        return given | ({"consumed": True} if self.consumed else {})
+    def _limits(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The limits that the options set, as fields of a policy of retention, and of offload."""
+        kept = _given({"age_ms": _ms(self.days), "age_ms_min": _ms(self.days_min)})
+        kept |= _given({"size_bytes": self.size_bytes, "size_bytes_min": self.size_bytes_min})
+        kept |= {"consumed": True} if self.consumed else {}
+        return kept, _given({"age_ms": _ms(self.offload_days), "size_bytes": self.offload_bytes})
 
-    def applied_to(self, policy: RetentionPolicy) -> RetentionPolicy:
-        """Return the policy that this makes of `policy`."""
+    def applied_to(self, config: StreamConfig) -> StreamConfig:
+        """Return the configuration that this makes of `config`."""
         import attrs
 
-        from eventproc.store.model.policies import KEEP_ALL, as_retention
+        from eventproc.store.model.policies import KEEP_ALL, OFFLOAD_NOTHING, as_offload, as_retention
 
-        return as_retention(attrs.evolve(KEEP_ALL if self.keep_all else policy, **self.limits))
+        kept, moved = self._limits
+        retention = attrs.evolve(KEEP_ALL if self.keep_all else config.retention, **kept)
+        offload = attrs.evolve(OFFLOAD_NOTHING if self.no_offload else config.offload, **moved)
+        return attrs.evolve(config, retention=as_retention(retention), offload=as_offload(offload))
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The fields of a configuration that the options change; other limits stay as they are."""
-        return ("retention",) if self.keep_all else tuple([f"retention.{name}" for name in self.limits])
+        kept, moved = self._limits
+        retention = ["retention"] if self.keep_all else [f"retention.{name}" for name in kept]
+        offload = ["offload"] if self.no_offload else [f"offload.{name}" for name in moved]
+        return (*retention, *offload)
+
+
+def _given(limits: dict[str, int | None]) -> dict[str, Any]:
+    return {name: each for name, each in limits.items() if each is not None}
+
+
+def _ms(days: float | None) -> int | None:
+    return None if days is None else max(round(days * DAY_MS), 1)
 
 
 retention_options: Final = choice_options(
@@ -87,6 +103,21 @@ retention_options: Final = choice_options(
     click.option(
         "--keep-all", is_flag=True, help="Truncate nothing in the background, as without these options."
     ),
+    click.option(
+        "--offload-days",
+        "offload_days",
+        type=DurationParam(),
+        metavar="DAYS",
+        help="Move events that were appended longer ago into files, in the background.",
+    ),
+    click.option(
+        "--offload-bytes",
+        "offload_bytes",
+        type=click.IntRange(min=1),
+        metavar="BYTES",
+        help="Leave the newest events of this size in the database, and move older ones into files.",
+    ),
+    click.option("--no-offload", is_flag=True, help="Move nothing in the background."),
 )
 """Decorator of commands that take a `retention: RetentionChoice`."""
 

@@ -303,9 +303,8 @@ def create(
         found = await find(ep.stream(name))
         config = eventproc.StreamConfig() if found is None else found.config
         chosen = attrs.evolve(
-            config,
+            retention.applied_to(config),
             scaling=scaling.applied_to(config.scaling),
-            retention=retention.applied_to(config.retention),
             tags=as_tags(tags) if tags else config.tags,
         )
         return eventproc.CreateStream(name, chosen)
@@ -327,18 +326,20 @@ def update(
     """Change the configuration. A new number of segments takes effect immediately, with equal key ranges.
 
     A policy that goes by a rate leaves the segments as they are, unless there are fewer than --segments. --segments
-    without a rate ends such a policy. Events beyond a new limit of age or size are truncated within about a minute.
+    without a rate ends such a policy. Events beyond a new limit of age or size are truncated, or moved into files,
+    within about a minute.
 
     Examples:
         eventproc stream update shop/orders --segments 8
         eventproc stream update shop/orders --keep-days 7 --keep-bytes 1000000000
+        eventproc stream update shop/orders --offload-days 1
         eventproc stream update shop/orders --bytes-per-second 1000000
     """
     if tags and no_tags:
         raise click.UsageError("give either --tag or --no-tags")
     if not (scaling.is_given or retention.fields or tags or no_tags):
         raise click.UsageError(
-            "say what to change: --segments, --keep-days, --keep-bytes, --keep-all, --tag or --no-tags"
+            "say what to change: --segments, --keep-days, --offload-days, --keep-all, --no-offload, --tag ..."
         )
     from eventproc.cli.stream_update import ChangeConfig
     from eventproc.store.model.policies import as_tags

@@ -25,9 +25,8 @@ class ChangeConfig(OfStream):
         """See `Operation`. Raises UsageError for options that the present policy contradicts."""
         found = stream_of(tx, self)
         config = attrs.evolve(
-            found.config,
+            self.retention.applied_to(found.config),
             scaling=self.scaling.applied_to(found.config.scaling),
-            retention=self.retention.applied_to(found.config.retention),
             tags=found.config.tags if self.tags is None else self.tags,
         )
         given = {"scaling": self.scaling.is_given, "tags": self.tags is not None}

@@ -146,11 +146,11 @@ def alter(
     timeout: float,
     output: str,
 ) -> None:
-    """Add partitions to a topic, change its strategy, or how long its events live.
+    """Add partitions to a topic, change its strategy, or how long its events live and where.
 
     More partitions, or another strategy, take effect immediately: keys go to other partitions then, while their older
     events stay where they are. Groups read new partitions from their beginning. Events beyond a new limit of age or
-    size are truncated within about a minute.
+    size are truncated, or moved into files, within about a minute.
 
     Examples:
         eventproc topic alter shop/clicks --partitions 8
@@ -203,8 +203,7 @@ def _altered(
 def _with_lifetime(config: StreamConfig, retention: RetentionChoice, ttl: float | None) -> StreamConfig:
     import attrs
 
-    kept = retention.applied_to(config.retention)
-    return attrs.evolve(config, retention=kept, ttl_ms=ttl_ms_of(ttl, config.ttl_ms))
+    return attrs.evolve(retention.applied_to(config), ttl_ms=ttl_ms_of(ttl, config.ttl_ms))
 
 
 def _truncation(name: str, partition: int | None, **_: object) -> str:

@@ -94,6 +94,7 @@ if TYPE_CHECKING:
         SegmentId as SegmentId,
     )
     from eventproc.store.model.policies import (
+        OffloadPolicy as OffloadPolicy,
         Partitioning as Partitioning,
         RetentionPolicy as RetentionPolicy,
         ScalingKind as ScalingKind,
@@ -211,6 +212,7 @@ _WHERE = {
     "MergeNeighbours": "eventproc.streams.operations",
     "NewEvent": "eventproc.streams",
     "NotFound": "eventproc.store.model.errors",
+    "OffloadPolicy": "eventproc.store.model.policies",
     "OffloadTask": "eventproc.cluster",
     "Opening": "eventproc.store.openable",
     "Operation": "eventproc.workflows.requests",

@@ -164,6 +164,12 @@ def submit_task(
     return task
 
 
+def is_task_open(tx: Tx, kind: str, resource: str) -> bool:
+    """Return whether a task of this kind waits for the resource, or runs on it. Reads the open tasks of its bucket."""
+    found = (each.value for each in _open_tasks(tx, bucket_of(resource)))
+    return any((each.kind, each.resource) == (kind, resource) for each in found)
+
+
 def find_task(tx: Tx, task_id: str) -> TaskInfo | None:
     """Return a task; None if it never existed, or is forgotten."""
     found = _find(tx, task_id)
@@ -311,6 +317,12 @@ def end_task(
         found.value, status=status, done=done, total=total, result=dict(result or {}), error=error
     )
     return _end(tx, found, ended)
+
+
+def forget_task(tx: Tx, task_id: str) -> None:
+    """Delete a task that has ended. Does nothing if it is forgotten already."""
+    if (found := _find(tx, task_id)) is not None:
+        delete(tx, TASK, found)
 
 
 def forget_tasks(tx: Tx, *, limit: int = 1000) -> bool:

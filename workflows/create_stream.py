@@ -14,20 +14,26 @@ from eventproc.store.database import Tx
 from eventproc.store.model.counts import counted
 from eventproc.store.model.errors import AlreadyExists, NotFound
 from eventproc.store.model.names import StreamName
-from eventproc.store.model.policies import StreamConfig, differing
+from eventproc.store.model.policies import OFFLOAD_NOTHING, StreamConfig, differing
 from eventproc.store.records import find
 from eventproc.store.requests import note_result
 from eventproc.store.segments.event_storage import STREAM_STORAGES, verify_storage_name
+from eventproc.store.segments.file_blobs import chunk_files
 from eventproc.workflows.requests import CreateStream
 
 
 def check(tx: Tx, request: CreateStream) -> bool:
-    """Return whether the stream exists with an equal configuration. Raises InvalidArgument, NotFound, AlreadyExists."""
+    """Return whether the stream exists with an equal configuration.
+
+    Raises InvalidArgument, NotFound, AlreadyExists, NotSupported (an offload without a place for files).
+    """
     scope_name = StreamName.parse(request.stream).scope
     if (scope := find(tx, SCOPE, scope_name)) is None:
         raise NotFound(kind="scope", name=scope_name)
     verify_active(scope.value, "create a stream")
     verify_storage_name(tx, request.config.storage)
+    if request.config.offload != OFFLOAD_NOTHING:
+        chunk_files(tx)
     if (found := find_stream(tx, request.stream)) is None:
         return False
     ours, theirs = found.value.config, request.config

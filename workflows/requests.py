@@ -26,7 +26,7 @@ from eventproc.store.model.argument_checks import (
     invalid_argument,
 )
 from eventproc.store.model.ids import SegmentId, as_segments
-from eventproc.store.model.policies import RetentionPolicy, StreamConfig
+from eventproc.store.model.policies import OffloadPolicy, RetentionPolicy, StreamConfig
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.short_repr import short_repr_of_fields
 
@@ -68,6 +68,7 @@ def _checked_version(version: int | None) -> int | None:
 _FIELDS: Final = frozenset(
     [each.name for each in attrs.fields(StreamConfig)]
     + [f"retention.{each.name}" for each in attrs.fields(RetentionPolicy)]
+    + [f"offload.{each.name}" for each in attrs.fields(OffloadPolicy)]
 )
 
 
@@ -85,11 +86,13 @@ def _checked_fields(fields: Iterable[str] | None) -> tuple[str, ...] | None:
 
 def changed_config(config: StreamConfig, changes: StreamConfig, fields: Iterable[str]) -> StreamConfig:
     """Return `config` with these fields of `changes`. The limits of both may contradict each other."""
-    whole = {name: getattr(changes, name) for name in fields if "." not in name}
-    parts = [name.partition(".")[2] for name in fields if "." in name]
-    limits = {name: getattr(changes.retention, name) for name in parts}
-    config = attrs.evolve(config, **whole)
-    return attrs.evolve(config, retention=attrs.evolve(config.retention, **limits)) if limits else config
+    for each in fields:
+        field, _, limit = each.partition(".")
+        value = getattr(changes, field)
+        if limit:
+            value = attrs.evolve(getattr(config, field), **{limit: getattr(value, limit)})
+        config = attrs.evolve(config, **{field: value})
+    return config
 
 
 @attrs.frozen

@@ -24,19 +24,25 @@ from eventproc.store.database import Tx
 from eventproc.store.model.counts import counted
 from eventproc.store.model.errors import ScaleRefused
 from eventproc.store.model.partitions import growth, partition_ids
-from eventproc.store.model.policies import StreamConfig, as_retention
+from eventproc.store.model.policies import OFFLOAD_NOTHING, StreamConfig, as_retention
 from eventproc.store.model.ranges import initial_ranges
 from eventproc.store.model.states import StreamEvent, advance
 from eventproc.store.records import replace
+from eventproc.store.segments.file_blobs import chunk_files
 from eventproc.workflows.requests import UpdateStream, changed_config
 from eventproc.workflows.scale_stream import open_epoch, plan_epoch
 
 
 def check(tx: Tx, request: UpdateStream) -> bool:
-    """Return whether the stream has this configuration already. Raises NotFound, StreamReplaced, StreamSealed."""
+    """Return whether the stream has this configuration already.
+
+    Raises NotFound, StreamReplaced, StreamSealed, NotSupported (an offload without a place for files).
+    """
     stream = get_writable_stream(tx, request.stream, stream_id=request.stream_id).value
     config = _config_after(stream, request)
     _verify_kind(stream, config)
+    if config.offload not in (stream.config.offload, OFFLOAD_NOTHING):
+        chunk_files(tx)
     return stream.config == config and not _count_differs(tx, stream, request)
 
 
@@ -59,11 +65,7 @@ def apply(tx: Tx, request: UpdateStream, request_id: str) -> bool:
     updated = advance(updating, StreamEvent.UPDATED, name=request.stream)
     change_tags(tx, stream.name, before.value.config.tags, stream.config.tags)
     replace(tx, STREAM, before, attrs.evolve(stream, state=updated))
-    if (before.value.config.scaling, before.value.config.retention) != (
-        stream.config.scaling,
-        stream.config.retention,
-    ):
-        note_change(tx)  # so that the policy is kept from now on
+    note_change(tx)  # so that its policies are kept from now on
     return True
 
 

@@ -49,7 +49,7 @@ from eventproc.store.groups import DeletedPolicy, GroupOptions
 from eventproc.store.model.cuts import CutOrder, StreamCut
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.policies import RetentionPolicy, ScalingPolicy
+from eventproc.store.model.policies import OffloadPolicy, RetentionPolicy, ScalingPolicy
 from eventproc.store.replicated import ReplicatedType
 from eventproc.store.requests import Request
 from eventproc.store.segments import AppendResult, Event
@@ -120,6 +120,7 @@ class BlockingEventproc(_Twin, Opened):
         scaling: ScalingPolicy | None = None,
         storage: str = ...,
         retention: RetentionPolicy = ...,
+        offload: OffloadPolicy = ...,
         tags: Iterable[str] = (),
         **options: Unpack[RequestOptions],
     ) -> BlockingStream: ...
@@ -133,6 +134,7 @@ class BlockingEventproc(_Twin, Opened):
         scaling: ScalingPolicy | None = None,
         storage: str = ...,
         retention: RetentionPolicy = ...,
+        offload: OffloadPolicy = ...,
         tags: Iterable[str] = (),
         **options: Unpack[RequestOptions],
     ) -> BlockingStream[P]: ...
@@ -235,6 +237,7 @@ class BlockingEventproc(_Twin, Opened):
         partitioning: Strategy = "key",
         storage: str = ...,
         retention: RetentionPolicy = ...,
+        offload: OffloadPolicy = ...,
         ttl_ms: int | None = None,
         **options: Unpack[RequestOptions],
     ) -> BlockingTopic: ...
@@ -249,6 +252,7 @@ class BlockingEventproc(_Twin, Opened):
         codec: Codec[P] | None = None,
         storage: str = ...,
         retention: RetentionPolicy = ...,
+        offload: OffloadPolicy = ...,
         ttl_ms: int | None = None,
         **options: Unpack[RequestOptions],
     ) -> BlockingTopic[P]: ...
@@ -360,6 +364,7 @@ class BlockingStream(_Twin, Generic[T]):
         *,
         scaling: ScalingPolicy | None = None,
         retention: RetentionPolicy | None = None,
+        offload: OffloadPolicy | None = None,
         tags: Iterable[str] | None = None,
         **options: Unpack[ChangeOptions],
     ) -> None: ...
@@ -445,6 +450,7 @@ class BlockingTopic(BlockingStream[T], Generic[T]):
         partitions: int | None = None,
         partitioning: Strategy | Partitioner[Any] | None = None,
         retention: RetentionPolicy | None = None,
+        offload: OffloadPolicy | None = None,
         ttl_ms: int | None = None,
         **options: Unpack[ChangeOptions],
     ) -> None: ...

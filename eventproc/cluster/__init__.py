@@ -22,10 +22,10 @@ from eventproc.cluster.task_jobs import (
     BackupTask,
     CompactTask,
     DeleteScopeTask,
-    OffloadTask,
     VerifyTask,
 )
 from eventproc.cluster.task_runner import run_tasks
+from eventproc.workflows.policies import OffloadTask
 
 __all__ = [
     "FILE_WORK",

@@ -1,7 +1,7 @@
 """The policies of streams, at the owner of each stream's bucket: look when the time has come, and submit what is due.
 
-`keep_policies` serves scaling and retention alike. The epoch of the bucket's owner fences every request that it
-submits. A stream of a bucket that this instance receives is due immediately.
+`keep_policies` serves scaling, retention and offload alike. The epoch of the bucket's owner fences every request and
+task that it submits. A stream of a bucket that this instance receives is due immediately.
 
 Crash windows: between the look and the request nothing has happened, and the next look decides again. Afterwards the
 request is in the request stream like one of a user. The timers lie in memory: a new owner looks at every stream first,
@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 import anyio
+import attrs
 
 from eventproc.cluster.background_steps import STOPPED, repeat_step
 from eventproc.cluster.buckets import OWNED_BUCKETS
@@ -27,8 +28,10 @@ from eventproc.store.faults import Step
 from eventproc.store.model.errors import OwnerFenced, Rejected, Retryable
 from eventproc.store.ownership import Owner
 from eventproc.store.requests import RequestOrigin
+from eventproc.store.task_queue import forget_task, is_task_open, submit_task
 from eventproc.workflows.policies import (
     STREAMS_A_STEP,
+    OffloadTask,
     PolicyLook,
     look_at_stream,
     wanted_request,
@@ -76,6 +79,9 @@ class _PolicyLoop:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._timers = PolicyTimers()
+        self._offloads: dict[str, str] = {}
+        """The last task that a stream's policy got here. Its outcome goes when the next one is submitted, so that the
+        offloads of busy streams do not hide the tasks of people."""
         self._walk_at_ms = 0
         self._walked = False
         """Whether every stream with a policy has a timer."""
@@ -144,9 +150,11 @@ class _PolicyLoop:
             self._timers.add(names, self._db.clock.monotonic_ms() + FAILED_MS)
 
     async def _submit(self, owner: Owner, name: str, kind: str) -> None:
-        step = partial(_submit, owner=owner, name=name, kind=kind, request_id=new_id(self._db.clock))
+        new, last = new_id(self._db.clock), self._offloads.get(name)
+        step = partial(_submit, owner=owner, name=name, kind=kind, request_id=new, last_task=last)
         try:
-            await self._db.write(step, step=Step.REQUEST_SUBMIT)
+            if await self._db.write(step, step=Step.REQUEST_SUBMIT) and kind == OffloadTask.kind:
+                self._offloads[name] = new
         except OwnerFenced:
             LOG.info("%s: another instance keeps its policies", name)
         except Rejected as why:  # a request of a user came first, or the stream is being sealed
@@ -193,10 +201,23 @@ def _look(tx: Tx, names: list[str]) -> list[PolicyLook]:
     return [look for name in names if (look := look_at_stream(tx, name)) is not None]
 
 
-def _submit(tx: Tx, owner: Owner, name: str, kind: str, request_id: str) -> None:
-    """Submit what the policy asks for in this transaction: groups and segments may have changed since the look."""
+def _submit(tx: Tx, owner: Owner, name: str, kind: str, request_id: str, last_task: str | None) -> bool:
+    """Submit what the policy asks for in this transaction: groups and segments may have changed since the look.
+
+    Return whether that was done.
+    """
     owner.check(tx)
-    request = wanted_request(tx, name, kind)
-    if request is not None:
-        submit(tx, request, request_id, origin=RequestOrigin.POLICY)
-        LOG.info("%s: the policy asks for a %s, request %s", name, kind, request_id)
+    wanted = wanted_request(tx, name, kind)
+    if wanted is None:
+        return False
+    if not isinstance(wanted, OffloadTask):
+        submit(tx, wanted, request_id, origin=RequestOrigin.POLICY)
+    elif is_task_open(tx, kind, wanted.resource):
+        return False  # it moves what is due; what becomes due meanwhile is for the next look
+    else:
+        if last_task is not None:
+            forget_task(tx, last_task)
+        arguments = attrs.asdict(wanted)
+        submit_task(tx, task_id=request_id, kind=kind, resource=wanted.resource, arguments=arguments)
+    LOG.info("%s: the policy asks for %s %s", name, kind, request_id)
+    return True

@@ -13,39 +13,17 @@ import attrs
 from eventproc.cluster.task_runner import Job, TaskContext
 from eventproc.store.catalog import get_stream, list_streams
 from eventproc.store.database import FileWork, Tx
-from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
+from eventproc.store.model.argument_checks import check_str, invalid_argument
 from eventproc.store.model.errors import AlreadyExists, CorruptRecord, NotFound, StreamReplaced
-from eventproc.store.model.names import StreamName, check_scope_name
+from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.model.states import StreamState
 from eventproc.streams.request_calls import run_request
+from eventproc.workflows.policies import OffloadTask
 from eventproc.workflows.requests import DeleteScope, DeleteStream, SealStream
 
 if TYPE_CHECKING:
     from eventproc.streams.offload import OffloadResult
-
-
-@attrs.frozen
-class OffloadTask:
-    """Move old events of a stream out of the database into files, as `Stream.offload`. Progress counts bytes.
-
-    stream: "scope/stream". older_than_ms: age of the events to move, in ms. Default: all.
-    """
-
-    __repr__ = short_repr_of_fields
-
-    kind: ClassVar[str] = "offload"
-    stream: str
-    older_than_ms: int = 0
-
-    def __attrs_post_init__(self) -> None:
-        StreamName.parse(self.stream)
-        check_int("age", self.older_than_ms, least=0, unit="milliseconds")
-
-    @property
-    def resource(self) -> str:
-        """What no other task works on meanwhile."""
-        return f"stream {self.stream}"
 
 
 @attrs.frozen
@@ -146,9 +124,9 @@ async def _offload(ctx: TaskContext) -> Mapping[str, str | int]:
     def advance(moved: OffloadResult) -> None:
         ctx.progress(moved.bytes)
 
-    done = await offload(
-        ctx.db, asked.stream, stream_id, asked.older_than_ms, write=ctx.write, advance=advance
-    )
+    # A task that waited, or that another instance continues, moves what was due when it was submitted.
+    until_ms = ctx.task.created_ms - asked.older_than_ms
+    done = await offload(ctx.db, asked.stream, stream_id, until_ms, write=ctx.write, advance=advance)
     return attrs.asdict(done)
 
 

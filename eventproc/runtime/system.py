@@ -54,9 +54,12 @@ from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import (
     DATABASE_STORAGE,
     KEEP_ALL,
+    OFFLOAD_NOTHING,
+    OffloadPolicy,
     RetentionPolicy,
     ScalingPolicy,
     StreamConfig,
+    as_offload,
     as_retention,
     as_scaling,
     as_tags,
@@ -278,6 +281,7 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         scaling: ScalingPolicy | None = None,
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
+        offload: OffloadPolicy = OFFLOAD_NOTHING,
         tags: Iterable[str] = (),
         **options: Unpack[RequestOptions],
     ) -> Stream: ...
@@ -291,6 +295,7 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         scaling: ScalingPolicy | None = None,
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
+        offload: OffloadPolicy = OFFLOAD_NOTHING,
         tags: Iterable[str] = (),
         **options: Unpack[RequestOptions],
     ) -> Stream[P]: ...
@@ -303,6 +308,7 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         scaling: ScalingPolicy | None = None,
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
+        offload: OffloadPolicy = OFFLOAD_NOTHING,
         tags: Iterable[str] = (),
         **options: Unpack[RequestOptions],
     ) -> Stream[Any]:
@@ -317,13 +323,15 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
             storage: where the bytes of its events lie. "database" (default); in a system in memory also "array",
                 "linked_list", or a name given to `register_storage`.
             retention: how long events are kept. Default: until they are truncated.
+            offload: how many of them stay in the database; older ones move into files. Default: all.
             tags: labels by which `streams(tag=...)` lists it, at most 128. Default: none.
             options: see `RequestOptions`.
 
         Raises:
             NotFound: no such scope.
             AlreadyExists: the stream exists with another configuration.
-            InvalidArgument: the name, the policy or the storage is not valid, or no codec serves the type.
+            InvalidArgument: the name, a policy or the storage is not valid, or no codec serves the type.
+            NotSupported: `offload` in a system that has no place for files: in memory, or on a server without `chunks`.
             StillPending: the wait ended first; the creation goes on.
         """
         StreamName.parse(name)
@@ -334,6 +342,7 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
             storage=storage,
             retention=as_retention(retention),
             tags=as_tags(tags),
+            offload=as_offload(offload),
         )
         request = await request_calls.run_request(self._db, CreateStream(name, config), **options)
         if isinstance(request.result, int):

@@ -16,9 +16,12 @@ from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import (
     DATABASE_STORAGE,
     KEEP_ALL,
+    OFFLOAD_NOTHING,
+    OffloadPolicy,
     RetentionPolicy,
     ScalingPolicy,
     StreamConfig,
+    as_offload,
     as_retention,
 )
 from eventproc.store.openable import Openable
@@ -52,6 +55,7 @@ class TopicSystem(Openable):
         partitioning: Strategy = "key",
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
+        offload: OffloadPolicy = OFFLOAD_NOTHING,
         ttl_ms: int | None = None,
         **options: Unpack[RequestOptions],
     ) -> Topic: ...
@@ -66,6 +70,7 @@ class TopicSystem(Openable):
         codec: Codec[P] | None = None,
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
+        offload: OffloadPolicy = OFFLOAD_NOTHING,
         ttl_ms: int | None = None,
         **options: Unpack[RequestOptions],
     ) -> Topic[P]: ...
@@ -79,6 +84,7 @@ class TopicSystem(Openable):
         codec: Codec[Any] | None = None,
         storage: str = DATABASE_STORAGE,
         retention: RetentionPolicy = KEEP_ALL,
+        offload: OffloadPolicy = OFFLOAD_NOTHING,
         ttl_ms: int | None = None,
         **options: Unpack[RequestOptions],
     ) -> Topic[Any]:
@@ -95,6 +101,7 @@ class TopicSystem(Openable):
             codec: object with `encode` and `decode`, used instead of the type's own codec.
             storage: where its events lie, as for `create_stream`. Default: "database".
             retention: how long events are kept. Default: until they are truncated.
+            offload: how many of them stay in the database; older ones move into files. Default: all.
             ttl_ms: how long groups deliver an event after it was appended, in ms. Plain readers deliver every event.
                 None (default): as long as it is kept.
             options: see `RequestOptions`.
@@ -102,7 +109,8 @@ class TopicSystem(Openable):
         Raises:
             NotFound: no such scope.
             AlreadyExists: a topic of the name exists with fewer partitions or another strategy, or a stream.
-            InvalidArgument: the name, the number or the strategy is not valid, or no codec serves the type.
+            InvalidArgument: the name, the number, a policy or the strategy is not valid, or no codec serves the type.
+            NotSupported: `offload` in a system that has no place for files, as for `create_stream`.
             StillPending: the wait ended first; the creation goes on.
         """
         from eventproc.topics.topic import Topic, as_partitioning
@@ -116,6 +124,7 @@ class TopicSystem(Openable):
             strategy,
             as_retention(retention),
             None if ttl_ms is None else check_ttl(ttl_ms),
+            offload=as_offload(offload),
         )
         request = await request_calls.run_request(self._db, CreateStream(name, config), **options)
         if isinstance(request.result, int):

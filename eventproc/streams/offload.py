@@ -58,13 +58,13 @@ async def offload(
     db: Database,
     stream: str,
     stream_id: int,
-    older_than_ms: int,
+    until_ms: int,
     *,
     limits: OffloadLimits = DEFAULT_LIMITS,
     write: OffloadWrite | None = None,
     advance: Callable[[OffloadResult], None] = lambda _: None,
 ) -> OffloadResult:
-    """Move events that were appended longer ago than `older_than_ms` into chunk files.
+    """Move events that were appended until `until_ms`, in wall ms, into chunk files.
 
     write: runs each step that begins or moves a run; that of `db` unless given.
     advance: called after each run with what was moved until then.
@@ -87,11 +87,10 @@ async def offload(
         batch_bytes=limits.batch_bytes,
         batch_events_max=limits.batch_events_max,
     )
-    cold_ms = db.clock.wall_ms() - older_than_ms
     total = OffloadResult()
     for segment in await db.read(partial(_segments, stream, stream_id)):
         offset = 0
-        while run := await _offload_run(db, write or db.write, export, segment, offset, cold_ms, limits):
+        while run := await _offload_run(db, write or db.write, export, segment, offset, until_ms, limits):
             offset, done = run
             total = OffloadResult(
                 total.events + done.events, total.bytes + done.bytes, total.files + done.files
@@ -115,13 +114,13 @@ async def _offload_run(
     export: ChunkExporter,
     segment: SegmentId,
     offset: int,
-    cold_ms: int,
+    until_ms: int,
     limits: OffloadLimits,
 ) -> tuple[int, OffloadResult] | None:
     """Move the next run of a segment; return where it ends and what was moved, None if there is no such run."""
     stream_id, name = export.stream_id, f"offload-{new_id(db.clock)}"
 
-    find = partial(next_cold_run, stream_id=stream_id, segment=segment, until_ms=cold_ms, limits=limits)
+    find = partial(next_cold_run, stream_id=stream_id, segment=segment, until_ms=until_ms, limits=limits)
     # Passing what was moved before may take long: do that in a read, outside of the write lock.
     if (found := await db.read(partial(find, offset=offset))) is None:
         return None

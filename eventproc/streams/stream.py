@@ -17,9 +17,11 @@ from eventproc.store.model.frontier import Frontier
 from eventproc.store.model.ids import SegmentId, as_segments, printable
 from eventproc.store.model.limits import TXNS_LISTED_MAX
 from eventproc.store.model.policies import (
+    OffloadPolicy,
     RetentionPolicy,
     ScalingPolicy,
     StreamConfig,
+    as_offload,
     as_retention,
     as_scaling,
     as_tags,
@@ -284,6 +286,7 @@ class Stream(StreamQueries, Generic[T]):
         *,
         scaling: ScalingPolicy | None = None,
         retention: RetentionPolicy | None = None,
+        offload: OffloadPolicy | None = None,
         tags: Iterable[str] | None = None,
         **options: Unpack[ChangeOptions],
     ) -> None:
@@ -292,29 +295,33 @@ class Stream(StreamQueries, Generic[T]):
         Args:
             scaling: the new scaling policy. None (default): as now.
             retention: the new retention policy; `RetentionPolicy()` keeps everything. None (default): as now.
+            offload: the new offload policy; `OffloadPolicy()` moves nothing. None (default): as now.
             tags: the new tags, instead of all present ones. None (default): as now.
             options: see `ChangeOptions`.
 
         Raises:
             StaleVersion: the stream has another version than `if_version`; nothing changed.
             InvalidArgument: a policy or a tag is not valid.
+            NotSupported: `offload` in a system that has no place for files: in memory, or on a server without `chunks`.
             ScaleRefused: the stream is a topic, and `scaling` is not for topics.
             StreamReplaced: the stream of this handle was deleted.
             StreamSealed: the stream is sealed.
             InProgress: another update is running.
             StillPending: the wait ended first; the update goes on.
         """
-        if scaling is None and retention is None and tags is None:
-            raise invalid_argument(
-                "scaling", scaling, "a policy is needed, or one for the retention, or tags"
-            )
         changes: dict[str, Any] = {}
         if scaling is not None:
             changes["scaling"] = as_scaling(scaling)
         if retention is not None:
             changes["retention"] = as_retention(retention)
+        if offload is not None:
+            changes["offload"] = as_offload(offload)
         if tags is not None:
             changes["tags"] = as_tags(tags)
+        if not changes:
+            raise invalid_argument(
+                "scaling", scaling, "a policy of scaling, retention or offload is needed, or tags"
+            )
         await self._update(changes, scaling is None, **options)
 
     async def scale(
@@ -475,7 +482,8 @@ class Stream(StreamQueries, Generic[T]):
         from eventproc.streams.offload import offload  # few programs need it
 
         check_int("age", older_than_ms, least=0, unit="milliseconds")
-        return await offload(self._db, self.name, self.stream_id, older_than_ms)
+        until_ms = self._db.clock.wall_ms() - older_than_ms
+        return await offload(self._db, self.name, self.stream_id, until_ms)
 
     async def _update(
         self,

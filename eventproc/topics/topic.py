@@ -13,7 +13,14 @@ from eventproc.store.model.argument_checks import check_int, check_iterable, inv
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.ids import SegmentId, number_of, printable
 from eventproc.store.model.partitions import Router
-from eventproc.store.model.policies import Partitioning, RetentionPolicy, ScalingPolicy, as_retention
+from eventproc.store.model.policies import (
+    OffloadPolicy,
+    Partitioning,
+    RetentionPolicy,
+    ScalingPolicy,
+    as_offload,
+    as_retention,
+)
 from eventproc.store.segments import check_ttl
 from eventproc.streams.codec import Codec, PayloadCodec
 from eventproc.streams.partitioners import Partitioner
@@ -194,6 +201,7 @@ class Topic(Stream[T]):
         partitions: int | None = None,
         partitioning: Strategy | Partitioner[Any] | None = None,
         retention: RetentionPolicy | None = None,
+        offload: OffloadPolicy | None = None,
         ttl_ms: int | None = None,
         **options: Unpack[ChangeOptions],
     ) -> None:
@@ -206,13 +214,15 @@ class Topic(Stream[T]):
             partitions: how many the topic has afterwards, at least as many as now. None (default): as now.
             partitioning: "key", "round_robin", or a Partitioner. None (default): as now.
             retention: how long events are kept; `RetentionPolicy()` keeps everything. None (default): as now.
+            offload: how many of them stay in the database; `OffloadPolicy()`: all. None (default): as now.
             ttl_ms: how long groups deliver an event after it was appended, in ms; 0: as long as it is kept. Consumers
                 use a new value within a second, except for events that they have read ahead. None (default): as now.
             options: see `ChangeOptions`.
 
         Raises:
             StaleVersion: the topic has another version than `if_version`; nothing changed.
-            InvalidArgument: the number, the strategy or the policy is not valid.
+            InvalidArgument: the number, the strategy or a policy is not valid.
+            NotSupported: `offload` in a system that has no place for files: in memory, or on a server without `chunks`.
             ScaleRefused: the topic would lose partitions.
             StreamReplaced: the handle belongs to a deleted topic of this name.
             StreamSealed: the topic is sealed.
@@ -225,6 +235,7 @@ class Topic(Stream[T]):
             "scaling": scaling,
             "partitioning": strategy,
             "retention": None if retention is None else as_retention(retention),
+            "offload": None if offload is None else as_offload(offload),
         }
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if ttl_ms is not None:

@@ -201,7 +201,7 @@ _RATES: Final = frozenset({ScalingKind.EVENT_RATE.value, ScalingKind.BYTE_RATE.v
 
 
 def streams_with_policies(tx: Tx, *, after: str, limit: int) -> tuple[list[str], str | None]:
-    """Return those of the next streams that have a policy of retention, or of scaling by their rate; and the last one.
+    """Return those of the next streams that have a policy of retention or offload, or scale by rate; and the last one.
 
     after: only streams behind this full name. limit: how many streams to look at. The second result is the name of the
     last one of these, None behind the last stream of all. A stream that cannot be decoded is returned, too.
@@ -218,7 +218,8 @@ def _has_policy(body: bytes) -> bool:
     """Return whether a stream's stored record has a policy, or cannot be decoded."""
     try:
         config = json.loads(body.partition(b":")[2].decode())["config"]
-        return "retention" in config or config.get("scaling", {}).get("kind") in _RATES
+        kind = config.get("scaling", {}).get("kind")
+        return "retention" in config or "offload" in config or kind in _RATES
     except (ValueError, LookupError, TypeError, AttributeError):
         return True
 

@@ -1,12 +1,14 @@
 """Offloading: moves old events out of the database into chunk files.
 
 `next_cold_run` chooses what to move, `export` writes it to files under a hold, and `move_step` replaces the extents.
+`cold_tail` tells a policy whether that is worth it.
 Reasons: docs/design/cold-tier.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Final
 
 import attrs
@@ -89,6 +91,38 @@ def next_cold_run(
     if not run or run[-1][1] - run[0][0] < limits.run_bytes_min:
         return None
     return HeldRange(segment, run[0][0], run[-1][1])
+
+
+@attrs.frozen
+class ColdTail:
+    """What an offload can move next: a run of extents in the database that are worth a file.
+
+    bytes: of its events. first_time: when the first one was appended. is_full: whether there may be more before it.
+    """
+
+    bytes: int
+    first_time: int
+    is_full: bool
+
+
+def cold_tail(
+    tx: Tx, stream_id: int, segment: SegmentId, end: int, *, limits: OffloadLimits = DEFAULT_LIMITS
+) -> ColdTail | None:
+    """Return the run of extents in the database before offset `end`, None if it is not worth a file.
+
+    Cost: goes backwards over at most `limits.run_extents_max` rows, up to the first one whose events lie in a file.
+    """
+    rows = tx.execute(
+        "SELECT start, first_time, (SELECT format FROM blob WHERE id = place) FROM extent"
+        " WHERE stream_id = ? AND segment = ? AND start < ? ORDER BY start DESC LIMIT ?",
+        (stream_id, segment, end, limits.run_extents_max),
+    ).fetchall()
+    run = list(takewhile(lambda row: row[2] != FILE_BLOB_FORMAT, rows))
+    size_bytes = end - run[-1][0] if run else 0
+    if size_bytes < limits.run_bytes_min:
+        return None
+    is_full = len(run) == limits.run_extents_max or size_bytes >= limits.run_bytes_max
+    return ColdTail(size_bytes, run[-1][1], is_full)
 
 
 def _rows(

@@ -290,6 +290,38 @@ KEEP_ALL: Final = RetentionPolicy()
 """The policy of a stream that only requests truncate."""
 
 
+@attrs.frozen
+class OffloadPolicy:
+    """How many of a stream's events stay in the database. The system moves older ones into files in the background.
+
+    age_ms: events appended longer ago are moved; None: no age is too high.
+    size_bytes: the newest events of this size stay, and older ones are moved; None: any size stays.
+
+    An event is moved if one of them asks for it. The database may exceed a limit by an eighth, and by 256 KiB in each
+    segment: less is not worth a file.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    age_ms: int | None = None
+    size_bytes: int | None = None
+
+
+def as_offload(value: object) -> OffloadPolicy:
+    """Return `value` if it is a policy with valid limits. Raises InvalidArgument."""
+    reason = "it must be an OffloadPolicy, such as OffloadPolicy(age_ms=86_400_000)"
+    policy = check_instance(OffloadPolicy, "offload", value, reason)
+    if policy.age_ms is not None:
+        check_int("offload age", policy.age_ms, least=1, unit="ms")
+    if policy.size_bytes is not None:
+        check_int("offload size", policy.size_bytes, least=1, unit="bytes")
+    return policy
+
+
+OFFLOAD_NOTHING: Final = OffloadPolicy()
+"""The policy of a stream whose events only calls and tasks move."""
+
+
 TAGS_MAX: Final = 128
 """Tags of one stream."""
 
@@ -325,6 +357,7 @@ class StreamConfig:
     retention: how long events are kept.
     ttl_ms: how long groups deliver an event after it was appended, in ms; None: as long as it is kept.
     tags: labels by which streams are listed, sorted.
+    offload: how many events stay in the database.
     """
 
     scaling: ScalingPolicy = _ONE_SEGMENT
@@ -333,6 +366,7 @@ class StreamConfig:
     retention: RetentionPolicy = KEEP_ALL
     ttl_ms: int | None = None
     tags: tuple[str, ...] = ()
+    offload: OffloadPolicy = OFFLOAD_NOTHING
 
     @property
     def is_topic(self) -> bool:

@@ -26,7 +26,7 @@ async def fill(ep: Eventproc) -> Stream:
     async with stream.writer() as writer:
         for number in range(COUNT // 2):
             await writer.write(payload(number))
-        await offload(ep.db, stream.name, stream.stream_id, 0, limits=SMALL)
+        await offload(ep.db, stream.name, stream.stream_id, ep.db.clock.wall_ms(), limits=SMALL)
         for number in range(COUNT // 2, COUNT):
             await writer.write(payload(number))
     return stream

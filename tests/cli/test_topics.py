@@ -96,11 +96,20 @@ def test_how_long_events_are_kept_is_chosen_and_changed_one_limit_at_a_time(shop
     assert _limits(shop, kind) == (7 * 24 * 3_600_000, 1000)
     shop(kind, change, "shop/kept", "--keep-all").ok()
     assert _limits(shop, kind) == (None, None)
+    shop(kind, change, "shop/kept", "--offload-days", "0.5").ok()
+    shop(kind, change, "shop/kept", "--offload-bytes", "1000", "--keep-days", "7").ok()
+    assert _limits(shop, kind, "offload") == (12 * 3_600_000, 1000)
+    shop(kind, change, "shop/kept", "--no-offload").ok()
+    assert _limits(shop, kind, "offload") == (None, None)
+    assert _limits(shop, kind) == (7 * 24 * 3_600_000, None)
+    shop(kind, "create", "shop/cold", "--offload-bytes", "1000").ok()
+    assert "exists already" in shop(kind, "create", "shop/cold", "--offload-bytes", "1000").err
+    assert "offload" in shop(kind, "create", "shop/cold", "--offload-bytes", "2000").refused(4)
     assert "say what to change" in shop(kind, change, "shop/kept").refused(2)
 
 
-def _limits(shop: Cli, kind: str) -> tuple[int | None, int | None]:
-    found = shop(kind, "describe", "shop/kept", "-o", "json").json()["config"]["retention"]
+def _limits(shop: Cli, kind: str, policy: str = "retention") -> tuple[int | None, int | None]:
+    found = shop(kind, "describe", "shop/kept", "-o", "json").json()["config"][policy]
     return found["age_ms"], found["size_bytes"]
 
 

@@ -1,4 +1,4 @@
-"""What the tests of several instances share: a host of a test's choice, shares of buckets, users of groups."""
+"""What tests of background work share: a host of a test's choice, shares of buckets, users of groups, ends of tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import anyio
 from eventproc.cluster.buckets import bucket_owners
 from eventproc.cluster.host import TIMINGS, HostTimings, RunProcessors, run_host
 from eventproc.cluster.internal_processors import run_internal_processors
+from eventproc.describe import TaskInfo
+from eventproc.runtime import Eventproc
 from eventproc.store.database import Database
+from eventproc.store.task_queue import watch_tasks
 from eventproc.testing import SimulatedInstance, SimulatedWorld
 
 
@@ -54,3 +57,17 @@ async def hold_for_ever(instance: SimulatedInstance, name: str) -> None:
     async with group.consumer("c") as consumer:
         await consumer.poll(1, timeout_ms=1_000)
         await anyio.sleep_forever()
+
+
+async def ended_task(ep: Eventproc, resource: str, *, after: TaskInfo | None = None) -> TaskInfo:
+    """Return the only task of a resource when it has ended.
+
+    after: wait for another task than this one, which replaces it.
+    """
+    with anyio.fail_after(60), ep.db.subscribe([watch_tasks()]) as changes:
+        while True:
+            found = [each for each in await ep.tasks.list() if each.resource == resource]
+            assert len(found) <= 1, found
+            if found and found[0].status.has_ended and (after is None or found[0].id != after.id):
+                return found[0]
+            await changes.wait()

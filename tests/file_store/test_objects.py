@@ -16,6 +16,7 @@ import pytest
 import eventproc
 from eventproc.cli.main import run
 from eventproc.cluster.chunk_sweep import sweep_chunks, walk_chunks
+from eventproc.describe import TaskStatus
 from eventproc.runtime import Eventproc
 from eventproc.store.chunks.index import UNUSED_MS
 from eventproc.store.file_store import open_file_store
@@ -33,6 +34,7 @@ from eventproc.store.segments import Event
 from eventproc.streams import Stream
 from eventproc.testing import check
 from eventproc.testing.clock import VirtualClock
+from tests.cluster.support import ended_task
 from tests.support.postgres import Server
 from tests.support.s3_server import S3Server
 
@@ -215,6 +217,44 @@ async def test_server_without_a_place_moves_no_events(server: Server) -> None:
         stream = await ep.create_stream("s/t")
         with pytest.raises(NotSupported, match="chunks='s3://BUCKET/PREFIX'"):
             await stream.offload()
+        with pytest.raises(NotSupported, match="chunks='s3://BUCKET/PREFIX'"):
+            await stream.update(offload=eventproc.OffloadPolicy(age_ms=1))
+
+
+async def test_policy_moves_old_events_into_objects(ep: Eventproc, stream: Stream, url: str) -> None:
+    for first in (0, 1000, 2000):
+        await write(stream, first)
+    await stream.update(offload=eventproc.OffloadPolicy(size_bytes=300_000))
+    task = await ended_task(ep, "stream s/t")
+    assert task.status is TaskStatus.DONE
+    assert 1500 <= int(task.result["events"]) < 3000
+    assert len(objects(url)) == 1
+    await write(stream, 3000)
+    assert await numbers_in(stream) == list(range(4000))
+
+
+@on_directory
+async def test_policy_has_one_task_of_a_stream_at_a_time(store: str, url: str, s3: S3Server) -> None:
+    clock, newest = VirtualClock(), eventproc.OffloadPolicy(size_bytes=300_000)
+    async with eventproc.open(store, chunks=url, clock=clock) as ep:
+        await ep.create_scope("s")
+        slow, other = [await ep.create_stream(name, offload=newest) for name in ("s/slow", "s/u-other")]
+        await write(slow)
+        clock.advance(60_000)
+        await write(slow, 1000)
+        s3.faults += ["stall"]
+        await ep.create_stream("s/wakes")  # the loop of the policies, which looks at both
+        await anyio.to_thread.run_sync(s3.stalled.wait)
+        for stream in (slow, other):
+            await write(stream, 2000)
+            clock.advance(60_000)
+            await write(stream, 3000)
+        await ep.create_stream("s/wakes-again")
+        await ended_task(ep, "stream s/u-other")
+        s3.released.set()
+        task = await ended_task(ep, "stream s/slow")
+        assert 1000 <= int(task.result["events"]) < 2000
+        assert await numbers_in(slow) == list(range(4000))
 
 
 @on_directory

@@ -80,6 +80,7 @@ CONFIGS = st.builds(
         size_bytes=st.none() | LIMITS,
         consumed=st.booleans(),
     ),
+    offload=st.builds(eventproc.OffloadPolicy, age_ms=st.none() | LIMITS),
     ttl_ms=st.none() | LIMITS,
     tags=st.sets(st.sampled_from(["a", "b", "c"])).map(lambda tags: tuple(sorted(tags))),
 )

@@ -121,6 +121,27 @@ def test_a_stream_lives_from_creation_to_deletion(rest: RestClient) -> None:
     assert rest.call("GET", path).status == 404
 
 
+def test_an_offload_policy_is_set_kept_and_removed(rest: RestClient) -> None:
+    path, own = "/v1/scopes/s/streams/cold", "/eventproc/v1/streams/s/cold"
+    body = {"streamName": "cold", "offloadPolicy": {"ageMs": 60_000}}
+    assert rest.call("POST", "/v1/scopes/s/streams", body).status == 201
+    for change, expected in (
+        ({"streamTags": ["a"]}, {"age_ms": 60_000, "size_bytes": None}),
+        ({"offloadPolicy": {"sizeBytes": 5}}, {"age_ms": None, "size_bytes": 5}),
+        ({"offloadPolicy": {}}, {"age_ms": None, "size_bytes": None}),
+    ):
+        assert rest.call("PUT", path, change).status == 200
+        assert rest.get(own)["config"]["offload"] == expected
+    wrong = rest.call("PUT", path, {"offloadPolicy": {"ageMs": 0}})
+    assert (wrong.status, "offload age" in wrong.body["detail"]) == (400, True)
+    topic = {"name": "cold-topic", "offload": {"size_bytes": 7}, "retention": {"age_ms": 9}}
+    made = rest.call("POST", "/eventproc/v1/topics/s", topic)
+    assert (made.status, made.body["config"]["offload"]["size_bytes"]) == (201, 7)
+    assert made.body["config"]["retention"]["age_ms"] == 9
+    altered = rest.call("POST", "/eventproc/v1/topics/s/cold-topic/alter", {"offload": {}})
+    assert (altered.status, altered.body["config"]["offload"]["size_bytes"]) == (200, None)
+
+
 def test_a_rate_has_no_more_segments_than_writers_of_clients_can_serve(rest: RestClient) -> None:
     path = "/v1/scopes/s/streams/by-rate"
     rate = {"type": "BY_RATE_IN_EVENTS_PER_SEC", "targetRate": 10, "minSegments": 2}

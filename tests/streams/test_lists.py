@@ -19,6 +19,7 @@ from eventproc.store.model.policies import (
     KEEP_ALL,
     TAG_CHARACTERS_MAX,
     TAGS_MAX,
+    OffloadPolicy,
     RetentionPolicy,
     ScalingPolicy,
     StreamConfig,
@@ -220,13 +221,14 @@ async def test_a_walk_finds_exactly_the_streams_with_policies(ep: Eventproc) -> 
     ]
     retentions = [KEEP_ALL, RetentionPolicy(), RetentionPolicy(age_ms=60_000), RetentionPolicy(consumed=True)]
     configs = [StreamConfig(each, retention=kept) for each in scalings for kept in retentions]
+    configs += [StreamConfig(offload=each) for each in (OffloadPolicy(), OffloadPolicy(size_bytes=1))]
 
     def insert(tx: Tx) -> list[str]:
         made = [insert_stream(tx, f"c/x{number:02}", config) for number, config in enumerate(configs)]
         return [each.name for each in made if has_policy(each)]
 
     expected = await ep.db.write(insert)
-    assert len(expected) == 14
+    assert len(expected) == 15
     for limit in (1, 2, 7, 100):
         found: list[str] = []
         last: str | None = ""

@@ -43,7 +43,7 @@ SMALL = OffloadLimits(
 
 
 async def offload_small(ep: Eventproc, stream: Stream) -> OffloadResult:
-    return await offload(ep.db, stream.name, stream.stream_id, 0, limits=SMALL)
+    return await offload(ep.db, stream.name, stream.stream_id, ep.db.clock.wall_ms(), limits=SMALL)
 
 
 async def write(stream: Stream, dice: random.Random, count: int) -> None:

@@ -1,4 +1,4 @@
-"""What the policies of a stream ask for: decisions from the index, which end as ordinary requests."""
+"""What the policies of a stream ask for: decisions from the index, which end as ordinary requests and tasks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from eventproc.workflows.policies.look import (
     look_at_stream,
     wanted_request,
 )
+from eventproc.workflows.policies.offload import OffloadTask, wanted_offload
 from eventproc.workflows.policies.retention import wanted_truncation
 from eventproc.workflows.policies.scaling import ScalingDescription, describe_scaling, wanted_scale
 
 __all__ = [
     "STREAMS_A_STEP",
+    "OffloadTask",
     "PolicyLook",
     "ScalingDescription",
     "describe_scaling",
     "has_policy",
     "look_at_stream",
+    "wanted_offload",
     "wanted_request",
     "wanted_scale",
     "wanted_truncation",

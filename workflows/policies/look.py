@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 
 from eventproc.store.catalog import StreamRecord, find_stream
 from eventproc.store.database import Tx
-from eventproc.store.model.policies import KEEP_ALL
+from eventproc.store.model.policies import KEEP_ALL, OFFLOAD_NOTHING
 from eventproc.store.model.scaling import windows_ms
+from eventproc.workflows.policies.offload import OffloadTask, wanted_offload
 from eventproc.workflows.policies.retention import wanted_truncation
 from eventproc.workflows.policies.scaling import wanted_scale
 from eventproc.workflows.requests import ScaleStream, TruncateStream
@@ -20,19 +21,22 @@ STREAMS_A_STEP: Final = 1_024
 """Streams that one step of a walk over all streams reads. Higher: longer reads than 2 ms; lower: more of them."""
 
 RETENTION_MS: Final = 60_000
-"""Pause between two looks at a stream with a policy of retention: how long events stay beyond it. Lower: more reads,
-about 1 ms each."""
+"""Pause between two looks at a stream with a policy of retention or offload: how long events stay beyond it. Lower:
+more reads, about 1 ms each."""
 
 LOOKS_A_WINDOW: Final = 4
 """Looks at a stream that is scaled by its rate during its shortest window. Higher: a burst is noticed sooner, by less
 than a window, and each look takes about 0.3 ms."""
 
 
+Wanted: TypeAlias = ScaleStream | TruncateStream | OffloadTask
+"""What a policy asks for: a request of a workflow, or a task."""
+
 # The scale first: its rates need the events that the truncation removes.
-LOOKS: Final[Mapping[str, Callable[[Tx, StreamRecord], ScaleStream | TruncateStream | None]]] = (
-    MappingProxyType({ScaleStream.kind: wanted_scale, TruncateStream.kind: wanted_truncation})
+LOOKS: Final[Mapping[str, Callable[[Tx, StreamRecord], Wanted | None]]] = MappingProxyType(
+    {ScaleStream.kind: wanted_scale, TruncateStream.kind: wanted_truncation, OffloadTask.kind: wanted_offload}
 )
-"""What each policy asks for, by the kind of its request."""
+"""What each policy asks for, by the kind of its request or task."""
 
 
 @attrs.frozen
@@ -43,14 +47,18 @@ class PolicyLook:
     """
 
     stream: str
-    requests: tuple[ScaleStream | TruncateStream, ...]
+    requests: tuple[Wanted, ...]
     next_ms: int
 
 
 def has_policy(stream: StreamRecord) -> bool:
-    """Return whether the system has to look at the stream: it accepts events, and has a policy to keep."""
+    """Return whether the system has to look at the stream: it has a policy to keep.
+
+    Only an offload goes on after the stream was sealed.
+    """
     config = stream.config
-    return stream.is_writable and (config.retention != KEEP_ALL or config.scaling.goes_by_rate)
+    changes = stream.is_writable and (config.retention != KEEP_ALL or config.scaling.goes_by_rate)
+    return changes or config.offload != OFFLOAD_NOTHING
 
 
 def look_at_stream(tx: Tx, name: str) -> PolicyLook | None:
@@ -63,10 +71,10 @@ def look_at_stream(tx: Tx, name: str) -> PolicyLook | None:
     return PolicyLook(name, tuple([each for each in wanted if each is not None]), _pause_ms(stream))
 
 
-def wanted_request(tx: Tx, name: str, kind: str) -> ScaleStream | TruncateStream | None:
-    """Return the request of this kind that the policies of a stream ask for now, None if they ask for none."""
+def wanted_request(tx: Tx, name: str, kind: str) -> Wanted | None:
+    """Return what the policies of a stream ask for now, of this kind; None if they ask for none."""
     found = find_stream(tx, name)
-    return None if found is None or not found.value.is_writable else LOOKS[kind](tx, found.value)
+    return None if found is None else LOOKS[kind](tx, found.value)
 
 
 def _pause_ms(stream: StreamRecord) -> int:

@@ -53,7 +53,7 @@ create_share = creating(
 create_topic = creating(
     *(Eventproc.create_topic, "create_topic", Topic.describe),
     submits=True,
-    omitted=("payload", "codec", "storage", "retention"),
+    omitted=("payload", "codec", "storage"),
     partitioning=Partitioning,
 )
 

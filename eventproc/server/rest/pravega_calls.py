@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, ClassVar, Final, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import attrs
 
@@ -52,7 +52,14 @@ from eventproc.store.model.errors import AlreadyExists
 from eventproc.store.model.ids import SegmentId, epoch_of, number_of
 from eventproc.store.model.list_pages import ListPage, chosen_entries
 from eventproc.store.model.names import StreamName, check_scope_name
-from eventproc.store.model.policies import RetentionPolicy, ScalingPolicy, StreamConfig, as_tags
+from eventproc.store.model.policies import (
+    OFFLOAD_NOTHING,
+    OffloadPolicy,
+    RetentionPolicy,
+    ScalingPolicy,
+    StreamConfig,
+    as_tags,
+)
 from eventproc.store.records import find
 from eventproc.store.records.plain import Limits
 from eventproc.workflows.requests import (
@@ -156,7 +163,12 @@ async def create_stream(call: RestCall, scope: ScopeName, body: CreateStreamRequ
     body.verify_enforced()
     asked = ScalingPolicy.fixed(1) if body.scaling_policy is None else body.scaling_policy.policy()
     scaling = writable_policy(asked)
-    config = StreamConfig(scaling, retention=body.retention(), tags=as_tags(body.stream_tags or ()))
+    config = StreamConfig(
+        scaling,
+        retention=body.retention(),
+        tags=as_tags(body.stream_tags or ()),
+        offload=body.offload() or OFFLOAD_NOTHING,
+    )
 
     await call.run(NewStream(name, config))
     return await get_stream_of(call, scope, body.stream_name)
@@ -169,12 +181,13 @@ async def get_stream_of(call: RestCall, scope: ScopeName, stream: LocalName) -> 
 
 @attrs.frozen
 class ReplaceConfig(OfStream):
-    """Replace what Pravega knows of a stream's configuration. scaling: None: as it is."""
+    """Replace what Pravega knows of a stream's configuration. scaling, offload: None: as it is."""
 
     kind: ClassVar[str] = UpdateStream.kind
     retention: RetentionPolicy
     tags: tuple[str, ...]
     scaling: ScalingPolicy | None
+    offload: OffloadPolicy | None
 
     def plan(self, tx: Tx) -> UpdateStream:
         """See `Operation`. Raises InvalidArgument if the stream is a topic that would be scaled."""
@@ -188,8 +201,10 @@ class ReplaceConfig(OfStream):
         else:
             scaling = writable_policy(scaling)
         keeps = scaling == present.scaling
-        config = attrs.evolve(present, scaling=scaling, retention=self.retention, tags=self.tags)
-        fields = ("retention", "tags") if keeps else ("retention", "tags", "scaling")
+        changes: dict[str, Any] = {"retention": self.retention, "tags": self.tags}
+        changes |= {} if keeps else {"scaling": scaling}
+        changes |= {} if self.offload is None else {"offload": self.offload}
+        config, fields = attrs.evolve(present, **changes), tuple(changes)
         return UpdateStream(found.name, found.stream_id, config, keep_segments=keeps, fields=fields)
 
 
@@ -201,6 +216,7 @@ async def update_stream(
     asked = ReplaceConfig(
         *(f"{scope}/{stream}", PRESENT, body.retention(), as_tags(body.stream_tags or ())),
         None if body.scaling_policy is None else body.scaling_policy.policy(),
+        body.offload(),
     )
     await call.run(asked)
     return await get_stream_of(call, scope, stream)

@@ -12,9 +12,11 @@ from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.policies import (
     FACTOR,
     KEEP_ALL,
+    OffloadPolicy,
     RetentionPolicy,
     ScalingKind,
     ScalingPolicy,
+    as_offload,
     as_retention,
 )
 from eventproc.store.records.plain import CamelNames, Limits
@@ -168,18 +170,35 @@ class RetentionConfig(CamelNames):
         return None
 
 
+@attrs.frozen
+class OffloadConfig(CamelNames):
+    """How many events stay in the database. Pravega has no such policy. Without a limit all of them stay."""
+
+    age_ms: int | None = None
+    size_bytes: int | None = None
+
+    def policy(self) -> OffloadPolicy:
+        """Return the policy. Raises InvalidArgument."""
+        return as_offload(OffloadPolicy(self.age_ms, self.size_bytes))
+
+
 Tags: TypeAlias = Annotated[tuple[str, ...], Limits(0, 128)]
 
 
 @attrs.frozen(kw_only=True)
 class UpdateStreamRequest(CamelNames):
-    """A configuration. It replaces the present one, except for a scaling policy that is left out."""
+    """A configuration. It replaces the present one, except for a policy of scaling or offload that is left out."""
 
     scaling_policy: ScalingConfig | None = None
     retention_policy: RetentionConfig | None = None
+    offload_policy: OffloadConfig | None = None
     stream_tags: Tags | None = None
     timestamp_aggregation_timeout: Limit | None = None
     rollover_size_bytes: Limit | None = None
+
+    def offload(self) -> OffloadPolicy | None:
+        """Return the policy of offload, None if it is left out. Raises InvalidArgument."""
+        return None if self.offload_policy is None else self.offload_policy.policy()
 
     def retention(self) -> RetentionPolicy:
         """Return the retention. Raises InvalidArgument."""

@@ -210,7 +210,6 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
         *("POST", "/alter", Topic.alter, "alter_topic"),
         submits=True,
         then=Topic.describe,
-        omitted=("retention",),
         partitioning=groups.Partitioning | None,
     ),
     _topic(

@@ -1,0 +1,189 @@
+"""Offload by policy: old events move out of the database in the background, and readers notice nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import eventproc
+from eventproc import Event, Eventproc, OffloadPolicy, Stream
+from eventproc.describe import TaskStatus
+from eventproc.errors import InvalidArgument, NotSupported
+from eventproc.testing import VirtualClock, check
+from tests.cluster.support import ended_task
+
+HOUR_MS = 3_600_000
+LOOK_MS = 60_000
+"""Pause between two looks at a stream with a policy."""
+
+EVENT_BYTES = 1_008
+"""Size of an event of `write`, with its frame."""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+async def ep(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Eventproc]:
+    async with eventproc.open(tmp_path / "data", durability="os", clock=clock) as ep:
+        await ep.create_scope("s")
+        yield ep
+        await check(ep.db)
+
+
+async def write(stream: Stream, count: int) -> None:
+    async with stream.writer() as writer:
+        for number in range(count):
+            await writer.post(b"x" * 1_000, key=f"k{number % 10}")
+
+
+async def events_of(stream: Stream) -> list[Event]:
+    async with stream.reader() as reader:
+        return [event async for event in reader.until(await stream.tail())]
+
+
+async def look_again(ep: Eventproc, clock: VirtualClock) -> None:
+    """Let the policies of all streams be looked at: their time has come, and a new stream wakes the loop."""
+    clock.advance(LOOK_MS)
+    await ep.create_stream(f"s/new-{clock.wall_ms()}")
+
+
+async def test_events_older_than_the_age_move_and_reading_stays_one_ordered_stream(
+    ep: Eventproc, clock: VirtualClock
+) -> None:
+    stream = await ep.create_stream("s/t")
+    await write(stream, 1_000)
+    clock.advance(2 * HOUR_MS)
+    await write(stream, 600)
+    known = await events_of(stream)
+    await stream.update(offload=OffloadPolicy(age_ms=HOUR_MS))
+    task = await ended_task(ep, "stream s/t")
+    assert (task.status, task.result["events"]) == (TaskStatus.DONE, 1_000)
+    assert await events_of(stream) == known
+    assert [event.number for event in known] == list(range(1_600))
+    assert (await stream.describe()).config.offload == OffloadPolicy(age_ms=HOUR_MS)
+    assert (await stream.offload()).events == 600  # the young ones had stayed
+
+
+async def test_the_newest_events_of_the_size_stay_in_the_database(ep: Eventproc, clock: VirtualClock) -> None:
+    topic = await ep.create_topic("s/t", offload=OffloadPolicy(size_bytes=500 * EVENT_BYTES))
+    for _ in range(20):
+        await write(topic, 50)
+        clock.advance(1)
+    known = await events_of(topic)
+    await look_again(ep, clock)
+    task = await ended_task(ep, "stream s/t")
+    assert (task.status, task.result["events"]) == (TaskStatus.DONE, 500)
+    assert await events_of(topic) == known
+    assert (await topic.offload()).events == 500
+
+
+async def test_a_policy_waits_for_what_is_worth_a_file_and_ends_with_its_removal(
+    ep: Eventproc, clock: VirtualClock
+) -> None:
+    hourly = OffloadPolicy(age_ms=HOUR_MS)
+    small, ended, kept = [await ep.create_stream(f"s/{name}") for name in ("small", "ended", "kept")]
+    began_ms = clock.wall_ms()
+    await write(small, 200)  # less than 256 KiB
+    for stream in (ended, kept):
+        await write(stream, 400)
+    for stream in (small, ended, kept):
+        await stream.update(offload=hourly)
+    await ended.update(offload=OffloadPolicy())
+    clock.advance(HOUR_MS + 1)
+    await look_again(ep, clock)
+    clock.advance(HOUR_MS // 8)
+    await look_again(ep, clock)
+    first = await ended_task(ep, "stream s/kept")
+    assert first.created_ms >= began_ms + HOUR_MS + HOUR_MS // 8, "it waited for others that share the file"
+    await write(kept, 400)
+    clock.advance(2 * HOUR_MS)
+    await look_again(ep, clock)
+    second = await ended_task(ep, "stream s/kept", after=first)
+    assert [each.id for each in await ep.tasks.list()] == [second.id]
+    assert (await ended.describe()).config.offload == OffloadPolicy()
+
+
+async def test_what_fills_a_file_moves_without_a_pause(ep: Eventproc, clock: VirtualClock) -> None:
+    stream = await ep.create_stream("s/t", offload=OffloadPolicy(age_ms=HOUR_MS))
+    async with stream.writer() as writer:
+        for _ in range(64):
+            await writer.post(b"x" * 2**20)
+    clock.advance(HOUR_MS + LOOK_MS)  # less than an eighth beyond the age
+    await look_again(ep, clock)
+    task = await ended_task(ep, "stream s/t")
+    assert task.result["events"] == 64
+
+
+async def test_a_sealed_stream_still_moves_its_events(ep: Eventproc, clock: VirtualClock) -> None:
+    stream = await ep.create_stream("s/t", offload=OffloadPolicy(age_ms=HOUR_MS))
+    await write(stream, 400)
+    await stream.seal()
+    clock.advance(2 * HOUR_MS)
+    await look_again(ep, clock)
+    task = await ended_task(ep, "stream s/t")
+    assert task.result["events"] == 400
+
+
+async def test_an_offload_that_fails_says_why_and_is_tried_again(
+    ep: Eventproc, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert ep.path is not None
+    chunks = ep.path / "chunks"
+    stream = await ep.create_stream("s/t", offload=OffloadPolicy(age_ms=HOUR_MS))
+    await write(stream, 400)
+    chunks.write_text("in the way")
+    clock.advance(2 * HOUR_MS)
+    await look_again(ep, clock)
+    failed = await ended_task(ep, "stream s/t")
+    assert failed.status is TaskStatus.FAILED
+    assert len([each for each in caplog.records if f"task {failed.id}" in each.getMessage()]) == 1
+    chunks.unlink()
+    await look_again(ep, clock)
+    done = await ended_task(ep, "stream s/t", after=failed)
+    assert (done.status, done.result["events"]) == (TaskStatus.DONE, 400)
+
+
+@pytest.mark.parametrize(
+    "policy, reason",
+    [
+        (OffloadPolicy(age_ms=0), "offload age"),
+        (OffloadPolicy(size_bytes=-1), "offload size"),
+        (HOUR_MS, "offload"),
+    ],
+)
+async def test_wrong_values_are_refused_by_their_names(
+    ep: Eventproc, policy: OffloadPolicy, reason: str
+) -> None:
+    stream, topic = await ep.create_stream("s/t"), await ep.create_topic("s/topic")
+    with pytest.raises(InvalidArgument, match=reason):
+        await ep.create_stream("s/new", offload=policy)
+    with pytest.raises(InvalidArgument, match=reason):
+        await ep.create_topic("s/new", offload=policy)
+    with pytest.raises(InvalidArgument, match=reason):
+        await stream.update(offload=policy)
+    with pytest.raises(InvalidArgument, match=reason):
+        await topic.alter(offload=policy)
+
+
+async def test_a_system_without_a_place_for_files_refuses_the_policy() -> None:
+    daily = OffloadPolicy(age_ms=24 * HOUR_MS)
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream, topic = await ep.create_stream("s/t"), await ep.create_topic("s/topic")
+        with pytest.raises(NotSupported, match="a place for them"):
+            await ep.create_stream("s/new", offload=daily)
+        with pytest.raises(NotSupported, match="a place for them"):
+            await stream.update(offload=daily)
+        with pytest.raises(NotSupported, match="a place for them"):
+            await topic.alter(offload=daily)
+        await stream.update(offload=OffloadPolicy())
