@@ -14,7 +14,6 @@ from eventproc.cli.output.terminal import is_plain, live_table
 from eventproc.cli.output.units import duration_text, size_text
 from eventproc.errors import EventprocError
 from eventproc.processors import Blocker, ProcessorStatus, Running
-from eventproc.store.clock import Clock
 
 SHOW_MS: Final = 1_000
 """Interval between two updates; each reads every group."""
@@ -36,11 +35,11 @@ LEFT_OUT_FIRST: Final = ("BYTES", "RUNNING", "AGE", "DONE", "FAILED", "LETTERS")
 """Columns that a narrow terminal leaves out, the first one first."""
 
 
-async def show_live_status(settings: Settings, clock: Clock, running: Sequence[Running]) -> None:
+async def show_live_status(settings: Settings, running: Sequence[Running]) -> None:
     """Show the processors until cancelled, if stderr is a terminal."""
     if settings.quiet or not running or is_plain() or not sys.stderr.isatty():
         return
-    rates = EventRates(clock)
+    rates = EventRates()
     with live_table(HEADINGS, LEFT_OUT_FIRST) as show:
         while True:
             rows: list[list[str]] = []
@@ -56,16 +55,15 @@ async def show_live_status(settings: Settings, clock: Clock, running: Sequence[R
 class EventRates:
     """Events per second of each processor, between two updates."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._before: dict[str, tuple[int, int]] = {}
+    def __init__(self) -> None:
+        self._before: dict[str, tuple[float, int]] = {}
 
     def of(self, status: ProcessorStatus) -> float:
         """Return how many events per second the processor finished since the last call."""
-        now_ms = self._clock.monotonic_ms()
-        before_ms, before = self._before.get(status.group, (now_ms, status.finished))
-        self._before[status.group] = now_ms, status.finished
-        return (status.finished - before) * 1000 / max(now_ms - before_ms, 1)
+        now = anyio.current_time()
+        since, before = self._before.get(status.group, (now, status.finished))
+        self._before[status.group] = now, status.finished
+        return (status.finished - before) / max(now - since, 0.001)
 
 
 def status_cells(status: ProcessorStatus, rate: float) -> list[str]:

@@ -9,7 +9,7 @@ import click
 from eventproc.cli.options import DurationParam, choice_options, milliseconds
 
 if TYPE_CHECKING:
-    from eventproc.store.model.policies import ScalingPolicy
+    from eventproc import ScalingPolicy
 
 
 class ScalingChoice(NamedTuple):
@@ -34,9 +34,7 @@ class ScalingChoice(NamedTuple):
 
     def applied_to(self, policy: ScalingPolicy) -> ScalingPolicy:
         """Return the policy that this makes of `policy`. Raises UsageError, InvalidArgument."""
-        import attrs
-
-        from eventproc.store.model.policies import ScalingKind, ScalingPolicy, as_scaling
+        from eventproc import ScalingKind, ScalingPolicy
 
         if not self.is_given:
             return policy
@@ -50,17 +48,17 @@ class ScalingChoice(NamedTuple):
         if self.events_per_second is not None and self.bytes_per_second is not None:
             raise click.UsageError("--events-per-second and --bytes-per-second exclude each other")
         changes: dict[str, Any] = {
+            "target": self.bytes_per_second if self.events_per_second is None else self.events_per_second,
             "segments_min": self.segments,
             "factor": self.factor,
             "segments_max": self.segments_max,
             "window_ms": milliseconds(self.window_s),
         }
-        if self.goes_by_rate:
-            by_events = self.events_per_second is not None
-            changes["kind"] = ScalingKind.EVENT_RATE if by_events else ScalingKind.BYTE_RATE
-            changes["target"] = self.events_per_second if by_events else self.bytes_per_second
-        given = {name: each for name, each in changes.items() if each is not None}
-        return as_scaling(attrs.evolve(policy, **given))
+        chosen = {name: getattr(policy, name) if each is None else each for name, each in changes.items()}
+        given = {name: each for name, each in chosen.items() if each is not None}
+        kept = policy.kind is ScalingKind.EVENT_RATE and self.bytes_per_second is None
+        by_events = kept or self.events_per_second is not None
+        return (ScalingPolicy.by_event_rate if by_events else ScalingPolicy.by_byte_rate)(**given)
 
 
 scaling_options: Final = choice_options(

@@ -19,7 +19,6 @@ from eventproc.cli.worker_link import WorkerLink
 from eventproc.errors import Retryable
 from eventproc.processors import App, ProcessorFailed, Running
 from eventproc.runtime import Eventproc
-from eventproc.store.database import Tx
 from eventproc.store.model.counts import counted
 from eventproc.store.tasks import BackgroundTasks
 
@@ -93,7 +92,7 @@ class DirectoryServer:
                     LOG.info("serving %s (durability %s, pid %d)", ep.db.name, ep.durability, os.getpid())
                     tasks.start_soon(_probe, ep)
                     if self._shows_status:
-                        tasks.start_soon(show_live_status, self._settings, ep.db.clock, running)
+                        tasks.start_soon(show_live_status, self._settings, running)
                     async with self._endpoints(ep):
                         await self._wait_end(signals, running)
                 for number in heeded:
@@ -159,10 +158,6 @@ async def _probe(ep: Eventproc) -> None:
     while True:
         await anyio.sleep(PROBE_MS / 1000)
         try:
-            await ep.db.write(_nothing)
+            await ep.db.write(lambda _: None)
         except Retryable as why:
             LOG.warning("%s", why)
-
-
-def _nothing(_: Tx) -> None:
-    """An empty transaction."""

@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from eventproc.cli.help_texts import did_you_mean
-from eventproc.errors import EventprocError, NotFound, TransactionNotFound
+from eventproc.errors import EventprocError, NotFound, SupervisorTerminated, TransactionNotFound
 from eventproc.groups.operations import list_checkpoints
 from eventproc.store.access.users import USER
 from eventproc.store.catalog import get_stream, list_scopes, list_streams, stream_names
@@ -21,7 +21,6 @@ from eventproc.store.groups import OWNED, SHARE, group_names, member_statuses
 from eventproc.store.ingestion import known_supervisors
 from eventproc.store.ingestion.published import list_tables
 from eventproc.store.model.ids import format_segment
-from eventproc.store.model.ingestion_errors import SupervisorTerminated
 from eventproc.store.records import keys
 from eventproc.store.segments import segment_ids
 from eventproc.store.transactions import list_finished, list_open

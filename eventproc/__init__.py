@@ -93,6 +93,9 @@ if TYPE_CHECKING:
     from eventproc.store.model.ids import (
         SegmentId as SegmentId,
     )
+    from eventproc.store.model.limits import (
+        EVENT_BYTES_MAX as EVENT_BYTES_MAX,
+    )
     from eventproc.store.model.policies import (
         OffloadPolicy as OffloadPolicy,
         Partitioning as Partitioning,
@@ -192,6 +195,7 @@ _WHERE = {
     "Delivery": "eventproc.shares",
     "Directive": "eventproc.processors",
     "Durability": "eventproc.store.database",
+    "EVENT_BYTES_MAX": "eventproc.store.model.limits",
     "EmitTarget": "eventproc.processors.emit",
     "Event": "eventproc.store.segments",
     "EventStorage": "eventproc.store.segments.event_storage",

@@ -95,30 +95,31 @@ def demo(
     """
     if topics and auto_scale:
         raise click.UsageError("--topics and --auto-scale exclude each other")
+    import anyio
+
     from eventproc.cli.demo.report import DemoTask
     from eventproc.cli.demo.run import run
     from eventproc.cli.signals import run_with_signals
-    from eventproc.store.clock import SystemClock
 
     file = _flights() if file is None else file
     mean = _check_columns(file, key, mean)
-    clock = SystemClock()
-    began_ms = clock.monotonic_ms()
 
-    async def work(signal_scope: SignalScope) -> DemoReport:
+    async def work(signal_scope: SignalScope) -> tuple[DemoReport, float]:
+        began = anyio.current_time()
         with _working_directory(directory) as place:
             through = "a topic" if topics else "a stream"
             note(settings, f"sending the rows of {file.name} through {through} in {place}")
             with progress(settings, file.name, None) as show:
                 task = DemoTask(file, key, mean, place, durability)
-                return await run(
+                report = await run(
                     task, topics=topics, auto_scale=auto_scale, show=show, signal_scope=signal_scope
                 )
+        return report, anyio.current_time() - began
 
-    report = run_with_signals(work)
+    report, seconds = run_with_signals(work)
     if not report.produced.rows:
         raise click.ClickException(f"{file}: it has a header, but no rows")
-    facts = _facts(report, (clock.monotonic_ms() - began_ms) / 1000)
+    facts = _facts(report, seconds)
     if output == TABLE:
         _print_tables(facts, report, key, mean)
     else:

@@ -10,9 +10,9 @@ import csv
 from collections.abc import Iterator
 from json.encoder import encode_basestring
 
+from eventproc import EVENT_BYTES_MAX
 from eventproc.cli.input.lines import InputLines, bad_row
 from eventproc.errors import InvalidArgument
-from eventproc.store.model.limits import EVENT_BYTES_MAX
 
 
 class CsvReader:

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
+from eventproc import EVENT_BYTES_MAX
 from eventproc.cli.input.lines import READ_BYTES, InputFile, bad_input
-from eventproc.store.model.limits import EVENT_BYTES_MAX
 
 CUT_CHARS_MAX: Final = 12
 """Characters at the end of cut JSON in which the parser may report its error: those of a cut number or word."""

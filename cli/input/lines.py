@@ -16,7 +16,7 @@ from typing import IO, Final, Protocol, cast
 import attrs
 import click
 
-from eventproc.store.model.limits import EVENT_BYTES_MAX
+from eventproc import EVENT_BYTES_MAX
 
 READ_BYTES: Final = 256 * 1024
 """Bytes requested in one read. A pipe returns what it has."""

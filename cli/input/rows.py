@@ -23,13 +23,13 @@ from typing import Final, Protocol, TypeAlias
 
 import click
 
+from eventproc import EVENT_BYTES_MAX
 from eventproc.cli.input.arrow_tables import ArrowRows, payload_of
 from eventproc.cli.input.csv_reader import CsvReader, not_utf8
 from eventproc.cli.input.json_documents import JsonDocuments
 from eventproc.cli.input.lines import UNREADABLE, InputFile, InputLines, bad_input, bad_row, unreadable
 from eventproc.cli.input.recognition import ARROW_FILE_MAGIC, recognise, unpack
 from eventproc.errors import InvalidArgument
-from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.model.routing import check_key
 
 InputRow: TypeAlias = tuple[bytes, str | None]
