@@ -61,7 +61,7 @@ async def _run(
             if isinstance(missing := first_leaf(why), NotFound):
                 from eventproc.cli.suggestions import add_suggestions
 
-                await add_suggestions(ep.db, missing)
+                await add_suggestions(ep, missing)
             raise
 
 

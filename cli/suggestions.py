@@ -1,29 +1,19 @@
 """Suggestions for a name that does not exist: the most similar names, and the command that lists all of them.
 
-Cost: one read transaction, and about 20 us for each of at most NAMES_MAX names. Only a command that fails pays it.
+Cost: about 70 us for each of at most NAMES_MAX names. Only a command that fails pays it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import attrs
 
 from eventproc.cli.help_texts import did_you_mean
 from eventproc.errors import EventprocError, NotFound, SupervisorTerminated, TransactionNotFound
-from eventproc.groups.operations import list_checkpoints
-from eventproc.store.access.users import USER
-from eventproc.store.catalog import get_stream, list_scopes, list_streams, stream_names
-from eventproc.store.database import Database, Tx
-from eventproc.store.groups import OWNED, SHARE, group_names, member_statuses
-from eventproc.store.ingestion import known_supervisors
+from eventproc.runtime import Eventproc
 from eventproc.store.ingestion.published import list_tables
-from eventproc.store.model.ids import format_segment
-from eventproc.store.records import keys
-from eventproc.store.segments import segment_ids
-from eventproc.store.transactions import list_finished, list_open
 
 NAMES_MAX: Final = 5_000
 """Names that are compared with the mistyped one. Higher: a failed command in a large directory takes longer."""
@@ -42,35 +32,31 @@ class _Known:
     names: their names. command: lists them. similarity: least similarity of a suggestion.
     """
 
-    names: Iterable[str]
+    names: Sequence[str]
     command: str
     similarity: float = SIMILAR_NAME
 
 
-async def add_suggestions(db: Database, missing: NotFound) -> None:
+async def add_suggestions(ep: Eventproc, missing: NotFound) -> None:
     """Add a note to the error: names that it may have meant, and the command that lists what exists."""
     try:
-        note = await db.read(lambda tx: _note(tx, missing))
+        known = await _known(ep, missing)
     except EventprocError:  # what the suggestion needs does not exist either
         return
-    if note is not None:
+    if known is None or isinstance(missing, SupervisorTerminated):  # its text says what to do
+        return
+    # A sealed segment has the typed name, and is not found in the current epoch.
+    is_known = missing.name in known.names
+    meant = "" if is_known else did_you_mean(missing.name, known.names, known.similarity)
+    if isinstance(missing, TransactionNotFound):  # its text names the command that lists them
+        note = meant
+    else:
+        note = f"{meant} `{known.command}` lists what exists".lstrip()
+    if note:
         missing.add_note(note)
 
 
-def _note(tx: Tx, missing: NotFound) -> str | None:
-    known = _known(tx, missing)
-    if known is None or isinstance(missing, SupervisorTerminated):  # its text says what to do
-        return None
-    names = list(islice(known.names, NAMES_MAX))
-    # A sealed segment has the typed name, and is not found in the current epoch.
-    meant = "" if missing.name in names else did_you_mean(missing.name, names, known.similarity)
-    listed = f"`{known.command}` lists what exists"
-    if isinstance(missing, TransactionNotFound):  # its text names that command
-        return meant or None
-    return f"{meant} {listed}" if meant else listed
-
-
-def _known(tx: Tx, missing: NotFound) -> _Known | None:
+async def _known(ep: Eventproc, missing: NotFound) -> _Known | None:
     """Return what exists of that kind, or None if nothing lists it."""
     scope = missing.name.partition("/")[0]
     # Such as "segment of shop/orders in epoch 3".
@@ -78,37 +64,38 @@ def _known(tx: Tx, missing: NotFound) -> _Known | None:
     owner = rest.partition(" ")[0]
     match kind:
         case "scope":
-            return _Known([each.name for each in list_scopes(tx)], "eventproc scope list")
+            return _named(await ep.scopes(limit=NAMES_MAX), "eventproc scope list")
         case "stream":
-            return _Known(stream_names(tx, scope), f"eventproc stream list {scope}")
+            return _named(await ep.streams(scope, limit=NAMES_MAX), f"eventproc stream list {scope}")
         case "topic":
-            topics = [each.name for each in list_streams(tx, scope) if each.config.is_topic]
-            return _Known(topics, f"eventproc topic list {scope}")
+            return _named(await ep.topics(scope, limit=NAMES_MAX), f"eventproc topic list {scope}")
         case "group" if owner == "supervisor":
             return _Known((), f"eventproc supervisor status {rest.split()[1].rstrip(',')}")
         case "supervisor":
-            return _Known(known_supervisors(tx), "eventproc supervisor list")
+            found = await ep.supervisors(limit=NAMES_MAX)
+            return _Known([each.id for each in found], "eventproc supervisor list")
         case "table":
-            return _Known([each.name for each in list_tables(tx)], "eventproc table list")
+            return _named(await ep.db.read(list_tables), "eventproc table list")
         case "group":
-            return _Known(group_names(tx, scope, kinds=OWNED), f"eventproc group list {scope}")
+            return _named(await ep.groups(scope, limit=NAMES_MAX), f"eventproc group list {scope}")
         case "share group":
-            return _Known(group_names(tx, scope, kinds=[SHARE]), f"eventproc share list {scope}")
+            return _named(await ep.share_groups(scope, limit=NAMES_MAX), f"eventproc share list {scope}")
         case "segment" if owner:
-            ids = segment_ids(tx, get_stream(tx, owner).value.stream_id)
-            return _Known(map(format_segment, ids), f"eventproc stream segments {owner}")
+            stream = await ep.stream(owner)
+            segments = [*await stream.segments(), *await stream.sealed_segments(limit=NAMES_MAX)]
+            return _Known([str(each.id) for each in segments], f"eventproc stream segments {owner}")
         case "transaction" if isinstance(missing, TransactionNotFound):
-            stream_id = get_stream(tx, missing.stream).value.stream_id
-            found = [*list_open(tx, stream_id), *list_finished(tx, stream_id)]
+            stream = await ep.stream(missing.stream)
+            found = [*await stream.transactions(), *await stream.transactions(finished=True)]
             return _Known([each.id for each in found], "", SIMILAR_ID)
         case "reader":
-            readers = [reader for reader, _ in member_statuses(tx, owner)]
-            return _Known(readers, f"eventproc group describe {owner}")
+            members = (await (await ep.group(owner)).describe()).members
+            return _Known([each.reader for each in members], f"eventproc group describe {owner}")
         case "checkpoint":
-            names = [each.name for each in list_checkpoints(tx, owner)]
-            return _Known(names, f"eventproc group checkpoints {owner}")
+            kept = await (await ep.group(owner)).checkpoints()
+            return _named(kept, f"eventproc group checkpoints {owner}")
         case "user":
-            return _Known(keys(tx, USER), "eventproc user list")
+            return _named(await ep.users.list(limit=NAMES_MAX), "eventproc user list")
         case "grant" | "token" if owner == "user":
             return _Known((), f"eventproc user describe {rest.partition(' ')[2]}")
         case "dead letter":
@@ -117,3 +104,7 @@ def _known(tx: Tx, missing: NotFound) -> _Known | None:
             return _Known((), "eventproc request list")
         case _:
             return None
+
+
+def _named(found: Iterable[Any], command: str) -> _Known:
+    return _Known([each.name for each in found], command)

@@ -27,7 +27,6 @@ from eventproc.store.ingestion.supervisors import (
     find_spec,
     get_live_spec,
     get_spec_text,
-    known_supervisors,
     spec_versions,
     supervisor_ids,
 )
@@ -67,7 +66,6 @@ __all__ = [
     "get_live_spec",
     "get_spec_text",
     "keep_task",
-    "known_supervisors",
     "own_tasks",
     "plan_slice",
     "post_notice",

@@ -139,11 +139,6 @@ def supervisor_ids(tx: Tx, page: ListPage = COMPLETE) -> list[str]:
     return [row[0] for row in rows.fetchall()]
 
 
-def known_supervisors(tx: Tx) -> list[str]:
-    """Return the ids of all supervisors that have a history, those that have ended among them, sorted."""
-    return [row[0] for row in tx.execute("SELECT DISTINCT id FROM supervisor ORDER BY id").fetchall()]
-
-
 def due_supervisors(tx: Tx) -> list[str]:
     """Return the supervisors that have a notice, or whose next run is due, sorted."""
     rows = tx.execute(
