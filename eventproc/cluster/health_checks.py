@@ -1,4 +1,4 @@
-"""The checks of `doctor`: of the directory's files (`check_files`), and of the database (`check_database`).
+"""What `eventproc doctor` checks: the directory's files (`check_files`), and the database (`check_database`).
 
 A store on a server has no files; there `check_database` shows what the server says of itself.
 
@@ -10,6 +10,7 @@ that the driver holds on them in this process. A new check is a function here; i
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -19,13 +20,10 @@ import attrs
 from eventproc._version import __version__
 from eventproc.cluster.host import CONTROLLER, TIMINGS
 from eventproc.cluster.integrity_checks import invariant_problems, page_problems
-from eventproc.errors import TransactionPending
-from eventproc.runtime import Eventproc
-from eventproc.spark.java import describe as describe_spark
 from eventproc.store.backup.contents import find_orphans
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.clock import SystemClock
-from eventproc.store.database import Tx, instances
+from eventproc.store.database import Database, Tx, instances
 from eventproc.store.database.checkpoint import TRUNCATE_BYTES
 from eventproc.store.database.files import DATABASE, check_directory, type_of
 from eventproc.store.database.instances import HeartbeatFile
@@ -39,6 +37,7 @@ from eventproc.store.inspection.database_file import (
     has_sinks_or_holds,
 )
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
+from eventproc.store.model.errors import TransactionPending
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
 from eventproc.store.segments.file_blobs import find_chunk_files
@@ -51,7 +50,7 @@ HELD_MS_MAX: Final = 1_000
 
 
 @attrs.define
-class DoctorReport:
+class HealthReport:
     """What the checks found.
 
     facts: by name, in the order of the report. instances: the processes that use the directory. problems: one
@@ -78,7 +77,7 @@ class DoctorReport:
         }
 
 
-def check_files(path: Path, report: DoctorReport) -> None:
+def check_files(path: Path, report: HealthReport) -> None:
     """Check the directory without opening its database. Raises StoreMissing, StoreUnusable."""
     check_directory(path, create=False)
     facts = report.facts
@@ -96,7 +95,7 @@ def check_files(path: Path, report: DoctorReport) -> None:
     _check_locks(path, report)
 
 
-def _check_locks(path: Path, report: DoctorReport) -> None:
+def _check_locks(path: Path, report: HealthReport) -> None:
     clock = SystemClock()
     for name in ("write", "format", "controller"):
         lock = path / f"{name}.lock"
@@ -142,50 +141,55 @@ def _size(path: Path) -> int:
         return 0
 
 
-async def check_database(ep: Eventproc, report: DoctorReport, *, quick: bool = False) -> None:
+async def check_database(
+    db: Database, report: HealthReport, *, describe_spark: Callable[[], object], quick: bool = False
+) -> None:
     """Check the database: versions, tables, the host, failing commits, stored bytes, pages and invariants.
 
-    If tables are missing, only the pages are checked afterwards. quick: leave out what reads the complete database.
+    If tables are missing, only the pages are checked afterwards.
+
+    describe_spark: called if Spark has used the store; returns what runs it. quick: leave out what reads the complete
+    database.
     """
-    on_server = ep.path is None
+    on_server = db.path is None
     if on_server:
-        await ep.db.read(lambda tx: _check_server(ep, tx, report))
-    report.facts["durability"] = ep.durability.value
+        await db.read(lambda tx: _check_server(db, tx, report))
+    report.facts["durability"] = db.durability.value
     report.facts["python"] = sys.version.split()[0]
     if not on_server:
-        await ep.db.read(lambda tx: _check_versions(tx, report))
-    wrong = differences(await expected_tables(), await ep.db.read(found_tables))
+        await db.read(lambda tx: _check_versions(tx, report))
+    wrong = differences(await expected_tables(), await db.read(found_tables))
     report.facts["tables"] = "not those of this version" if wrong else "ok"
     if wrong:
         report.usable = False
         report.problem(f"{'; '.join(wrong)}; restore a backup, or use the version that created it")
     else:
-        await ep.db.read(lambda tx: _check_host(tx, report))
-        await ep.db.read(lambda tx: _check_commits(tx, report))
-        await ep.db.read(lambda tx: _check_blobs(tx, report))
-        report.facts["streams_to_free"] = await ep.db.read(count_reapings)
+        await db.read(lambda tx: _check_host(tx, report))
+        await db.read(lambda tx: _check_commits(tx, report))
+        await db.read(lambda tx: _check_blobs(tx, report))
+        report.facts["streams_to_free"] = await db.read(count_reapings)
         if not on_server:
-            await ep.db.read(lambda tx: _check_free_space(tx, report))
+            await db.read(lambda tx: _check_free_space(tx, report))
         # In a new snapshot, because events may have been truncated, and their files deleted, meanwhile.
-        await ep.db.read(lambda tx: _check_chunk_files(tx, report))
-        if await ep.db.read(has_sinks_or_holds):
+        await db.read(lambda tx: _check_chunk_files(tx, report))
+        if await db.read(has_sinks_or_holds):
             report.facts["spark"] = describe_spark()
     if not quick:
-        await _check_content(ep, report)
+        await _check_content(db, report)
 
 
-async def _check_content(ep: Eventproc, report: DoctorReport) -> None:
-    if ep.path is not None:  # a server checks its pages itself
-        damaged = await ep.db.read(page_problems)
+async def _check_content(db: Database, report: HealthReport) -> None:
+    if db.path is not None:  # a server checks its pages itself
+        damaged = await db.read(page_problems)
         report.facts["integrity_check"] = "failed" if damaged else "ok"
         report.problems += damaged
     if report.usable:
-        broken = await ep.db.read(invariant_problems)
+        broken = await db.read(invariant_problems)
         report.facts["invariants"] = "broken" if broken else "ok"
         report.problems += broken
 
 
-def _check_versions(tx: Tx, report: DoctorReport) -> None:
+def _check_versions(tx: Tx, report: HealthReport) -> None:
     facts = report.facts
     versions = database_versions(tx)
     facts["sqlite"] = versions.sqlite
@@ -198,12 +202,12 @@ def _check_versions(tx: Tx, report: DoctorReport) -> None:
         report.problem(f"the database's journal mode is {versions.journal_mode}, it must be wal")
 
 
-def _check_server(ep: Eventproc, tx: Tx, report: DoctorReport) -> None:
+def _check_server(db: Database, tx: Tx, report: HealthReport) -> None:
     from eventproc.store.postgres.health import server_health, server_openings  # a directory does not need it
 
     found = server_health(tx)
     facts = report.facts
-    facts["store"] = ep.db.name
+    facts["store"] = db.name
     facts["eventproc"] = __version__
     facts["driver"] = f"psycopg {metadata.version('psycopg')}"
     facts["server"] = f"PostgreSQL {found.version}"
@@ -228,7 +232,7 @@ def _check_server(ep: Eventproc, tx: Tx, report: DoctorReport) -> None:
             f"{found.waiting} connections wait for a lock, and the connection {name!r} has had a transaction for"
             f" {age_ms / 1000:.1f} s; continue or end the process of that number"
         )
-    live = ep.db.peers.live()
+    live = db.peers.live()
     report.instances = [
         {
             "instance": each.id,
@@ -237,11 +241,11 @@ def _check_server(ep: Eventproc, tx: Tx, report: DoctorReport) -> None:
             "state": "alive" if each.id in live else "dead",
         }
         for each in server_openings(tx)
-        if each.id != ep.db.instance_id
+        if each.id != db.instance_id
     ]
 
 
-def _check_host(tx: Tx, report: DoctorReport) -> None:
+def _check_host(tx: Tx, report: HealthReport) -> None:
     owner = find_owner(tx, CONTROLLER)
     alive = {each["instance"] for each in report.instances if each["state"] == "alive"}
     present = owner is not None and owner.instance in alive
@@ -250,7 +254,7 @@ def _check_host(tx: Tx, report: DoctorReport) -> None:
     report.facts["requests_pending"] = pending_requests(tx)
 
 
-def _check_commits(tx: Tx, report: DoctorReport) -> None:
+def _check_commits(tx: Tx, report: HealthReport) -> None:
     failing = list_failing(tx)
     report.facts["commits_failing"] = len(failing)
     for txn in failing:
@@ -259,7 +263,7 @@ def _check_commits(tx: Tx, report: DoctorReport) -> None:
         )
 
 
-def _check_blobs(tx: Tx, report: DoctorReport) -> None:
+def _check_blobs(tx: Tx, report: HealthReport) -> None:
     found = count_blobs(tx)
     report.facts["extents"] = found.extents
     report.facts["blobs"] = found.blobs
@@ -273,14 +277,14 @@ def _check_blobs(tx: Tx, report: DoctorReport) -> None:
         report.problem(f"{found.unused_blobs} blobs belong to no events: their bytes are never freed")
 
 
-def _check_free_space(tx: Tx, report: DoctorReport) -> None:
+def _check_free_space(tx: Tx, report: HealthReport) -> None:
     """Show how much of the file is free. The host returns what exceeds a reserve, and `eventproc compact` all of it."""
     found = free_space(tx)
     report.facts["free_bytes"] = found.free_bytes
     report.facts["can_shrink"] = found.can_shrink
 
 
-def _check_chunk_files(tx: Tx, report: DoctorReport) -> None:
+def _check_chunk_files(tx: Tx, report: HealthReport) -> None:
     """Check that the chunk files with events exist and have their size. Their content is not read."""
     if (chunks := find_chunk_files(tx)) is None:
         return
