@@ -23,7 +23,7 @@ from eventproc.cli.output.units import size_text
 from eventproc.cli.task import submit_in_background
 
 if TYPE_CHECKING:
-    from eventproc.cluster import BackupTask
+    from eventproc import BackupTask
     from eventproc.runtime import Eventproc
 
 
@@ -47,18 +47,17 @@ def backup(settings: Settings, dest: str, dry_run: bool, background: bool, outpu
         eventproc -C data backup /mnt/backups/monday --dry-run
     """
     from eventproc.cli import session
-    from eventproc.store.backup.make import make_backup, plan_backup
 
     if background and not dry_run:
 
         async def make(ep: Eventproc) -> BackupTask:
-            return eventproc.BackupTask(str((await plan_backup(ep.db, Path(dest))).path))
+            return eventproc.BackupTask(str((await ep.preview_backup(dest)).path))
 
         submit_in_background(settings, make, output)
         return
 
     async def act(ep: Eventproc) -> Row:
-        plan = await plan_backup(ep.db, Path(dest))
+        plan = await ep.preview_backup(dest)
         if dry_run:
             return {
                 "dry_run": True,
@@ -69,7 +68,7 @@ def backup(settings: Settings, dest: str, dry_run: bool, background: bool, outpu
                 "free_bytes": plan.free_bytes,
             }
         with progress(settings, "backing up", plan.bytes) as advance:
-            made = await make_backup(ep.db, Path(dest), _shown(advance))
+            made = await ep.backup(dest, advance=_shown(advance))
         return {
             "done": "backup",
             "target": str(made.path),
@@ -105,16 +104,12 @@ def restore(settings: Settings, source: str, argument: str | None, dry_run: bool
         eventproc restore /mnt/backups/monday data --dry-run
     """
     from eventproc.cli import session
-    from eventproc.store.backup.restore import restore_backup
-    from eventproc.store.clock import SystemClock
 
     if argument is not None:
         settings.directory = argument  # EVENTPROC_DIR may name the directory that is lost
     directory = session.directory_of(settings)
     with progress(settings, "restoring", None) as advance:
-        made = restore_backup(
-            Path(source), directory, SystemClock(), advance=_shown(advance), dry_run=dry_run
-        )
+        made = eventproc.restore_backup(Path(source), directory, advance=_shown(advance), dry_run=dry_run)
     row = {
         "dry_run" if dry_run else "done": True if dry_run else "restore",
         "target": str(made.path),

@@ -14,7 +14,7 @@ from eventproc.cli.output.units import size_text
 from eventproc.cli.task import submit_in_background
 
 if TYPE_CHECKING:
-    from eventproc.cluster.compaction import CompactResult
+    from eventproc.describe import CompactResult
     from eventproc.runtime import Eventproc
 
 PERCENT: Final = 100
@@ -39,7 +39,6 @@ def compact(settings: Settings, background: bool, output: str) -> None:
         eventproc -C data compact --background
     """
     from eventproc.cli import session
-    from eventproc.cluster.compaction import compact as compact_directory
 
     if background:
         submit_in_background(settings, eventproc.CompactTask(), output)
@@ -51,7 +50,7 @@ def compact(settings: Settings, background: bool, output: str) -> None:
             def show(done: int, total: int) -> None:
                 advance(PERCENT * done // max(total, 1), f"{size_text(done)} of {size_text(total)}")
 
-            return str(ep.path), await compact_directory(ep.db, advance=show)
+            return str(ep.path), await ep.compact(advance=show)
 
     path, made = session.run(settings, act)
     less = max(made.bytes_before - made.bytes, 0)

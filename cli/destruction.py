@@ -19,19 +19,16 @@ from typing import Final
 import attrs
 import click
 
-from eventproc import DeleteScope, DeleteStream, Operation, TruncateStream
+from eventproc import DeleteScope, DeleteStream, Operation, TruncateStream, to_dict
 from eventproc.cli import session
 from eventproc.cli.exit_codes import FAILED
-from eventproc.cli.losses import operation_losses
 from eventproc.cli.options import Settings
 from eventproc.cli.output.tables import Row, show_done, show_one
 from eventproc.cli.output.units import size_text
 from eventproc.cli.submit import WaitOptions, submit_and_wait
-from eventproc.describe import Request
+from eventproc.describe import Request, RequestPreview
 from eventproc.runtime import Eventproc
 from eventproc.store.model.counts import counted
-from eventproc.store.segments.free_pages import free_space
-from eventproc.workflows.requests import AnyRequest
 
 Look = Callable[[Eventproc], Awaitable[Row]]
 """Returns what a command would destroy. Raises what refuses the command."""
@@ -83,25 +80,25 @@ def submit_destruction(
     The request that a person confirmed is the one that is submitted: "tail" and a name mean what they meant when the
     question was asked.
     """
-    chosen: AnyRequest | None = None
+    chosen: RequestPreview | None = None
 
     async def look(ep: Eventproc) -> Row:
         nonlocal chosen
-        chosen, losses = await operation_losses(ep, asked)
-        return losses
+        chosen = await ep.requests.preview(asked)
+        return losses_row(chosen)
 
     async def show(ep: Eventproc, request: Request) -> None:
         row: Row = {"done": request.kind, "target": request.target, "request_id": request.id}
         text = done
         if request.kind in FREEING and ep.path is not None:  # a server frees its space itself
-            free_bytes = (await ep.db.read(free_space)).free_bytes
+            free_bytes = await ep.free_bytes()
             row = {**row, "free_bytes": free_bytes}
             now = f"`eventproc compact` does it now ({size_text(free_bytes)} are free)"
             text = f"{done}; the host frees its bytes, {now}"
         show_done(settings, row, output, text)
 
     if is_confirmed(settings, consent, question, look, output):
-        submit_and_wait(settings, asked, waiting, show, output, planned=chosen)
+        submit_and_wait(settings, asked, waiting, show, output, confirmed=chosen)
 
 
 def is_confirmed(settings: Settings, consent: Consent, question: str, look: Look, output: str) -> bool:
@@ -123,6 +120,12 @@ def is_confirmed(settings: Settings, consent: Consent, question: str, look: Look
     if not _says_yes(f"{question}? This destroys {losses} permanently. [y/N] "):
         raise NotConfirmed("not confirmed; nothing was changed")
     return True
+
+
+def losses_row(found: RequestPreview) -> Row:
+    """Return what a dry run prints of a request."""
+    losses = {name: each for name, each in to_dict(found).items() if each is not None and name != "request"}
+    return {"dry_run": True, "would": found.request.kind, "target": found.request.target, **losses}
 
 
 def losses_text(row: Row) -> str:

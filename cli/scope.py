@@ -21,7 +21,6 @@ from eventproc.cli.verbs import Noun
 
 if TYPE_CHECKING:
     from eventproc import DeleteScopeTask
-    from eventproc.cli.destruction import Consent
     from eventproc.cli.output.tables import Row
     from eventproc.describe import ScopeInfo
     from eventproc.runtime import Eventproc
@@ -93,13 +92,19 @@ def delete(
         eventproc scope delete shop --recursive --dry-run
         eventproc scope delete shop --recursive --background
     """
-    from eventproc.cli.destruction import Consent, is_confirmed, submit_destruction
-    from eventproc.cli.losses import operation_losses
+    from eventproc.cli import session
+    from eventproc.cli.destruction import Consent, is_confirmed, losses_row, submit_destruction
+    from eventproc.cli.output.tables import show_done
     from eventproc.cli.submit import WaitOptions
     from eventproc.cli.task import submit_in_background
+    from eventproc.errors import ScopeNotEmpty
 
     async def losses(ep: Eventproc) -> Row:
-        return (await operation_losses(ep, eventproc.DeleteScope(name)))[1]
+        found = await ep.requests.preview(eventproc.DeleteScope(name))
+        counts = {f"{each}s": getattr(found, f"{each}_count") for each in ("stream", "group", "synchronizer")}
+        if not recursive and any(counts.values()):
+            raise ScopeNotEmpty(scope=name, **counts)
+        return losses_row(found)
 
     async def task(ep: Eventproc) -> DeleteScopeTask:
         await losses(ep)
@@ -110,7 +115,9 @@ def delete(
         given = {"--background": background, "--no-wait": no_wait, "--request-id": request_id}
         for option in (name for name, value in given.items() if value):
             raise click.UsageError(f"{option} needs --recursive: an empty scope is deleted immediately")
-        _delete_empty(settings, name, consent, output)
+        if is_confirmed(settings, consent, f"Delete scope {name}", losses, output):
+            session.run(settings, lambda ep: ep.delete_scope(name))
+            show_done(settings, {"done": "delete", "target": name}, output, f"deleted scope {name}")
     elif background:
         if is_confirmed(settings, consent, question, losses, output):
             submit_in_background(settings, task, output)
@@ -118,20 +125,3 @@ def delete(
         waiting = WaitOptions(no_wait, timeout, request_id)
         done = f"deleted scope {name} with its groups and streams"
         submit_destruction(settings, eventproc.DeleteScope(name), consent, question, waiting, done, output)
-
-
-def _delete_empty(settings: Settings, name: str, consent: Consent, output: str) -> None:
-    from eventproc.cli import session
-    from eventproc.cli.destruction import is_confirmed
-    from eventproc.cli.losses import operation_losses
-    from eventproc.cli.output.tables import show_done
-    from eventproc.workflows.scopes import verify_empty
-
-    async def look(ep: Eventproc) -> Row:
-        _, losses = await operation_losses(ep, eventproc.DeleteScope(name))
-        await ep.db.read(lambda tx: verify_empty(tx, name))
-        return losses
-
-    if is_confirmed(settings, consent, f"Delete scope {name}", look, output):
-        session.run(settings, lambda ep: ep.delete_scope(name))
-        show_done(settings, {"done": "delete", "target": name}, output, f"deleted scope {name}")

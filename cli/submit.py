@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 import anyio
 import attrs
 
+from eventproc import Operation
 from eventproc.cli import session
 from eventproc.cli.options import Settings, note
 from eventproc.cli.output.tables import Row, show_done, show_pending
-from eventproc.describe import Request, RequestStatus
+from eventproc.describe import Request, RequestPreview, RequestStatus
 from eventproc.runtime import Eventproc
 from eventproc.streams.request_calls import submit_request
-from eventproc.workflows.requests import AnyRequest, Operation
 
 
 @attrs.frozen
@@ -45,13 +45,13 @@ def submit_and_wait(
     output: str,
     *,
     existing: str | None = None,
-    planned: AnyRequest | None = None,
+    confirmed: RequestPreview | None = None,
 ) -> None:
     """Submit an operation, and wait for its outcome. Raises the error that refused it.
 
     asked: the operation, or a function that makes it of what the directory has.
     done: the note to print when it is done, or a function to call then.
-    planned: the request that a person has confirmed; None: it is planned now.
+    confirmed: what a person has agreed to; None: the operation is planned now.
     existing: for a request that creates something: the note to print if it exists already.
     With --no-wait only the request's id is printed. This process does not run the request then; the process that
     serves the directory does.
@@ -63,7 +63,7 @@ def submit_and_wait(
             ep.db,
             operation,
             request_id=waiting.request_id,
-            planned=planned,
+            planned=None if confirmed is None else confirmed.request,
             timeout_ms=waiting.timeout_ms,
         )
         changes = request.is_new

@@ -65,17 +65,17 @@ async def _known(ep: Eventproc, missing: NotFound) -> _Known | None:
     match kind:
         case "scope":
             return _named(await ep.scopes(limit=NAMES_MAX), "eventproc scope list")
+        case "group" if owner == "supervisor":
+            return _Known((), f"eventproc supervisor status {rest.split()[1].rstrip(',')}")
+        case "supervisor":
+            alive = await ep.supervisors(limit=NAMES_MAX)
+            return _Known([each.id for each in alive], "eventproc supervisor list")
+        case "table":
+            return _named(await ep.db.read(list_tables), "eventproc table list")
         case "stream":
             return _named(await ep.streams(scope, limit=NAMES_MAX), f"eventproc stream list {scope}")
         case "topic":
             return _named(await ep.topics(scope, limit=NAMES_MAX), f"eventproc topic list {scope}")
-        case "group" if owner == "supervisor":
-            return _Known((), f"eventproc supervisor status {rest.split()[1].rstrip(',')}")
-        case "supervisor":
-            found = await ep.supervisors(limit=NAMES_MAX)
-            return _Known([each.id for each in found], "eventproc supervisor list")
-        case "table":
-            return _named(await ep.db.read(list_tables), "eventproc table list")
         case "group":
             return _named(await ep.groups(scope, limit=NAMES_MAX), f"eventproc group list {scope}")
         case "share group":
@@ -86,8 +86,8 @@ async def _known(ep: Eventproc, missing: NotFound) -> _Known | None:
             return _Known([str(each.id) for each in segments], f"eventproc stream segments {owner}")
         case "transaction" if isinstance(missing, TransactionNotFound):
             stream = await ep.stream(missing.stream)
-            found = [*await stream.transactions(), *await stream.transactions(finished=True)]
-            return _Known([each.id for each in found], "", SIMILAR_ID)
+            begun = [*await stream.transactions(), *await stream.transactions(finished=True)]
+            return _Known([each.id for each in begun], "", SIMILAR_ID)
         case "reader":
             members = (await (await ep.group(owner)).describe()).members
             return _Known([each.reader for each in members], f"eventproc group describe {owner}")

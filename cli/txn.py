@@ -122,17 +122,12 @@ def commit(settings: Settings, name: str, id: str, no_wait: bool, timeout: float
 
 async def _losses(ep: Eventproc, name: str, id: str, force: bool) -> Row:
     """Return what an abort would discard. Raises the same refusal."""
-    from eventproc.errors import IllegalTransition, TransactionDecided
-    from eventproc.store.transactions import state_after_abort
+    from eventproc.describe import TxnState
 
-    found = await (await ep.stream(name)).transaction_of(id).status()
-    try:
-        after = state_after_abort(found.state, found.reason, force=force)
-    except IllegalTransition as why:
-        raise TransactionDecided(stream=found.stream, txn=found.id, state=why.state, event="abort") from None
+    found = await (await ep.stream(name)).transaction_of(id).preview_abort(force=force)
     return {
         "id": found.id,
-        "already_done": after is found.state,
+        "already_done": found.state in (TxnState.ABORTING, TxnState.ABORTED),
         "events": found.events,
         "bytes": found.size_bytes,
         "streams": list(found.streams),

@@ -72,6 +72,9 @@ if TYPE_CHECKING:
         Grant as Grant,
         Permission as Permission,
     )
+    from eventproc.store.backup.restore import (
+        restore_backup as restore_backup,
+    )
     from eventproc.store.database import (
         Durability as Durability,
     )
@@ -269,6 +272,7 @@ _WHERE = {
     "open_memory": "eventproc.runtime",
     "register_codec": "eventproc.streams",
     "register_storage": "eventproc.store.segments.event_storage",
+    "restore_backup": "eventproc.store.backup.restore",
     "to_dict": "eventproc.store.records.plain",
 }
 """Where each name is found."""

@@ -65,8 +65,10 @@ from eventproc.shares import (
     ShareResetPreview,
 )
 from eventproc.store.backup.results import (
+    BackupPlan,
     BackupResult,
     CopyResult,
+    RestoreResult,
 )
 from eventproc.store.catalog import (
     StreamSize,
@@ -134,9 +136,13 @@ from eventproc.topics import (
 from eventproc.workflows.policies import (
     ScalingDescription,
 )
+from eventproc.workflows.preview import (
+    RequestPreview,
+)
 
 __all__ = [
     "AppendResult",
+    "BackupPlan",
     "BackupResult",
     "Blocker",
     "ClusterChange",
@@ -175,8 +181,10 @@ __all__ = [
     "Progress",
     "Request",
     "RequestOrigin",
+    "RequestPreview",
     "RequestStatus",
     "ResetPreview",
+    "RestoreResult",
     "ScalingDescription",
     "ScopeInfo",
     "ScopeState",

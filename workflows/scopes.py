@@ -59,20 +59,15 @@ def delete_empty_scope(tx: Tx, name: str) -> None:
     check_scope_name(name)
     found = get_scope(tx, name)
     verify_active(found.value, "delete")
-    verify_empty(tx, name)
-    delete_tables_of_scope(tx, name)
-    delete(tx, SCOPE, found)
-    tx.wake(SCOPES)
-
-
-def verify_empty(tx: Tx, name: str) -> None:
-    """Raise ScopeNotEmpty when the scope has streams, groups or synchronizers."""
     prefix = f"{name}/"
     streams = count_keys(tx, STREAM, prefix=prefix)
     groups = count_keys(tx, GROUP, prefix=prefix)
     objects = count_keys(tx, SYNCHRONIZER, prefix=prefix)
     if streams or groups or objects:
         raise ScopeNotEmpty(scope=name, streams=streams, groups=groups, synchronizers=objects)
+    delete_tables_of_scope(tx, name)
+    delete(tx, SCOPE, found)
+    tx.wake(SCOPES)
 
 
 def check(tx: Tx, request: DeleteScope) -> bool:

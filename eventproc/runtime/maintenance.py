@@ -6,12 +6,14 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from eventproc.store.database import Database
+from eventproc.store.database import Database, FileWork
+from eventproc.store.database.standalone import Advance
 from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.segments.free_pages import free_space
 
 if TYPE_CHECKING:
     from eventproc.cluster.compaction import CompactResult
-    from eventproc.store.backup.results import BackupResult
+    from eventproc.store.backup.results import BackupPlan, BackupResult
 
 
 class MaintenanceSystem:
@@ -19,14 +21,17 @@ class MaintenanceSystem:
 
     _db: Database
 
-    async def backup(self, dest: str | PathLike[str]) -> BackupResult:
+    async def backup(
+        self, dest: str | PathLike[str], *, advance: Advance = lambda _done, _total: None
+    ) -> BackupResult:
         """Make a verified backup of the directory in a new folder, while all processes go on reading and writing.
 
         The backup is the state of one moment: everything that was acknowledged before the call, files with events
-        included. `eventproc restore` makes a directory of it.
+        included. `restore_backup` makes a directory of it.
 
         Args:
             dest: the new folder. The folder above it must exist.
+            advance: called from a thread with the bytes done and all bytes. Default: nothing.
 
         Raises:
             AlreadyExists: the folder exists.
@@ -39,17 +44,37 @@ class MaintenanceSystem:
         Cost:
             Reads and writes the size of the directory. Meanwhile the log of the database grows by what is written.
         """
-        if not isinstance(cast("object", dest), (str, PathLike)) or not str(dest):
-            raise invalid_argument("dest", dest, "it must be a path, as str or pathlib.Path")
         from eventproc.store.backup.make import make_backup  # few programs need it
 
-        return await make_backup(self._db, Path(dest))
+        return await make_backup(self._db, _path(dest), advance)
 
-    async def compact(self) -> CompactResult:
+    async def preview_backup(self, dest: str | PathLike[str]) -> BackupPlan:
+        """Return what `backup` would copy, after its checks, and change nothing. Raises the same refusals.
+
+        Args:
+            dest: as for `backup`.
+        """
+        from eventproc.store.backup.make import plan_backup  # few programs need it
+
+        return await plan_backup(self._db, _path(dest))
+
+    async def free_bytes(self) -> int:
+        """Return how many bytes of the database hold nothing: the next events take them, or `compact` returns them.
+
+        Raises:
+            NotSupported: this system lies in memory or on a server, which frees its space itself.
+        """
+        self._db.directory_for(FileWork.COMPACTION)
+        return (await self._db.read(free_space)).free_bytes
+
+    async def compact(self, *, advance: Advance = lambda _done, _total: None) -> CompactResult:
         """Return the bytes of truncated and deleted events to the file system now, and what else of the file is free.
 
         A process that may be the host does it in the background, and leaves up to 64 MiB for the next events. Writers
         go on meanwhile: each step takes some ms. Bytes that Spark or a backup reads stay.
+
+        Args:
+            advance: called with the bytes returned, and all free ones, which grow meanwhile. Default: nothing.
 
         Returns:
             The size of the database file before and after.
@@ -65,4 +90,10 @@ class MaintenanceSystem:
         """
         from eventproc.cluster.compaction import compact  # few programs need it
 
-        return await compact(self._db)
+        return await compact(self._db, advance=advance)
+
+
+def _path(dest: str | PathLike[str]) -> Path:
+    if not isinstance(cast("object", dest), (str, PathLike)) or not str(dest):
+        raise invalid_argument("dest", dest, "it must be a path, as str or pathlib.Path")
+    return Path(dest)

@@ -10,6 +10,7 @@ from eventproc.store.model.argument_checks import check_int, check_str
 from eventproc.store.requests import Request, get_request, list_requests
 from eventproc.streams import request_calls
 from eventproc.streams.request_calls import WAIT_MS
+from eventproc.workflows.preview import RequestPreview, preview
 from eventproc.workflows.requests import Operation
 
 
@@ -54,6 +55,20 @@ class Requests:
         return await request_calls.submit_request(
             self._db, asked, request_id=request_id, within_ms=within_ms, timeout_ms=timeout_ms
         )
+
+    async def preview(self, request: Operation) -> RequestPreview:
+        """Return what a request would destroy, and change nothing.
+
+        Args:
+            request: as for `submit`.
+
+        Raises:
+            Rejected: a subclass says why the request would be refused immediately.
+
+        Cost:
+            One snapshot; a few look-ups for each segment that it would delete.
+        """
+        return await self._db.read(lambda tx: preview(tx, request))
 
     def new_id(self) -> str:
         """Return a new id for a request: a UUID version 7.

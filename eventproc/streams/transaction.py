@@ -33,7 +33,7 @@ from eventproc.store.model.errors import (
 from eventproc.store.model.limits import LEASE_MS_MIN
 from eventproc.store.segments import AppendResult
 from eventproc.store.tasks import run_uninterrupted
-from eventproc.store.transactions import PingResult, ping_interval_ms
+from eventproc.store.transactions import PingResult, ping_interval_ms, state_after_abort
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.description import TransactionDescription
 from eventproc.streams.new_events import NewEvent, as_new_event, check_events, headers_by_codec
@@ -312,6 +312,21 @@ class Transaction(Generic[P]):
             self._given_up = False  # another process committed it
             raise
         self._settled = True
+
+    async def preview_abort(self, *, force: bool = False) -> TransactionDescription:
+        """Return the transaction that `abort` would end, and change nothing.
+
+        Args:
+            force: as for `abort`.
+
+        Raises:
+            TransactionDecided: `abort` would refuse it.
+            TransactionNotFound: no transaction has this id.
+        """
+        found = await self.status()
+        with self._client.explained("abort"):
+            state_after_abort(found.state, found.reason, force=force)
+        return found
 
     async def ping(self, *, lease_ms: int | None = None) -> PingResult:
         """Extend the lease from now, become the owner, and return whether that was possible.

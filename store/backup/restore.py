@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from eventproc.store.backup.contents import (
     sync_folders,
 )
 from eventproc.store.backup.results import RestoreResult
-from eventproc.store.clock import Clock, new_id
+from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.database.files import (
     DATABASE,
     RESTORE_PART,
@@ -42,25 +43,32 @@ _UNFINISHED: Final = f"{DATABASE}.part"
 
 
 def restore_backup(
-    backup: Path,
-    to: Path,
-    clock: Clock,
+    backup: str | PathLike[str],
+    to: str | PathLike[str],
     *,
     advance: Advance = lambda _done, _total: None,
     faults: Faults = NO_FAULTS,
     dry_run: bool = False,
 ) -> RestoreResult:
-    """Make the directory `to`, which must be missing or empty, from a backup. Blocks.
+    """Make the directory `to`, which must be missing or empty, from a backup. Blocks: on an event loop, use a thread.
 
     Every file is compared with its checksum. The database is moved into place last: until then `to` does not open, and
     another restore to it removes what this one left.
 
-    advance: called with the bytes done and all bytes; it may raise. dry_run: only check; change nothing.
+    Args:
+        backup: the folder that `Eventproc.backup` has made.
+        to: the new directory.
+        advance: called with the bytes done and all bytes; it may raise. Default: nothing.
+        faults: for tests.
+        dry_run: only check; change nothing. Default: False.
 
-    Raises StoreUnusable (no complete backup, or a folder that cannot be used), AlreadyExists (`to` is not empty),
-    CorruptRecord (a file of the backup is damaged), DiskFull.
+    Raises:
+        StoreUnusable: there is no complete backup, or a folder cannot be used.
+        AlreadyExists: `to` is not empty.
+        CorruptRecord: a file of the backup is damaged.
+        DiskFull: there is no space left.
     """
-    backup, to = backup.absolute(), to.absolute()
+    backup, to, clock = Path(backup).absolute(), Path(to).absolute(), SystemClock()
     manifest = read_manifest(backup)
     result = RestoreResult(to, new_id(clock), manifest.created_ms, manifest.bytes, manifest.files_beside)
     with translate_file_errors(to):

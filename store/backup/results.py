@@ -13,6 +13,8 @@ from eventproc.store.model.short_repr import short_repr_of_fields
 class BackupPlan:
     """What a backup would copy. free_bytes: free space where it would lie."""
 
+    __repr__ = short_repr_of_fields
+
     path: Path
     database_bytes: int
     files: int
@@ -46,6 +48,8 @@ class RestoreResult:
     path: the directory. directory: its new identity. backup_ms: when the backup was made. bytes: size of all files.
     files: number of files with events beside the database.
     """
+
+    __repr__ = short_repr_of_fields
 
     path: Path
     directory: str

@@ -9,7 +9,6 @@ import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.store.backup.restore import restore_backup
 from eventproc.store.chunks.offload import OffloadLimits
-from eventproc.store.clock import SystemClock
 from eventproc.streams import Stream
 from eventproc.streams.offload import offload
 from eventproc.testing import check
@@ -53,7 +52,7 @@ def set_mode(folder: Path, mode: int) -> None:
 
 
 def restored(backup: Path, to: Path) -> Path:
-    restore_backup(backup, to, SystemClock())
+    restore_backup(backup, to)
     return to
 
 

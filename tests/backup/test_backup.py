@@ -33,7 +33,6 @@ from eventproc.store.backup import make
 from eventproc.store.backup.contents import read_manifest
 from eventproc.store.backup.make import make_backup, plan_backup
 from eventproc.store.backup.restore import restore_backup
-from eventproc.store.clock import SystemClock
 from eventproc.store.file_store import open_file_store, sync_file
 from eventproc.store.ingestion.published import drop_files, forget_unused, replace_files, used_files
 from eventproc.store.inspection.database_file import directory_identity
@@ -78,7 +77,6 @@ MORTAL = """
     import sys, anyio, eventproc
     from pathlib import Path
     from eventproc.store.backup.restore import restore_backup
-    from eventproc.store.clock import SystemClock
     from eventproc.testing import KillAt
 
     async def back_up(directory, target, point):
@@ -89,7 +87,7 @@ MORTAL = """
     if command == "backup":
         anyio.run(back_up, source, target, point)
     else:
-        restore_backup(Path(source), Path(target), SystemClock(), faults=KillAt(point))
+        restore_backup(Path(source), Path(target), faults=KillAt(point))
     print("survived")
 """
 
@@ -446,7 +444,7 @@ async def test_a_restore_syncs_the_new_folder_and_its_entry(
 
 async def test_a_dry_run_of_a_restore_changes_nothing(ep: Eventproc, tmp_path: Path) -> None:
     await ep.backup(tmp_path / "backup")
-    result = restore_backup(tmp_path / "backup", tmp_path / "new", SystemClock(), dry_run=True)
+    result = restore_backup(tmp_path / "backup", tmp_path / "new", dry_run=True)
     assert (result.path, result.files > 0) == (tmp_path / "new", True)
     assert listed(tmp_path) == ["backup", "data"]
 

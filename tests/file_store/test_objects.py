@@ -282,14 +282,11 @@ async def test_backup_has_the_objects_and_its_copy_leaves_those_of_the_original(
 ) -> None:
     from eventproc.store.backup.make import make_backup
     from eventproc.store.backup.restore import restore_backup
-    from eventproc.store.clock import SystemClock
 
     await write(stream)
     await stream.offload()
     await make_backup(ep.db, tmp_path / "backup")
-    await anyio.to_thread.run_sync(
-        partial(restore_backup, tmp_path / "backup", tmp_path / "copy", SystemClock())
-    )
+    await anyio.to_thread.run_sync(partial(restore_backup, tmp_path / "backup", tmp_path / "copy"))
     async with eventproc.open(tmp_path / "copy") as copy:
         copied = await copy.stream("s/t")
         assert await numbers_in(copied) == list(range(1000))
