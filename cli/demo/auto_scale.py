@@ -7,20 +7,16 @@ handler is called for the rows, those of each key in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
 import anyio
 
 from eventproc import ScalingPolicy
-from eventproc.cli.demo.cpu_times import CpuTimes
-from eventproc.cli.demo.ledger import DemoLedger
 from eventproc.cli.demo.producer import Produced
-from eventproc.cli.demo.report import DemoReport, DemoTask
+from eventproc.cli.demo.report import DemoReport, DemoRun
 from eventproc.cli.input.csv_reader import CsvReader
 from eventproc.cli.input.lines import InputLines, open_input
-from eventproc.runtime import Eventproc
 from eventproc.streams import EventWriter, Stream
 
 ROWS_MAX: Final = 40_000
@@ -48,24 +44,16 @@ QUIET_PAUSE_MS: Final = 500
 """Shortest pause between two rows while it is quiet."""
 
 
-class AutoScaleRun:
-    """One run."""
+class AutoScaleRun(DemoRun):
+    """One run through a stream that a policy scales."""
 
-    def __init__(
-        self, task: DemoTask, system: Eventproc, scope: str, show: Callable[[int, str], None]
-    ) -> None:
-        self._task = task
-        self._system = system
-        self._scope = scope
-        self._show = show
-        self._cpu = CpuTimes(rest="process")
-        self._ledger = DemoLedger(self._cpu, key=task.key, mean_of=task.mean_of)
-        self._segments_max = 1
-        self._count = 1
+    _segments_max = 1
+    _count = 1
 
     async def run(self) -> DemoReport:
         """Write the rows in a burst and then slowly; return when all are processed and the stream is deleted."""
         rows = self._rows()
+        self._produced = Produced(len(rows), len(rows), {})
         quiet = min(QUIET_ROWS_MAX, len(rows) // 10)
         burst, slow = rows[: len(rows) - quiet], rows[len(rows) - quiet :]
         a_step = max(len(burst) // (BURST_WINDOWS * STEPS_A_WINDOW), 1)
@@ -103,9 +91,7 @@ class AutoScaleRun:
         missed = "the stream was not scaled up" if self._segments_max == 1 else ""
         if self._count > 1:
             missed = "the stream was not scaled down"
-        return DemoReport(
-            Produced(len(rows), len(rows), {}), self._ledger, facts, self._cpu.seconds(), missed=missed
-        )
+        return self._report(facts, missed)
 
     def _rows(self) -> list[tuple[bytes, str]]:
         """Return the first rows of the file, as payloads and keys."""

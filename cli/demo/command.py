@@ -5,8 +5,8 @@ from __future__ import annotations
 import resource
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -106,8 +106,9 @@ def demo(
 
     async def work(signal_scope: SignalScope) -> tuple[DemoReport, float]:
         began = anyio.current_time()
-        with _working_directory(directory) as place:
-            through = "a topic" if topics else "a stream"
+        named = None if directory is None else nullcontext(directory)
+        with named or tempfile.TemporaryDirectory(prefix="eventproc-demo-") as path:
+            place, through = Path(path), "a topic" if topics else "a stream"
             note(settings, f"sending the rows of {file.name} through {through} in {place}")
             with progress(settings, file.name, None) as show:
                 task = DemoTask(file, key, mean, place, durability)
@@ -173,15 +174,6 @@ def _flights() -> Path:
             "--key names the column with the routing key"
         )
     return FLIGHTS
-
-
-@contextmanager
-def _working_directory(directory: str | None) -> Iterator[Path]:
-    if directory is not None:
-        yield Path(directory)
-        return
-    with tempfile.TemporaryDirectory(prefix="eventproc-demo-") as temporary:
-        yield Path(temporary)
 
 
 def _print_tables(facts: Mapping[str, int | float], report: DemoReport, key: str, mean: str | None) -> None:

@@ -39,19 +39,8 @@ INTERRUPT_MS: Final = 500
 _Rows: TypeAlias = list[tuple[bytes, str]]
 """Payload and key of rows."""
 
-
-@attrs.frozen
-class ProducerTask:
-    """What to write, and where to. It is pickled for the producer's process.
-
-    key: column with the routing key. durability: of the directory.
-    """
-
-    file: Path
-    key: str
-    directory: Path
-    stream: str
-    durability: str
+_Scale: TypeAlias = Callable[[Sequence[int]], Awaitable[object]]
+"""Scales the stream that has these active segments."""
 
 
 @attrs.frozen
@@ -66,34 +55,32 @@ class Produced:
     cpu_seconds: Mapping[str, float]
 
 
-async def produce_in_process(task: ProducerTask) -> Produced:
+async def produce_in_process(file: Path, key: str, directory: Path, stream: str) -> Produced:
     """Write all rows in a process of its own, which is killed if this task is cancelled. Raises as `produce`."""
     try:
-        return await anyio.to_process.run_sync(produce, task, cancellable=True)
+        return await anyio.to_process.run_sync(produce, file, key, directory, stream, cancellable=True)
     except (KeyboardInterrupt, anyio.BrokenWorkerProcess):
         # Ctrl-C reaches the producer too, maybe before it ignores it: the same signal is about to cancel this task.
         await anyio.sleep(INTERRUPT_MS / 1000)
         raise
 
 
-def produce(task: ProducerTask) -> Produced:
+def produce(file: Path, key: str, directory: Path, stream: str) -> Produced:
     """Write the file into the stream, and return when every row is durable. Runs in a process of its own.
 
-    Raises click.ClickException for a file that is not CSV, and what opening and writing raise.
+    key: column with the routing key. Raises click.ClickException for a file that is not CSV, and what opening and
+    writing raise.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
-    return anyio.run(_produce, task)
+    return anyio.run(_produce, file, key, directory, stream)
 
 
-async def _produce(task: ProducerTask) -> Produced:
-    async with open_directory(task.directory, durability=task.durability) as system:
-        stream = await system.stream(task.stream)
-        with open_input(str(task.file)) as source:
-            return await _Producer(source, task.key, stream, scales=not await _is_topic(stream)).run()
-
-
-async def _is_topic(stream: Stream) -> bool:
-    return (await stream.describe()).config.is_topic
+async def _produce(file: Path, key: str, directory: Path, name: str) -> Produced:
+    async with open_directory(directory) as system:
+        stream = await system.stream(name)
+        is_topic = (await stream.describe()).config.is_topic
+        with open_input(str(file)) as source:
+            return await _Producer(source, key, stream, scales=not is_topic).run()
 
 
 class _Producer:
@@ -106,9 +93,13 @@ class _Producer:
         self._key_at = self._table.index(key)
         self._stream = stream
         self._count = 0
-        self._scales = deque(
-            [(1, self._split_first), (2, self._split_last), (3, self._merge_first)] if scales else []
-        )
+        self._scales: deque[tuple[int, _Scale]] = deque()
+        if scales:
+            self._scales += [
+                (1, lambda ids: stream.split(ids[0])),
+                (2, lambda ids: stream.split(ids[-1])),
+                (3, lambda ids: stream.merge(*ids[:2])),
+            ]
         self._scaled = anyio.Event()
         self._scaled.set()
 
@@ -144,15 +135,6 @@ class _Producer:
             self._scaled = anyio.Event()
             tasks.start_soon(self._run_scale, self._scales.popleft()[1])
 
-    async def _run_scale(self, scale: Callable[[Sequence[int]], Awaitable[object]]) -> None:
+    async def _run_scale(self, scale: _Scale) -> None:
         await scale([segment.id for segment in await self._stream.segments()])
         self._scaled.set()
-
-    async def _split_first(self, segments: Sequence[int]) -> None:
-        await self._stream.split(segments[0])
-
-    async def _split_last(self, segments: Sequence[int]) -> None:
-        await self._stream.split(segments[-1])
-
-    async def _merge_first(self, segments: Sequence[int]) -> None:
-        await self._stream.merge(*segments[:2])

@@ -1,14 +1,17 @@
-"""What a demo run gets, and what it returns."""
+"""What a demo run gets, what it has, and what it returns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import attrs
 
+from eventproc.cli.demo.cpu_times import CpuTimes
 from eventproc.cli.demo.ledger import DemoLedger
-from eventproc.cli.demo.producer import Produced, ProducerTask, produce_in_process
+from eventproc.cli.demo.producer import Produced, produce_in_process
+from eventproc.runtime import Eventproc
 
 
 @attrs.frozen
@@ -21,9 +24,9 @@ class DemoTask:
     directory: Path
     durability: str | None
 
-    async def produce_into(self, stream: str, durability: str) -> Produced:
+    async def produce_into(self, stream: str) -> Produced:
         """Write all rows in a process of its own. Raises as `produce_in_process`."""
-        return await produce_in_process(ProducerTask(self.file, self.key, self.directory, stream, durability))
+        return await produce_in_process(self.file, self.key, self.directory, stream)
 
 
 @attrs.frozen
@@ -46,3 +49,29 @@ class DemoReport:
         ledger = self.ledger
         is_complete = self.produced.rows == self.produced.written == ledger.processed
         return is_complete and not ledger.duplicates and not ledger.order_violations
+
+
+class DemoRun(ABC):
+    """One run of a demo in a scope of its own. Use it once."""
+
+    rest = "process"
+    """Name of the CPU time of this process that is not measured."""
+
+    def __init__(
+        self, task: DemoTask, system: Eventproc, scope: str, show: Callable[[int, str], None]
+    ) -> None:
+        self._task = task
+        self._system = system
+        self._scope = scope
+        self._show = show
+        self._cpu = CpuTimes(rest=self.rest)
+        self._ledger = DemoLedger(self._cpu, key=task.key, mean_of=task.mean_of)
+        self._produced = Produced(rows=0, written=0, cpu_seconds={})
+
+    @abstractmethod
+    async def run(self) -> DemoReport:
+        """Write, process and count all rows."""
+
+    def _report(self, facts: Mapping[str, int], missed: str = "") -> DemoReport:
+        cpu_seconds = {**self._produced.cpu_seconds, **self._cpu.seconds()}
+        return DemoReport(self._produced, self._ledger, facts, cpu_seconds, missed)

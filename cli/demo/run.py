@@ -14,15 +14,11 @@ import anyio
 
 from eventproc import ScalingPolicy
 from eventproc.cli.demo.auto_scale import AutoScaleRun
-from eventproc.cli.demo.cpu_times import CpuTimes
-from eventproc.cli.demo.ledger import DemoLedger
-from eventproc.cli.demo.producer import Produced
-from eventproc.cli.demo.report import DemoReport, DemoTask
+from eventproc.cli.demo.report import DemoReport, DemoRun, DemoTask
 from eventproc.cli.demo.topics import TopicsRun
 from eventproc.cli.signals import SignalScope
 from eventproc.errors import EventprocError
 from eventproc.runtime import Eventproc, open as open_directory
-from eventproc.streams import Stream
 
 SHOW_MS: Final = 100
 """Interval between two updates of the progress bar."""
@@ -48,12 +44,8 @@ async def run(
         scope = f"demo-{system.requests.new_id()}"
         await system.create_scope(scope)
         try:
-            if topics:
-                return await signal_scope.run(TopicsRun(task, system, scope, show).run())
-            if auto_scale:
-                return await signal_scope.run(AutoScaleRun(task, system, scope, show).run())
-            stream = await system.create_stream(f"{scope}/rows", scaling=ScalingPolicy.fixed(2))
-            return await signal_scope.run(_DemoRun(task, system, stream, show).run())
+            kind = TopicsRun if topics else AutoScaleRun if auto_scale else StreamRun
+            return await signal_scope.run(kind(task, system, scope, show).run())
         finally:
             with anyio.CancelScope(shield=True):
                 await _clear(system, scope)
@@ -66,38 +58,27 @@ async def _clear(system: Eventproc, scope: str) -> None:
         pass  # a full disk or a stopped database: the error of the run explains more
 
 
-class _DemoRun:
-    """One run."""
-
-    def __init__(
-        self, task: DemoTask, system: Eventproc, stream: Stream, show: Callable[[int, str], None]
-    ) -> None:
-        self._task = task
-        self._system = system
-        self._stream = stream
-        self._group = f"{stream.name}-processed"
-        self._show = show
-        self._cpu = CpuTimes(rest="process")
-        self._ledger = DemoLedger(self._cpu, key=task.key, mean_of=task.mean_of)
-        self._produced = Produced(rows=0, written=0, cpu_seconds={})
-        self._epochs = 1
+class StreamRun(DemoRun):
+    """One run through a stream that the producer scales."""
 
     async def run(self) -> DemoReport:
-        app = self._ledger.app(self._stream.name, self._group)
+        """Write and process all rows, and delete the stream."""
+        stream = await self._system.create_stream(f"{self._scope}/rows", scaling=ScalingPolicy.fixed(2))
+        name, epochs = f"{stream.name}-processed", 1
+        app = self._ledger.app(stream.name, name)
         async with self._system.run(app) as running, anyio.create_task_group() as tasks:
             tasks.start_soon(running.wait)  # cancels the other tasks when the handler fails
             tasks.start_soon(self._show_progress)
-            self._produced = await self._task.produce_into(self._stream.name, self._system.durability)
-            self._epochs = (await self._stream.describe()).epoch + 1
-            group = await self._system.group(self._group)
-            await self._stream.truncate((await group.cuts())[self._stream.name])
-            await self._stream.seal()
+            self._produced = await self._task.produce_into(stream.name)
+            epochs = (await stream.describe()).epoch + 1
+            group = await self._system.group(name)
+            await stream.truncate((await group.cuts())[stream.name])
+            await stream.seal()
             await running.wait_idle()
             tasks.cancel_scope.cancel()
-        await (await self._system.group(self._group)).delete()
-        await self._stream.delete()
-        cpu_seconds = {**self._produced.cpu_seconds, **self._cpu.seconds()}
-        return DemoReport(self._produced, self._ledger, {"epochs": self._epochs}, cpu_seconds)
+        await (await self._system.group(name)).delete()
+        await stream.delete()
+        return self._report({"epochs": epochs})
 
     async def _show_progress(self) -> None:
         while True:

@@ -16,14 +16,10 @@ from typing import Final
 
 import anyio
 import anyio.to_process
-import attrs
 from anyio.abc import TaskGroup
 
 from eventproc import ScalingPolicy
-from eventproc.cli.demo.cpu_times import CpuTimes
-from eventproc.cli.demo.ledger import DemoLedger
-from eventproc.cli.demo.producer import Produced
-from eventproc.cli.demo.report import DemoReport, DemoTask
+from eventproc.cli.demo.report import DemoReport, DemoRun, DemoTask
 from eventproc.runtime import Eventproc, open as open_directory
 from eventproc.streams import Stream
 from eventproc.topics import Topic
@@ -44,31 +40,20 @@ STEP_ROWS: Final = 50_000
 """Rows that are copied between two disturbances: a death, more partitions, another death and a new consumer."""
 
 
-@attrs.frozen
-class ConsumerTask:
-    """What a consumer's process does. It is pickled.
+def consume(directory: Path, group: str, name: str, output: str) -> None:
+    """Copy the rows of the assigned partitions until the topic is sealed and processed. Runs in an own process.
 
-    group: whose partitions it takes. output: the stream that gets the copies.
+    group: whose partitions it takes. name: of the consumer. output: the stream that gets the copies.
     """
-
-    directory: Path
-    durability: str
-    group: str
-    name: str
-    output: str
-
-
-def consume(task: ConsumerTask) -> None:
-    """Copy the rows of the assigned partitions until the topic is sealed and processed. Runs in an own process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
-    anyio.run(_consume, task)
+    anyio.run(_consume, directory, group, name, output)
 
 
-async def _consume(task: ConsumerTask) -> None:
-    async with open_directory(task.directory, durability=task.durability) as system:
-        output = await system.stream(task.output)
-        group = await system.group(task.group)
-        async with group.consumer(task.name, auto_commit=False) as consumer:
+async def _consume(directory: Path, group_name: str, name: str, output_name: str) -> None:
+    async with open_directory(directory) as system:
+        output = await system.stream(output_name)
+        group = await system.group(group_name)
+        async with group.consumer(name, auto_commit=False) as consumer:
             while events := await consumer.poll(BATCH_ROWS):
                 async with system.transaction(consumer=consumer) as txn:
                     await txn.write_many(
@@ -76,30 +61,26 @@ async def _consume(task: ConsumerTask) -> None:
                     )
 
 
-class TopicsRun:
-    """One run. Use `run` once."""
+class TopicsRun(DemoRun):
+    """One run through a topic."""
+
+    rest = "read copies"
 
     def __init__(
         self, task: DemoTask, system: Eventproc, scope: str, show: Callable[[int, str], None]
     ) -> None:
-        self._task = task
-        self._system = system
-        self._topic_name, self._output_name = f"{scope}/rows", f"{scope}/copies"
-        self._group_name = f"{scope}/consumers"
-        self._show = show
-        self._cpu = CpuTimes(rest="read copies")
-        self._ledger = DemoLedger(self._cpu, key=task.key, mean_of=task.mean_of)
+        super().__init__(task, system, scope, show)
+        self._output_name, self._group_name = f"{scope}/copies", f"{scope}/consumers"
         self._consumers: dict[str, anyio.CancelScope] = {}
         # The default limiter has a place per core: consumers would wait for each other, and for the producer.
         self._places = anyio.CapacityLimiter(CONSUMERS + 1)
         self._steps = {step: anyio.Event() for step in (1, 2, 3)}
         self._killed = 0
         self._joined = 0
-        self._produced = Produced(rows=0, written=0, cpu_seconds={})
 
     async def run(self) -> DemoReport:
         """Write, consume and count all rows."""
-        topic = await self._system.create_topic(self._topic_name, partitions=PARTITIONS)
+        topic = await self._system.create_topic(f"{self._scope}/rows", partitions=PARTITIONS)
         output = await self._system.create_stream(self._output_name, scaling=ScalingPolicy.fixed(2))
         group = await self._system.create_group(self._group_name, [topic.name])
         async with anyio.create_task_group() as tasks:
@@ -109,15 +90,15 @@ class TopicsRun:
                     self._start_consumer(consumers)
                 async with anyio.create_task_group() as disturbing:
                     disturbing.start_soon(self._disturb, topic, consumers)
-                    self._produced = await self._task.produce_into(topic.name, self._system.durability)
+                    self._produced = await self._task.produce_into(topic.name)
                     self._reach(3 * STEP_ROWS)
                 await topic.seal()
             await output.seal()
         await group.delete()
         partitions = PARTITIONS + PARTITIONS_ADDED
-        facts = {"partitions": partitions, "consumers_killed": self._killed, "consumers_joined": self._joined}
-        cpu_seconds = {**self._produced.cpu_seconds, **self._cpu.seconds()}
-        return DemoReport(self._produced, self._ledger, facts, cpu_seconds)
+        return self._report(
+            {"partitions": partitions, "consumers_killed": self._killed, "consumers_joined": self._joined}
+        )
 
     def _start_consumer(self, consumers: TaskGroup) -> None:
         name = f"consumer-{len(self._consumers) + 1}"
@@ -125,11 +106,9 @@ class TopicsRun:
         consumers.start_soon(self._run_consumer, name)
 
     async def _run_consumer(self, name: str) -> None:
-        task = ConsumerTask(
-            self._task.directory, self._system.durability, self._group_name, name, self._output_name
-        )
+        given = (self._task.directory, self._group_name, name, self._output_name)
         with self._consumers[name]:
-            await anyio.to_process.run_sync(consume, task, cancellable=True, limiter=self._places)
+            await anyio.to_process.run_sync(consume, *given, cancellable=True, limiter=self._places)
 
     async def _disturb(self, topic: Topic, consumers: TaskGroup) -> None:
         """Kill two consumers, add partitions, and let a consumer join, each some rows later or after the last one."""
