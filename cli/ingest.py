@@ -57,13 +57,13 @@ def worker(settings: Settings, slots: int, master: str, log_level: str | None) -
         eventproc ingest worker --slots 4
         eventproc ingest worker --slots 8 --master spark://cluster:7077
     """
-    from eventproc.cli.server_log import LogOptions, ServerLog
+    from eventproc.cli.server_log import ServerLog
     from eventproc.cli.session import address_of
 
     address = address_of(settings)
     from eventproc.spark.ingestion.worker import IngestionWorker  # loads Spark
 
-    ServerLog(settings, LogOptions(log_level, None, None)).install()
+    ServerLog(settings, log_level).install()
     process = IngestionWorker(address, slots=slots, master=master)
     came: list[int] = []
 

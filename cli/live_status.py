@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import anyio
@@ -85,13 +85,7 @@ def status_cells(status: ProcessorStatus, rate: float) -> list[str]:
 
 def blocker_text(blocker: Blocker) -> str:
     """Return the text that names the event that blocks progress, and since when."""
-    return " ".join(_words(blocker))
-
-
-def _words(blocker: Blocker) -> Iterator[str]:
-    yield f"{blocker.stream} {blocker.segment} event {blocker.number}"
-    if blocker.key is not None:
-        yield f"(key {blocker.key!r})"
-    yield f"since {iso_time(blocker.since_ms)}"
-    if blocker.error is not None:
-        yield f"attempt {blocker.attempt}: {blocker.error}"
+    event = f"{blocker.stream} {blocker.segment} event {blocker.number}"
+    key = "" if blocker.key is None else f" (key {blocker.key!r})"
+    why = "" if blocker.error is None else f" attempt {blocker.attempt}: {blocker.error}"
+    return f"{event}{key} since {iso_time(blocker.since_ms)}{why}"

@@ -242,8 +242,8 @@ group_argument: Final = click.argument("name", metavar="SCOPE/GROUP")
 share_argument: Final = click.argument("name", metavar="SCOPE/SHARE")
 
 
-def limit_option(default: int, text: str = "How many to list at most.") -> Callable[[F], F]:
-    """Decorator of commands that list at most `limit` objects."""
+def limit_option(default: int | None, text: str = "How many to list at most.") -> Callable[[F], F]:
+    """Decorator of commands that list at most `limit` objects. default: None: all."""
     kind = click.IntRange(min=1)
     return click.option("--limit", type=kind, default=default, show_default=True, metavar="N", help=text)
 
@@ -313,12 +313,7 @@ def page_options(name: str) -> Callable[[F], F]:
         "page",
         click.option("--prefix", default="", metavar="TEXT", help="Only names that begin with it."),
         click.option("--after", metavar=name, help="The last one of the previous page."),
-        click.option(
-            "--limit",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="How many to list at most; all unless given.",
-        ),
+        limit_option(None, "How many to list at most; all unless given."),
     )
 
 

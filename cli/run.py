@@ -66,7 +66,7 @@ def run(
 
     from eventproc.cli.app_loader import load_app
     from eventproc.cli.server import DirectoryServer
-    from eventproc.cli.server_log import LogOptions, ServerLog
+    from eventproc.cli.server_log import ServerLog
     from eventproc.cli.worker_link import WorkerLink
     from eventproc.cli.worker_processes import WorkerSet
 
@@ -76,9 +76,8 @@ def run(
         raise click.UsageError("--workers and --reload need an app: name it MODULE:APP, such as shop:app")
     link = WorkerLink.find()
     is_one_of_many = link is not None and workers is not None
-    log = ServerLog(
-        settings, LogOptions(log_level, log_format, link.number if link and is_one_of_many else None)
-    )
+    worker = link.number if link and is_one_of_many else None
+    log = ServerLog(settings, log_level, log_format, worker=worker)
     with log.reporting():
         if link is None and (workers or reload):
             log.install()

@@ -122,9 +122,9 @@ def serve(
     """
     from eventproc.cli.app_loader import load_app
     from eventproc.cli.server import DirectoryServer
-    from eventproc.cli.server_log import LogOptions, ServerLog
+    from eventproc.cli.server_log import ServerLog
 
-    log = ServerLog(settings, LogOptions(log_level, log_format, None))
+    log = ServerLog(settings, log_level, log_format)
     with log.reporting():
         _verify_installed(has_rest=rest is not None)
         from eventproc.server.endpoints import Addresses

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import attrs
 import click
 
 from eventproc.cli.exit_codes import FAILED, Signalled, error_line, exit_code
@@ -27,32 +26,27 @@ STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message"
 """Attributes of every log record. Others are fields that the caller added."""
 
 
-@attrs.frozen
-class LogOptions:
-    """The options `--log-level` and `--log-format`; None if not given.
-
-    worker: number of this process among those of `run --workers`; None: the log does not name one.
-    """
-
-    level: str | None
-    format: str | None
-    worker: int | None = None
-
-
 class ServerLog:
     """The log of this process. Used as `with log.importing(): load the apps`, then `log.install()`."""
 
-    def __init__(self, settings: Settings, options: LogOptions) -> None:
-        self._settings = settings
-        self._options = options
-        self._handler = logging.StreamHandler()
-        formatter = JsonFormatter if self.is_json else TextFormatter
-        self._handler.setFormatter(formatter(worker=options.worker))
+    def __init__(
+        self,
+        settings: Settings,
+        level: str | None,
+        log_format: str | None = None,
+        *,
+        worker: int | None = None,
+    ) -> None:
+        """level, log_format: `--log-level` and `--log-format`; None if not given.
 
-    @property
-    def is_json(self) -> bool:
-        """Whether the log has the form for programs."""
-        return self._options.format == "json"
+        worker: number of this process among those of `run --workers`; None: the log does not name one.
+        """
+        self._settings = settings
+        self._level = level
+        self._format = log_format
+        self._handler = logging.StreamHandler()
+        formatter = JsonFormatter if log_format == "json" else TextFormatter
+        self._handler.setFormatter(formatter(worker=worker))
 
     @contextmanager
     def importing(self) -> Iterator[None]:
@@ -73,7 +67,7 @@ class ServerLog:
         root = logging.root
         if any(_is_bare(handler) for handler in root.handlers):
             root.handlers.clear()
-        if root.handlers and self._options.format is not None:
+        if root.handlers and self._format is not None:
             raise click.UsageError(
                 "the app configures logging itself (the root logger has a handler after its import): leave "
                 "--log-format out, or remove the app's configuration"
@@ -82,8 +76,8 @@ class ServerLog:
             root.addHandler(self._handler)
             if root.level == logging.WARNING:  # nobody has set it
                 root.setLevel(self._default_level())
-        if self._options.level is not None:
-            root.setLevel(self._options.level.upper())
+        if self._level is not None:
+            root.setLevel(self._level.upper())
         if self._settings.debug:
             logging.getLogger("eventproc").setLevel(logging.DEBUG)
         for name in ("aiosqlite", "asyncio"):  # the first one logs each statement
@@ -105,7 +99,7 @@ class ServerLog:
         except (click.exceptions.Exit, click.Abort, Signalled):
             raise
         except Exception as why:
-            if not self.is_json:
+            if self._format != "json":
                 raise
             error = first_leaf(why)
             self.report(error_line(error).removeprefix("eventproc: "), error)

@@ -71,24 +71,12 @@ def write(
     """
     from eventproc.cli import session
     from eventproc.cli.input.lines import open_input
-    from eventproc.cli.writing import WriteReport, write_rows, write_transaction
+    from eventproc.cli.writing import WriteReport, WriteTask, write_rows, write_transaction
 
     if key is not None and kind == "lines":
         raise click.UsageError("--key needs --format csv or jsonl: a plain line has no fields")
     with open_input(file) as source:
         act = write_transaction if atomic else write_rows
         # A host makes a transaction visible: this process becomes the host if there is none.
-        session.run(
-            settings,
-            partial(
-                act,
-                settings=settings,
-                name=name,
-                source=source,
-                kind=kind,
-                key=key,
-                partition=partition,
-                report=WriteReport(output),
-            ),
-            host=atomic,
-        )
+        task = WriteTask(settings, name, source, kind, key, partition, WriteReport(output))
+        session.run(settings, partial(act, task=task), host=atomic)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Final
 
 import anyio
 import anyio.to_thread
+import attrs
 import click
 from anyio.streams.memory import MemoryObjectSendStream
 
 from eventproc.cli.input.lines import InputFile
 from eventproc.cli.input.rows import InputRow, InputRows, take_chunk
-from eventproc.cli.options import (
-    TABLE,
-    Settings,
-    note,
-)
+from eventproc.cli.options import TABLE, Settings, note
 from eventproc.cli.output.tables import show_one
-from eventproc.cli.output.terminal import progress
+from eventproc.cli.output.terminal import Advance, progress
 from eventproc.errors import Retryable, TransactionDecided
 from eventproc.runtime import Eventproc
 from eventproc.store.model.counts import counted
@@ -32,30 +30,40 @@ RowChunk = tuple[list[InputRow], click.ClickException | None]
 """Rows that are written together, and the error of the bad row that follows them."""
 
 
-async def write_rows(
-    ep: Eventproc,
-    *,
-    settings: Settings,
-    name: str,
-    source: InputFile,
-    kind: str | None,
-    key: str | None,
-    partition: int | None,
-    report: WriteReport,
-) -> None:
+@attrs.frozen
+class WriteTask:
+    """What to write. kind: format of the rows; key: the column with the routing key; partition: for all rows. None: as
+    the input says.
+    """
+
+    settings: Settings
+    name: str
+    source: InputFile
+    kind: str | None
+    key: str | None
+    partition: int | None
+    report: WriteReport
+
+    def progress(self) -> AbstractContextManager[Advance]:
+        """Show a bar, unless a person types the rows."""
+        source = self.source
+        return progress(self.settings, f"writing {self.name}", source.size_bytes, typed=source.raw.isatty())
+
+
+async def write_rows(ep: Eventproc, task: WriteTask) -> None:
     """Write the rows one after the other: those before a bad row stay written."""
-    stream = await ep.stream(name)
+    stream = await ep.stream(task.name)
     writer, failed = stream.writer(), True
 
     async def add(rows: list[InputRow]) -> None:
-        await writer.write_many(_placed(rows, partition))
-        report.update(writer.events_written)
-        advance(source.position, f"{writer.events_written:,} written")
+        await writer.write_many(_placed(rows, task.partition))
+        task.report.update(writer.events_written)
+        advance(task.source.position, f"{writer.events_written:,} written")
 
-    with progress(settings, f"writing {name}", source.size_bytes, typed=source.raw.isatty()) as advance:
+    with task.progress() as advance:
         try:
             async with writer:
-                await _each_chunk(source, kind, key, add)
+                await _each_chunk(task, add)
             failed = False
         except Retryable as why:
             if writer.events_written:  # the error is about the last send; the earlier ones are durable
@@ -65,34 +73,24 @@ async def write_rows(
             raise
         finally:
             # In every case: leaving the writer has waited for the last send.
-            report.end(writer.events_written, failed=failed)
+            task.report.end(writer.events_written, failed=failed)
 
 
-async def write_transaction(
-    ep: Eventproc,
-    *,
-    settings: Settings,
-    name: str,
-    source: InputFile,
-    kind: str | None,
-    key: str | None,
-    partition: int | None,
-    report: WriteReport,
-) -> None:
+async def write_transaction(ep: Eventproc, task: WriteTask) -> None:
     """Write the rows in one transaction."""
-    stream = await ep.stream(name)
+    stream = await ep.stream(task.name)
     txn, count, decided, theirs = stream.transaction(), 0, False, False
-    note(settings, f"transaction {txn.id}")
+    note(task.settings, f"transaction {txn.id}")
 
     async def add(rows: list[InputRow]) -> None:
         nonlocal count
-        count += await txn.write_many(_placed(rows, partition))
-        advance(source.position, f"{count:,} staged")
+        count += await txn.write_many(_placed(rows, task.partition))
+        advance(task.source.position, f"{count:,} staged")
 
-    with progress(settings, f"writing {name}", source.size_bytes, typed=source.raw.isatty()) as advance:
+    with task.progress() as advance:
         try:
             async with txn:
-                await _each_chunk(source, kind, key, add)
+                await _each_chunk(task, add)
                 await txn.commit(wait=False)
                 decided = True
                 await txn.commit()
@@ -102,9 +100,9 @@ async def write_transaction(
         finally:
             # A decided transaction becomes visible, however this process ends.
             if decided:
-                report.end(count, failed=False)
+                task.report.end(count, failed=False)
             elif not theirs:
-                note(settings, f"transaction {txn.id} is aborted: nothing was written")
+                note(task.settings, f"transaction {txn.id} is aborted: nothing was written")
 
 
 def _placed(rows: list[InputRow], partition: int | None) -> Iterable[InputRow | NewEvent[bytes]]:
@@ -114,11 +112,9 @@ def _placed(rows: list[InputRow], partition: int | None) -> Iterable[InputRow | 
     return [NewEvent(payload, key, partition=partition) for payload, key in rows]
 
 
-async def _produce(
-    send: MemoryObjectSendStream[RowChunk], source: InputFile, kind: str | None, key: str | None
-) -> None:
+async def _produce(send: MemoryObjectSendStream[RowChunk], task: WriteTask) -> None:
     """Read ahead in a thread, because reading standard input may block for long."""
-    found = InputRows(source, kind, key)
+    found = InputRows(task.source, task.kind, task.key)
     more = True
     async with send:
         while more:
@@ -126,14 +122,12 @@ async def _produce(
             await send.send((taken, error))
 
 
-async def _each_chunk(
-    source: InputFile, kind: str | None, key: str | None, add: Callable[[list[InputRow]], Awaitable[None]]
-) -> None:
+async def _each_chunk(task: WriteTask, add: Callable[[list[InputRow]], Awaitable[None]]) -> None:
     """Pass the rows to `add`, all that were read meanwhile in one call. Raises the error of a bad row at the end."""
     send, receive = anyio.create_memory_object_stream[RowChunk](AHEAD_CHUNKS)
     # `receive` is closed after the tasks have ended, so that a failure here is the only error that is raised.
     async with receive, BackgroundTasks() as tasks:
-        tasks.start_soon(_produce, send, source, kind, key)
+        tasks.start_soon(_produce, send, task)
         async for taken, error in receive:
             # On a slow disk the commits become larger, instead of the queue longer.
             while error is None and receive.statistics().current_buffer_used:

@@ -18,7 +18,7 @@ import click
 
 from eventproc.cli.options import TABLE, Settings, note
 from eventproc.cli.output.terminal import print_columns, print_fields, print_table
-from eventproc.cli.output.units import count_text, duration_text, rate_text, size_text
+from eventproc.cli.output.units import duration_text, rate_text, size_text
 
 Row = Mapping[str, object]
 
@@ -215,7 +215,7 @@ def _with_unit(name: str, value: float) -> str:
     if name.endswith("_per_second"):
         return rate_text(value)
     if isinstance(value, int) and (name == "events" or name.endswith("_events")):
-        return count_text(value)
+        return f"{value:,}"
     return str(value)
 
 

@@ -1,4 +1,4 @@
-"""Sizes, durations, rates and counts as a terminal shows them. Elsewhere they stay plain numbers in one unit."""
+"""Sizes, durations and rates as a terminal shows them. Elsewhere they stay plain numbers in one unit."""
 
 from __future__ import annotations
 
@@ -37,11 +37,6 @@ def duration_text(duration_ms: float) -> str:
             count, rest = divmod(rest, unit_ms)
             return f"{count} {unit} {rest // next_ms} {following}" if rest >= next_ms else f"{count} {unit}"
     return f"{rest // 1000} s"
-
-
-def count_text(count: int) -> str:
-    """Return a count such as "26,114"."""
-    return f"{count:,}"
 
 
 def rate_text(per_second: float) -> str:
