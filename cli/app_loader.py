@@ -67,9 +67,7 @@ def _import(name: str) -> ModuleType:
                 f"module {name!r} not found in {folder}, nor among the installed packages"
             ) from None
         raise _broken(name, why) from why
-    except SystemExit as why:
-        raise _broken(name, why) from why
-    except Exception as why:
+    except (Exception, SystemExit) as why:
         raise _broken(name, why) from why
 
 

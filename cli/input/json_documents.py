@@ -25,7 +25,7 @@ class JsonDocuments(Iterator[object]):
     def __init__(self, source: InputFile) -> None:
         self.source = source
         self.number = 0
-        self._decode = json.JSONDecoder(parse_constant=_no_constant).raw_decode
+        self._decode = json.JSONDecoder(parse_constant=no_constant).raw_decode
         self._text_of = codecs.getincrementaldecoder("utf-8-sig")().decode
         self._text = ""
         self._at = 0
@@ -119,5 +119,6 @@ class JsonDocuments(Iterator[object]):
         return bad_input(self.source, f"{'element' if self._in_array else 'document'} {number}", reason)
 
 
-def _no_constant(name: str) -> object:
+def no_constant(name: str) -> object:
+    """Refuse NaN and the infinities, which Python's decoder accepts. Raises ValueError."""
     raise ValueError(f"{name} is not a JSON number")

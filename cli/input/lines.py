@@ -9,9 +9,10 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO, Final, Protocol, cast
+from types import MappingProxyType
+from typing import IO, Any, Final, Protocol, cast
 
 import attrs
 import click
@@ -21,10 +22,16 @@ from eventproc import EVENT_BYTES_MAX
 READ_BYTES: Final = 256 * 1024
 """Bytes requested in one read. A pipe returns what it has."""
 
-GZIP_MAGIC: Final = b"\x1f\x8b"
-XZ_MAGIC: Final = b"\xfd7zXZ\x00"
-BZIP2_MAGIC: Final = b"BZh"
+PACKED: Final[Mapping[str, tuple[bytes, Callable[[IO[bytes]], Any]]]] = MappingProxyType(
+    {
+        ".gz": (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
+        ".xz": (b"\xfd7zXZ\x00", lzma.LZMAFile),
+        ".bz2": (b"BZh", bz2.BZ2File),
+    }
+)
+"""By the suffix of a compressed file: how it begins, and what decompresses it."""
 
+MAGIC_BYTES: Final = max(len(magic) for magic, _ in PACKED.values())
 
 UNREADABLE: Final = (OSError, EOFError, lzma.LZMAError, zlib.error)
 """What reading a file raises, plain or compressed."""
@@ -113,19 +120,14 @@ def open_input(path: str) -> Iterator[InputFile]:
         status = os.fstat(raw.fileno())
         size_bytes, begin = None, b""
         if stat.S_ISREG(status.st_mode):
-            size_bytes, begin = status.st_size, raw.read(len(XZ_MAGIC))
+            size_bytes, begin = status.st_size, raw.read(MAGIC_BYTES)
             raw.seek(0)
-        if path.endswith(".gz") or begin.startswith(GZIP_MAGIC):
-            with gzip.GzipFile(fileobj=raw) as unpacked:
-                yield InputFile(raw, unpacked, path, size_bytes)
-        elif path.endswith(".xz") or begin == XZ_MAGIC:
-            with lzma.LZMAFile(raw) as unpacked_xz:
-                yield InputFile(raw, unpacked_xz, path, size_bytes)
-        elif path.endswith(".bz2") or begin.startswith(BZIP2_MAGIC):
-            with bz2.BZ2File(raw) as unpacked_bz2:
-                yield InputFile(raw, unpacked_bz2, path, size_bytes)
-        else:
-            yield InputFile(raw, raw, path, size_bytes)
+        for suffix, (magic, open_packed) in PACKED.items():
+            if path.endswith(suffix) or begin.startswith(magic):
+                with open_packed(raw) as unpacked:
+                    yield InputFile(raw, unpacked, path, size_bytes)
+                return
+        yield InputFile(raw, raw, path, size_bytes)
 
 
 class InputLines(Iterator[bytes]):

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import json
-import lzma
-from collections.abc import Callable
-from typing import IO, Any, Final, cast
+from typing import IO, Final, cast
 
-from eventproc.cli.input.lines import InputFile, PeekedStream, refused
+from eventproc.cli.input.lines import PACKED, InputFile, PeekedStream, refused
 
 FORMATS: Final = ("lines", "jsonl", "csv", "json", "parquet", "arrow")
 """The values of --format."""
@@ -17,12 +13,6 @@ FORMATS: Final = ("lines", "jsonl", "csv", "json", "parquet", "arrow")
 TEXT_PEEK_BYTES: Final = 1024 * 1024
 """How much of an input is read to see whether its first line is a JSON document of its own. A longer first line that
 begins like an array is taken for one."""
-
-_DECOMPRESSORS: Final[dict[bytes, Callable[[IO[bytes]], Any]]] = {
-    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
-    b"\xfd7zXZ\x00": lzma.LZMAFile,
-    b"BZh": bz2.BZ2File,
-}
 
 ARROW_FILE_MAGIC: Final = b"ARROW1"
 
@@ -44,7 +34,7 @@ _REFUSED: Final = {
 }
 """What an input may be that is not accepted, and the remedy."""
 
-_MAGICS: Final = (*_DECOMPRESSORS, *_FORMATS, *_REFUSED)
+_MAGICS: Final = (*(magic for magic, _ in PACKED.values()), *_FORMATS, *_REFUSED)
 
 
 def recognise(source: InputFile, guessed: str | None) -> str:
@@ -53,13 +43,10 @@ def recognise(source: InputFile, guessed: str | None) -> str:
     guessed: the format that the name suggests, None if it suggests none. It decides between formats of text.
     Raises click.ClickException, which says what the input is and what to do, if it is not accepted.
     """
-    head = _unpack(source)
+    head = unpack(source)
     for magic, kind in _FORMATS.items():
         if head.startswith(magic):
             return kind
-    for magic, (what, remedy) in _REFUSED.items():
-        if head.startswith(magic):
-            raise refused(source, what, remedy)
     if b"\x00" in head:
         raise refused(
             source, "not text", "convert it to text, or pass --format lines to write its bytes as lines"
@@ -69,24 +56,20 @@ def recognise(source: InputFile, guessed: str | None) -> str:
     return "json" if _is_json_document(source.peeked) else "lines"
 
 
-def unpack(source: InputFile) -> None:
-    """Decompress an input of a format that was named, if it is compressed."""
-    head = _unpack(source)
-    for magic, (what, remedy) in _REFUSED.items():
-        if head.startswith(magic):
-            raise refused(source, what, remedy)
-
-
-def _unpack(source: InputFile) -> bytes:
-    """Decompress the input, also twice, and return its first bytes."""
+def unpack(source: InputFile) -> bytes:
+    """Decompress an input, also twice, and return its first bytes. Raises click.ClickException, as `recognise`."""
     while True:
         head = _head_of_magic(source.peeked)
-        for magic, open_packed in _DECOMPRESSORS.items():
+        for magic, open_packed in PACKED.values():
             if head.startswith(magic):
                 source.stream = PeekedStream(open_packed(cast("IO[bytes]", source.stream)))
                 break
         else:
-            return head
+            break
+    for magic, (what, remedy) in _REFUSED.items():
+        if head.startswith(magic):
+            raise refused(source, what, remedy)
+    return head
 
 
 def _head_of_magic(stream: PeekedStream) -> bytes:

@@ -26,8 +26,16 @@ import click
 from eventproc import EVENT_BYTES_MAX
 from eventproc.cli.input.arrow_tables import ArrowRows, payload_of
 from eventproc.cli.input.csv_reader import CsvReader, not_utf8
-from eventproc.cli.input.json_documents import JsonDocuments
-from eventproc.cli.input.lines import UNREADABLE, InputFile, InputLines, bad_input, bad_row, unreadable
+from eventproc.cli.input.json_documents import JsonDocuments, no_constant
+from eventproc.cli.input.lines import (
+    PACKED,
+    UNREADABLE,
+    InputFile,
+    InputLines,
+    bad_input,
+    bad_row,
+    unreadable,
+)
 from eventproc.cli.input.recognition import ARROW_FILE_MAGIC, recognise, unpack
 from eventproc.errors import InvalidArgument
 from eventproc.store.model.routing import check_key
@@ -53,7 +61,7 @@ _SUFFIXES: Final = {
 
 def guess_format(path: str) -> str | None:
     """Return the format by the suffix of a file's name; None if it has no known suffix."""
-    suffixes = [suffix for suffix in Path(path).suffixes if suffix not in (".gz", ".xz", ".bz2")]
+    suffixes = [suffix for suffix in Path(path).suffixes if suffix not in PACKED]
     return _SUFFIXES.get(suffixes[-1]) if suffixes else None
 
 
@@ -178,11 +186,7 @@ def _json_lines(lines: InputLines, key: str | None) -> _Numbered:
             yield lines.number, line, _key(value, key, partial(bad_row, lines), lines.number)
 
 
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-_JSON: Final = json.JSONDecoder(parse_int=str, parse_constant=_no_constant)
+_JSON: Final = json.JSONDecoder(parse_int=str, parse_constant=no_constant)
 """Accepts what RFC 8259 allows. Python's default decoder also accepts NaN and infinities, and refuses integers of
 more than 4300 digits. An integer stays as written."""
 

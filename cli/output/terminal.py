@@ -33,15 +33,25 @@ def is_plain() -> bool:
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table: on a terminal laid out for its width, elsewhere in full width."""
-    cells = list(zip(*rows, strict=True)) or [()] * len(headings)
     if sys.stdout.isatty():
-        from eventproc.cli.output.layout import Column
-
-        print_columns([Column(*each) for each in zip(headings, cells, strict=True)])
+        print_columns(_columns(headings, rows))
         return
-    widths = [max(map(len, (heading, *each))) for heading, each in zip(headings, cells, strict=True)]
+    widths = [max(map(len, each)) for each in zip(headings, *rows, strict=True)]
     for line in (headings, *rows):
         click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _columns(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], importance: Sequence[str] = ()
+) -> list[Column]:
+    from eventproc.cli.output.layout import Column
+
+    cells = list(zip(*rows, strict=True)) or [()] * len(headings)
+    order = {heading: rank for rank, heading in enumerate(importance)}
+    return [
+        Column(heading, each, order.get(heading, len(order)))
+        for heading, each in zip(headings, cells, strict=True)
+    ]
 
 
 def print_columns(columns: Sequence[Column]) -> None:
@@ -114,15 +124,9 @@ def _live_text(
 ) -> Text:
     from rich.text import Text
 
-    from eventproc.cli.output.layout import Column, lay_out
+    from eventproc.cli.output.layout import lay_out
 
-    cells = list(zip(*rows, strict=True)) or [()] * len(headings)
-    order = {heading: rank for rank, heading in enumerate(importance)}
-    columns = [
-        Column(heading, each, order.get(heading, len(order)))
-        for heading, each in zip(headings, cells, strict=True)
-    ]
-    found = lay_out(columns, width)
+    found = lay_out(_columns(headings, rows, importance), width)
     text = Text("\n".join(found.heading), style="bold", no_wrap=True, overflow="ignore")
     return text.append("".join(f"\n{line}" for line in found.body), style="not bold")
 
