@@ -46,14 +46,11 @@ async def read_stream(ep: Eventproc, *, settings: Settings, wanted: ReadOptions)
     if wanted.partitions is not None:
         segments = await (await ep.topic(wanted.name)).segments_of(wanted.partitions)
     until = None if wanted.follow else await stream.tail()
-    # On a terminal that shows the events, a bar would be in their way.
-    quiet = settings.quiet or wanted.follow or sys.stdout.isatty()
-    bar = Settings()
-    bar.quiet = quiet
-    total = None if quiet or start != "head" else (await stream.describe()).events
+    hidden = wanted.follow or sys.stdout.isatty()
+    total = None if settings.quiet or hidden or start != "head" else (await stream.describe()).events
     printed = 0
     printer = EventPrinter(wanted.output)
-    with progress(bar, f"reading {wanted.name}", total) as advance:
+    with progress(settings, f"reading {wanted.name}", total, hidden=hidden) as advance:
         async with (
             stream.reader(start, segments=segments) as reader,
             aclosing(reader.batches(until=until)) as batches,
@@ -91,10 +88,8 @@ async def read_group(ep: Eventproc, *, settings: Settings, wanted: GroupReadOpti
     group = await ep.group(wanted.group)
     names = [each.name for each in (await group.info()).streams]
     printer = EventPrinter(wanted.output, name_streams=len(names) > 1)
-    bar = Settings()
-    # On a terminal that shows the events, a bar would be in their way.
-    bar.quiet = settings.quiet or wanted.follow or sys.stdout.isatty()
-    with progress(bar, f"reading as {wanted.group}", None) as advance:
+    hidden = wanted.follow or sys.stdout.isatty()
+    with progress(settings, f"reading as {wanted.group}", None, hidden=hidden) as advance:
         async with _reader(group, wanted) as reader:
             events = aiter(reader) if wanted.follow else await _up_to_now(ep, names, reader)
             printed = 0

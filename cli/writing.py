@@ -47,7 +47,7 @@ class WriteTask:
     def progress(self) -> AbstractContextManager[Advance]:
         """Show a bar, unless a person types the rows."""
         source = self.source
-        return progress(self.settings, f"writing {self.name}", source.size_bytes, typed=source.raw.isatty())
+        return progress(self.settings, f"writing {self.name}", source.size_bytes, hidden=source.raw.isatty())
 
 
 async def write_rows(ep: Eventproc, task: WriteTask) -> None:

@@ -145,14 +145,15 @@ def _logged_to(stream: TextIO) -> Iterator[None]:
 
 
 def progress(
-    settings: Settings, label: str, total: int | None, *, typed: bool = False
+    settings: Settings, label: str, total: int | None, *, hidden: bool = False
 ) -> AbstractContextManager[Advance]:
     """Show a progress bar on stderr if it is a terminal. Yield the function that advances the bar.
 
-    There is no bar while a person types the input: `typed`, or on a terminal that cannot redraw a line.
+    There is no bar on a terminal that cannot redraw a line.
     total: amount of work, in the unit that the caller advances by. None if it is not known.
+    hidden: show no bar, because it would be in the way of what a person types or reads there.
     """
-    if settings.quiet or typed or is_plain() or not sys.stderr.isatty():
+    if settings.quiet or hidden or is_plain() or not sys.stderr.isatty():
         return nullcontext(_ignore)
     return _progress_bar(label, total)
 
