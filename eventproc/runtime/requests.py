@@ -63,12 +63,14 @@ class Requests:
             request: as for `submit`.
 
         Raises:
+            InvalidArgument: the request is not valid.
             Rejected: a subclass says why the request would be refused immediately.
 
         Cost:
             One snapshot; a few look-ups for each segment that it would delete.
         """
-        return await self._db.read(lambda tx: preview(tx, request))
+        asked = request_calls.check_request(request)
+        return await self._db.read(lambda tx: preview(tx, asked))
 
     def new_id(self) -> str:
         """Return a new id for a request: a UUID version 7.

@@ -18,7 +18,7 @@ from eventproc import (
     restore_backup,
 )
 from eventproc.describe import TxnState
-from eventproc.errors import NotSupported, StreamNotSealed, TransactionDecided
+from eventproc.errors import InvalidArgument, NotSupported, StreamNotSealed, TransactionDecided
 from tests.support.memory import ep as ep
 
 
@@ -47,6 +47,8 @@ async def test_preview_of_a_request_counts_what_it_would_destroy(ep: Eventproc) 
     assert (await ep.requests.preview(SealStream("shop/orders", PRESENT))).already_done
     assert (await ep.requests.preview(DeleteStream("shop/orders", PRESENT))).events == 2
     assert len(await ep.streams("shop")) == 1
+    with pytest.raises(InvalidArgument):
+        await ep.requests.preview("seal")  # type: ignore[arg-type]
 
 
 async def test_preview_of_an_abort_has_its_refusal(ep: Eventproc) -> None:
