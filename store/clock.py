@@ -96,6 +96,11 @@ def new_id(clock: Clock) -> str:
     return _as_version_7(clock.wall_ms().to_bytes(6, "big"), bytearray(clock.random_bytes(10)))
 
 
+def id_ms(identifier: str) -> int:
+    """Return when `new_id` made an id, in wall ms of the machine that did."""
+    return int(identifier[:8] + identifier[9:13], 16)
+
+
 def _as_version_7(wall: bytes, tail: bytearray) -> str:
     tail[0] = 0x70 | (tail[0] & 0x0F)
     tail[2] = 0x80 | (tail[2] & 0x3F)

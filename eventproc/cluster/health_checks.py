@@ -28,6 +28,7 @@ from eventproc.store.database.checkpoint import TRUNCATE_BYTES
 from eventproc.store.database.files import DATABASE, check_directory, type_of
 from eventproc.store.database.instances import HeartbeatFile
 from eventproc.store.database.locks import WriteLock, lock_holders
+from eventproc.store.ingestion.published import table_files, table_store
 from eventproc.store.inspection.database_file import (
     count_blobs,
     database_bytes,
@@ -285,16 +286,17 @@ def _check_free_space(tx: Tx, report: HealthReport) -> None:
 
 
 def _check_chunk_files(tx: Tx, report: HealthReport) -> None:
-    """Check that the chunk files with events exist and have their size. Their content is not read."""
+    """Check that the files with events and rows of tables exist and have their size. Their content is not read."""
     if (chunks := find_chunk_files(tx)) is None:
         return
-    files = event_files(tx)
+    files = [(each.path, each.bytes) for each in event_files(tx)]
     report.facts["files_with_events"] = len(files)
-    lost = [each.path for each in files if chunks.size(each.path) != each.bytes]
-    if lost:
-        report.problem(
-            f"{len(lost)} files with events are missing or have another size than written, such as"
-            f" {chunks.show(lost[0])}; restore a backup"
-        )
+    tables = table_files(tx)
+    for what, store, found in (("events", chunks, files), ("rows of tables", table_store(tx), tables)):
+        if lost := [path for path, size in found if store.size(path) != size]:
+            report.problem(
+                f"{len(lost)} files with {what} are missing or have another size than written, such as"
+                f" {store.show(lost[0])}; restore a backup"
+            )
     # Not a problem: files of an export that died. The host removes them.
     report.facts["orphan_files"] = len(find_orphans(tx, chunks))

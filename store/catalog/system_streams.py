@@ -92,11 +92,16 @@ def _create_system(tx: Tx) -> None:
         )
 
 
+def _keep_tables(_: Tx) -> None:
+    """Change nothing. An older version must not open the store: it cannot read a stream with a policy of offload."""
+
+
 SYSTEM_MIGRATIONS: Final = (
     Migration(number=1, apply=_create_system),
     Migration(number=2, apply=add_attributes),
     Migration(number=3, apply=add_asked),
     Migration(number=4, apply=unite_groups),
     Migration(number=5, apply=add_unused_files),
+    Migration(number=6, apply=_keep_tables),
 )
 """The first schema, with every table and the rows of the internal streams, and what was added to it since."""

@@ -12,6 +12,7 @@ from typing import Final
 
 import attrs
 
+from eventproc.store.clock import id_ms
 from eventproc.store.database import Tx
 from eventproc.store.file_store import FileStore
 from eventproc.store.model.errors import CorruptRecord
@@ -263,7 +264,7 @@ _EXPORTED_BEFORE: Final = re.compile(r"[0-9]+/[^/]+/[0-9]+-[0-9]+\.arrow(?:\.gon
 """Path of a file that an earlier version exported. Such a version cannot have the directory open any more."""
 
 _SINK: Final = re.compile(
-    SINK_FOLDER + r"/.*/([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f-]{21}\.arrow(?:\.part|\.gone)?"
+    SINK_FOLDER + r"/.*/([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f-]{21})\.arrow(?:\.part|\.gone)?"
 )
 """Path of a file of the sink. Its id begins with the time, in ms, of the machine that wrote it."""
 
@@ -284,4 +285,4 @@ def is_orphan(path: str, now_ms: int, is_alive: Callable[[str], bool]) -> bool:
 def sink_file_ms(path: str) -> int | None:
     """Return when a file of the sink was begun, by its name; None for another file."""
     found = _SINK.fullmatch(path)
-    return None if found is None else int(found[1] + found[2], 16)
+    return None if found is None else id_ms(found[1])

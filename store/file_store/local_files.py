@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 PART_SUFFIX: Final = ".part"
 """Suffix of an unfinished file: it is being written, or its writer died."""
 
+CREATE_TRIES: Final = 20
+"""How often a file is created again because another process has deleted its empty folder. Higher: no use."""
+
 
 class _NewLocalFile(UnfinishedFile):
     def __init__(self, path: Path) -> None:
@@ -25,10 +28,14 @@ class _NewLocalFile(UnfinishedFile):
         self._file = self._open()
 
     def _open(self) -> FileIO:
-        while True:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileNotFoundError):  # another process has deleted the last file of the folder
+        for _ in range(CREATE_TRIES):
+            with suppress(
+                FileNotFoundError, FileExistsError
+            ):  # the last file of the folder was deleted meanwhile
+                self._path.parent.mkdir(parents=True, exist_ok=True)
                 return self._part.open("wb", buffering=0)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        return self._part.open("wb", buffering=0)
 
     def write(self, data: bytes | memoryview) -> None:
         view = memoryview(data)

@@ -96,7 +96,7 @@ class ObjectFiles(FileStore):
     def __init__(self, url: str) -> None:
         """url: "s3://", "gs://" or "az://", a bucket and a prefix, without credentials. Raises InvalidArgument."""
         scheme, _, rest = url.partition("://")
-        if scheme not in SCHEMES or "@" in rest or "?" in rest or not rest.strip("/"):
+        if scheme not in SCHEMES or any(each in rest for each in "@?#") or not rest.strip("/"):
             reason = (
                 "it must be s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX; credentials come from the"
                 " environment"

@@ -13,7 +13,7 @@ import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.notices import announce
-from eventproc.store.ingestion.published import version_text
+from eventproc.store.ingestion.published import may_publish, version_text
 from eventproc.store.ingestion.rows import (
     IngestOffset,
     find_group,
@@ -47,7 +47,8 @@ def publish(
 ) -> PublishOutcome:
     """Publish sequence `n` of the task's group, which the task has read to its ends.
 
-    files: written, synced, under their final names. None is needed for a range without rows.
+    files: written, synced, under their final names. None is needed for a range without rows. A sweep that took one of
+    them for left behind is a mismatch, too.
     Raises TaskFenced; NotFound if the group has no such sequence.
     Cost: three statements per partition and one per file.
     """
@@ -59,6 +60,8 @@ def publish(
     if sequence.state is SequenceState.PUBLISHED:
         write_task(tx, attrs.evolve(task, seen_ms=tx.now_ms, stats=stats))
         return PublishOutcome.ALREADY
+    if not may_publish(tx, files):
+        return PublishOutcome.MISMATCH
     outcome = _compare(tx, group.supervisor, sequence)
     if outcome is PublishOutcome.PUBLISHED:
         _move_offsets(tx, group.supervisor, sequence)

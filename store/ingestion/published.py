@@ -14,9 +14,10 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.clock import SystemClock, new_id
+from eventproc.store.chunks.index import ABANDONED_MS, SINK_COMMIT_MS
+from eventproc.store.clock import Clock, id_ms, new_id
 from eventproc.store.database import Tx
-from eventproc.store.file_store import FileStore, open_file_store
+from eventproc.store.file_store import PART_SUFFIX, FileStore, open_file_store
 from eventproc.store.ingestion.notices import announce
 from eventproc.store.model.argument_checks import INT_MAX, invalid_argument
 from eventproc.store.model.errors import CorruptRecord, NotFound
@@ -36,7 +37,15 @@ SUFFIX: Final = ".parquet"
 UNUSED_MS: Final = 3_600_000
 """How long an unused file stays. Longer lets longer queries finish; shorter frees the disk earlier."""
 
-_WRITTEN: Final = re.compile(rf"[^/]+/[^/]+/([0-9a-f-]{{36}})_[0-9a-f-]{{36}}{re.escape(SUFFIX)}")
+PUBLISH_MS: Final = SINK_COMMIT_MS
+"""Age of a file up to which it may be published. The sweep takes older ones for left behind at ABANDONED_MS."""
+
+PATHS_A_QUERY: Final = 500
+"""Paths that one query looks up. Higher: longer statements."""
+
+_WRITTEN: Final = re.compile(
+    rf"[^/]+/[^/]+/([0-9a-f-]{{36}})_([0-9a-f-]{{36}}){re.escape(SUFFIX)}(?:{re.escape(PART_SUFFIX)})?"
+)
 
 _COLUMNS: Final = (
     "id, supervisor, datasource, start_ms, end_ms, version, partition, path, bytes, rows, min_ms, max_ms,"
@@ -98,18 +107,39 @@ def table_store(tx: Tx) -> FileStore:
     return open_file_store(str(place))
 
 
-def new_table_path(folder: str, instance: str) -> str:
-    """Return the path of a new file. It names the instance that may publish it."""
-    return f"{folder}/{instance}_{new_id(SystemClock())}{SUFFIX}"
+def new_table_path(folder: str, instance: str, clock: Clock) -> str:
+    """Return the path of a new file. It names the instance that may publish it, and its time."""
+    return f"{folder}/{instance}_{new_id(clock)}{SUFFIX}"
 
 
-def is_left_behind(path: str, is_alive: Callable[[str], bool]) -> bool:
-    """Return whether nobody will publish a file: its instance has died. It may have published it before.
+def is_left_behind(path: str, now_ms: int, is_alive: Callable[[str], bool]) -> bool:
+    """Return whether nobody should publish a file, because its instance has died or it is too old.
 
-    A file that eventproc did not write is not left behind.
+    It may be published already. A file that eventproc did not write is not left behind.
     """
     found = _WRITTEN.fullmatch(path)
-    return found is not None and not is_alive(found[1])
+    return found is not None and (not is_alive(found[1]) or now_ms - id_ms(found[2]) > ABANDONED_MS)
+
+
+def may_publish(tx: Tx, files: Iterable[NewFile]) -> bool:
+    """Return whether new files are still there: no sweep took them for left behind, and none is about to."""
+    paths = [each.path for each in files]
+    written = [id_ms(found[2]) for each in paths if (found := _WRITTEN.fullmatch(each))]
+    return all(tx.now_ms - each <= PUBLISH_MS for each in written) and not known_paths(tx, paths)
+
+
+def give_up(tx: Tx, paths: Iterable[str]) -> None:
+    """Let nobody publish files that were left behind; those that were published stay. `forget_unused` deletes them.
+
+    On a server an instance that counts as dead may come back under its id. So its files are not deleted as long as it
+    may still publish them.
+    """
+    tx.executemany(
+        "INSERT INTO published (supervisor, datasource, start_ms, end_ms, version, partition, path, bytes, rows,"
+        " min_ms, max_ms, sequence, created_ms, unused_ms) VALUES ('', '', 0, 0, '', 0, ?, 0, 0, 0, 0, '', ?, ?)"
+        " ON CONFLICT (path) DO NOTHING",
+        [(path, tx.now_ms, tx.now_ms + ABANDONED_MS) for path in paths],
+    )
 
 
 def list_tables(tx: Tx) -> list[TableSummary]:
@@ -211,8 +241,11 @@ def replace_files(tx: Tx, name: str, old: Sequence[PublishedFile], new: Sequence
 
     Files that were published meanwhile stay beside the new ones. Returns whether it did.
 
-    False, and nothing changes, if one of the old files is not used any more: another call was faster.
+    False, and nothing changes, if one of the old files is not used any more, because another call was faster, or if a
+    sweep took the new ones for left behind.
     """
+    if not may_publish(tx, new):
+        return False
     for used in old:
         row = tx.execute("SELECT unused_ms FROM published WHERE id = ?", (used.id,)).fetchone()
         if row is None or row[0] is not None:
@@ -279,12 +312,15 @@ def table_files(tx: Tx) -> list[tuple[str, int]]:
 
 
 def known_paths(tx: Tx, paths: Iterable[str]) -> set[str]:
-    """Return those of the paths that have a row. One look-up per path."""
-    return {
-        path
-        for path in paths
-        if tx.execute("SELECT 1 FROM published WHERE path = ?", (path,)).fetchone() is not None
-    }
+    """Return those of the paths that have a row. One query per PATHS_A_QUERY paths."""
+    found: set[str] = set()
+    every = list(paths)
+    for begin in range(0, len(every), PATHS_A_QUERY):
+        some = every[begin : begin + PATHS_A_QUERY]
+        marks = ", ".join("?" * len(some))
+        rows = tx.execute(f"SELECT path FROM published WHERE path IN ({marks})", some).fetchall()
+        found.update(str(path) for (path,) in rows)
+    return found
 
 
 def _set_unused(tx: Tx, ids: Iterable[int]) -> None:

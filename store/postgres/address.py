@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from typing import Final
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import attrs
 
@@ -84,7 +84,7 @@ class ServerAddress:
             )
             raise invalid_argument("schema", found, reason)
         rest = urlencode([(key, value) for key, value in options if key != "schema"], quote_via=quote)
-        conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
+        conninfo = f"postgresql://{parts.netloc}{parts.path}{'?' if rest else ''}{rest}"
         host = hosts or next((value for key, value in options if key == "host"), "")
         user = f"{unquote(credentials.partition(':')[0])}@" if credentials else ""
         name = f"postgresql://{user}{host}{parts.path}?schema={found}"

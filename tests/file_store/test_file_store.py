@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -77,10 +78,25 @@ def test_missing_file_has_no_size_and_no_content(files: FileStore) -> None:
 
 
 def test_paths_come_in_order_and_only_from_the_place(files: FileStore) -> None:
-    paths = [f"{stream}/0.0/{name}.arrow" for stream in (1, 2) for name in "cab"]
+    paths = [f"{stream}/0.0/{name}.arrow" for stream in (1, 2, 10) for name in "cab"]
     for each in paths:
         put(files, each, b"x")
     assert list(files.paths()) == sorted(paths)
+    assert list(files.paths("1/0.0")) == list(files.paths("1")) == [f"1/0.0/{name}.arrow" for name in "abc"]
+
+
+def test_files_are_made_beside_the_deletion_of_the_last_one_of_their_folder(tmp_path: Path) -> None:
+    files = LocalFiles(tmp_path)
+
+    def come_and_go(name: str) -> None:
+        for number in range(300):
+            put(files, f"t/0/{name}-{number}", b"x")
+            files.delete(f"t/0/{name}-{number}")
+
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(come_and_go, name) for name in "abcd"]:
+            done.result()
+    assert list(files.paths()) == []
 
 
 def test_arrow_files_are_read_by_record_batch(files: FileStore) -> None:
@@ -149,7 +165,8 @@ def test_bucket_that_does_not_exist_is_named(s3: S3Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://host/x", "s3://", "s3://user:word@bucket/x", "az://container/x?sig=word"]
+    "url",
+    ["ftp://host/x", "s3://", "s3://user:word@bucket/x", "az://container/x?sig=word", "s3://bucket/x#y"],
 )
 def test_url_that_is_no_place_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(InvalidArgument, match="it must be s3://BUCKET/PREFIX") as met:

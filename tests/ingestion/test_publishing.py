@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import anyio
 import attrs
@@ -13,7 +14,7 @@ import pytest
 from eventproc import ScalingPolicy
 from eventproc.errors import InvalidSpec, NotFound, TaskFenced
 from eventproc.ingestion import Granularity
-from eventproc.store.database import Tx
+from eventproc.store.ingestion.published import forget_unused, give_up, new_table_path, replace_files
 from eventproc.store.ingestion.rows import IngestOffset, write_offset
 from eventproc.store.ingestion.view import IngestView
 from eventproc.store.model.ingestion import NewFile, PublishOutcome, SequenceState
@@ -58,6 +59,35 @@ async def test_a_publication_behind_the_committed_offset_publishes_nothing(bench
     assert await bench.published() == []
 
 
+async def test_files_that_a_sweep_gave_up_or_that_are_too_old_are_never_published(bench: Bench) -> None:
+    worker = await bench.start_tasks()
+    (task,) = worker.tasks
+    await bench.write(20)
+    await task.step()
+    await task.close()
+
+    def written() -> NewFile:
+        path = new_table_path("clicks/0", bench.db.instance_id, bench.db.clock)
+        return NewFile(path=path, start_ms=0, end_ms=HOUR_MS, rows=1, bytes=1, min_ms=0, max_ms=0)
+
+    async def refuse(file: NewFile) -> None:
+        assert await task.publish_files([file]) is PublishOutcome.MISMATCH
+        assert not await bench.db.write(partial(replace_files, name="clicks", old=[], new=[file]))
+        assert await bench.published() == []
+
+    given_up, old = written(), written()
+    await bench.db.write(partial(give_up, paths=[given_up.path]))
+    await refuse(given_up)
+    bench.clock.step_wall(23 * HOUR_MS + 1)
+    await refuse(old)
+    fresh = written()
+    assert await task.publish_files([fresh]) is PublishOutcome.PUBLISHED
+    await bench.db.write(partial(give_up, paths=[fresh.path]))  # it is published already
+    assert await bench.published() == [(fresh.path, 1)]
+    forget = partial(forget_unused, before_ms=bench.db.clock.wall_ms() + 2 * HOUR_MS)
+    assert await bench.db.write(forget) == [given_up.path]
+
+
 @pytest.mark.acceptance("S22")
 async def test_of_replicas_that_publish_simultaneously_one_wins(bench: Bench) -> None:
     await bench.start_supervisor(2, replicas=3)
@@ -87,20 +117,11 @@ async def test_a_publication_whose_files_cannot_be_inserted_moves_no_offset(benc
     await task.step()
     ends = await task.close()
     (key,) = ends
-    path = f"{task.id}:{key[0]}.{key[1]}:0:{ends[key]}:0"
-
-    def insert(tx: Tx, used: str) -> None:
-        tx.execute(
-            "INSERT INTO published (supervisor, datasource, start_ms, end_ms, version, partition, path, bytes, rows,"
-            " min_ms, max_ms, sequence, created_ms) VALUES ('x', 'x', 0, 1, '', 0, ?, 0, 0, 0, 0, 'x', 0)",
-            (used,),
-        )
-
-    await bench.db.write(partial(insert, used=path))  # the same name: the insertion will fail
-    with pytest.raises(Exception, match="UNIQUE"):
-        await task.publish()
+    wrong: Any = None
+    file = NewFile(path="x", start_ms=0, end_ms=HOUR_MS, rows=wrong, bytes=1, min_ms=0, max_ms=0)
+    with pytest.raises(Exception, match="NOT NULL"):
+        await task.publish_files([file])
     assert (await bench.offsets())[key].offset == 0
-    await bench.db.write(lambda tx: tx.execute("DELETE FROM published"))
     assert await task.publish() is PublishOutcome.PUBLISHED
     assert (await bench.offsets())[key].offset == ends[key]
     assert len(await bench.published()) == 1

@@ -39,6 +39,14 @@ async def test_events_survive_a_split_and_a_new_opening(url: str) -> None:
         await check(ep.db)
 
 
+async def test_url_may_leave_the_host_to_its_options(url: str, server: Server) -> None:
+    bare = url.replace("postgres@/", "/") + "&user=postgres"
+    async with eventproc.open(bare) as ep:
+        await ep.create_scope("s")
+    async with eventproc.open(url) as ep:
+        assert [each.name for each in await ep.scopes()] == ["s"]
+
+
 async def test_transaction_shows_all_of_its_events_or_none(url: str) -> None:
     async with eventproc.open(url) as ep:
         await ep.create_scope("s")

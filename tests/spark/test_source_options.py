@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from eventproc.spark.option_names import path_option
 from eventproc.spark.source_options import Positions, SourceOptions, parse_options
 from eventproc.store.model.errors import InvalidArgument, NotSupported
 
@@ -23,6 +24,19 @@ def test_option_names_ignore_case() -> None:
 def test_streams_are_separated_by_commas() -> None:
     found = parse_options({"path": "/data", "stream": "s/t, s/u,s/t"})
     assert (found.address, found.streams) == (Path("/data"), ("s/t", "s/u"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql:///shop?host=/run/postgresql&port=5433&schema=mine",
+        "postgresql://ann@db1,db2:5433/shop?sslmode=verify-full",
+        "postgresql://db",
+    ],
+)
+def test_url_reaches_other_processes_with_all_that_it_says(url: str) -> None:
+    address = options(path=url).address
+    assert options(path=path_option(address)).address == address
 
 
 @pytest.mark.parametrize(

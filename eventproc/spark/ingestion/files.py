@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -22,12 +23,19 @@ from eventproc.store.ingestion.published import (
     UNUSED_MS,
     PublishedFile,
     forget_unused,
+    give_up,
     is_left_behind,
     known_paths,
     table_store,
 )
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.ingestion import NewFile
+
+LIST_MS: Final = 3_600_000
+"""Pause between two listings of objects. Lower: more requests; higher: what a dead process left stays for longer."""
+
+SLICE_ROWS: Final = 1_000_000
+"""Rows of a file that is not published yet, at most, because an object is put at once. Higher: more memory."""
 
 
 class TableFiles:
@@ -38,6 +46,7 @@ class TableFiles:
         self.files = directory.read(table_store)
         self._instance = directory.db.instance_id
         self._synced = directory.synced
+        self._listed_ms: int | None = None
 
     def find(self, files: Iterable[PublishedFile]) -> list[str]:
         """Return the paths of published files. Raises CorruptRecord for one that is missing.
@@ -81,7 +90,7 @@ class TableFiles:
 
     def write_scratch(self, rows: DataFrame, task: str) -> list[WrittenFile]:
         """Write rows that are not published yet, for a task. They go with `clear`. Raises as `write`."""
-        return self._write(rows, f"{SCRATCH}/{task}", rows_max=None, synced=False)
+        return self._write(rows, f"{SCRATCH}/{task}", rows_max=SLICE_ROWS, synced=False)
 
     def clear(self, task: str) -> None:
         """Delete what a task has written and not published. Raises OSError, Unreachable."""
@@ -95,23 +104,30 @@ class TableFiles:
         for path in paths:
             self.files.delete(path)
 
-    def _write(
-        self, rows: DataFrame, folder: str, *, rows_max: int | None, synced: bool
-    ) -> list[WrittenFile]:
+    def _write(self, rows: DataFrame, folder: str, *, rows_max: int, synced: bool) -> list[WrittenFile]:
         if self.files.is_local:
             Path(self.files.place).mkdir(exist_ok=True)  # here: a task on another machine makes none
         return write_parquet(rows, self.files, folder, self._instance, rows_max=rows_max, synced=synced)
 
     def sweep(self, directory: PlannerDirectory, is_alive: Callable[[str], bool]) -> int:
-        """Delete what no row names and no living process will publish; return how many files went.
+        """Delete what no row names and nobody will publish; return how many files went, or will.
 
-        Also forgets dead workers, and files that became unused UNUSED_MS ago. Objects: a request per 1,000 files.
+        Also forgets dead workers, and files that became unused UNUSED_MS ago. Objects are listed once an hour, 1,000 in
+        each request.
         """
         directory.write(partial(forget_dead_workers, is_alive=is_alive))
-        unused = directory.write(partial(forget_unused, before_ms=directory.db.clock.wall_ms() - UNUSED_MS))
+        now_ms = directory.db.clock.wall_ms()
+        unused = directory.write(partial(forget_unused, before_ms=now_ms - UNUSED_MS))
+        self.delete(unused)
+        if not self.files.is_local and self._listed_ms is not None and now_ms - self._listed_ms < LIST_MS:
+            return len(unused)
+        self._listed_ms = now_ms
         # An instance that dies after this listing published its files before, or never will.
-        left = [each for each in self.files.paths() if is_left_behind(each, is_alive)]
+        left = [each for each in self.files.paths() if is_left_behind(each, now_ms, is_alive)]
         known = directory.read(partial(known_paths, paths=left)) if left else set()
         lost = [each for each in left if each not in known]
-        self.delete((*unused, *lost))
+        if self.files.is_local:
+            self.delete(lost)
+        elif lost:
+            directory.write(partial(give_up, paths=lost))
         return len(unused) + len(lost)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -19,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from eventproc.spark.ingestion.rows import INTERVAL, TIME
+from eventproc.store.clock import SystemClock
 from eventproc.store.file_store import CountedFile, FileStore, open_file_store
 from eventproc.store.ingestion.published import new_table_path
 
@@ -52,7 +54,7 @@ class WrittenFile:
 
 
 def write_parquet(
-    rows: DataFrame, files: FileStore, folder: str, instance: str, *, rows_max: int | None, synced: bool
+    rows: DataFrame, files: FileStore, folder: str, instance: str, *, rows_max: int, synced: bool
 ) -> list[WrittenFile]:
     """Write rows into files of at most `rows_max` rows, by a job, and return them.
 
@@ -124,7 +126,7 @@ class _Write:
     place: str
     folder: str
     instance: str
-    rows_max: int | None
+    rows_max: int
     synced: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -167,7 +169,7 @@ class _NewFile:
         files.verify_reachable()  # a folder made here would be one that the driver does not see
         folder = write.folder if start_ms is None else f"{write.folder}/{start_ms}"
         self._files, self._synced = files, write.synced
-        self._path = new_table_path(folder, write.instance)
+        self._path = new_table_path(folder, write.instance, SystemClock())
         self._start_ms = start_ms
         self._file = CountedFile(files.create(self._path))
         schema = schema.with_metadata(_SPARK_VERSION)
@@ -177,13 +179,13 @@ class _NewFile:
         self._count = self._no_time = 0
         self._bounds: list[int] = []
 
-    def takes(self, start_ms: int | None, rows_max: int | None) -> bool:
+    def takes(self, start_ms: int | None, rows_max: int) -> bool:
         """Return whether rows of an interval may be added."""
-        return start_ms == self._start_ms and (rows_max is None or self._count < rows_max)
+        return start_ms == self._start_ms and self._count < rows_max
 
-    def add(self, rows: pa.RecordBatch, rows_max: int | None) -> pa.RecordBatch:
+    def add(self, rows: pa.RecordBatch, rows_max: int) -> pa.RecordBatch:
         """Add rows up to the limit, and return the others."""
-        taken = rows if rows_max is None else rows.slice(0, rows_max - self._count)
+        taken = rows.slice(0, rows_max - self._count)
         self._count += taken.num_rows
         times = taken.column(TIME).cast(pa.timestamp("us", tz="UTC"))
         self._no_time += times.null_count
@@ -213,6 +215,10 @@ class _NewFile:
 
     def abandon(self) -> None:
         """Discard the file."""
+        with suppress(
+            Exception
+        ):  # the disk may be full; without it, pyarrow closes the writer later, and complains
+            self._writer.close()
         self._file.abandon()
 
     def _write_waiting(self) -> None:

@@ -63,7 +63,6 @@ TIME_MIN_MS: Final = -62_135_596_800_000
 
 SESSION: Final = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.ansi.enabled": "false",
 }
 """Settings of a session that makes rows. Without ANSI mode, an expression that fails on an event gives null instead of

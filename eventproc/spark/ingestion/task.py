@@ -375,7 +375,7 @@ class TaskRun:
                 raise InvalidArgument(
                     what="sequence",
                     value=f"{self._order.task.base}/{sequence.n}",
-                    reason="it does not begin where the committed offsets end; its range is read again",
+                    reason="it does not begin at the committed offsets, or its files are too old; it is read again",
                 )
             self._sleep(REPORT_MS)
 

@@ -30,6 +30,7 @@ from eventproc.store.ingestion import (
     forget_worker,
     get_spec_text,
     own_tasks,
+    read_workers,
     register_worker,
     watch_ingestion,
 )
@@ -48,7 +49,6 @@ SWEEP_MS: Final = 60_000
 SETTINGS: Final = {
     **SESSION,
     "spark.scheduler.mode": "FAIR",
-    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.python.daemon.module": "eventproc.spark.python_daemon",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
@@ -150,6 +150,9 @@ class IngestionWorker:
         """Stop runs whose task was stopped, drop those that ended, and fill the free slots. Raises SparkEnded."""
         if (reason := why_ended(room.spark.sparkContext)) is not None:  # waits while the JVM is suspended
             raise SparkEnded(worker=room.instance, reason=reason)
+        if room.instance not in {each.instance for each in room.directory.read(read_workers)}:
+            # On a server it counted as dead for as long as it was cut off.
+            room.directory.write(partial(register_worker, instance=room.instance, slots=self._slots))
         own = {each.task.id for each in room.directory.read(partial(own_tasks, worker=room.instance))}
         for name, run in list(self._runs.items()):
             if run.finished:
