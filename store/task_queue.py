@@ -212,14 +212,15 @@ def due_tasks(
 ) -> list[TaskInfo]:
     """Return the tasks of these buckets that may start: of each resource the running one, else the first; if `may_run`.
 
-    limit: how many at most.
+    limit: how many at most; the oldest.
 
     A task that cannot be decoded is logged, and waits without the others.
-    Cost: reads the tasks that wait before the last one returned, about 20 us each.
+    Cost: reads up to `limit` tasks in each bucket, and those that wait before them, about 20 us each.
     """
     due: list[TaskInfo] = []
-    for bucket in sorted(buckets):
+    for bucket in buckets:
         looked_at: set[str] = set()
+        full = len(due) + limit
         for each in _open_tasks(tx, bucket):
             resource = each.value.resource
             if resource in looked_at:
@@ -232,9 +233,9 @@ def due_tasks(
                 continue
             if may_run(task):
                 due.append(task)
-                if len(due) == limit:
-                    return due
-    return due
+                if len(due) == full:
+                    break
+    return sorted(due, key=lambda each: each.id)[:limit]
 
 
 def start_task(tx: Tx, task_id: str, instance: str, may_run: Callable[[TaskInfo], bool]) -> TaskInfo | None:
