@@ -63,7 +63,7 @@ def main(master: str, address: str, checkpoint: str, chunks: str | None = None) 
     seen: list[int] = []
 
     reading = spark.readStream.format("eventproc").options(
-        stream=STREAM, startingOffsets="earliest", maxEventsPerTrigger="100"
+        stream=STREAM, startingOffsets="earliest", maxEventsPerTrigger="150"
     )
     rows = reading.option("columns", "payload,key").load(address)
     queries = (
