@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -32,6 +33,7 @@ from eventproc.store.task_queue import forget_task, is_task_open, submit_task
 from eventproc.workflows.policies import (
     STREAMS_A_STEP,
     OffloadTask,
+    PassedOffsets,
     PolicyLook,
     look_at_stream,
     wanted_request,
@@ -79,9 +81,8 @@ class _PolicyLoop:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._timers = PolicyTimers()
-        self._offloads: dict[str, str] = {}
-        """The last task that a stream's policy got here. Its outcome goes when the next one is submitted, so that the
-        offloads of busy streams do not hide the tasks of people."""
+        self._offloads = defaultdict[str, _OffloadMemory](_OffloadMemory)
+        """By stream that has a policy."""
         self._walk_at_ms = 0
         self._walked = False
         """Whether every stream with a policy has a timer."""
@@ -129,36 +130,51 @@ class _PolicyLoop:
         """
         owner_of = self._db.shared[OWNED_BUCKETS].owner_of
         owners = {name: owner for name in names if (owner := owner_of(name)) is not None}
-        names = list(owners)
+        passed = {name: self._offloads[name].passed for name in owners}
         try:
-            for look in await self._db.read(partial(_look, names=names)):
+            looks = await self._db.read(partial(_look, passed=passed))
+            for without in set(names).difference(look.stream for look in looks):
+                self._offloads.pop(without, None)
+            for look in looks:
                 for request in look.requests:
                     await self._submit(owners[look.stream], look.stream, request.kind)
                 self._timers.set(look.stream, self._db.clock.monotonic_ms() + look.next_ms)
         except STOPPED:
             raise
         except (Retryable, OSError):
-            self._timers.add(names, self._db.clock.monotonic_ms() + FAILED_MS)
+            self._timers.add(owners, self._db.clock.monotonic_ms() + FAILED_MS)
             raise
         except Exception:
-            if len(names) > 1:
-                for name in names:
+            if len(owners) > 1:
+                for name in owners:
                     if name not in self._timers:
                         await self._look_at([name])
                 return
-            LOG.exception("%s: its policies wait after a failure", names[0])
-            self._timers.add(names, self._db.clock.monotonic_ms() + FAILED_MS)
+            LOG.exception("%s: its policies wait after a failure", *owners)
+            self._timers.add(owners, self._db.clock.monotonic_ms() + FAILED_MS)
 
     async def _submit(self, owner: Owner, name: str, kind: str) -> None:
-        new, last = new_id(self._db.clock), self._offloads.get(name)
-        step = partial(_submit, owner=owner, name=name, kind=kind, request_id=new, last_task=last)
+        new, memory = new_id(self._db.clock), self._offloads[name]
+        step = partial(_submit, owner=owner, name=name, kind=kind, request_id=new, memory=memory)
         try:
             if await self._db.write(step, step=Step.REQUEST_SUBMIT) and kind == OffloadTask.kind:
-                self._offloads[name] = new
+                memory.last_task = new
         except OwnerFenced:
             LOG.info("%s: another instance keeps its policies", name)
         except Rejected as why:  # a request of a user came first, or the stream is being sealed
             LOG.info("%s: the policy waits: %s", name, why)
+
+
+@attrs.define
+class _OffloadMemory:
+    """What the owner of a stream's bucket remembers of its offload. A new owner begins without it.
+
+    last_task: the last one that the policy got here. Its outcome goes when the next one is submitted, so that the
+    offloads of busy streams do not hide the tasks of people.
+    """
+
+    passed: PassedOffsets = attrs.field(factory=dict)
+    last_task: str | None = None
 
 
 class PolicyTimers:
@@ -197,17 +213,18 @@ class PolicyTimers:
         return self._queue[0][0] if self._queue else None
 
 
-def _look(tx: Tx, names: list[str]) -> list[PolicyLook]:
-    return [look for name in names if (look := look_at_stream(tx, name)) is not None]
+def _look(tx: Tx, passed: Mapping[str, PassedOffsets]) -> list[PolicyLook]:
+    looks = (look_at_stream(tx, name, offsets) for name, offsets in passed.items())
+    return [look for look in looks if look is not None]
 
 
-def _submit(tx: Tx, owner: Owner, name: str, kind: str, request_id: str, last_task: str | None) -> bool:
+def _submit(tx: Tx, owner: Owner, name: str, kind: str, request_id: str, memory: _OffloadMemory) -> bool:
     """Submit what the policy asks for in this transaction: groups and segments may have changed since the look.
 
     Return whether that was done.
     """
     owner.check(tx)
-    wanted = wanted_request(tx, name, kind)
+    wanted = wanted_request(tx, name, kind, memory.passed)
     if wanted is None:
         return False
     if not isinstance(wanted, OffloadTask):
@@ -215,8 +232,8 @@ def _submit(tx: Tx, owner: Owner, name: str, kind: str, request_id: str, last_ta
     elif is_task_open(tx, kind, wanted.resource):
         return False  # it moves what is due; what becomes due meanwhile is for the next look
     else:
-        if last_task is not None:
-            forget_task(tx, last_task)
+        if memory.last_task is not None:
+            forget_task(tx, memory.last_task)
         arguments = attrs.asdict(wanted)
         submit_task(tx, task_id=request_id, kind=kind, resource=wanted.resource, arguments=arguments)
     LOG.info("%s: the policy asks for %s %s", name, kind, request_id)

@@ -1,14 +1,13 @@
 """Offloading: moves old events out of the database into chunk files.
 
 `next_cold_run` chooses what to move, `export` writes it to files under a hold, and `move_step` replaces the extents.
-`cold_tail` tells a policy whether that is worth it.
+`cold_events` tells a policy whether that is worth it.
 Reasons: docs/design/cold-tier.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
 from typing import Final
 
 import attrs
@@ -28,8 +27,8 @@ class OffloadLimits:
 
     run_bytes_min: bytes of events that are worth a file; shorter runs stay in the database.
     run_bytes_max: bytes of events that are exported together, give or take one extent.
-    run_extents_max: extents that are exported together. The rows of small ones are deleted in one transaction of a few
-    milliseconds.
+    extents_max: extents that are exported together, unless they are not worth a file yet, and that one transaction
+    moves. The rows of 1,000 small ones are deleted in a few milliseconds.
     step_bytes: bytes of events that one transaction moves, give or take one extent.
     step_blobs_max: blobs that one transaction may free. One of 1 MiB takes a few milliseconds under the write lock.
     batch_bytes, batch_events_max: size of a record batch.
@@ -37,7 +36,7 @@ class OffloadLimits:
 
     run_bytes_min: int = 256 * 2**10
     run_bytes_max: int = 64 * 2**20
-    run_extents_max: int = 1000
+    extents_max: int = 1000
     step_bytes: int = 4 * 2**20
     step_blobs_max: int = 2
     batch_bytes: int = BATCH_BYTES
@@ -45,6 +44,10 @@ class OffloadLimits:
 
 
 DEFAULT_LIMITS: Final = OffloadLimits()
+
+LOOK_EXTENTS: Final = 10_000
+"""Extents of a segment that one look of a policy passes, give or take a run. Higher: longer reads, 1 ms for each 1,000;
+lower: a new owner takes more looks to pass what was moved before."""
 
 
 @attrs.frozen
@@ -76,60 +79,95 @@ def next_cold_run(
 
     until_ms: latest append time of events to move. Reads index rows, with a look-up for each that has a blob.
     """
-    run: list[tuple[int, int]] = []
-    for start, length, last_time, form in _rows(tx, stream_id, segment, offset):
-        cold = last_time <= until_ms and form != FILE_BLOB_FORMAT
-        full = len(run) == limits.run_extents_max or (run and run[-1][1] - run[0][0] >= limits.run_bytes_max)
-        if run and (not cold or full):
-            if run[-1][1] - run[0][0] >= limits.run_bytes_min:
-                break
-            run = []
-        if last_time > until_ms:
-            break
-        if cold:
-            run.append((start, start + length))
-    if not run or run[-1][1] - run[0][0] < limits.run_bytes_min:
-        return None
-    return HeldRange(segment, run[0][0], run[-1][1])
+    for run in _cold_runs(tx, stream_id, segment, offset, until_ms, limits):
+        if run.bytes >= limits.run_bytes_min:
+            return HeldRange(segment, run.start, run.end)
+    return None
 
 
 @attrs.frozen
-class ColdTail:
-    """What an offload can move next: a run of extents in the database that are worth a file.
+class ColdEvents:
+    """What an offload can move out of a segment, as far as a look went.
 
-    bytes: of its events. first_time: when the first one was appended. is_full: whether there may be more before it.
+    bytes: of the runs that are worth a file. first_time: when the first event of them was appended.
+    is_full: whether they fill a file, or there may be more of them where the look ended.
+    passed: offset before which nothing will be worth a file.
     """
 
     bytes: int
     first_time: int
     is_full: bool
+    passed: int
 
 
-def cold_tail(
-    tx: Tx, stream_id: int, segment: SegmentId, end: int, *, limits: OffloadLimits = DEFAULT_LIMITS
-) -> ColdTail | None:
-    """Return the run of extents in the database before offset `end`, None if it is not worth a file.
+def cold_events(tx: Tx, stream_id: int, segment: SegmentId, offset: int, until_ms: int) -> ColdEvents:
+    """Return what `next_cold_run` finds at or after `offset`, up to enough for a file.
 
-    Cost: goes backwards over at most `limits.run_extents_max` rows, up to the first one whose events lie in a file.
+    Cost: reads `LOOK_EXTENTS` index rows at most, give or take a run. Go on at `passed` in the next look.
     """
-    rows = tx.execute(
-        "SELECT start, first_time, (SELECT format FROM blob WHERE id = place) FROM extent"
-        " WHERE stream_id = ? AND segment = ? AND start < ? ORDER BY start DESC LIMIT ?",
-        (stream_id, segment, end, limits.run_extents_max),
-    ).fetchall()
-    run = list(takewhile(lambda row: row[2] != FILE_BLOB_FORMAT, rows))
-    size_bytes = end - run[-1][0] if run else 0
-    if size_bytes < limits.run_bytes_min:
-        return None
-    is_full = len(run) == limits.run_extents_max or size_bytes >= limits.run_bytes_max
-    return ColdTail(size_bytes, run[-1][1], is_full)
+    limits = DEFAULT_LIMITS
+    size_bytes, first_time, passed, extents = 0, 0, offset, 0
+    for run in _cold_runs(tx, stream_id, segment, offset, until_ms, limits):
+        if not size_bytes:
+            first_time, passed = run.first_time, run.start
+        if size_bytes >= limits.run_bytes_max or extents >= LOOK_EXTENTS:
+            break
+        extents += max(run.extents, 1)
+        if run.bytes >= limits.run_bytes_min:
+            size_bytes += run.bytes
+    is_full = size_bytes >= limits.run_bytes_max or (size_bytes > 0 and extents >= LOOK_EXTENTS)
+    return ColdEvents(size_bytes, first_time, is_full, passed)
+
+
+@attrs.frozen
+class _ColdRun:
+    """Consecutive old extents in the database: bytes [start, end) of a segment. There may be none of them.
+
+    first_time: when the first event was appended.
+    """
+
+    start: int
+    end: int
+    extents: int
+    first_time: int
+
+    @property
+    def bytes(self) -> int:
+        return self.end - self.start
+
+
+def _cold_runs(
+    tx: Tx, stream_id: int, segment: SegmentId, offset: int, until_ms: int, limits: OffloadLimits
+) -> Iterator[_ColdRun]:
+    """Yield the runs of old extents at or after `offset`, with those that are not worth a file.
+
+    Every extent in a file ends a run, also one without extents.
+    """
+    start = end = offset
+    extents = run_time = 0
+    for at, length, first_time, last_time, form in _rows(tx, stream_id, segment, offset):
+        if last_time > until_ms:
+            break
+        in_file = form == FILE_BLOB_FORMAT
+        is_long = extents >= limits.extents_max and end - start >= limits.run_bytes_min
+        if in_file or is_long or end - start >= limits.run_bytes_max:
+            yield _ColdRun(start, end, extents, run_time)
+            extents = 0
+        end = at + length
+        if in_file:
+            start = end
+        elif extents:
+            extents += 1
+        else:
+            start, extents, run_time = at, 1, first_time
+    yield _ColdRun(start, end, extents, run_time)
 
 
 def _rows(
     tx: Tx, stream_id: int, segment: SegmentId, offset: int
-) -> Iterator[tuple[int, int, int, int | None]]:
+) -> Iterator[tuple[int, int, int, int, int | None]]:
     cursor = tx.execute(
-        "SELECT start, length, last_time, (SELECT format FROM blob WHERE id = place) FROM extent"
+        "SELECT start, length, first_time, last_time, (SELECT format FROM blob WHERE id = place) FROM extent"
         " WHERE stream_id = ? AND segment = ? AND start >= ? ORDER BY start",
         (stream_id, segment, offset),
     )
@@ -153,7 +191,7 @@ def move_step(
 
     path: of the chunk file. moved: its record batches.
     Returns None if no extent begins at `start` any more, or if the chunk file or the stream is gone.
-    Cost: the rows of some extents, and freeing `limits.step_blobs_max` blobs.
+    Cost: the rows of `limits.extents_max` extents at most, and freeing `limits.step_blobs_max` blobs.
     """
     chunk = tx.execute("SELECT id FROM chunk WHERE path = ?", (path,)).fetchone()
     run = _next_extents(tx, stream_id, segment, start, moved[-1].end, limits)
@@ -200,7 +238,8 @@ def _next_extents(
         for row in cursor:
             each = _MovedExtent(*row)
             places.add(each.place)
-            full = len(places) > limits.step_blobs_max or (run and run[-1].end - start >= limits.step_bytes)
+            full = len(places) > limits.step_blobs_max or len(run) == limits.extents_max
+            full = full or (bool(run) and run[-1].end - start >= limits.step_bytes)
             if full or each.start != (run[-1].end if run else start):
                 break
             run.append(each)

@@ -22,7 +22,7 @@ from eventproc.store.database import Tx
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.requests import RequestOrigin, RequestStatus
 from eventproc.testing import SimulatedWorld
-from eventproc.workflows.policies import PolicyLook, look_at_stream
+from eventproc.workflows.policies import PassedOffsets, PolicyLook, look_at_stream
 from eventproc.workflows.policies.look import LOOKS_A_WINDOW
 from eventproc.workflows.requests import TruncateStream
 
@@ -54,9 +54,9 @@ class PolicyWatch:
     def noting_looks(self) -> Iterator[None]:
         """Note every look that an instance takes in the block."""
 
-        def look(tx: Tx, name: str) -> PolicyLook | None:
+        def look(tx: Tx, name: str, passed: PassedOffsets | None) -> PolicyLook | None:
             self.looks.setdefault(name, []).append(tx.monotonic_ms)
-            return look_at_stream(tx, name)
+            return look_at_stream(tx, name, passed)
 
         with patch.object(policies, "look_at_stream", look):
             yield

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,7 +16,7 @@ from eventproc.runtime import Eventproc
 from eventproc.store.chunks.index import ChunkFile, register_chunks
 from eventproc.store.chunks.offload import ChunkBatch, OffloadLimits, move_step, next_cold_run
 from eventproc.store.database import Tx
-from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED
+from eventproc.store.faults import WRITE_COMMIT, WRITE_COMMITTED, Step
 from eventproc.store.model.errors import CorruptRecord, NotSupported, StreamReplaced
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments import Event
@@ -35,6 +35,8 @@ from tests.support.memory import stored_ep as stored_ep  # a fixture: ep
 def anyio_backend() -> str:
     return "asyncio"
 
+
+T = TypeVar("T")
 
 SMALL = OffloadLimits(
     run_bytes_min=100, run_bytes_max=20_000, step_bytes=3_000, batch_bytes=1_000, batch_events_max=7
@@ -187,6 +189,27 @@ async def test_a_short_run_stays_in_the_database(stream: Stream) -> None:
     async with stream.writer() as writer:
         await writer.write(b"few")
     assert await stream.offload() == OffloadResult()
+
+
+async def test_small_extents_share_a_file_and_move_in_short_transactions(
+    ep: Eventproc, stream: Stream
+) -> None:
+    async with stream.writer() as writer:
+        for index in range(80):
+            await writer.write(b"%03d" % index, key="k")
+    known = await events_of(stream)
+    steps: list[Step] = []
+
+    async def write_counted(fn: Callable[[Tx], T], *, step: Step) -> T:
+        steps.append(step)
+        return await ep.db.write(fn, step=step)
+
+    limits = OffloadLimits(run_bytes_min=40 * 11, extents_max=5)
+    until_ms = ep.db.clock.wall_ms()
+    moved = await offload(ep.db, stream.name, stream.stream_id, until_ms, limits=limits, write=write_counted)
+    assert moved == OffloadResult(events=80, bytes=80 * 11, files=2)
+    assert len(steps) >= 80 / 5
+    assert await events_of(stream) == known
 
 
 async def test_a_moved_extent_ends_at_the_time_of_its_last_event(ep: Eventproc, stream: Stream) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import eventproc
 from eventproc import Event, Eventproc, OffloadPolicy, Stream
 from eventproc.describe import TaskStatus
 from eventproc.errors import InvalidArgument, NotSupported
+from eventproc.streams import offload as offloading
 from eventproc.testing import VirtualClock, check
 from tests.cluster.support import ended_task
 
@@ -122,6 +124,54 @@ async def test_what_fills_a_file_moves_without_a_pause(ep: Eventproc, clock: Vir
     await look_again(ep, clock)
     task = await ended_task(ep, "stream s/t")
     assert task.result["events"] == 64
+
+
+@pytest.mark.parametrize(
+    "policy", [OffloadPolicy(age_ms=60_000), OffloadPolicy(size_bytes=500 * EVENT_BYTES)]
+)
+async def test_events_before_and_between_files_move(
+    ep: Eventproc, clock: VirtualClock, policy: OffloadPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = await ep.create_stream("s/t")
+    for _ in range(3):
+        await write(stream, 400)
+        await write_to_file(stream, 300, monkeypatch)
+    clock.advance(HOUR_MS)
+    await write_to_file(stream, 500, monkeypatch)
+    await stream.update(offload=policy)
+    task = await ended_task(ep, "stream s/t")
+    assert task.result["events"] == 1_200
+
+
+async def test_a_look_continues_where_the_last_one_ended(
+    ep: Eventproc, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventproc.store.chunks.offload.LOOK_EXTENTS", 1)
+    stream = await ep.create_stream("s/t")
+    for _ in range(3):
+        await write_to_file(stream, 300, monkeypatch)
+        await write(stream, 10)
+    await write_to_file(stream, 300, monkeypatch)
+    await write(stream, 400)
+    clock.advance(HOUR_MS)
+    await stream.update(offload=OffloadPolicy(age_ms=60_000))
+    while not await ep.tasks.list():
+        await look_again(ep, clock)
+    task = await ended_task(ep, "stream s/t")
+    assert task.result["events"] == 400
+
+
+async def write_to_file(stream: Stream, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write events into a file, as Spark's sink does; those before them stay in the database."""
+    since, find = max((await stream.tail()).offsets.values()), vars(offloading)["next_cold_run"]
+    await write(stream, count)
+    with monkeypatch.context() as patch:
+        patch.setattr(offloading, "next_cold_run", partial(find_since, find, since))
+        assert (await stream.offload()).events == count
+
+
+def find_since(find: Callable[..., object], since: int, tx: object, offset: int, **options: object) -> object:
+    return find(tx, offset=max(offset, since), **options)
 
 
 async def test_a_sealed_stream_still_moves_its_events(ep: Eventproc, clock: VirtualClock) -> None:

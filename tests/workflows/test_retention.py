@@ -19,7 +19,7 @@ from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.requests import RequestOrigin, RequestStatus, finish_request, submit_request
 from eventproc.streams import Stream
 from eventproc.testing import VirtualClock, run_seeded
-from eventproc.workflows.policies import PolicyLook, look_at_stream
+from eventproc.workflows.policies import PassedOffsets, PolicyLook, look_at_stream
 from eventproc.workflows.policies.look import RETENTION_MS
 from eventproc.workflows.requests import TruncateStream
 from tests.streams.support import payloads
@@ -197,10 +197,10 @@ async def test_limits_truncate_where_the_head_is_behind_them_and_leave_the_rest(
 async def test_a_stream_whose_policies_fail_does_not_hold_up_the_others(
     ep: Eventproc, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def look(tx: Tx, name: str) -> PolicyLook | None:
+    def look(tx: Tx, name: str, passed: PassedOffsets | None) -> PolicyLook | None:
         if name == "s/bad":
             raise CorruptRecord(key=name, reason="planted")
-        return look_at_stream(tx, name)
+        return look_at_stream(tx, name, passed)
 
     monkeypatch.setattr(policies, "look_at_stream", look)
     policy = RetentionPolicy(age_ms=HOUR_MS)

@@ -9,13 +9,14 @@ from eventproc.workflows.policies.look import (
     look_at_stream,
     wanted_request,
 )
-from eventproc.workflows.policies.offload import OffloadTask, wanted_offload
+from eventproc.workflows.policies.offload import OffloadTask, PassedOffsets, wanted_offload
 from eventproc.workflows.policies.retention import wanted_truncation
 from eventproc.workflows.policies.scaling import ScalingDescription, describe_scaling, wanted_scale
 
 __all__ = [
     "STREAMS_A_STEP",
     "OffloadTask",
+    "PassedOffsets",
     "PolicyLook",
     "ScalingDescription",
     "describe_scaling",

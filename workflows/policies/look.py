@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from functools import partial
 from typing import Final, TypeAlias
 
 import attrs
@@ -12,7 +12,7 @@ from eventproc.store.catalog import StreamRecord, find_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.policies import KEEP_ALL, OFFLOAD_NOTHING
 from eventproc.store.model.scaling import windows_ms
-from eventproc.workflows.policies.offload import OffloadTask, wanted_offload
+from eventproc.workflows.policies.offload import OffloadTask, PassedOffsets, wanted_offload
 from eventproc.workflows.policies.retention import wanted_truncation
 from eventproc.workflows.policies.scaling import wanted_scale
 from eventproc.workflows.requests import ScaleStream, TruncateStream
@@ -31,12 +31,6 @@ than a window, and each look takes about 0.3 ms."""
 
 Wanted: TypeAlias = ScaleStream | TruncateStream | OffloadTask
 """What a policy asks for: a request of a workflow, or a task."""
-
-# The scale first: its rates need the events that the truncation removes.
-LOOKS: Final[Mapping[str, Callable[[Tx, StreamRecord], Wanted | None]]] = MappingProxyType(
-    {ScaleStream.kind: wanted_scale, TruncateStream.kind: wanted_truncation, OffloadTask.kind: wanted_offload}
-)
-"""What each policy asks for, by the kind of its request or task."""
 
 
 @attrs.frozen
@@ -61,20 +55,30 @@ def has_policy(stream: StreamRecord) -> bool:
     return changes or config.offload != OFFLOAD_NOTHING
 
 
-def look_at_stream(tx: Tx, name: str) -> PolicyLook | None:
-    """Return what the policies of a stream ask for now; None if it has none, or does not exist any more."""
+def look_at_stream(tx: Tx, name: str, passed: PassedOffsets | None = None) -> PolicyLook | None:
+    """Return what the policies of a stream ask for now; None if it has none, or does not exist any more.
+
+    passed: as for `wanted_offload`. None (default): do not look for events to offload.
+    """
     found = find_stream(tx, name)
     if found is None or not has_policy(found.value):
         return None
     stream = found.value
-    wanted = (look(tx, stream) for look in LOOKS.values())
+    wanted = (look(tx, stream) for look in _looks(passed).values())
     return PolicyLook(name, tuple([each for each in wanted if each is not None]), _pause_ms(stream))
 
 
-def wanted_request(tx: Tx, name: str, kind: str) -> Wanted | None:
+def wanted_request(tx: Tx, name: str, kind: str, passed: PassedOffsets) -> Wanted | None:
     """Return what the policies of a stream ask for now, of this kind; None if they ask for none."""
     found = find_stream(tx, name)
-    return None if found is None else LOOKS[kind](tx, found.value)
+    return None if found is None else _looks(passed)[kind](tx, found.value)
+
+
+def _looks(passed: PassedOffsets | None) -> Mapping[str, Callable[[Tx, StreamRecord], Wanted | None]]:
+    """Return what finds out what each policy asks for, by the kind of its request or task."""
+    # The scale first: its rates need the events that the truncation removes.
+    looks = {ScaleStream.kind: wanted_scale, TruncateStream.kind: wanted_truncation}
+    return looks if passed is None else {**looks, OffloadTask.kind: partial(wanted_offload, passed=passed)}
 
 
 def _pause_ms(stream: StreamRecord) -> int:

@@ -5,22 +5,27 @@ It decides on a task, which moves events as one of a person does. So a death in 
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeAlias
 
 import attrs
 
 from eventproc.store.catalog import StreamRecord
-from eventproc.store.chunks.offload import DEFAULT_LIMITS, cold_tail
+from eventproc.store.chunks.offload import DEFAULT_LIMITS, cold_events
 from eventproc.store.database import Tx
 from eventproc.store.model.argument_checks import check_int
+from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import OFFLOAD_NOTHING
 from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.store.segments import segment_ids
 from eventproc.workflows.policies.limits import SizeSince, kept_since
 
 LATE_SHARE: Final = 8
 """An offload waits until an eighth of a limit is beyond it, or enough to fill a file. Higher: less stays in the
 database beyond the limit; more and smaller files, and more tasks."""
+
+PassedOffsets: TypeAlias = dict[tuple[int, SegmentId], int]
+"""The offset before which nothing is left to move, by stream id and segment. Without it a look begins at the head."""
 
 
 @attrs.frozen
@@ -46,26 +51,30 @@ class OffloadTask:
         return f"stream {self.stream}"
 
 
-def wanted_offload(tx: Tx, stream: StreamRecord) -> OffloadTask | None:
+def wanted_offload(tx: Tx, stream: StreamRecord, passed: PassedOffsets) -> OffloadTask | None:
     """Return the offload that the policy of a stream asks for now, None if it asks for none.
 
-    Cost: in each segment about 40 look-ups, and what `cold_tail` costs. No event is decoded.
+    passed: what earlier looks passed; advanced by this one.
+    Cost: in each segment what `cold_events` costs, and about 40 look-ups for a limit of size. No event is decoded.
     """
     policy = stream.config.offload
     if policy == OFFLOAD_NOTHING:
         return None
     sizes = SizeSince(tx, stream, by_extent=True)
     since_ms = max(kept_since(tx, sizes, policy.age_ms, policy.size_bytes))
-    found = [
-        cold_tail(tx, stream.stream_id, segment, times.offset_at(since_ms))
-        for segment, times in sizes.segments.items()
-    ]
-    tails = [each for each in found if each is not None]
-    due = any(each.is_full for each in tails)
-    if policy.size_bytes is not None:
-        late_bytes = min(policy.size_bytes // LATE_SHARE, DEFAULT_LIMITS.run_bytes_max)
-        due |= sum(each.bytes for each in tails) >= max(late_bytes, 1)
-    if policy.age_ms is not None:
-        late_ms = policy.age_ms + policy.age_ms // LATE_SHARE
-        due |= any(each.first_time < tx.now_ms - late_ms for each in tails)
-    return OffloadTask(stream.name, max(tx.now_ms - since_ms + 1, 0)) if due else None
+    task = OffloadTask(stream.name, max(tx.now_ms - since_ms + 1, 0))
+    size_bytes = 0
+    for segment in segment_ids(tx, stream.stream_id):
+        at = (stream.stream_id, segment)
+        found = cold_events(tx, *at, passed.get(at, 0), tx.now_ms - task.older_than_ms)
+        passed[at] = found.passed
+        size_bytes += found.bytes
+        due = found.is_full
+        if policy.size_bytes is not None:
+            late_bytes = min(policy.size_bytes // LATE_SHARE, DEFAULT_LIMITS.run_bytes_max)
+            due |= size_bytes >= max(late_bytes, 1)
+        if policy.age_ms is not None and found.bytes:
+            due |= found.first_time < tx.now_ms - policy.age_ms - policy.age_ms // LATE_SHARE
+        if due:
+            return task
+    return None
