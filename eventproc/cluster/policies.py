@@ -29,8 +29,9 @@ from eventproc.store.faults import Step
 from eventproc.store.model.errors import OwnerFenced, Rejected, Retryable
 from eventproc.store.ownership import Owner
 from eventproc.store.requests import RequestOrigin
-from eventproc.store.task_queue import forget_task, is_task_open, submit_task
+from eventproc.store.task_queue import TaskStatus, find_task, forget_task, is_task_open, submit_task
 from eventproc.workflows.policies import (
+    RETENTION_MS,
     STREAMS_A_STEP,
     OffloadTask,
     PassedOffsets,
@@ -56,6 +57,10 @@ WALK_STEP_MS_MAX: Final = WALK_MS_MIN // WALK_SHARE
 
 FAILED_MS: Final = 30_000
 """Pause after a failure that may pass."""
+
+OFFLOAD_MS_MAX: Final = 3_600_000
+"""Longest pause between two offloads of a stream that fail one after the other; it doubles from `RETENTION_MS` on.
+Higher: events stay longer in the database after the cause has passed; lower: more failed tasks."""
 
 
 async def keep_policies(db: Database) -> None:
@@ -130,15 +135,21 @@ class _PolicyLoop:
         """
         owner_of = self._db.shared[OWNED_BUCKETS].owner_of
         owners = {name: owner for name in names if (owner := owner_of(name)) is not None}
-        passed = {name: self._offloads[name].passed for name in owners}
+        now_ms = self._db.clock.monotonic_ms()
+        memories = {name: self._offloads[name] for name in owners}
+        passed = {name: each.passed if each.due_ms <= now_ms else None for name, each in memories.items()}
         try:
             looks = await self._db.read(partial(_look, passed=passed))
             for without in set(names).difference(look.stream for look in looks):
                 self._offloads.pop(without, None)
             for look in looks:
+                memory = memories[look.stream]
+                if memory.due_ms <= now_ms:
+                    memory.due_ms = now_ms + RETENTION_MS
                 for request in look.requests:
                     await self._submit(owners[look.stream], look.stream, request.kind)
-                self._timers.set(look.stream, self._db.clock.monotonic_ms() + look.next_ms)
+                next_ms = self._db.clock.monotonic_ms() + look.next_ms
+                self._timers.set(look.stream, min(next_ms, memory.due_ms))
         except STOPPED:
             raise
         except (Retryable, OSError):
@@ -157,8 +168,9 @@ class _PolicyLoop:
         new, memory = new_id(self._db.clock), self._offloads[name]
         step = partial(_submit, owner=owner, name=name, kind=kind, request_id=new, memory=memory)
         try:
-            if await self._db.write(step, step=Step.REQUEST_SUBMIT) and kind == OffloadTask.kind:
-                memory.last_task = new
+            if (pause_ms := await self._db.write(step, step=Step.REQUEST_SUBMIT)) is not None:
+                memory.last_task, memory.pause_ms = new, pause_ms
+                memory.due_ms = self._db.clock.monotonic_ms() + pause_ms
         except OwnerFenced:
             LOG.info("%s: another instance keeps its policies", name)
         except Rejected as why:  # a request of a user came first, or the stream is being sealed
@@ -171,10 +183,13 @@ class _OffloadMemory:
 
     last_task: the last one that the policy got here. Its outcome goes when the next one is submitted, so that the
     offloads of busy streams do not hide the tasks of people.
+    pause_ms: how long to wait after it, longer if others failed before. due_ms: when to look again, monotonic.
     """
 
     passed: PassedOffsets = attrs.field(factory=dict)
     last_task: str | None = None
+    pause_ms: int = RETENTION_MS
+    due_ms: int = 0
 
 
 class PolicyTimers:
@@ -213,28 +228,34 @@ class PolicyTimers:
         return self._queue[0][0] if self._queue else None
 
 
-def _look(tx: Tx, passed: Mapping[str, PassedOffsets]) -> list[PolicyLook]:
+def _look(tx: Tx, passed: Mapping[str, PassedOffsets | None]) -> list[PolicyLook]:
     looks = (look_at_stream(tx, name, offsets) for name, offsets in passed.items())
     return [look for look in looks if look is not None]
 
 
-def _submit(tx: Tx, owner: Owner, name: str, kind: str, request_id: str, memory: _OffloadMemory) -> bool:
+def _submit(
+    tx: Tx, owner: Owner, name: str, kind: str, request_id: str, memory: _OffloadMemory
+) -> int | None:
     """Submit what the policy asks for in this transaction: groups and segments may have changed since the look.
 
-    Return whether that was done.
+    Return the pause before the next offload if one was submitted, None otherwise.
     """
     owner.check(tx)
     wanted = wanted_request(tx, name, kind, memory.passed)
     if wanted is None:
-        return False
+        return None
+    pause_ms = None
     if not isinstance(wanted, OffloadTask):
         submit(tx, wanted, request_id, origin=RequestOrigin.POLICY)
     elif is_task_open(tx, kind, wanted.resource):
-        return False  # it moves what is due; what becomes due meanwhile is for the next look
+        return None  # it moves what is due; what becomes due meanwhile is for the next look
     else:
-        if memory.last_task is not None:
-            forget_task(tx, memory.last_task)
+        pause_ms = RETENTION_MS
+        if memory.last_task is not None and (last := find_task(tx, memory.last_task)) is not None:
+            if last.status is TaskStatus.FAILED:
+                pause_ms = min(2 * memory.pause_ms, OFFLOAD_MS_MAX)
+            forget_task(tx, last.id)
         arguments = attrs.asdict(wanted)
         submit_task(tx, task_id=request_id, kind=kind, resource=wanted.resource, arguments=arguments)
     LOG.info("%s: the policy asks for %s %s", name, kind, request_id)
-    return True
+    return pause_ms

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import eventproc
-from eventproc import Event, Eventproc, OffloadPolicy, Stream
+from eventproc import Event, Eventproc, OffloadPolicy, ScalingPolicy, Stream
 from eventproc.describe import TaskStatus
 from eventproc.errors import InvalidArgument, NotSupported
 from eventproc.streams import offload as offloading
@@ -53,9 +54,9 @@ async def events_of(stream: Stream) -> list[Event]:
         return [event async for event in reader.until(await stream.tail())]
 
 
-async def look_again(ep: Eventproc, clock: VirtualClock) -> None:
+async def look_again(ep: Eventproc, clock: VirtualClock, after_ms: int = LOOK_MS) -> None:
     """Let the policies of all streams be looked at: their time has come, and a new stream wakes the loop."""
-    clock.advance(LOOK_MS)
+    clock.advance(after_ms)
     await ep.create_stream(f"s/new-{clock.wall_ms()}")
 
 
@@ -201,6 +202,26 @@ async def test_an_offload_that_fails_says_why_and_is_tried_again(
     await look_again(ep, clock)
     done = await ended_task(ep, "stream s/t", after=failed)
     assert (done.status, done.result["events"]) == (TaskStatus.DONE, 400)
+
+
+async def test_an_offload_that_fails_again_waits_longer(ep: Eventproc, clock: VirtualClock) -> None:
+    assert ep.path is not None
+    scaling = ScalingPolicy.by_event_rate(10**6, window_ms=1_000)  # it is looked at four times a second
+    stream = await ep.create_stream("s/t", scaling=scaling)
+    await write(stream, 400)
+    (ep.path / "chunks").write_text("in the way")
+    clock.advance(HOUR_MS)
+    await stream.update(offload=OffloadPolicy(age_ms=60_000))
+    await look_again(ep, clock)
+    failed = [await ended_task(ep, "stream s/t")]
+    while len(failed) < 4:
+        await look_again(ep, clock, 5_000)
+        [last] = await ep.tasks.list()
+        if last.id != failed[-1].id:
+            failed.append(await ended_task(ep, "stream s/t", after=failed[-1]))
+    assert {each.status for each in failed} == {TaskStatus.FAILED}
+    for number, (one, other) in enumerate(pairwise(failed)):
+        assert other.created_ms - one.created_ms >= LOOK_MS * 2**number
 
 
 @pytest.mark.parametrize(

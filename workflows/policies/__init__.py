@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eventproc.workflows.policies.look import (
+    RETENTION_MS,
     STREAMS_A_STEP,
     PolicyLook,
     has_policy,
@@ -14,6 +15,7 @@ from eventproc.workflows.policies.retention import wanted_truncation
 from eventproc.workflows.policies.scaling import ScalingDescription, describe_scaling, wanted_scale
 
 __all__ = [
+    "RETENTION_MS",
     "STREAMS_A_STEP",
     "OffloadTask",
     "PassedOffsets",

@@ -21,8 +21,8 @@ STREAMS_A_STEP: Final = 1_024
 """Streams that one step of a walk over all streams reads. Higher: longer reads than 2 ms; lower: more of them."""
 
 RETENTION_MS: Final = 60_000
-"""Pause between two looks at a stream with a policy of retention or offload: how long events stay beyond it. Lower:
-more reads, about 1 ms each."""
+"""Pause between two looks at a stream with a policy of retention, or for its offload: how long events stay beyond it.
+Lower: more reads. One takes less than 2 ms for an age, and 0.4 ms for each segment of a stream with a limit of size."""
 
 LOOKS_A_WINDOW: Final = 4
 """Looks at a stream that is scaled by its rate during its shortest window. Higher: a burst is noticed sooner, by less
