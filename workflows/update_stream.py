@@ -4,6 +4,8 @@ Semantics: pravega.md 3.2. If the number differs, all active segments are sealed
 opened with equal key ranges. A policy that goes by a rate asks for its smallest number if there are fewer. The update
 and its scale are one transaction, so the scale cannot be half done.
 
+A sealed stream only changes its offload, which goes on after the seal.
+
 A topic only gains partitions. If its partitioning changes, its reserve is replaced even if no partition is added: that
 ends the epoch, so every writer reads the new partitioning before its next send.
 """
@@ -17,6 +19,7 @@ from eventproc.store.catalog import (
     StreamRecord,
     change_tags,
     current_epoch,
+    get_stream,
     get_writable_stream,
     note_change,
 )
@@ -26,8 +29,8 @@ from eventproc.store.model.errors import ScaleRefused
 from eventproc.store.model.partitions import growth, partition_ids
 from eventproc.store.model.policies import OFFLOAD_NOTHING, StreamConfig, as_retention
 from eventproc.store.model.ranges import initial_ranges
-from eventproc.store.model.states import StreamEvent, advance
-from eventproc.store.records import replace
+from eventproc.store.model.states import StreamEvent, StreamState, advance
+from eventproc.store.records import Versioned, replace
 from eventproc.store.segments.file_blobs import chunk_files
 from eventproc.workflows.requests import UpdateStream, changed_config
 from eventproc.workflows.scale_stream import open_epoch, plan_epoch
@@ -38,7 +41,7 @@ def check(tx: Tx, request: UpdateStream) -> bool:
 
     Raises NotFound, StreamReplaced, StreamSealed, NotSupported (an offload without a place for files).
     """
-    stream = get_writable_stream(tx, request.stream, stream_id=request.stream_id).value
+    stream = _changeable_stream(tx, request).value
     config = _config_after(stream, request)
     _verify_kind(stream, config)
     if config.offload not in (stream.config.offload, OFFLOAD_NOTHING):
@@ -48,7 +51,7 @@ def check(tx: Tx, request: UpdateStream) -> bool:
 
 def apply(tx: Tx, request: UpdateStream, request_id: str) -> bool:
     """Store the configuration, and open an epoch with the new number of segments if it differs. One step."""
-    before = get_writable_stream(tx, request.stream, stream_id=request.stream_id)
+    before = _changeable_stream(tx, request)
     stream = attrs.evolve(before.value, config=_config_after(before.value, request))
     _verify_kind(before.value, stream.config)
     updating = advance(stream.state, StreamEvent.UPDATE, name=request.stream)
@@ -67,6 +70,15 @@ def apply(tx: Tx, request: UpdateStream, request_id: str) -> bool:
     replace(tx, STREAM, before, attrs.evolve(stream, state=updated))
     note_change(tx)  # so that its policies are kept from now on
     return True
+
+
+def _changeable_stream(tx: Tx, request: UpdateStream) -> Versioned[StreamRecord]:
+    """Return the stream if the request may change it. Raises StreamSealed, and what `get_stream` raises."""
+    changed = {each.partition(".")[0] for each in request.fields or ()}
+    found = get_stream(tx, request.stream, stream_id=request.stream_id)
+    if found.value.state is StreamState.SEALED and request.keep_segments and changed == {"offload"}:
+        return found
+    return get_writable_stream(tx, request.stream, stream_id=request.stream_id)
 
 
 def _config_after(stream: StreamRecord, request: UpdateStream) -> StreamConfig:

@@ -305,7 +305,7 @@ class Stream(StreamQueries, Generic[T]):
             NotSupported: `offload` in a system that has no place for files: in memory, or on a server without `chunks`.
             ScaleRefused: the stream is a topic, and `scaling` is not for topics.
             StreamReplaced: the stream of this handle was deleted.
-            StreamSealed: the stream is sealed.
+            StreamSealed: the stream is sealed, and more than `offload` is to change.
             InProgress: another update is running.
             StillPending: the wait ended first; the update goes on.
         """

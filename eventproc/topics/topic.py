@@ -225,7 +225,7 @@ class Topic(Stream[T]):
             NotSupported: `offload` in a system that has no place for files: in memory, or on a server without `chunks`.
             ScaleRefused: the topic would lose partitions.
             StreamReplaced: the handle belongs to a deleted topic of this name.
-            StreamSealed: the topic is sealed.
+            StreamSealed: the topic is sealed, and more than `offload` is to change.
             InProgress: the topic is being altered.
             StillPending: the wait ended first; the change goes on.
         """

@@ -79,7 +79,12 @@ NEXT: Final[Mapping[StreamState, Mapping[StreamEvent, StreamState]]] = MappingPr
             {StreamEvent.SEAL: StreamState.SEALING, StreamEvent.SEALED: StreamState.SEALED}
         ),
         StreamState.SEALED: MappingProxyType(
-            {StreamEvent.SEAL: StreamState.SEALED, StreamEvent.DELETE: StreamState.DELETING}
+            {
+                StreamEvent.UPDATE: StreamState.SEALED,
+                StreamEvent.UPDATED: StreamState.SEALED,
+                StreamEvent.SEAL: StreamState.SEALED,
+                StreamEvent.DELETE: StreamState.DELETING,
+            }
         ),
         StreamState.DELETING: MappingProxyType({StreamEvent.DELETE: StreamState.DELETING}),
     }

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import eventproc
-from eventproc import Event, Eventproc, OffloadPolicy, ScalingPolicy, Stream
+from eventproc import Event, Eventproc, OffloadPolicy, RetentionPolicy, ScalingPolicy, Stream
 from eventproc.describe import TaskStatus
-from eventproc.errors import InvalidArgument, NotSupported
+from eventproc.errors import InvalidArgument, NotSupported, StreamSealed
 from eventproc.streams import offload as offloading
 from eventproc.testing import VirtualClock, check
 from tests.cluster.support import ended_task
@@ -183,6 +183,23 @@ async def test_a_sealed_stream_still_moves_its_events(ep: Eventproc, clock: Virt
     await look_again(ep, clock)
     task = await ended_task(ep, "stream s/t")
     assert task.result["events"] == 400
+
+
+async def test_the_policy_of_a_sealed_stream_changes_and_nothing_else_of_it(ep: Eventproc) -> None:
+    hourly = OffloadPolicy(age_ms=HOUR_MS)
+    stream, topic = await ep.create_stream("s/t"), await ep.create_topic("s/topic", offload=hourly)
+    await stream.seal()
+    await topic.seal()
+    await stream.update(offload=hourly)
+    await topic.alter(offload=OffloadPolicy())
+    sealed = await stream.describe()
+    assert (sealed.state, sealed.config.offload) == ("sealed", hourly)
+    assert (await topic.describe()).config.offload == OffloadPolicy()
+    with pytest.raises(StreamSealed):
+        await stream.update(offload=OffloadPolicy(), tags=["a"])
+    with pytest.raises(StreamSealed):
+        await stream.update(retention=RetentionPolicy(age_ms=HOUR_MS))
+    assert await stream.describe() == sealed
 
 
 async def test_an_offload_that_fails_says_why_and_is_tried_again(
