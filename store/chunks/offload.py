@@ -46,8 +46,8 @@ class OffloadLimits:
 DEFAULT_LIMITS: Final = OffloadLimits()
 
 LOOK_EXTENTS: Final = 10_000
-"""Extents of a segment that one look of a policy passes, give or take a run. Higher: longer reads, 1 ms for each 1,000;
-lower: a new owner takes more looks to pass what was moved before."""
+"""Extents of a segment that one look of a policy passes, give or take a run. Higher: longer reads, 4 ms for each 1,000
+in files; lower: a new owner takes more looks to pass what was moved before."""
 
 
 @attrs.frozen
