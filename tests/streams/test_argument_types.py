@@ -110,6 +110,10 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "streams, tag": (lambda w, x: w.ep.streams("s", tag=x), NO_PREFIX),
     "scopes, prefix": (lambda w, x: w.ep.scopes(prefix=x), NO_TEXT),
     "requests.submit": (lambda w, x: w.ep.requests.submit(x), ["seal", None, 5, {}, THING, SealStream]),
+    "requests.preview": (
+        lambda w, x: w.ep.requests.preview(x),
+        ["seal", None, 5, {}, THING, SealStream],
+    ),
     "requests.submit, id": (lambda w, x: w.ep.requests.submit(SealStream("s/t", 1), request_id=x), NO_ID),
     "requests.submit, within": (
         lambda w, x: w.ep.requests.submit(SealStream("s/t", 1), within_ms=x),
@@ -337,6 +341,7 @@ def test_every_public_method_is_in_the_table() -> None:
         "flush",
         "head",
         "requests.new_id",
+        "preview_abort",
         "processors",
         "scopes",
         "status",
