@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, _AsyncGeneratorContextManager
 from contextvars import copy_context
 from functools import partial
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
 from types import AsyncGeneratorType, CoroutineType, MethodType, TracebackType
 from typing import Any, Final, TypeVar, TypeVarTuple
 from weakref import WeakSet
@@ -123,15 +124,20 @@ class HandleTasks:
     async def stop(self) -> None:
         """Cancel the tasks and return when all have ended, also if the caller is cancelled meanwhile.
 
-        Raises the failure of the first task that failed, except an interrupt, which the main task gets.
+        Raises the failure of the first task that failed, except what the main task gets: an interrupt or an exit.
         """
         while self._running:
             self.cancel()
             self._ended = self._ended or anyio.Event()
             await _wait_uninterrupted(self._ended)
         await anyio.lowlevel.cancel_shielded_checkpoint()
-        if self.failure is not None and not isinstance(self.failure, KeyboardInterrupt):
-            raise self.failure
+        match self.failure:
+            case None | KeyboardInterrupt():
+                pass
+            case SystemExit() as ending if _has_reached_program(ending):
+                pass
+            case failure:
+                raise failure
 
     async def wait_ended(self, within_ms: int) -> bool:
         """Cancel the tasks, wait for their ends for so long at most, and return whether all have ended."""
@@ -162,10 +168,12 @@ class HandleTasks:
             if (failed := _without_cancellations(error)) is None:
                 raise  # the event loop ends
             leaf = first_leaf(failed)
-            if isinstance(leaf, KeyboardInterrupt | SystemExit):
-                self._fail(leaf)
+            if not isinstance(leaf, KeyboardInterrupt | SystemExit):
+                self._fail(failed)
+                return
+            self._fail(leaf)
+            if not _has_reached_program(leaf):
                 raise leaf from None  # it is the program's
-            self._fail(failed)
         finally:
             self._note_end(scope)
 
@@ -189,6 +197,15 @@ class HandleTasks:
             task.exception()  # `failure` has it; without this call asyncio would log it too
         elif self._on_failure is not None:
             self._on_failure(Closed(what="the event loop"))
+
+
+def _has_reached_program(interrupt: BaseException) -> bool:
+    """Whether an interrupt has left the event loop, which one in a child task does at once.
+
+    Raised again it would end the end of `asyncio.run`: tasks, and the threads that wait for them, would never end.
+    """
+    trace = interrupt.__traceback__
+    return trace is not None and not trace.tb_frame.f_code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)
 
 
 def _detach(root: asyncio.Task[None]) -> None:
