@@ -156,9 +156,15 @@ class ProcessorRun:
             tasks.start_soon(self._watch_names)
             await engine.run()
 
+    def begin_stop(self) -> None:
+        """Begin no call any more; see `Engine.begin_stop`."""
+        self._stopping = True
+        if self._engine is not None:
+            self._engine.begin_stop()
+
     async def stop(self) -> None:
         """End gracefully; return when it has ended."""
-        self._stopping = True
+        self.begin_stop()
         if self._engine is not None and not self.ended.is_set():
             await self._engine.stop()
         await self.ended.wait()
@@ -465,6 +471,8 @@ class Running(Openable):
 
     async def _drain(self, grace_ms: int) -> None:
         """Stop, also if this task is cancelled; only `cancel_now` ends it before the grace period does."""
+        for each in self._processors.values():  # all of them now, before any is waited for
+            each.begin_stop()
         LOG.info("draining, for at most %g s", grace_ms / 1000)
         with self._draining:
             await self.stop(grace_ms=grace_ms)

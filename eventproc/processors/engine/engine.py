@@ -149,17 +149,22 @@ class Engine:
             self._reading_ended.set()
             self._ended.set()
 
+    def begin_stop(self) -> None:
+        """Begin no call any more, except those of an exactly-once round that has begun."""
+        self._stopping = True
+        self._fetcher.wake()
+        if not self.options.exactly_once:
+            self.pool.hold("stopping")
+
     async def stop(self) -> None:
         """End gracefully: begin no call, let running calls finish, commit; return when all has ended.
 
         An exactly-once round is completed. To stop waiting, cancel `run`.
         """
-        self._stopping = True
-        self._fetcher.wake()
+        self.begin_stop()
         if self.options.exactly_once:
             await self._reading_ended.wait()
         else:
-            self.pool.hold("stopping")
             await self.pool.wait_quiet()
         self._scope.cancel()
         await self._ended.wait()
