@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
@@ -60,27 +61,18 @@ async def start_store(
 
     Raises NotSupported without the extra `postgres`, and what these raise.
     """
+    start: Callable[..., Awaitable[Database]]
     if isinstance(address, Path):
         from eventproc.store.database import start_database  # a task of Spark needs the address only
 
-        return await start_database(
-            address,
-            migrations=migrations,
-            durability=durability,
-            create=create,
-            clock=clock,
-            faults=faults,
-        )
-    try:
-        from eventproc.store.postgres.server_database import start_server_database  # psycopg is an extra
-    except ImportError as why:
-        what, remedy = "a PostgreSQL database without psycopg", 'pip install "eventproc[postgres]"'
-        raise NotSupported(what=what, remedy=remedy) from why
-    return await start_server_database(
-        address,
-        migrations=migrations,
-        durability=durability,
-        create=create,
-        clock=clock,
-        faults=faults,
+        start = partial(start_database, address)
+    else:
+        try:
+            from eventproc.store.postgres.server_database import start_server_database  # psycopg is an extra
+        except ImportError as why:
+            what, remedy = "a PostgreSQL database without psycopg", 'pip install "eventproc[postgres]"'
+            raise NotSupported(what=what, remedy=remedy) from why
+        start = partial(start_server_database, address)
+    return await start(
+        migrations=migrations, durability=durability, create=create, clock=clock, faults=faults
     )

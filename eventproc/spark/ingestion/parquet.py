@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from eventproc.spark.ingestion.rows import INTERVAL, TIME
@@ -30,10 +30,6 @@ and compress less."""
 
 _SPARK_VERSION: Final = {b"org.apache.spark.version": b"4.0.0"}
 """Tells Spark's reader that times before 1900 follow the proleptic Gregorian calendar, as Arrow's do."""
-
-_WRITTEN: Final = (
-    "path string, start_ms bigint, rows bigint, bytes bigint, min_ms bigint, max_ms bigint, no_time bigint"
-)
 
 
 @attrs.frozen
@@ -53,6 +49,12 @@ class WrittenFile:
     no_time: int
 
 
+_WRITTEN: Final = pa.schema(
+    [(each.name, pa.string() if each.name == "path" else pa.int64()) for each in attrs.fields(WrittenFile)]
+)
+"""The fields of a WrittenFile, as a task passes them to the driver."""
+
+
 def write_parquet(
     rows: DataFrame, files: FileStore, folder: str, instance: str, *, rows_max: int, synced: bool
 ) -> list[WrittenFile]:
@@ -64,7 +66,7 @@ def write_parquet(
     Raises Spark's errors; FileNotFoundError if a task wrote on a machine whose files this one does not see.
     """
     write = _Write(files.place, folder, instance, rows_max, synced)
-    found = [WrittenFile(*each) for each in rows.mapInArrow(write, _WRITTEN).collect()]
+    found = [WrittenFile(*each) for each in rows.mapInArrow(write, from_arrow_schema(_WRITTEN)).collect()]
     for each in found if files.is_local else ():
         if files.size(each.path) != each.bytes:
             raise FileNotFoundError(f"{files.show(each.path)}: not found here; a task wrote it elsewhere")
@@ -136,12 +138,12 @@ class _Write:
             for batch in batches:
                 for start_ms, rows in _by_interval(batch):
                     while rows.num_rows:
-                        if file is not None and not file.takes(start_ms, self.rows_max):
+                        if file is not None and not file.takes(start_ms):
                             yield file.finish()
                             file = None
                         if file is None:
                             file = _NewFile(files, self, start_ms, rows.schema)
-                        rows = file.add(rows, self.rows_max)
+                        rows = file.add(rows)
             if file is not None:
                 yield file.finish()
                 file = None
@@ -168,7 +170,7 @@ class _NewFile:
     def __init__(self, files: FileStore, write: _Write, start_ms: int | None, schema: pa.Schema) -> None:
         files.verify_reachable()  # a folder made here would be one that the driver does not see
         folder = write.folder if start_ms is None else f"{write.folder}/{start_ms}"
-        self._files, self._synced = files, write.synced
+        self._files, self._synced, self._rows_max = files, write.synced, write.rows_max
         self._path = new_table_path(folder, write.instance, SystemClock())
         self._start_ms = start_ms
         self._file = CountedFile(files.create(self._path))
@@ -179,13 +181,13 @@ class _NewFile:
         self._count = self._no_time = 0
         self._bounds: list[int] = []
 
-    def takes(self, start_ms: int | None, rows_max: int) -> bool:
+    def takes(self, start_ms: int | None) -> bool:
         """Return whether rows of an interval may be added."""
-        return start_ms == self._start_ms and self._count < rows_max
+        return start_ms == self._start_ms and self._count < self._rows_max
 
-    def add(self, rows: pa.RecordBatch, rows_max: int) -> pa.RecordBatch:
+    def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Add rows up to the limit, and return the others."""
-        taken = rows.slice(0, rows_max - self._count)
+        taken = rows.slice(0, self._rows_max - self._count)
         self._count += taken.num_rows
         times = taken.column(TIME).cast(pa.timestamp("us", tz="UTC"))
         self._no_time += times.null_count
@@ -204,20 +206,13 @@ class _NewFile:
         self._file.finish()
         if self._synced:
             self._files.sync(self._path)
-        values = (
-            *(self._path, self._start_ms, self._count, self._file.size_bytes),
-            *(min(self._bounds, default=None), max(self._bounds, default=None), self._no_time),
-        )
-        return pa.RecordBatch.from_arrays(
-            [pa.array([value], field.type) for value, field in zip(values, _WRITTEN_SCHEMA, strict=True)],
-            schema=_WRITTEN_SCHEMA,
-        )
+        low, high = min(self._bounds, default=None), max(self._bounds, default=None)
+        made = (self._path, self._start_ms, self._count, self._file.size_bytes, low, high, self._no_time)
+        return pa.RecordBatch.from_pylist([dict(zip(_WRITTEN.names, made, strict=True))], schema=_WRITTEN)
 
     def abandon(self) -> None:
         """Discard the file."""
-        with suppress(
-            Exception
-        ):  # the disk may be full; without it, pyarrow closes the writer later, and complains
+        with suppress(Exception):  # the disk may be full; a writer that is not closed complains later
             self._writer.close()
         self._file.abandon()
 
@@ -226,11 +221,3 @@ class _NewFile:
             table = pa.Table.from_batches(self._waiting)
             self._writer.write_table(table, row_group_size=table.num_rows)
         self._waiting, self._waiting_bytes = [], 0
-
-
-_WRITTEN_SCHEMA: Final = pa.schema(
-    [
-        pa.field(name, pa.string() if kind == "string" else pa.int64())
-        for name, kind in (each.split() for each in _WRITTEN.split(", "))
-    ]
-)

@@ -108,7 +108,8 @@ class TableReader(DataSourceReader):
             tables = TableFiles(directory)
         paths = tables.find(files)
         check_files(tables.files, paths, self._schema, {each.newer.name for each in changed})
-        return [TableFile(tables.files.place, each) for each in (*paths, *([] if paths else [None]))]
+        place = tables.files.place
+        return [TableFile(place, each) for each in paths] or [TableFile(place, None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file within the bounds; a column that it does not have is null."""

@@ -91,11 +91,12 @@ class Tables:
         self._address = address
         self._open = ExitStack()
         self._directory: PlannerDirectory | None = None
+        self._found: TableFiles | None = None
         self._utc: SparkSession | None = None
 
     def close(self) -> None:
         """Close what reading unpublished rows opened."""
-        self._directory = None
+        self._directory = self._found = None
         self._open.close()
 
     def list(self) -> list[TableSummary]:
@@ -216,7 +217,9 @@ class Tables:
         )
 
     def _files(self) -> TableFiles:
-        return TableFiles(self._opened())
+        if self._found is None:
+            self._found = TableFiles(self._opened())
+        return self._found
 
     def _rewritten(self, schema: DataSchema, paths: Sequence[str]) -> Sequence[NewFile]:
         """Write the rows of Parquet files into files of the table, rolled up again; they are not used yet."""

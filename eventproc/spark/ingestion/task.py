@@ -178,11 +178,13 @@ class TaskRun:
                 self._finish(_described(why))
         finally:
             self._room.sizes.end(self._spec.schema, self._size)
-            try:
-                self._reader.release(self._group)
-                self._room.tables.clear(self.id)
-            except (EventprocError, OSError) as why:
-                LOG.warning("task %s left a hold, which expires, or files, which are swept: %s", self.id, why)
+            for end, name in ((self._reader.release, self._group), (self._room.tables.clear, self.id)):
+                try:
+                    end(name)
+                except (EventprocError, OSError) as why:
+                    LOG.warning(
+                        "task %s left a hold, which expires, or files, which are swept: %s", self.id, why
+                    )
 
     def _finish(self, error: str | None) -> None:
         try:

@@ -150,10 +150,11 @@ class IngestionWorker:
         """Stop runs whose task was stopped, drop those that ended, and fill the free slots. Raises SparkEnded."""
         if (reason := why_ended(room.spark.sparkContext)) is not None:  # waits while the JVM is suspended
             raise SparkEnded(worker=room.instance, reason=reason)
-        if room.instance not in {each.instance for each in room.directory.read(read_workers)}:
+        workers, tasks = room.directory.read(lambda tx: (read_workers(tx), own_tasks(tx, room.instance)))
+        if all(each.instance != room.instance for each in workers):
             # On a server it counted as dead for as long as it was cut off.
             room.directory.write(partial(register_worker, instance=room.instance, slots=self._slots))
-        own = {each.task.id for each in room.directory.read(partial(own_tasks, worker=room.instance))}
+        own = {each.task.id for each in tasks}
         for name, run in list(self._runs.items()):
             if run.finished:
                 del self._runs[name]
