@@ -541,6 +541,17 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 kind=Bar.RATIO_MIN,
             ),
             Case(
+                name="table_publication",
+                unit="ms",
+                classes=(Class.PAGE_CACHE,),
+                ours=_imported("after_many", "benchmarks.tables"),
+                floor=_imported("after_few", "benchmarks.tables"),
+                count=1_000,
+                quick_count=0,
+                bar=2.0,
+                kind=Bar.RATIO_MAX,
+            ),
+            Case(
                 name="hand_over",
                 unit="ms",
                 classes=(Class.PAGE_CACHE,),

@@ -16,18 +16,19 @@ from eventproc.cli.verbs import Noun
 if TYPE_CHECKING:
     from eventproc.runtime import Eventproc
     from eventproc.spark import AttachedEventproc
-    from eventproc.store.database import Tx
-    from eventproc.store.ingestion.published import TableSummary
+    from eventproc.store.ingestion.iceberg import StoreTables
+    from eventproc.store.model.ingestion import TableFile, TableSummary
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 Bounds: TypeAlias = tuple[int | None, int | None]
 """Start and end in ms since 1970; None: unbounded."""
 
 TIMES: Final = "A time in ms since 1970 or such as 2026-11-20T12:30:00Z."
 
-COLUMNS: Final = ("name", "intervals", "files", "rows", "bytes", "first_ms", "last_ms")
-INTERVAL_COLUMNS: Final = ("start_ms", "end_ms", "version", "files", "rows", "bytes")
+COLUMNS: Final = ("name", "intervals", "files", "rows", "bytes", "first_ms", "last_ms", "metadata")
+INTERVAL_COLUMNS: Final = ("start_ms", "end_ms", "files", "rows", "bytes")
 QUERY_ROWS: Final = 1_000
 """Rows of a query that are shown unless the command says otherwise: a mistake must not fill the terminal."""
 
@@ -56,9 +57,12 @@ async def list_(ep: Eventproc) -> list[Row]:
         eventproc table list
         eventproc table list --output json
     """
-    from eventproc.store.ingestion.published import list_tables
+    from eventproc.store.ingestion.pointers import has_tables
+    from eventproc.store.ingestion.table_access import on_tables
 
-    return [_row(each) for each in await ep.db.read(list_tables)]
+    if not await ep.db.read(has_tables):
+        return []  # also of a store that has no place for them
+    return [_row(each) for each in await on_tables(ep.db, lambda tables: tables.summaries())]
 
 
 @table.shows(tables={"intervals_by_start": INTERVAL_COLUMNS})
@@ -71,7 +75,7 @@ async def describe(ep: Eventproc, name: str, start: str | None, end: str | None)
         eventproc table describe clicks
         eventproc table describe clicks --start 2026-11-20 --output json
     """
-    return await ep.db.read(partial(_described, name=name, bounds=_bounds(start, end)))
+    return await _on_table(ep, name, partial(_described, name=name, bounds=_bounds(start, end)))
 
 
 @table.command()
@@ -121,17 +125,15 @@ def compact(settings: Settings, name: str, start: str | None, end: str | None, o
 
 async def _losses(ep: Eventproc, name: str, start: str | None, end: str | None) -> Row:
     """Return what a change of the intervals within bounds would remove."""
-    from eventproc.store.ingestion.published import find_table, used_files
+    is_lost = await _within(ep, name, _bounds(start, end))
 
-    bounds = _bounds(start, end)
-
-    def count(tx: Tx) -> Row:
-        find_table(tx, name)
-        found = [each for each in used_files(tx, name) if _lies_in(each.start_ms, each.end_ms, bounds)]
+    def count(tables: StoreTables) -> Row:
+        table = tables.find(name)
+        found = [each for each in tables.files_of(table) if is_lost(each)] if table is not None else []
         sizes = {"rows": sum(each.rows for each in found), "bytes": sum(each.bytes for each in found)}
         return {"files": len(found), **sizes}
 
-    return await ep.db.read(count)
+    return await _on_table(ep, name, count)
 
 
 @table.command()
@@ -180,19 +182,39 @@ def overwrite(
 async def drop(ep: Eventproc, name: str, start: str | None, end: str | None) -> Row:
     """Remove the rows of a table; with bounds, of the intervals that lie between them.
 
-    The files are deleted an hour later. The events are not ingested again: the offsets stay as they are.
+    The files are deleted a day later. The events are not ingested again: the offsets stay as they are.
 
     Examples:
         eventproc table drop clicks --dry-run
         eventproc table drop clicks --end 2026-01-01 --yes
     """
-    from eventproc.store.ingestion.published import drop_files, find_table
+    bounds = _bounds(start, end)
+    is_gone = await _within(ep, name, bounds)
+    if bounds == (None, None):
+        return {"files": await _on_table(ep, name, lambda tables: tables.remove(name))}
+    return {"files": await _on_table(ep, name, lambda tables: tables.drop(name, is_gone))}
 
-    def remove(tx: Tx) -> int:
-        find_table(tx, name)
-        return drop_files(tx, name, *_bounds(start, end))
 
-    return {"files": await ep.db.write(remove)}
+async def _within(ep: Eventproc, name: str, bounds: Bounds) -> Callable[[TableFile], bool]:
+    """Return what tells whether the intervals of a file lie between bounds. Raises NotFound."""
+    from eventproc.ingestion.intervals import lies_within
+    from eventproc.ingestion.table_schema import table_schema
+
+    if bounds == (None, None):
+        return lambda _: True
+    granularity = (await ep.db.read(partial(table_schema, name=name))).segment_granularity
+    return lambda file: lies_within(file, granularity, *bounds)
+
+
+async def _on_table(ep: Eventproc, name: str, work: Callable[[StoreTables], T]) -> T:
+    """Run `work` if the table exists. Raises NotFound."""
+    from eventproc.ingestion.table_schema import table_schema
+    from eventproc.store.ingestion.pointers import find_pointer
+    from eventproc.store.ingestion.table_access import on_tables
+
+    if await ep.db.read(partial(find_pointer, name=name)) is None:
+        await ep.db.read(partial(table_schema, name=name))
+    return await on_tables(ep.db, work)
 
 
 def _queried(
@@ -211,32 +233,29 @@ def _bounds(start: str | None, end: str | None) -> Bounds:
     return (None if start is None else parse_time(start), None if end is None else parse_time(end))
 
 
-def _lies_in(start_ms: int, end_ms: int, bounds: Bounds) -> bool:
-    low, high = bounds
-    return (low is None or start_ms >= low) and (high is None or end_ms <= high)
-
-
 def _row(found: TableSummary) -> Row:
     row = dict(described(found))
     return {**row, "first_ms": row.pop("min_ms"), "last_ms": row.pop("max_ms")}
 
 
-def _described(tx: Tx, *, name: str, bounds: Bounds) -> Row:
-    from eventproc.store.ingestion.published import find_table, used_files
+def _described(tables: StoreTables, *, name: str, bounds: Bounds) -> Row:
+    from eventproc.store.ingestion.table_state import within
+    from eventproc.store.model.ingestion import TableSummary
 
     intervals: dict[int, Row] = {}
-    row = _row(find_table(tx, name))
-    for file in used_files(tx, name, *bounds):
+    found = tables.find(name)
+    used = [] if found is None else tables.files_of(found)
+    location = None if found is None else found.metadata_location
+    for file in within(used, *bounds):
         first = {"start_ms": file.start_ms, "end_ms": file.end_ms, "files": 0, "rows": 0, "bytes": 0}
         before = intervals.get(file.start_ms, first)
         intervals[file.start_ms] = {
             **before,
-            "version": file.version,
             "files": int(str(before["files"])) + 1,
             "rows": int(str(before["rows"])) + file.rows,
             "bytes": int(str(before["bytes"])) + file.bytes,
         }
-    return {**row, "intervals_by_start": list(intervals.values())}
+    return {**_row(TableSummary.of(name, used, location)), "intervals_by_start": list(intervals.values())}
 
 
 def _plain(row: dict[str, Any]) -> Row:

@@ -72,6 +72,7 @@ from eventproc.store.model.ingestion_errors import (
     InvalidSpec,
     SparkEnded,
     SupervisorTerminated,
+    TableBusy,
     TableChanged,
     TaskFenced,
 )
@@ -149,6 +150,7 @@ __all__ = [
     "StreamReplaced",
     "StreamSealed",
     "SupervisorTerminated",
+    "TableBusy",
     "TableChanged",
     "TaskFenced",
     "TooManyCheckpoints",

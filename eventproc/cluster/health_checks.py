@@ -10,10 +10,10 @@ that the driver holds on them in this process. A new check is a function here; i
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -28,7 +28,8 @@ from eventproc.store.database.checkpoint import TRUNCATE_BYTES
 from eventproc.store.database.files import DATABASE, check_directory, type_of
 from eventproc.store.database.instances import HeartbeatFile
 from eventproc.store.database.locks import WriteLock, lock_holders
-from eventproc.store.ingestion.published import table_files, table_store
+from eventproc.store.ingestion.pointers import has_tables
+from eventproc.store.ingestion.table_access import on_tables
 from eventproc.store.inspection.database_file import (
     count_blobs,
     database_bytes,
@@ -38,13 +39,17 @@ from eventproc.store.inspection.database_file import (
     has_sinks_or_holds,
 )
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
-from eventproc.store.model.errors import TransactionPending
+from eventproc.store.model.errors import NotSupported, TransactionPending
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
 from eventproc.store.segments.file_blobs import find_chunk_files
 from eventproc.store.segments.free_pages import free_space
 from eventproc.store.segments.reaper import count_reapings
 from eventproc.store.transactions import list_failing
+
+if TYPE_CHECKING:
+    from eventproc.store.file_store import FileStore
+    from eventproc.store.ingestion.iceberg import StoreTables
 
 HELD_MS_MAX: Final = 1_000
 """write.lock is held for milliseconds. A process that holds it for a second has been stopped meanwhile."""
@@ -173,6 +178,11 @@ async def check_database(
             await db.read(lambda tx: _check_free_space(tx, report))
         # In a new snapshot, because events may have been truncated, and their files deleted, meanwhile.
         await db.read(lambda tx: _check_chunk_files(tx, report))
+        if await db.read(has_tables):
+            try:
+                await on_tables(db, lambda tables: _check_tables(tables, report))
+            except NotSupported as why:  # no pyiceberg
+                report.problem(f"the tables were not checked: {why}")
         if await db.read(has_sinks_or_holds):
             report.facts["spark"] = describe_spark()
     if not quick:
@@ -286,17 +296,33 @@ def _check_free_space(tx: Tx, report: HealthReport) -> None:
 
 
 def _check_chunk_files(tx: Tx, report: HealthReport) -> None:
-    """Check that the files with events and rows of tables exist and have their size. Their content is not read."""
+    """Check that the files with events exist and have their size. Their content is not read."""
     if (chunks := find_chunk_files(tx)) is None:
         return
     files = [(each.path, each.bytes) for each in event_files(tx)]
     report.facts["files_with_events"] = len(files)
-    tables = table_files(tx)
-    for what, store, found in (("events", chunks, files), ("rows of tables", table_store(tx), tables)):
-        if lost := [path for path, size in found if store.size(path) != size]:
-            report.problem(
-                f"{len(lost)} files with {what} are missing or have another size than written, such as"
-                f" {store.show(lost[0])}; restore a backup"
-            )
+    _note_lost(report, "events", chunks, files)
     # Not a problem: files of an export that died. The host removes them.
     report.facts["orphan_files"] = len(find_orphans(tx, chunks))
+
+
+def _check_tables(tables: StoreTables, report: HealthReport) -> None:
+    """Check that the files of tables exist and have their size."""
+    try:
+        found = tables.contents()
+    except FileNotFoundError as why:
+        report.problem(f"{why}, but it is part of a table; restore a backup")
+        return
+    _note_lost(report, "rows of tables", tables.files, found)
+
+
+def _note_lost(
+    report: HealthReport, what: str, store: FileStore, files: Sequence[tuple[str, int | None]]
+) -> None:
+    if lost := [
+        path for path, size in files if (found := store.size(path)) is None or size not in (None, found)
+    ]:
+        report.problem(
+            f"{len(lost)} files with {what} are missing or have another size than written, such as"
+            f" {store.show(lost[0])}; restore a backup"
+        )

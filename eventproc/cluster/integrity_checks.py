@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 import attrs
@@ -16,7 +17,8 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.database.files import BACKUP_MANIFEST, DATABASE
 from eventproc.store.database.standalone import read_beside, read_file
 from eventproc.store.file_store import FileStore, LocalFiles
-from eventproc.store.ingestion.published import TABLES_FOLDER, table_files, table_store
+from eventproc.store.ingestion.pointers import TABLES_FOLDER, has_tables
+from eventproc.store.ingestion.table_access import on_tables
 from eventproc.store.inspection import stream_violations, streams_to_check
 from eventproc.store.inspection.database_file import (
     check_all_pages,
@@ -25,10 +27,13 @@ from eventproc.store.inspection.database_file import (
     read_all_texts,
 )
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
-from eventproc.store.model.errors import Closed, Unreachable
+from eventproc.store.model.errors import Closed, NotSupported, Unreachable
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, find_chunk_files
 from eventproc.store.tasks import run_uninterrupted
 from eventproc.store.thread_work import ThreadWork, WorkStopped
+
+if TYPE_CHECKING:
+    from eventproc.store.ingestion.iceberg import StoreTables
 
 
 @attrs.define
@@ -102,8 +107,8 @@ async def verify_directory(
     checked, and of all.
     """
     names = await db.read(streams_to_check)
-    files, tables = await db.read(event_files), await db.read(table_files)
-    parts = _Parts(4 + len(names) + len(files) + len(tables), advance)
+    files, has_tables_too = await db.read(event_files), await db.read(has_tables)
+    parts = _Parts(4 + len(names) + len(files) + has_tables_too, advance)
     report.bytes = await db.read(database_bytes)
     if wrong := differences(await expected_tables(), await db.read(found_tables)):
         report.problems.append(f"{'; '.join(wrong)}; restore a backup, or use the version that created it")
@@ -130,13 +135,11 @@ async def verify_directory(
         if problem is not None and file in await db.read(event_files):
             report.problems.append(problem)
         parts.end()
-    store = await db.read(table_store)
-    for path, size in tables:
-        report.files += 1
-        report.bytes += size
-        problem = await anyio.to_thread.run_sync(_table_problem, store, path, size)
-        if problem is not None and (path, size) in await db.read(table_files):
-            report.problems.append(problem)
+    if has_tables_too:
+        try:
+            await on_tables(db, partial(_check_tables, report=report))
+        except NotSupported as why:  # no pyiceberg
+            report.problems.append(f"the tables were not checked: {why}")
         parts.end()
     report.orphans = await db.read(lambda tx: find_orphans(tx, chunks))
 
@@ -178,16 +181,36 @@ class _Parts:
         self.advance(self.done, self.total)
 
 
-def _table_problem(files: FileStore, path: str, size: int) -> str | None:
-    """Return a line if a published file is missing or has another size; its content has no checksum here."""
-    file = f"the file with rows of a table {files.show(path)}"
+def _check_tables(tables: StoreTables, report: IntegrityReport) -> None:
+    """Check that the files of tables exist, and have their size; their content has no checksum here."""
+    try:
+        found = tables.contents()
+    except (OSError, Unreachable) as why:
+        report.problems.append(f"metadata of tables cannot be read ({why}); restore a backup")
+        return
+    for path, size in found:
+        report.files += 1
+        report.bytes += size or 0
+        if (problem := _table_problem(tables.files, path, size)) is not None and (
+            path,
+            size,
+        ) in tables.contents():
+            report.problems.append(problem)
+
+
+def _table_problem(files: FileStore, path: str, size: int | None) -> str | None:
+    file = f"the file of a table {files.show(path)}"
     try:
         found = files.size(path)
     except (OSError, Unreachable) as why:
         return f"{file} cannot be read ({why}); restore a backup"
     if found is None:
         return f"{file} is missing; restore a backup"
-    return None if found == size else f"{file} has {found} bytes, but {size} were written; restore a backup"
+    return (
+        None
+        if size in (None, found)
+        else f"{file} has {found} bytes, but {size} were written; restore a backup"
+    )
 
 
 def is_backup(folder: Path) -> bool:

@@ -11,7 +11,6 @@ from eventproc.ingestion.memory import Memory
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import announce, post_notice
 from eventproc.store.ingestion.holds import hold_unpublished
-from eventproc.store.ingestion.published import drop_files
 from eventproc.store.ingestion.rows import (
     IngestOffset,
     count_task,
@@ -142,14 +141,6 @@ class PostNotice:
 
 
 @attrs.frozen
-class DropIntervals:
-    """Drop the intervals of a table that end at or before a time (wall ms)."""
-
-    table: str
-    before_ms: int
-
-
-@attrs.frozen
 class EndSupervisor:
     """Forget a terminated supervisor."""
 
@@ -168,7 +159,6 @@ Action: TypeAlias = (
     | CountTask
     | HoldEvents
     | PostNotice
-    | DropIntervals
     | EndSupervisor
 )
 
@@ -229,8 +219,6 @@ def _apply(tx: Tx, supervisor: str, action: Action) -> None:
             hold_unpublished(tx, supervisor, starts, until_ms, ends)
         case PostNotice(kind, body):
             post_notice(tx, supervisor, kind, body)
-        case DropIntervals(table, before_ms):
-            drop_files(tx, table, end_ms=before_ms)
         case EndSupervisor():
             end_supervisor(tx, supervisor)
 

@@ -122,4 +122,4 @@ def _bounded(
         idle_after_ms=None,
         autoscaler=None,
     )
-    return attrs.evolve(spec, id=id, io=io, retention_ms=None)
+    return attrs.evolve(spec, id=id, io=io, retention_ms=None, compact_after_ms=None)

@@ -14,7 +14,6 @@ import attrs
 from eventproc.ingestion.actions import (
     CountTask,
     Decision,
-    DropIntervals,
     EndSupervisor,
     ForgetOffsets,
     HoldEvents,
@@ -179,7 +178,6 @@ class SupervisorRun:
         if not self.situation.stopping and not self.idle:
             self._create_groups()
             self._create_tasks()
-        self._drop_old_intervals()
         self._measure()
         return self._finish()
 
@@ -567,12 +565,7 @@ class SupervisorRun:
                 if replica not in taken:
                     self.state.create_task(group, replica)
 
-    # Retention, measuring and the end of a run
-
-    def _drop_old_intervals(self) -> None:
-        """Drop the intervals of the table that are older than its retention."""
-        if (before_ms := self.view.drop_before_ms) is not None:
-            self.state.actions.append(DropIntervals(self.spec.schema.datasource, before_ms))
+    # Measuring and the end of a run
 
     def _measure(self) -> None:
         """Take samples of the lag, and ask the autoscaler, when these are due."""

@@ -28,7 +28,6 @@ from eventproc.store.ingestion import (
     spec_versions,
     waiting_notices,
 )
-from eventproc.store.ingestion.published import has_intervals_before
 from eventproc.store.ingestion.rows import read_streams
 from eventproc.store.ingestion.supervisors import (
     missing_supervisor,
@@ -127,10 +126,6 @@ def read_situation(
         with_lags=with_lags,
         bounds=bounds_of(spec, read_streams(tx, supervisor)),
     )
-    if spec.retention_ms is not None:
-        before_ms = tx.now_ms - spec.retention_ms
-        if has_intervals_before(tx, spec.schema.datasource, before_ms):
-            view = attrs.evolve(view, drop_before_ms=before_ms)
     return Situation(
         view=view, spec=spec, version=newest.version, terminated=versions[0].text is None, memory=memory
     )

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eventproc.ingestion.memory import LagSample
-from eventproc.store.ingestion.published import PublishedFile
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotSupported
+from eventproc.store.model.ingestion import TableFile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,9 +36,9 @@ def check_picture(path: Path) -> None:
 
 
 def draw(
-    path: Path, supervisor: str, table: str, lags: Sequence[LagSample], files: Sequence[PublishedFile]
+    path: Path, supervisor: str, table: str, lags: Sequence[LagSample], files: Sequence[TableFile]
 ) -> None:
-    """Write the picture. lags: the oldest first. files: those of the table that are used."""
+    """Write the picture. lags: the oldest first. files: those of the table."""
     from matplotlib import pyplot
 
     figure, (above, below) = pyplot.subplots(2, figsize=(9, 6), layout="constrained")
@@ -56,7 +56,7 @@ def draw(
         pyplot.close(figure)
 
 
-def _draw_files(axes: Axes, files: Sequence[PublishedFile]) -> None:
+def _draw_files(axes: Axes, files: Sequence[TableFile]) -> None:
     """Draw each file as a box of its interval, as high as it has rows, on top of the others of the interval."""
     for start_ms, those in sorted(_by_interval(files).items()):
         # An interval may be longer than all times that a picture can show.
@@ -70,8 +70,8 @@ def _draw_files(axes: Axes, files: Sequence[PublishedFile]) -> None:
             bottom += each.rows
 
 
-def _by_interval(files: Sequence[PublishedFile]) -> Mapping[int, list[PublishedFile]]:
-    found: dict[int, list[PublishedFile]] = {}
+def _by_interval(files: Sequence[TableFile]) -> Mapping[int, list[TableFile]]:
+    found: dict[int, list[TableFile]] = {}
     for each in files:
         found.setdefault(each.start_ms, []).append(each)
     return found

@@ -275,7 +275,8 @@ class SupervisorSpec:
 
     id: unique name of the supervisor; "" (default): the datasource. suspended: whether it ends its tasks and creates
     none. retention_ms: age, counted from the end of its interval, at which the supervisor drops an interval of the
-    table, of any supervisor; None (default): never. Made directly, or with `parse` from a file;
+    table, of any supervisor; None (default): never. compact_after_ms: such an age at which workers make few files of an
+    interval that lies in several; None (default): never. Made directly, or with `parse` from a file;
     `ep.submit_supervisor` validates both.
     """
 
@@ -287,6 +288,7 @@ class SupervisorSpec:
     id: str = ""
     suspended: bool = False
     retention_ms: int | None = None
+    compact_after_ms: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -319,7 +321,7 @@ class SupervisorSpec:
         _check_io(spec.io, problems)
         _check_schema(spec.schema, problems)
         _check_tuning(spec.tuning, problems)
-        _check_least(spec, "", problems, 1, "retention_ms")
+        _check_least(spec, "", problems, 1, "retention_ms", "compact_after_ms")
         if spec.retention_ms is not None and spec.schema.segment_granularity is Granularity.ALL:
             problems.add(
                 "retention_ms", "an interval of segment_granularity all never ends; choose a shorter one"

@@ -25,7 +25,8 @@ from eventproc.ingestion.working_state import Situation
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.ingestion import get_live_spec, read_tasks, spec_versions
-from eventproc.store.ingestion.published import PublishedFile, used_files
+from eventproc.store.ingestion.pointers import find_pointer
+from eventproc.store.ingestion.table_access import on_tables
 from eventproc.store.model.argument_checks import check_instance, check_int, check_iterable, check_str
 from eventproc.store.model.cuts import StreamCut
 
@@ -124,12 +125,10 @@ class Supervisor:
         target = Path(path)
         await anyio.to_thread.run_sync(check_picture, target)
 
-        def look(tx: Tx) -> tuple[Situation, list[PublishedFile]]:
-            situation = self._situation(tx)
-            return situation, used_files(tx, situation.spec.schema.datasource)
-
-        found, files = await self._db.read(look)
+        found = await self._db.read(self._situation)
         table = found.spec.schema.datasource
+        has_rows = await self._db.read(partial(find_pointer, name=table)) is not None
+        files = await on_tables(self._db, lambda tables: tables.used(table)) if has_rows else []
         await anyio.to_thread.run_sync(partial(draw, target, self.id, table, found.memory.lags, files))
 
     def _situation(self, tx: Tx) -> Situation:

@@ -6,17 +6,18 @@ docs/design/spark-ingestion.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 
 import attrs
 
-from eventproc.ingestion.spec import DataSchema, Dimension, Metric, MetricType, SupervisorSpec
+from eventproc.ingestion.spec import DataSchema, Dimension, Granularity, Metric, MetricType, SupervisorSpec
 from eventproc.ingestion.spec_reader import Problems
 from eventproc.store.database import Tx
-from eventproc.store.ingestion.published import has_rows
+from eventproc.store.ingestion.pointers import has_table, pointers
 from eventproc.store.ingestion.supervisors import is_table_read, live_specs_of_table, specs_of_table
 from eventproc.store.model.errors import NotFound
+from eventproc.store.model.ingestion import TablePartitioning
 
 
 @attrs.frozen
@@ -79,17 +80,25 @@ def table_schema(tx: Tx, name: str) -> DataSchema:
     return reduce(widened, _schemas(tx, name))
 
 
-def past_changes(tx: Tx, name: str) -> list[ColumnChange]:
-    """Return the columns of a table that a spec has changed, while the table was empty or before that was refused.
+def partitioning(schema: DataSchema) -> TablePartitioning:
+    """Return by what the table of a schema is partitioned: the next longer time that Iceberg knows. Pure."""
+    if schema.segment_granularity is Granularity.SIX_HOUR:
+        return TablePartitioning.DAY
+    by_name = {each.value: each for each in TablePartitioning}
+    return by_name.get(schema.segment_granularity.value, TablePartitioning.HOUR)
 
-    Files from before may still have the older column. Raises NotFound. Cost: as `table_schema`.
+
+def shortest_times(tx: Tx, of: Callable[[SupervisorSpec], int | None]) -> dict[str, int]:
+    """Return a time of the specs by table, such as the retention; of several supervisors, the shortest one.
+
+    Cost: a query for each table, and a spec to parse for each of its supervisors.
     """
-    first, *later = _schemas(tx, name)
-    changes: list[ColumnChange] = []
-    for newer in later:
-        changes += changed_columns(first, newer)
-        first = widened(first, newer)
-    return changes
+    found: dict[str, int] = {}
+    for name in pointers(tx):
+        specs = map(SupervisorSpec.parse, live_specs_of_table(tx, name))
+        if times := [time for each in specs if (time := of(each)) is not None]:
+            found[name] = min(times)
+    return found
 
 
 def check_columns(tx: Tx, spec: SupervisorSpec, problems: Problems) -> None:
@@ -98,7 +107,7 @@ def check_columns(tx: Tx, spec: SupervisorSpec, problems: Problems) -> None:
     Cost: three queries, and a spec to parse per version of the table's supervisors.
     """
     name = spec.schema.datasource
-    if has_rows(tx, name) or is_table_read(tx, name):
+    if has_table(tx, name) or is_table_read(tx, name):
         found = _schemas(tx, name)
     else:
         others = map(SupervisorSpec.parse, live_specs_of_table(tx, name))

@@ -42,7 +42,7 @@ class SupervisorSystem:
         """
         from eventproc.ingestion.changes import submit
         from eventproc.ingestion.supervisor import Supervisor
-        from eventproc.store.ingestion.published import table_store
+        from eventproc.store.ingestion.pointers import table_store
 
         if not self._db.in_memory:
             await self._db.read(table_store)  # before anything changes

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eventproc.spark.queries import QueryDescription, StreamLag
     from eventproc.spark.sessions import register, session
     from eventproc.spark.sink import committed
-    from eventproc.store.ingestion.published import TableSummary
+    from eventproc.store.model.ingestion import TableSummary
 
 _WHERE = {
     "AttachedEventproc": "eventproc.spark.attached",
@@ -26,7 +26,7 @@ _WHERE = {
     "Overwriting": "eventproc.spark.ingestion.tables",
     "QueryDescription": "eventproc.spark.queries",
     "StreamLag": "eventproc.spark.queries",
-    "TableSummary": "eventproc.store.ingestion.published",
+    "TableSummary": "eventproc.store.model.ingestion",
     "attach": "eventproc.spark.attached",
     "committed": "eventproc.spark.sink",
     "find_java": "eventproc.spark.java",

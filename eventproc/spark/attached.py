@@ -36,8 +36,8 @@ from eventproc.spark.sessions import choose_python, register_with
 from eventproc.spark.source_options import USUAL_COLUMNS, parse_options
 from eventproc.store.address import StoreAddress
 from eventproc.store.database import Durability
-from eventproc.store.ingestion.published import TableSummary
 from eventproc.store.model.argument_checks import check_instance, invalid_argument
+from eventproc.store.model.ingestion import TableSummary
 from eventproc.store.segments.holds import HOLD_MS
 
 QUERY_STOP_S: Final = 30
@@ -291,7 +291,7 @@ class AttachedEventproc(BlockingEventproc):
             TableChanged: What the table held at `version` was compacted, overwritten or dropped.
 
         Cost: one read; only files with rows between `start` and `end` are listed. A file that is replaced meanwhile
-        stays for an hour.
+        stays for a day.
         """
         return self._tables.read(name, start=start, end=end, realtime=realtime, version=version)
 
@@ -358,7 +358,7 @@ class AttachedEventproc(BlockingEventproc):
     def drop_table(self, name: str, *, start: Moment | None = None, end: Moment | None = None) -> int:
         """Remove the rows of a table; with bounds, of the intervals that lie within them. Return how many files.
 
-        The files are deleted an hour later. Offsets stay as they are: the events are not ingested again.
+        The files are deleted a day later. Offsets stay as they are: the events are not ingested again.
 
         Args:
             name: The table.

@@ -16,6 +16,7 @@ from eventproc.store.chunks.index import ARROW_SUFFIX, SINK_FOLDER
 from eventproc.store.database import Tx
 from eventproc.store.database.files import BACKUP_MANIFEST
 from eventproc.store.file_store import FileStore, LocalFiles, sync_file
+from eventproc.store.ingestion.pointers import CATALOG, DROPPED
 from eventproc.store.inspection.database_file import DataFile
 from eventproc.store.model.errors import CorruptRecord, StoreUnusable, Unreachable
 
@@ -131,6 +132,9 @@ def forget_outside_readers(tx: Tx) -> None:
     tx.execute("DELETE FROM unused_file")
     tx.execute("DELETE FROM chunk WHERE NOT EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)")
     tx.execute("DELETE FROM published WHERE unused_ms IS NOT NULL")
+    tx.execute(
+        "DELETE FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ?", (CATALOG, DROPPED)
+    )
 
 
 def check_copied(file: str | Path, found: tuple[int, int], expected: tuple[int, int]) -> None:

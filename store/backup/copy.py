@@ -32,7 +32,8 @@ from eventproc.store.catalog import list_streams
 from eventproc.store.database import COPY, Database, Tx, verify_complete
 from eventproc.store.database.standalone import Advance
 from eventproc.store.file_store import FileStore
-from eventproc.store.ingestion.published import table_files, table_store
+from eventproc.store.ingestion.pointers import has_tables, table_store
+from eventproc.store.ingestion.table_access import on_tables
 from eventproc.store.inspection.database_file import directory_identity, event_files
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import (
@@ -101,7 +102,7 @@ async def verify_no_files(source: Database, target: str) -> None:
 
     target: its name.
     """
-    if await source.read(lambda tx: bool(event_files(tx) or table_files(tx))):
+    if await source.read(lambda tx: bool(event_files(tx) or has_tables(tx))):
         what = f"copying events or tables in files to {target}, which has no place for them,"
         remedy = "create it first: open it once with chunks='s3://BUCKET/PREFIX'"
         raise NotSupported(what=what, remedy=remedy)
@@ -123,6 +124,8 @@ async def copy_database(
     if identity == await target.read(directory_identity):
         reason = f"it is the same store as the source {source.name}; name a new or empty one"
         raise invalid_argument("target", target.name, reason)
+    if await source.read(has_tables):
+        await on_tables(source, lambda _: None)  # those of before get their metadata before rows are copied
     new = await new_store()
     await _begin(source, target, new, identity)
     stop = threading.Event()
@@ -240,9 +243,12 @@ class _Copying:
         if files:
             source, target = await self._source.read(chunk_files), await self._target.read(chunk_files)
             await self._copy_missing(source, target, files)
-        tables = [_File(path, size) for path, size in await self._source.read(table_files)]
-        if tables:
+        tables: list[_File] = []
+        if await self._source.read(has_tables):
             source, target = await self._source.read(table_store), await self._target.read(table_store)
+            found = await on_tables(self._source, lambda each: each.contents())
+            sizes = [(path, source.size(path) if size is None else size) for path, size in found]
+            tables = [_File(path, size) for path, size in sizes if size is not None]
             await self._copy_missing(source, target, tables)
         return len(files) + len(tables)
 

@@ -25,13 +25,14 @@ from eventproc.store.backup.contents import (
     sync_folders,
 )
 from eventproc.store.backup.results import BackupPlan, BackupResult
-from eventproc.store.clock import new_id
+from eventproc.store.clock import Clock, new_id
 from eventproc.store.database import Database, FileWork, Tx, instances
 from eventproc.store.database.files import DATABASE, translate_file_errors
 from eventproc.store.database.standalone import Advance, change_file, copy_snapshot, read_file
 from eventproc.store.faults import BACKUP_COPIED, BACKUP_NAMED, BACKUP_WRITTEN
 from eventproc.store.file_store import FileStore, LocalFiles, sync_file
-from eventproc.store.ingestion.published import TABLES_FOLDER, table_files
+from eventproc.store.ingestion.pointers import TABLES_FOLDER, has_tables, pointers
+from eventproc.store.ingestion.table_access import OneSnapshot, on_tables
 from eventproc.store.inspection.database_file import (
     DataFile,
     check_all_pages,
@@ -97,6 +98,8 @@ async def make_backup(db: Database, to: Path, advance: Advance = lambda _done, _
             await anyio.sleep(RENEW_MS / 1000)
             await db.write(lambda tx: renew_directory(tx, name, until_ms=tx.now_ms + HOLD_MS))
 
+    if await db.read(has_tables):
+        await on_tables(db, lambda _: None)  # it may be refused; and tables of before get their metadata
     running = ThreadWork("the backup", db.handles)
     try:
         await db.write(lambda tx: hold_directory(tx, name, until_ms=tx.now_ms + HOLD_MS))
@@ -196,9 +199,9 @@ def _write(
     copy_snapshot(source, unfinished, copied)
     identity, schema = _prepare(db, source, unfinished)
     with read_file(unfinished, db.clock) as tx:
-        files, of_tables = event_files(tx), table_files(tx)
+        files, of_tables = event_files(tx), _table_files(tx, directory, db.clock)
     file_bytes = sum(each.bytes for each in files)
-    total = done + file_bytes + sum(size for _, size in of_tables)
+    total = done + file_bytes + sum(size or 0 for _, size in of_tables)
     _copy_files(chunks, part / CHUNKS_FOLDER, files, on_block)
     tables = _copy_tables(LocalFiles(directory / TABLES_FOLDER), part / TABLES_FOLDER, of_tables, on_block)
     sync_file(unfinished)
@@ -241,15 +244,29 @@ def _copy_files(
     sync_folders(target)
 
 
+def _table_files(tx: Tx, directory: Path, clock: Clock) -> list[tuple[str, int | None]]:
+    """Return path and size of the files of tables in a snapshot. Raises CorruptRecord if metadata are missing."""
+    if not pointers(tx):
+        return []
+    from eventproc.store.ingestion.iceberg import StoreTables  # pyiceberg is an extra, and was there before
+
+    try:
+        return StoreTables(
+            OneSnapshot(tx), LocalFiles(directory / TABLES_FOLDER), clock, synced=False
+        ).contents()
+    except FileNotFoundError as why:
+        raise CorruptRecord(key=f"metadata of tables in {directory}", reason=str(why)) from why
+
+
 def _copy_tables(
-    source: FileStore, target: Path, files: list[tuple[str, int]], on_block: Callable[[int], None]
+    source: FileStore, target: Path, files: list[tuple[str, int | None]], on_block: Callable[[int], None]
 ) -> list[DataFile]:
     """Copy the published files of tables; return them with the checksums of what was read."""
     copied: list[DataFile] = []
     for path, size in files:
         found_bytes, checksum = _copy_file(source, target, path, "rows of a table", on_block)
-        check_copied(source.show(path), (found_bytes, checksum), (size, checksum))
-        copied.append(DataFile(path, size, checksum))
+        check_copied(source.show(path), (found_bytes, checksum), (size or found_bytes, checksum))
+        copied.append(DataFile(path, found_bytes, checksum))
     sync_folders(target)
     return copied
 

@@ -31,7 +31,7 @@ from eventproc.store.database.locks import close_private, open_private
 from eventproc.store.database.standalone import Advance, change_file, read_file
 from eventproc.store.faults import NO_FAULTS, RESTORE_COPIED, RESTORE_MOVED, Faults
 from eventproc.store.file_store import LocalFiles, sync_file
-from eventproc.store.ingestion.published import TABLES_FOLDER
+from eventproc.store.ingestion.pointers import TABLES_FOLDER
 from eventproc.store.inspection.database_file import DataFile, event_files
 from eventproc.store.model.errors import AlreadyExists, StoreUnusable
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER

@@ -22,7 +22,14 @@ from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.routing import point
 from eventproc.store.model.states import StreamEvent, StreamState, advance
 from eventproc.store.records import count_up, create
-from eventproc.store.schema import add_asked, add_attributes, add_unused_files, create_tables, unite_groups
+from eventproc.store.schema import (
+    add_asked,
+    add_attributes,
+    add_table_catalog,
+    add_unused_files,
+    create_tables,
+    unite_groups,
+)
 from eventproc.store.segments import EventBlock, SegmentEvents, append, create_segments
 
 SYSTEM_SCOPE: Final = "_system"
@@ -103,5 +110,6 @@ SYSTEM_MIGRATIONS: Final = (
     Migration(number=4, apply=unite_groups),
     Migration(number=5, apply=add_unused_files),
     Migration(number=6, apply=_keep_tables),
+    Migration(number=7, apply=add_table_catalog),
 )
 """The first schema, with every table and the rows of the internal streams, and what was added to it since."""

@@ -96,6 +96,10 @@ class FileStore(ABC):
         """Return the size of a file in bytes, None if it does not exist."""
 
     @abstractmethod
+    def modified_ms(self, path: str) -> int | None:
+        """Return when a file was finished, by the clock of the place; None if it does not exist."""
+
+    @abstractmethod
     def paths(self, folder: str = "") -> Iterator[str]:
         """Yield the paths of all files, or of those in a folder, unfinished ones included, in order.
 

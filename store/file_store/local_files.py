@@ -82,6 +82,13 @@ class LocalFiles(FileStore):
         except OSError:
             return None
 
+    def modified_ms(self, path: str) -> int | None:
+        """See `FileStore.modified_ms`."""
+        try:
+            return int((self._folder / path).stat().st_mtime * 1000)
+        except OSError:
+            return None
+
     def paths(self, folder: str = "") -> Iterator[str]:
         """See `FileStore.paths`. Files of eventproc lie two folders deep."""
         home = self._folder / folder

@@ -140,6 +140,14 @@ class ObjectFiles(FileStore):
         except FileNotFoundError:
             return None
 
+    def modified_ms(self, path: str) -> int | None:
+        """See `FileStore.modified_ms`. One request."""
+        try:
+            with self._translated(path):
+                return int(obstore.head(self._store, path)["last_modified"].timestamp() * 1000)
+        except FileNotFoundError:
+            return None
+
     def paths(self, folder: str = "") -> Iterator[str]:
         """See `FileStore.paths`."""
         with self._translated(folder):

@@ -1,4 +1,4 @@
-"""Publish a sequence: its files and the moved offsets in one transaction, which compares the offsets first.
+"""Publish a sequence: the moved offsets and the pointer of the table in one transaction, which compares both first.
 
 The committed offsets are the only truth about what was ingested. A range is published once: the replica that comes
 second finds its sequence published, and a task whose range was read by another one does not match. Source:
@@ -7,13 +7,10 @@ docs/design/ingestion.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import attrs
 
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.notices import announce
-from eventproc.store.ingestion.published import may_publish, version_text
 from eventproc.store.ingestion.rows import (
     IngestOffset,
     find_group,
@@ -26,7 +23,6 @@ from eventproc.store.ingestion.rows import (
 from eventproc.store.ingestion.tasks import get_running
 from eventproc.store.model.ingestion import (
     IngestSequence,
-    NewFile,
     PartitionKey,
     PublishOutcome,
     SequenceState,
@@ -41,16 +37,13 @@ def publish(
     worker: str,
     n: int,
     *,
-    datasource: str,
-    files: Sequence[NewFile],
     stats: TaskStats,
 ) -> PublishOutcome:
     """Publish sequence `n` of the task's group, which the task has read to its ends.
 
-    files: written, synced, under their final names. None is needed for a range without rows. A sweep that took one of
-    them for left behind is a mismatch, too.
+    Its rows must join the table in the same transaction; a range without rows needs nothing else.
     Raises TaskFenced; NotFound if the group has no such sequence.
-    Cost: three statements per partition and one per file.
+    Cost: three statements per partition.
     """
     task = get_running(tx, task_id, worker)
     sequence = find_sequence(tx, task.base, n)
@@ -60,12 +53,9 @@ def publish(
     if sequence.state is SequenceState.PUBLISHED:
         write_task(tx, attrs.evolve(task, seen_ms=tx.now_ms, stats=stats))
         return PublishOutcome.ALREADY
-    if not may_publish(tx, files):
-        return PublishOutcome.MISMATCH
     outcome = _compare(tx, group.supervisor, sequence)
     if outcome is PublishOutcome.PUBLISHED:
         _move_offsets(tx, group.supervisor, sequence)
-        _insert_files(tx, group.supervisor, datasource, sequence, files)
         write_sequence(tx, attrs.evolve(sequence, state=SequenceState.PUBLISHED))
         announce(tx)
     write_task(tx, attrs.evolve(task, seen_ms=tx.now_ms, stats=stats))
@@ -102,37 +92,3 @@ def _move_offsets(tx: Tx, supervisor: str, sequence: IngestSequence) -> None:
             continue
         number = number_at(tx, *key, end) if end >= state.head else state.head_number
         write_offset(tx, supervisor, key, IngestOffset(end, number, state.sealed and end == state.tail))
-
-
-def _insert_files(
-    tx: Tx, supervisor: str, datasource: str, sequence: IngestSequence, files: Sequence[NewFile]
-) -> None:
-    """Insert the rows of the files. Each is a partition of its own within its interval, in the newest version of it."""
-    next_partition: dict[int, tuple[str, int]] = {}
-    for file in files:
-        if file.start_ms not in next_partition:
-            row = tx.execute(
-                "SELECT version, max(partition) FROM published WHERE datasource = ? AND start_ms = ?"
-                " GROUP BY version ORDER BY version DESC LIMIT 1",
-                (datasource, file.start_ms),
-            ).fetchone()
-            next_partition[file.start_ms] = (version_text(0), 0) if row is None else (row[0], row[1] + 1)
-        version, partition = next_partition[file.start_ms]
-        next_partition[file.start_ms] = version, partition + 1
-        tx.execute(
-            "INSERT INTO published (supervisor, datasource, start_ms, end_ms, version, partition, path, bytes, rows,"
-            " min_ms, max_ms, sequence, created_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                *(
-                    supervisor,
-                    datasource,
-                    file.start_ms,
-                    file.end_ms,
-                    version,
-                    partition,
-                    file.path,
-                    file.bytes,
-                ),
-                *(file.rows, file.min_ms, file.max_ms, sequence.name, tx.now_ms),
-            ),
-        )

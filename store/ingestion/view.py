@@ -35,7 +35,6 @@ class IngestView:
     supervisor reads; its partitions are only these, and each counts as sealed at its end. None: it is not bounded.
     sequences: by base, those that are not published, in order. dead_workers: of running tasks.
     lags: events behind each partition's furthest reader; None if they were not counted.
-    drop_before_ms: the table has intervals that end at or before this time, and are too old; None if it has none.
     """
 
     supervisor: str
@@ -52,7 +51,6 @@ class IngestView:
     sequences: Mapping[str, Sequence[IngestSequence]]
     dead_workers: frozenset[str] = frozenset()
     lags: Mapping[PartitionKey, int] | None = None
-    drop_before_ms: int | None = None
     bounds: Mapping[PartitionKey, tuple[int, int]] | None = None
 
     def readable_from(self, key: PartitionKey) -> int:

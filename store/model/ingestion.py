@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Iterable, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Self, TypeAlias
 
 import attrs
 
@@ -19,6 +19,15 @@ Positions: TypeAlias = Mapping[PartitionKey, int]
 """An offset in bytes, at an event boundary, for each of some partitions."""
 
 NO_POSITIONS: Final[Positions] = {}
+
+TIME: Final = "__time"
+"""Column of a table: the row's time, truncated to the query granularity."""
+
+TIME_MIN_MS: Final = -62_135_596_800_000
+"""First time of a row: the year 1. Files hold times from it to the year 9999, as Python and SQL do."""
+
+TIME_END_MS: Final = 253_402_300_800_000
+"""End of all times: the year 10000."""
 
 RATE_MINUTES: Final = (1, 5, 15)
 """The windows of a task's rates, in minutes, as Druid reports them."""
@@ -232,12 +241,23 @@ class SlicePlan:
         return self.ends is not None
 
 
-@attrs.frozen(kw_only=True)
-class NewFile:
-    """A Parquet file that a task wrote, synced, under its final name.
+class TablePartitioning(enum.StrEnum):
+    """By what a table is partitioned: times of this length."""
 
-    path: relative to the folder of tables. start_ms, end_ms: the interval of the segment granularity that all its rows
-    lie in. min_ms, max_ms: first and last time of its rows.
+    HOUR = "hour"
+    DAY = "day"
+    MONTH = "month"
+    YEAR = "year"
+    ALL = "all"
+    """It is not partitioned."""
+
+
+@attrs.frozen(kw_only=True)
+class TableFile:
+    """A Parquet file of a table.
+
+    path: relative to the folder of tables. start_ms, end_ms: the partition of the table in which all its rows lie.
+    min_ms, max_ms: first and last time of its rows.
     """
 
     path: str
@@ -247,3 +267,34 @@ class NewFile:
     bytes: int
     min_ms: int
     max_ms: int
+
+
+@attrs.frozen
+class TableSummary:
+    """A table: its files, their bytes and rows, the first and the last time of a row, and its partitions with rows.
+
+    metadata: location of its newest metadata file, from which any engine reads the table; None if it has no rows yet.
+    """
+
+    name: str
+    files: int
+    bytes: int
+    rows: int
+    min_ms: int | None
+    max_ms: int | None
+    intervals: int
+    metadata: str | None = None
+
+    @classmethod
+    def of(cls, name: str, files: Sequence[TableFile], metadata: str | None) -> Self:
+        """Return the summary of files."""
+        return cls(
+            name=name,
+            files=len(files),
+            bytes=sum(each.bytes for each in files),
+            rows=sum(each.rows for each in files),
+            min_ms=min((each.min_ms for each in files), default=None),
+            max_ms=max((each.max_ms for each in files), default=None),
+            intervals=len({each.start_ms for each in files}),
+            metadata=metadata,
+        )

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import attrs
 
-from eventproc.store.model.errors import Fenced, NotFound, Rejected, error
+from eventproc.store.model.errors import Fenced, NotFound, Rejected, Retryable, error
 from eventproc.store.model.short_repr import short_repr_of_fields
 
 
@@ -80,6 +80,22 @@ class TableChanged(Rejected):
 
     def __str__(self) -> str:
         return f"table {self.table} was compacted, overwritten or dropped meanwhile; compute the rows again and repeat"
+
+
+@error
+class TableBusy(Retryable):
+    """Other changes of a table were faster, again and again. Nothing changed.
+
+    Repeat the call.
+    """
+
+    table: str
+    attempts: int
+
+    def __str__(self) -> str:
+        return (
+            f"table {self.table} was changed by others in each of {self.attempts} attempts; repeat the call"
+        )
 
 
 @error

@@ -34,9 +34,10 @@ from eventproc.store.backup.contents import read_manifest
 from eventproc.store.backup.make import make_backup, plan_backup
 from eventproc.store.backup.restore import restore_backup
 from eventproc.store.file_store import open_file_store, sync_file
-from eventproc.store.ingestion.published import drop_files, forget_unused, replace_files, used_files
+from eventproc.store.ingestion.iceberg import StoreTables
+from eventproc.store.ingestion.pointers import forget_dropped
+from eventproc.store.ingestion.table_access import on_tables
 from eventproc.store.inspection.database_file import directory_identity
-from eventproc.store.model.ingestion import NewFile
 from eventproc.store.ownership import find_owner
 from eventproc.store.segments.holds import hold_directory, release_directory
 from eventproc.store.task_queue import TaskStatus
@@ -53,6 +54,7 @@ from tests.backup.support import (
     restored,
     set_mode,
 )
+from tests.ingestion.support import HOUR_MS, publish_rows
 from tests.support.child_process import ChildProcess
 from tests.support.postgres import Server
 from tests.support.s3_server import s3 as s3, s3_process as s3_process, url as url
@@ -477,25 +479,31 @@ async def test_a_backup_is_one_file_without_a_log(ep: Eventproc, tmp_path: Path)
 async def test_published_files_of_tables_are_in_the_backup_and_in_what_is_restored(
     ep: Eventproc, data: Path, tmp_path: Path
 ) -> None:
-    used, unused = (
-        published(data, "clicks/0/a_1.parquet", b"rows"),
-        published(data, "clicks/0/a_0.parquet", b"old"),
+    unused, used = await publish_rows(ep.db, 1), await publish_rows(ep.db, HOUR_MS, HOUR_MS + 1)
+    assert (
+        await on_tables(ep.db, lambda tables: tables.drop("clicks", lambda file: file.start_ms < HOUR_MS))
+        == 1
     )
-    await ep.db.write(lambda tx: replace_files(tx, "clicks", [], [unused]))
-    old = await ep.db.read(partial(used_files, name="clicks"))
-    await ep.db.write(lambda tx: replace_files(tx, "clicks", old, [used]))
     result = await ep.backup(tmp_path / "backup")
     found = read_manifest(tmp_path / "backup")
-    assert [(each.path, each.bytes) for each in found.tables] == [(used.path, 4)]
-    assert result.files == found.files + 1
-    assert files_of(tmp_path / "backup" / "tables") == [tmp_path / "backup" / "tables" / used.path]
+    paths = {each.path for each in found.tables}
+    assert used in paths
+    assert unused not in paths
+    assert result.files == found.files + len(paths)
+    copied = files_of(tmp_path / "backup" / "tables")
+    assert {str(each.relative_to(tmp_path / "backup" / "tables")) for each in copied} == paths
     home = restored(tmp_path / "backup", tmp_path / "restored")
-    assert (home / "tables" / used.path).read_bytes() == b"rows"
+    async with eventproc.open(home) as again:
+        rows = await on_tables(again.db, lambda tables: tables.summary("clicks").rows)
+        assert rows == 2
+        await publish_rows(again.db, HOUR_MS + 2)
+        assert (await on_tables(again.db, lambda tables: tables.summary("clicks"))).rows == 3
+    assert (await on_tables(ep.db, lambda tables: tables.summary("clicks"))).rows == 2
     assert await numbers_in(home) == list(range(COUNT))
     assert verify_backup(tmp_path / "backup").problems == []
-    flip_byte(tmp_path / "backup" / "tables" / used.path, 0)
-    assert [each for each in verify_backup(tmp_path / "backup").problems if "a_1.parquet" in each]
-    with pytest.raises(CorruptRecord, match=r"a_1\.parquet"):
+    flip_byte(tmp_path / "backup" / "tables" / used, 0)
+    assert [each for each in verify_backup(tmp_path / "backup").problems if used in each]
+    with pytest.raises(CorruptRecord, match=Path(used).name):
         restored(tmp_path / "backup", tmp_path / "again")
 
 
@@ -504,36 +512,38 @@ async def test_a_copy_has_the_files_that_tables_use_in_a_directory_and_in_object
     data: Path, tmp_path: Path, server: Server, url: str
 ) -> None:
     async with eventproc.open(data) as ep:
-        file = published(data, "clicks/0/a_1.parquet", b"rows")
-        await ep.db.write(lambda tx: replace_files(tx, "clicks", [], [file]))
+        path = await publish_rows(ep.db, 1, 2)
     with pytest.raises(NotSupported, match="tables in files"):
         await eventproc.copy(data, server.store(server.new_schema()))
     store = server.store(server.new_schema())
     async with eventproc.open(store, chunks=url):
         pass
-    assert (await eventproc.copy(data, store)).files == 1
-    assert open_file_store(f"{url}/tables").read(file.path, 0, 10) == b"rows"
+    count = (await eventproc.copy(data, store)).files
+    assert open_file_store(f"{url}/tables").size(path) is not None
     shutil.rmtree(data)
-    assert (await eventproc.copy(store, tmp_path / "copy")).files == 1
-    assert (tmp_path / "copy" / "tables" / file.path).read_bytes() == b"rows"
-    async with eventproc.open(tmp_path / "copy") as ep:
-        assert [each.path for each in await ep.db.read(partial(used_files, name="clicks"))] == [file.path]
+    assert (await eventproc.copy(store, tmp_path / "copy")).files == count
+    for place in (store, tmp_path / "copy"):
+        async with eventproc.open(place) as ep:
+            (file,) = await on_tables(ep.db, lambda tables: tables.used("clicks"))
+            assert (file.path, file.rows) == (path, 2)
+            await publish_rows(ep.db, 3)
+            assert (await on_tables(ep.db, lambda tables: tables.summary("clicks"))).rows == 3
 
 
-async def test_a_backup_keeps_the_files_that_its_snapshot_uses(ep: Eventproc, data: Path) -> None:
-    file = published(data, "clicks/0/a_1.parquet", b"rows")
-    await ep.db.write(lambda tx: replace_files(tx, "clicks", [], [file]))
+async def test_a_sweep_waits_for_a_backup_and_keeps_what_a_table_names(ep: Eventproc) -> None:
+    kept, dropped = await publish_rows(ep.db, 1), await publish_rows(ep.db, HOUR_MS)
+    await on_tables(ep.db, lambda tables: tables.drop("clicks", lambda file: file.start_ms >= HOUR_MS))
+
+    def sweep(tables: StoreTables) -> list[str]:
+        before = {*tables.files.paths()}
+        tables.sweep(lambda _: False)  # all instances have died
+        return sorted(before - {*tables.files.paths()})
+
+    assert await on_tables(ep.db, sweep) == [], "queries may read what was dropped within a day"
+    await on_tables(ep.db, lambda tables: tables.remove("clicks"))
+    assert await on_tables(ep.db, sweep) == []
+    await ep.db.write(partial(forget_dropped, before_ms=2**62))
     await ep.db.write(lambda tx: hold_directory(tx, "backup", until_ms=tx.now_ms + 60_000))
-    await ep.db.write(lambda tx: drop_files(tx, "clicks"))
-    forget = partial(forget_unused, before_ms=2**62)
-    assert await ep.db.write(forget) == []
+    assert await on_tables(ep.db, sweep) == []
     await ep.db.write(lambda tx: release_directory(tx, "backup"))
-    assert await ep.db.write(forget) == [file.path]
-
-
-def published(data: Path, path: str, content: bytes) -> NewFile:
-    """Write a file of a table, as a task does before it publishes it."""
-    file = data / "tables" / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
-    return NewFile(start_ms=0, end_ms=1_000, path=path, bytes=len(content), rows=1, min_ms=0, max_ms=1)
+    assert await on_tables(ep.db, sweep) == sorted([kept, dropped])

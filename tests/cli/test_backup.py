@@ -30,7 +30,7 @@ def test_backup_verify_and_restore(shop: Cli, tmp_path: Path) -> None:
     before = everything(shop)
     done = shop("backup", tmp_path / "monday")
     assert (done.code, done.out) == (0, "")
-    assert re.search(r"monday is a complete backup: [0-9.]+ KiB\n$", done.err)
+    assert re.search(r"monday is a complete backup: [0-9.]+ [KM]iB\n$", done.err)
     found = shop("verify", tmp_path / "monday", "-o", "json").json()
     assert (found["kind"], found["healthy"], found["problems"]) == ("backup", True, [])
     shop.directory = restored(shop, tmp_path / "monday", tmp_path / "new")

@@ -13,6 +13,9 @@ from tests.cli.conftest import Cli
 from tests.cli.test_destruction import Terminal
 
 MIB = 2**20
+EMPTY = (
+    1.25 * MIB
+)  # more than a directory without events has, which is mostly one page for each table and index
 
 
 @pytest.fixture
@@ -29,7 +32,7 @@ def truncated(shop: Cli, tmp_path: Path) -> Cli:
 def test_a_compaction_returns_the_bytes_of_truncated_events(truncated: Cli) -> None:
     done = truncated("compact", "-o", "json").json()
     assert (done["done"], done["target"], done["free_bytes"]) == ("compact", str(truncated.directory), 0)
-    assert done["bytes"] == (truncated.directory / "eventproc.db").stat().st_size < MIB
+    assert done["bytes"] == (truncated.directory / "eventproc.db").stat().st_size < EMPTY
     assert done["bytes_before"] > 4 * MIB
     found = truncated("doctor", "-o", "json").json()
     assert (found["healthy"], found["can_shrink"]) == (True, True)
@@ -44,7 +47,7 @@ def test_a_deletion_says_how_much_is_free(truncated: Cli) -> None:
     done = truncated("stream", "delete", "shop/orders", "--yes", "-o", "json").json()
     free = truncated("doctor", "--quick", "-o", "json").json()["free_bytes"]
     assert 0 <= done["free_bytes"] <= free
-    assert truncated("compact", "-o", "json").json()["bytes"] < MIB
+    assert truncated("compact", "-o", "json").json()["bytes"] < EMPTY
 
 
 def test_a_truncation_tells_a_person_who_frees_the_bytes(shop: Cli) -> None:
@@ -65,7 +68,7 @@ def test_ctrl_c_ends_a_compaction_beside_its_bar_and_the_next_one_goes_on(trunca
         assert b"compacting" in terminal.shown
         reader.execute("COMMIT")
     assert truncated("doctor", "-o", "json").json()["healthy"]
-    assert truncated("compact", "-o", "json").json()["bytes"] == file.stat().st_size < MIB
+    assert truncated("compact", "-o", "json").json()["bytes"] == file.stat().st_size < EMPTY
     assert len(truncated("read", "shop/orders", "-o", "jsonl").rows()) == 0
 
 
@@ -81,4 +84,4 @@ def test_a_compaction_in_the_background_is_a_task(truncated: Cli) -> None:
     made = truncated("compact", "--background", "-o", "json").json()
     ended = truncated("task", "wait", made["task_id"], "-o", "json").json()
     assert (ended["kind"], ended["status"], ended["done"]) == ("compact", "done", ended["total"])
-    assert (truncated.directory / "eventproc.db").stat().st_size < MIB
+    assert (truncated.directory / "eventproc.db").stat().st_size < EMPTY

@@ -18,14 +18,13 @@ from eventproc.groups import ensure_group
 from eventproc.ingestion.loop import handle_next
 from eventproc.processors.dead_letters.operations import FailedEvent, append_letters
 from eventproc.store.database import Tx
-from eventproc.store.ingestion.published import replace_files
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.ingestion import NewFile
 from eventproc.store.ownership import claim
 from eventproc.store.segments import Event
 from tests.cli.conftest import Cli
 from tests.cli.support import GROUP
 from tests.cli.test_transactions import begin
+from tests.ingestion.support import publish_rows
 
 MAILER = "shop/mailer"
 REFUSING: Final = frozenset({"run", "serve", "completion", "help", "ingest worker", "request new-id"})
@@ -149,11 +148,9 @@ def _picture(cli: Cli) -> str:
 
 
 def _table(cli: Cli) -> str:
-    file = NewFile(path="clicks/0/x.parquet", start_ms=0, end_ms=10, rows=3, bytes=9, min_ms=1, max_ms=2)
-
     async def publish() -> None:
         async with eventproc.open(cli.directory, host=False) as ep:
-            await ep.db.write(lambda tx: replace_files(tx, "clicks", [], [file]))
+            await publish_rows(ep.db, 1, 2)
 
     anyio.run(publish)
     return "clicks"

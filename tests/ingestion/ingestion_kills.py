@@ -32,7 +32,7 @@ from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import read_groups, read_offsets, read_tasks
 from eventproc.store.ingestion.notices import waiting_notices
-from eventproc.store.ingestion.published import TABLES_FOLDER, used_files
+from eventproc.store.ingestion.pointers import TABLES_FOLDER
 from eventproc.store.ingestion.rows import find_task
 from eventproc.store.ingestion.unpublished import published_cut, unpublished_events
 from eventproc.store.model.errors import Pending, Rejected, Retryable
@@ -105,6 +105,9 @@ class IngestionKills:
         async with eventproc.open(self._path, durability="os") as ep:
             await ep.create_scope("s")
             await ep.create_stream(STREAM, scaling=eventproc.ScalingPolicy.fixed(SEGMENTS_MIN))
+            await ep.db.write(
+                lambda tx: tx.execute("CREATE TABLE app_line_file (path TEXT, published_ms INTEGER)")
+            )
         try:
             async with eventproc.open(self._path, host=False) as ep:
                 await self._disturb(ep)
@@ -290,10 +293,9 @@ class IngestionKills:
     ) -> tuple[dict[Any, list[tuple[str | None, bytes]]], dict[Any, list[FileRange]]]:
         """Return the rows and the ranges of each partition, in the order of their publication."""
         files: defaultdict[Any, list[tuple[FileRange, list[str]]]] = defaultdict(list)
-        for file in used_files(tx, TABLE):
-            head, *lines = (self._path / TABLES_FOLDER / file.path).read_text().split("\n")
+        for _, path, _ in _line_files(tx):
+            head, *lines = (self._path / TABLES_FOLDER / path).read_text().split("\n")
             found = FileRange(**json.loads(head))
-            assert len(lines) == file.rows, file
             files[found.stream_id, found.segment].append((found, lines))
             self.report.files += 1
         rows: dict[Any, list[tuple[str | None, bytes]]] = {}
@@ -312,13 +314,21 @@ def _check_publications(
         assert offsets[key] >= offset, (
             f"the committed offset of {key} went back from {offset} to {offsets[key]}"
         )
-    files = [each for each in used_files(tx, TABLE) if each.id > seen] if offsets != before else []
-    for file in files:
-        task = find_task(tx, task_of(file.path))
-        assert task is not None, f"{file} has no task"
+    files = _line_files(tx, seen) if offsets != before else []
+    for _, path, published_ms in files:
+        task = find_task(tx, task_of(path))
+        assert task is not None, f"{path} has no task"
         ended_ms = math.inf if task.finished_ms is None else task.finished_ms
-        assert file.created_ms <= ended_ms, f"{file} was published after the end of {task}"
-    return offsets, max((each.id for each in files), default=seen)
+        assert published_ms <= ended_ms, f"{path} was published after the end of {task}"
+    return offsets, max((number for number, _, _ in files), default=seen)
+
+
+def _line_files(tx: Tx, after: int = 0) -> list[tuple[int, str, int]]:
+    """Return number, path and time of the published files behind a number, in the order of their publication."""
+    found = "SELECT rowid, path, published_ms FROM app_line_file WHERE rowid > ? ORDER BY rowid"
+    return [
+        (number, path, published_ms) for number, path, published_ms in tx.execute(found, (after,)).fetchall()
+    ]
 
 
 def _unpublished(tx: Tx) -> bool:

@@ -40,10 +40,9 @@ from eventproc.store.ingestion import (
     publish,
     register_worker,
 )
-from eventproc.store.ingestion.published import TABLES_FOLDER
+from eventproc.store.ingestion.pointers import TABLES_FOLDER
 from eventproc.store.model.errors import EventprocError, Retryable
 from eventproc.store.model.ingestion import (
-    NewFile,
     PartitionKey,
     Positions,
     PublishOutcome,
@@ -81,7 +80,6 @@ FENCED: Final = "a replaced task was refused"
 """What the log says of a task that went on after its end."""
 
 STATS: Final = TaskStats()
-DAY_MS: Final = 86_400_000
 
 
 @attrs.frozen
@@ -193,25 +191,34 @@ class LineTask:
                 self._read[stream_id, segment] = found.runs[-1].end
 
     async def _publish(self, ends: Positions) -> None:
-        files = [
+        paths = [
             await anyio.to_thread.run_sync(self._write, key, ends[key], lines)
             for key, lines in self._lines.items()
             if lines
         ]
         self._suspend(STOPS_BEFORE_PUBLISHING)
         try:
-            outcome = await self._commit(files)
+            outcome = await self._commit(paths)
         except TaskFenced:
-            self._delete(files)
+            self._delete(paths)
             raise
         if outcome is not PublishOutcome.PUBLISHED:
-            self._delete(files)
+            self._delete(paths)
         if outcome is PublishOutcome.MISMATCH:
             raise OSError(f"sequence {self._n} does not begin where the committed offsets end")
 
-    async def _commit(self, files: list[NewFile]) -> PublishOutcome:
+    async def _commit(self, paths: list[str]) -> PublishOutcome:
+        def publish_paths(tx: Tx, task_id: str, worker: str) -> PublishOutcome:
+            outcome = publish(tx, task_id, worker, self._n, stats=STATS)
+            if outcome is PublishOutcome.PUBLISHED:
+                tx.executemany(
+                    "INSERT INTO app_line_file (path, published_ms) VALUES (?, ?)",
+                    [(path, tx.now_ms) for path in paths],
+                )
+            return outcome
+
         while True:
-            outcome = await self._own(publish, n=self._n, datasource=TABLE, files=files, stats=STATS)
+            outcome = await self._own(publish_paths)
             if outcome is not PublishOutcome.RETRY:
                 return outcome
             await anyio.sleep(LOOK_S)
@@ -221,7 +228,7 @@ class LineTask:
         if self._random.random() < share:
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    def _write(self, key: PartitionKey, end: int, lines: list[str]) -> NewFile:
+    def _write(self, key: PartitionKey, end: int, lines: list[str]) -> str:
         path = f"{TABLE}/{self.id}_{new_id(SystemClock())}"
         final = self._path / TABLES_FOLDER / path
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -234,12 +241,11 @@ class LineTask:
         except OSError:
             final.unlink(missing_ok=True)
             raise
-        bounds = {"start_ms": 0, "end_ms": DAY_MS, "min_ms": 0, "max_ms": 0}
-        return NewFile(path=path, rows=len(lines), bytes=final.stat().st_size, **bounds)
+        return path
 
-    def _delete(self, files: list[NewFile]) -> None:
-        for each in files:
-            (self._path / TABLES_FOLDER / each.path).unlink(missing_ok=True)
+    def _delete(self, paths: list[str]) -> None:
+        for path in paths:
+            (self._path / TABLES_FOLDER / path).unlink(missing_ok=True)
 
     async def _finish(self, error: str | None) -> None:
         await self._own(finish_task, error=error, stats=STATS)

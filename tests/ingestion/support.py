@@ -9,6 +9,8 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from eventproc import ScalingPolicy
 from eventproc.ingestion import SupervisorSpec
@@ -18,6 +20,8 @@ from eventproc.ingestion.ranges import ends_of
 from eventproc.ingestion.supervisor import Supervisor
 from eventproc.ingestion.working_state import Situation
 from eventproc.runtime import Eventproc
+from eventproc.store.database import Database, Tx
+from eventproc.store.file_store import FileStore
 from eventproc.store.ingestion import (
     IngestOffset,
     TaskOrder,
@@ -34,21 +38,27 @@ from eventproc.store.ingestion import (
     read_tasks,
     register_worker,
 )
+from eventproc.store.ingestion.iceberg import StoreTables
+from eventproc.store.ingestion.pointers import find_pointer, move_pointer
 from eventproc.store.ingestion.rows import find_task
 from eventproc.store.ingestion.supervisors import due_supervisors, next_runs
+from eventproc.store.ingestion.table_access import on_tables
+from eventproc.store.ingestion.table_paths import new_table_path
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.ingestion import (
+    TIME,
     IngestGroup,
     IngestGroupState,
     IngestTask,
-    NewFile,
     PartitionKey,
     Positions,
     PublishOutcome,
     SequenceState,
     SlicePlan,
+    TablePartitioning,
     TaskStats,
 )
+from eventproc.store.model.ingestion_errors import TableChanged
 from eventproc.store.ownership import claim
 from eventproc.store.segments import segment_states
 from eventproc.testing import VirtualClock
@@ -57,6 +67,8 @@ T = TypeVar("T")
 
 HOUR_MS = 3_600_000
 ID = "clicks"
+METADATA = "file:///tables/clicks/metadata/none"
+"""Where a published table lies. No test of this folder reads one."""
 
 
 def spec_of(**changes: Any) -> SupervisorSpec:
@@ -78,6 +90,7 @@ class Bench:
         self.db = ep.db
         self.clock = clock
         self.dead: set[str] = set()
+        self.files: list[str] = []  # what was published, as texts of the ranges
         self.is_alive = lambda worker: worker not in self.dead
 
     async def begin(self) -> None:
@@ -201,14 +214,6 @@ class Bench:
         worker = await self.worker()
         return worker, await worker.claim()
 
-    async def published(self) -> list[tuple[str, int]]:
-        """Return the published files as (text of the ranges, rows)."""
-        return await self.db.read(
-            lambda tx: tx.execute(
-                "SELECT path, rows FROM published WHERE unused_ms IS NULL ORDER BY path"
-            ).fetchall()
-        )
-
     async def check_groups(self) -> None:
         """Assert that what is not published is read without a gap or an overlap, from the committed offsets on."""
         view = (await self.situation()).view
@@ -225,11 +230,11 @@ class Bench:
                 assert start == at, (key, at, sorted(found), view.groups)
                 at = end
 
-    async def published_ranges(self) -> dict[PartitionKey, tuple[int, int]]:
+    def published_ranges(self) -> dict[PartitionKey, tuple[int, int]]:
         """Return from where to where each partition is published. Assert that its files adjoin."""
         ranges: dict[PartitionKey, list[tuple[int, int]]] = {}
-        for path, _ in await self.published():
-            _, place, start, end, _ = path.split(":")
+        for text in self.files:
+            _, place, start, end, _ = text.split(":")
             stream_id, segment = map(int, place.split("."))
             ranges.setdefault((stream_id, SegmentId(segment)), []).append((int(start), int(end)))
         for key, found in ranges.items():
@@ -240,8 +245,55 @@ class Bench:
     async def check_ranges(self) -> None:
         """Assert that what is published of each partition ends at its committed offset, and has no gap."""
         committed = await self.committed()
-        for key, (_, end) in (await self.published_ranges()).items():
+        for key, (_, end) in self.published_ranges().items():
             assert end == committed[key]
+
+
+COLUMNS = pa.schema({TIME: pa.timestamp("us", tz="UTC"), "page": pa.string()})
+
+
+def write_rows(files: FileStore, path: str, *times_ms: int) -> None:
+    """Write a Parquet file with a row at each time."""
+    rows = pa.table({TIME: [each * 1000 for each in times_ms], "page": ["a"] * len(times_ms)}, schema=COLUMNS)
+    data = pa.BufferOutputStream()
+    pq.write_table(rows, data)
+    file = files.create(path)
+    file.write(memoryview(data.getvalue()))
+    file.finish()
+
+
+async def publish_rows(db: Database, *times_ms: int, table: str = "clicks") -> str:
+    """Publish a file with a row at each of these times, which lie in one hour, and return its path."""
+
+    def publish(tables: StoreTables) -> str:
+        path = new_table_path(f"{table}/0", db.instance_id, db.clock)
+        write_rows(tables.files, path, *times_ms)
+        assert tables.append(table, COLUMNS, TablePartitioning.HOUR, [path]) is None
+        return path
+
+    return await on_tables(db, publish)
+
+
+async def replace_rows(
+    db: Database, *times_ms: int, version: str | None = None, table: str = "clicks"
+) -> bool:
+    """Put a file with rows at these times in the place of all that a version of the table has; None: that of now."""
+
+    def replace(tables: StoreTables) -> bool:
+        path = new_table_path(f"{table}/0", db.instance_id, db.clock)
+        write_rows(tables.files, path, *times_ms)
+        try:
+            old = tables.used(table, version=version)
+        except TableChanged:
+            return False
+        return tables.replace(table, old, [path], columns=COLUMNS, by=TablePartitioning.HOUR, version=version)
+
+    return await on_tables(db, replace)
+
+
+async def with_tables(db: Database, work: Callable[[StoreTables], T]) -> T:
+    """Run `work` with the tables of the store."""
+    return await on_tables(db, work)
 
 
 @attrs.define
@@ -283,26 +335,23 @@ class ScriptedTask:
         await self._own(keep_task, stats=attrs.evolve(self.stats, progress_ms=progress_ms))
 
     async def publish(self) -> PublishOutcome:
-        """Publish the sequence, with one file per partition that was read, whose name says its range."""
+        """Publish the sequence, with one text per partition that was read, which says its range."""
         plan = await self.plan({})
         assert plan.ends is not None
-        files: Sequence[NewFile] = [
-            NewFile(
-                path=f"{self.id}:{key[0]}.{key[1]}:{plan.starts[key]}:{end}:{self.n}",
-                start_ms=0,
-                end_ms=HOUR_MS,
-                rows=1,
-                bytes=end - plan.starts[key],
-                min_ms=0,
-                max_ms=0,
-            )
+        texts = [
+            f"{self.id}:{key[0]}.{key[1]}:{plan.starts[key]}:{end}:{self.n}"
             for key, end in plan.ends.items()
             if end > plan.starts[key]
         ]
-        return await self.publish_files(files)
 
-    async def publish_files(self, files: Sequence[NewFile]) -> PublishOutcome:
-        return await self._own(publish, n=self.n, datasource="clicks", files=files, stats=self.stats)
+        def publish_texts(tx: Tx, task_id: str, worker: str) -> PublishOutcome:
+            outcome = publish(tx, task_id, worker, self.n, stats=self.stats)
+            if outcome is PublishOutcome.PUBLISHED:
+                move_pointer(tx, "clicks", find_pointer(tx, "clicks"), METADATA)
+                tx.after(lambda: self.worker.bench.files.extend(texts))
+            return outcome
+
+        return await self._own(publish_texts)
 
     async def close(self) -> Positions:
         """Close the open sequence while reading goes on."""

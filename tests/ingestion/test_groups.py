@@ -45,6 +45,6 @@ async def test_a_group_whose_time_is_over_hands_over_without_a_gap(bench: Bench)
     await bench.run()
     assert await bench.pending() == []
     assert await bench.committed() == tails
-    assert len(await bench.published()) == 2
+    assert len(bench.files) == 2
     await bench.check_ranges()
     assert all(each.state is TaskState.WAITING for each in await bench.live())

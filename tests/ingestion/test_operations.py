@@ -112,7 +112,7 @@ async def test_terminate_publishes_and_keeps_history_offsets_and_files(bench: Be
     newest, first = await supervisor.history()
     assert newest.spec is None
     assert first.spec is not None
-    assert len(await bench.published()) == 2
+    assert len(bench.files) == 2
     await bench.ep.submit_supervisor(spec_of(start_delay_ms=0))
     await bench.run()
     assert (await bench.active())[0].starts == await bench.tails()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from functools import partial
-from typing import Any
 
 import anyio
 import attrs
@@ -14,10 +12,9 @@ import pytest
 from eventproc import ScalingPolicy
 from eventproc.errors import InvalidSpec, NotFound, TaskFenced
 from eventproc.ingestion import Granularity
-from eventproc.store.ingestion.published import forget_unused, give_up, new_table_path, replace_files
 from eventproc.store.ingestion.rows import IngestOffset, write_offset
 from eventproc.store.ingestion.view import IngestView
-from eventproc.store.model.ingestion import NewFile, PublishOutcome, SequenceState
+from eventproc.store.model.ingestion import PublishOutcome, SequenceState
 from tests.ingestion.support import HOUR_MS, Bench, ScriptedTask, spec_of
 
 
@@ -33,7 +30,7 @@ async def test_a_publication_compares_its_start_with_the_committed_offsets(bench
     await left.step()
     await left.close()
     assert await left.publish() is PublishOutcome.RETRY  # its predecessor comes first
-    assert await bench.published() == []
+    assert bench.files == []
     left.n = 0
     assert await left.publish() is PublishOutcome.PUBLISHED
     assert await left.publish() is PublishOutcome.ALREADY
@@ -56,36 +53,7 @@ async def test_a_publication_behind_the_committed_offset_publishes_nothing(bench
     (key,) = ends
     await bench.db.write(lambda tx: write_offset(tx, "clicks", key, IngestOffset(ends[key], 20)))
     assert await task.publish() is PublishOutcome.MISMATCH
-    assert await bench.published() == []
-
-
-async def test_files_that_a_sweep_gave_up_or_that_are_too_old_are_never_published(bench: Bench) -> None:
-    worker = await bench.start_tasks()
-    (task,) = worker.tasks
-    await bench.write(20)
-    await task.step()
-    await task.close()
-
-    def written() -> NewFile:
-        path = new_table_path("clicks/0", bench.db.instance_id, bench.db.clock)
-        return NewFile(path=path, start_ms=0, end_ms=HOUR_MS, rows=1, bytes=1, min_ms=0, max_ms=0)
-
-    async def refuse(file: NewFile) -> None:
-        assert await task.publish_files([file]) is PublishOutcome.MISMATCH
-        assert not await bench.db.write(partial(replace_files, name="clicks", old=[], new=[file]))
-        assert await bench.published() == []
-
-    given_up, old = written(), written()
-    await bench.db.write(partial(give_up, paths=[given_up.path]))
-    await refuse(given_up)
-    bench.clock.step_wall(23 * HOUR_MS + 1)
-    await refuse(old)
-    fresh = written()
-    assert await task.publish_files([fresh]) is PublishOutcome.PUBLISHED
-    await bench.db.write(partial(give_up, paths=[fresh.path]))  # it is published already
-    assert await bench.published() == [(fresh.path, 1)]
-    forget = partial(forget_unused, before_ms=bench.db.clock.wall_ms() + 2 * HOUR_MS)
-    assert await bench.db.write(forget) == [given_up.path]
+    assert bench.files == []
 
 
 @pytest.mark.acceptance("S22")
@@ -105,26 +73,8 @@ async def test_of_replicas_that_publish_simultaneously_one_wins(bench: Bench) ->
         for task in tasks:
             group.start_soon(publish_one, task)
     assert sorted(outcomes) == ["already", "already", "published"]
-    assert len(await bench.published()) == 2  # a file for each partition
+    assert len(bench.files) == 2  # a file for each partition
     await bench.check_ranges()
-
-
-@pytest.mark.acceptance("S22")
-async def test_a_publication_whose_files_cannot_be_inserted_moves_no_offset(bench: Bench) -> None:
-    worker = await bench.start_tasks()
-    (task,) = worker.tasks
-    await bench.write(20)
-    await task.step()
-    ends = await task.close()
-    (key,) = ends
-    wrong: Any = None
-    file = NewFile(path="x", start_ms=0, end_ms=HOUR_MS, rows=wrong, bytes=1, min_ms=0, max_ms=0)
-    with pytest.raises(Exception, match="NOT NULL"):
-        await task.publish_files([file])
-    assert (await bench.offsets())[key].offset == 0
-    assert await task.publish() is PublishOutcome.PUBLISHED
-    assert (await bench.offsets())[key].offset == ends[key]
-    assert len(await bench.published()) == 1
 
 
 @pytest.mark.acceptance(
@@ -146,16 +96,10 @@ async def test_two_supervisors_of_one_table_have_their_own_offsets(bench: Bench)
         await bench.run(supervisor)
     for task in tasks:
         await task.complete()
-    assert len(await bench.published()) == 2
+    assert len(bench.files) == 2
     for supervisor, stream in (("clicks", "s/t"), ("more", "s/u")):
         offsets = await bench.offsets(supervisor)
         assert {key: each.offset for key, each in offsets.items()} == await bench.tails(stream)
-    rows = await bench.db.read(
-        lambda tx: tx.execute(
-            "SELECT datasource, supervisor, partition FROM published ORDER BY partition"
-        ).fetchall()
-    )
-    assert [(name, number) for name, _, number in rows] == [("clicks", 0), ("clicks", 1)]
 
 
 ACTS = "write step step step close publish publish kill fail run time split scale handoff"
@@ -271,31 +215,7 @@ async def _drain(bench: Bench) -> None:
     raise AssertionError("the supervisor does not catch up")
 
 
-async def test_intervals_that_are_too_old_leave_the_table(bench: Bench) -> None:
-    await bench.ep.create_stream("s/t")
+async def test_a_table_of_one_interval_has_no_retention(bench: Bench) -> None:
     spec = attrs.evolve(spec_of(), retention_ms=48 * HOUR_MS)
-    await bench.submit_and_run(spec)
-    (task,) = await (await bench.worker()).claim()
-    now_ms = bench.clock.wall_ms()
-    old, young = now_ms // HOUR_MS * HOUR_MS - 50 * HOUR_MS, now_ms // HOUR_MS * HOUR_MS
-    await bench.write(5)
-    await task.step()
-    await task.close()
-    files = [
-        NewFile(
-            path=f"{start}",
-            start_ms=start,
-            end_ms=start + HOUR_MS,
-            rows=1,
-            bytes=1,
-            min_ms=start,
-            max_ms=start,
-        )
-        for start in (old, young)
-    ]
-    await task.publish_files(files)
-    assert len(await bench.published()) == 2
-    await bench.run()
-    assert await bench.published() == [(str(young), 1)]
     with pytest.raises(InvalidSpec, match="retention_ms"):
         attrs.evolve(spec, schema=attrs.evolve(spec.schema, segment_granularity=Granularity.ALL)).validate()

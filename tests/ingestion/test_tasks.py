@@ -133,7 +133,7 @@ async def test_the_first_success_ends_the_other_replicas(bench: Bench) -> None:
     await bench.run()
     with pytest.raises(TaskFenced):
         await second.finish()
-    assert len(await bench.published()) == 1
+    assert len(bench.files) == 1
     await bench.check_ranges()
 
 
@@ -153,7 +153,7 @@ async def test_the_tasks_of_a_dead_worker_are_replaced(bench: Bench) -> None:
     with pytest.raises(TaskFenced):
         await task.publish()
     await bench.run()
-    assert len(await bench.published()) == 1
+    assert len(bench.files) == 1
     await bench.check_ranges()
 
 
@@ -173,7 +173,7 @@ async def test_a_group_without_events_ends_without_a_publication(bench: Bench) -
     await task.step()
     await bench.run_after(HOUR_MS)
     assert await bench.pending() == []
-    assert await bench.published() == []
+    assert bench.files == []
     assert len(await bench.active()) == 1
 
 

@@ -40,7 +40,8 @@ from eventproc.ingestion import (
     TuningConfig,
 )
 from eventproc.store.ingestion import read_tasks
-from eventproc.store.ingestion.published import TABLES_FOLDER, used_files
+from eventproc.store.ingestion.pointers import TABLES_FOLDER
+from eventproc.store.ingestion.table_access import on_tables
 from eventproc.store.ingestion.unpublished import unpublished_events
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.model.ingestion import Positions
@@ -423,7 +424,7 @@ class SparkKills:
 
     def _rows(self, table: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of the files that a table uses: time in ms, dimensions, metrics."""
-        for file in self._ep._loop.call(self._ep._twin.db.read, lambda tx: used_files(tx, table)):
+        for file in self._ep._loop.call(on_tables, self._ep._twin.db, lambda tables: tables.used(table)):
             self.report.files += 1
             with pyarrow.parquet.ParquetFile(self._path / TABLES_FOLDER / file.path) as opened:
                 for row in opened.read().to_pylist():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -39,13 +39,12 @@ from eventproc.spark.ingestion.worker import IngestionWorker
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.clock import SystemClock
-from eventproc.store.database import Tx
 from eventproc.store.ingestion import find_task
-from eventproc.store.ingestion.published import used_files
+from eventproc.store.ingestion.iceberg import StoreTables
 from eventproc.store.ingestion.rows import write_task
 from eventproc.store.ingestion.tasks import end_task
 from eventproc.store.model.errors import DiskFull, InvalidArgument
-from eventproc.store.model.ingestion import PartitionKey, PublishOutcome, TaskState
+from eventproc.store.model.ingestion import PartitionKey, TaskState
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import number_at, segment_state
 from tests.spark.ingestion_support import (
@@ -74,7 +73,7 @@ BETWEEN_LOOKS = threading.Event()
 
 
 def published(spark: SparkSession, room: WorkerRoom) -> list[tuple[int, str, int, int]]:
-    files = room.directory.read(lambda tx: used_files(tx, "clicks"))
+    files = room.tables.tables.used("clicks")
     return rows_of(room.tables.read(spark, table_columns(CLICKS), room.tables.find(files)))
 
 
@@ -112,9 +111,10 @@ def test_pending_group_publishes_the_rollup_of_its_range_once_with_two_replicas(
         tasks = [room.directory.read(partial(find_task, task_id=run.id)) for run in runs]
         assert [(each.state, each.error) for each in tasks if each] == [("succeeded", None)] * 2
         assert [each.stats.processed for each in tasks if each] == [5000, 5000]
-        files = room.directory.read(lambda tx: used_files(tx, "clicks"))
+        files = room.tables.tables.used("clicks")
         assert [(each.start_ms, each.rows) for each in files] == [(0, 180), (3_600_000, 72)]
-        assert sorted(room.tables.files.paths()) == sorted(each.path for each in files)
+        paths = [each for each in room.tables.files.paths() if "/metadata/" not in each]
+        assert sorted(paths) == sorted(each.path for each in files)
 
 
 def test_table_counts_every_event_once_while_published_and_after_compaction(
@@ -312,7 +312,7 @@ def test_times_out_of_range_and_failing_expressions_stop_no_task(
         task = room.directory.read(partial(find_task, task_id=run.id))
         assert task is not None
         assert (task.state, task.error, task.stats.unparseable) == ("succeeded", None, len(times))
-        files = room.directory.read(lambda tx: used_files(tx, "clicks"))
+        files = room.tables.tables.used("clicks")
         assert [(each.start_ms, each.rows) for each in files] == [
             (edges[0], 1),
             (253_370_764_800_000, 1),
@@ -326,23 +326,21 @@ def test_files_stay_if_the_outcome_of_their_publication_is_unknown(
     spark: SparkSession, ep: BlockingEventproc, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = ep.create_stream(STREAM)
-    write = PlannerDirectory.write
+    commit = StoreTables.commit_table
 
-    def fail_after_commit(self: PlannerDirectory, fn: Callable[[Tx], T]) -> T:
-        done = write(self, fn)
-        if done is PublishOutcome.PUBLISHED or done is True:
-            raise KeyboardInterrupt
-        return done
+    def fail_after_commit(self: StoreTables, *arguments: Any) -> None:
+        commit(self, *arguments)
+        raise KeyboardInterrupt
 
     with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
         with monkeypatch.context() as patched:
-            patched.setattr(PlannerDirectory, "write", fail_after_commit)
+            patched.setattr(StoreTables, "commit_table", fail_after_commit)
             patched.setattr(threading, "excepthook", lambda _: None)
             publish_clicks(room, stream, range(100), base="first")
         assert rows_of(attached.table("clicks")) == expected(range(100))
         publish_clicks(room, stream, range(100, 200), base="second")
         with monkeypatch.context() as patched:
-            patched.setattr(PlannerDirectory, "write", fail_after_commit)
+            patched.setattr(StoreTables, "commit_table", fail_after_commit)
             with pytest.raises(KeyboardInterrupt):
                 attached.compact_table("clicks")
             version = attached.table_version("clicks")

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,8 +17,8 @@ from eventproc.errors import CorruptRecord, InvalidArgument, TableChanged
 from eventproc.spark import attach
 from eventproc.spark.ingestion.files import TableFiles
 from eventproc.spark.ingestion.parquet import WrittenFile
+from eventproc.spark.ingestion.worker import compact_old
 from eventproc.store.ingestion import find_task
-from eventproc.store.ingestion.published import used_files
 from tests.spark.ingestion_support import (
     HOUR_MS,
     STREAM,
@@ -25,6 +26,7 @@ from tests.spark.ingestion_support import (
     merged,
     publish_clicks,
     rows_of,
+    spec_of,
     worker_room,
 )
 
@@ -93,7 +95,7 @@ def test_a_slice_that_was_lost_fails_its_task_and_publishes_nothing(
         task = room.directory.read(partial(find_task, task_id=run.id))
         assert task is not None
         assert (task.state, f"_tasks/{run.id}" in (task.error or "")) == ("failed", True), task.error
-        assert room.directory.read(lambda tx: used_files(tx, "clicks")) == []
+        assert room.tables.tables.used("clicks") == []
 
 
 def test_a_lost_file_of_a_table_is_named_even_if_the_session_ignores_missing_files(
@@ -104,7 +106,7 @@ def test_a_lost_file_of_a_table_is_named_even_if_the_session_ignores_missing_fil
     with worker_room(spark, path) as room, attach(session, path, host=False) as attached:
         publish_clicks(room, ep.create_stream(STREAM), range(4000))
         planned = attached.table("clicks")
-        lost = room.directory.read(partial(used_files, name="clicks"))[0].path
+        lost = room.tables.tables.used("clicks")[0].path
         room.tables.delete([lost])
         with pytest.raises(CorruptRecord, match=re.escape(lost)):
             attached.table("clicks")
@@ -143,3 +145,33 @@ def test_rows_that_a_task_wrote_on_another_machine_do_not_count_as_none(
         task = room.directory.read(partial(find_task, task_id=run.id))
         assert task is not None and task.state == "failed"
         assert "wrote it elsewhere" in (task.error or "")
+
+
+def test_a_sweep_drops_intervals_beyond_the_retention_and_what_no_table_names(
+    spark: SparkSession, ep: BlockingEventproc, path: Path
+) -> None:
+    with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
+        now_ms = room.directory.db.clock.wall_ms()
+        spec = attrs.evolve(
+            spec_of(), retention_ms=now_ms - 3 * HOUR_MS // 2
+        )  # counted from the end of an interval
+        publish_clicks(room, ep.create_stream(STREAM), range(5000), spec)
+        lost = room.tables.write_scratch(attached.table("clicks"), "dead")
+        assert room.tables.sweep(room.directory, lambda instance: instance != room.instance) == len(lost)
+        assert rows_of(attached.table("clicks")) == [
+            row for row in expected(range(5000)) if row[0] >= HOUR_MS
+        ]
+
+
+def test_intervals_of_several_files_that_ended_long_ago_become_one_file(
+    spark: SparkSession, ep: BlockingEventproc, path: Path
+) -> None:
+    with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
+        stream = ep.create_stream(STREAM)
+        for base, numbers in (("first", range(5000)), ("second", range(5000, 7200)), ("third", range(100))):
+            publish_clicks(room, stream, numbers, base=base)
+        assert [each.start_ms for each in room.tables.tables.used("clicks")] == [0, 0, HOUR_MS, HOUR_MS]
+        before = merged(rows_of(attached.table("clicks")))
+        compact_old(spark, path, 10 * HOUR_MS, {"clicks": 17 * HOUR_MS // 2})
+        assert [each.start_ms for each in room.tables.tables.used("clicks")] == [0, HOUR_MS, HOUR_MS]
+        assert merged(rows_of(attached.table("clicks"))) == before

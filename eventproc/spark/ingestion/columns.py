@@ -1,14 +1,10 @@
-"""Whether rows and files have the columns of a table: those that differ are named, before anything is written.
+"""Whether rows have the columns of a table: those that differ are named, before anything is written.
 
 Source: docs/design/spark-ingestion.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-
-import pyarrow.parquet
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ByteType,
     CharType,
@@ -28,9 +24,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from eventproc.store.file_store import FileStore
 from eventproc.store.model.argument_checks import invalid_argument
-from eventproc.store.model.errors import CorruptRecord
 
 
 def check_rows(table: str, columns: StructType, rows: StructType) -> None:
@@ -73,23 +67,3 @@ def becomes_exactly(had: DataType, wanted: DataType) -> bool:
         TimestampType: (DateType, TimestampNTZType),
     }
     return isinstance(had, wider.get(type(wanted), ()))
-
-
-def check_files(files: FileStore, paths: Iterable[str], columns: StructType, names: Collection[str]) -> None:
-    """Raise CorruptRecord for a file in which a column has another type than in the table.
-
-    names: columns that a spec has changed, before such specs were refused or while the table was empty; no others are
-    compared. Cost: without any, nothing; otherwise a read of the end of each file.
-    """
-    if not names:
-        return
-    wanted = to_arrow_schema(columns, timezone="UTC")
-    for path in paths:
-        found = pyarrow.parquet.read_schema(files.open_arrow(path))
-        for name in sorted({*names} & {*found.names} & {*wanted.names}):
-            if found.field(name).type != wanted.field(name).type:
-                raise CorruptRecord(
-                    key=f"published file {path}",
-                    reason=f"its column {name} is a {found.field(name).type}, and the newest spec of the table says"
-                    f" {wanted.field(name).type}; drop its interval from the table",
-                )

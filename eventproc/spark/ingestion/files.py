@@ -1,6 +1,6 @@
 """The files of tables: written by the tasks of a job under their final names; and the sweep of what is left behind.
 
-A file's name says which instance may publish it. So a file without a row whose instance is dead is an orphan.
+A file's name says which instance may publish it. So a file that no table names and whose instance is dead is an orphan.
 """
 
 from __future__ import annotations
@@ -13,43 +13,42 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from eventproc.ingestion.intervals import lies_within
 from eventproc.ingestion.spec import Granularity
+from eventproc.ingestion.table_schema import shortest_times, table_schema
 from eventproc.spark.ingestion.parquet import WrittenFile, read_parquet, write_parquet
-from eventproc.spark.ingestion.rows import interval_end
 from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.store.database import Tx
 from eventproc.store.ingestion import forget_dead_workers
-from eventproc.store.ingestion.published import (
-    SCRATCH,
-    UNUSED_MS,
-    PublishedFile,
-    forget_unused,
-    give_up,
-    is_left_behind,
-    known_paths,
-    table_store,
-)
+from eventproc.store.ingestion.iceberg import StoreTables, open_tables
+from eventproc.store.ingestion.table_paths import SCRATCH
 from eventproc.store.model.errors import CorruptRecord
-from eventproc.store.model.ingestion import NewFile
+from eventproc.store.model.ingestion import TableFile
 
 LIST_MS: Final = 3_600_000
-"""Pause between two listings of objects. Lower: more requests; higher: what a dead process left stays for longer."""
+"""Pause between two sweeps of the files of tables. Lower: more reads of their metadata, and more requests; higher: what
+a dead process left, or a compaction replaced, stays for longer."""
 
 SLICE_ROWS: Final = 1_000_000
 """Rows of a file that is not published yet, at most, because an object is put at once. Higher: more memory."""
 
 
 class TableFiles:
-    """The files of all tables of an open store, for its instance."""
+    """The files of all tables of an open store, for its instance.
+
+    tables: what they are files of.
+    """
 
     def __init__(self, directory: PlannerDirectory) -> None:
         """Raise NotSupported if the store has no place for files."""
-        self.files = directory.read(table_store)
+        self.tables: StoreTables = open_tables(directory, directory.db)
+        self.files = self.tables.files
         self._instance = directory.db.instance_id
         self._synced = directory.synced
-        self._listed_ms: int | None = None
+        self._swept_ms: int | None = None
 
-    def find(self, files: Iterable[PublishedFile]) -> list[str]:
-        """Return the paths of published files. Raises CorruptRecord for one that is missing.
+    def find(self, files: Iterable[TableFile]) -> list[str]:
+        """Return the paths of files of a table. Raises CorruptRecord for one that is missing.
 
         An object that is missing fails the job that reads it: asking for each would take a request.
         """
@@ -64,29 +63,13 @@ class TableFiles:
         """Return the rows of files. One that is missing fails the job, whatever the session says."""
         return read_parquet(session, columns, self.files, paths)
 
-    def write(self, rows: DataFrame, table: str, granularity: Granularity, rows_max: int) -> list[NewFile]:
+    def write(self, rows: DataFrame, table: str, rows_max: int) -> list[WrittenFile]:
         """Write table rows, which have their interval, into files of at most `rows_max` rows, and return them.
 
         Every file holds rows of one interval, and is durable. Raises OSError, Unreachable and Spark's errors; what
         tasks have put before is left to `sweep`.
         """
-        found: list[NewFile] = []
-        for each in self._write(rows, table, rows_max=rows_max, synced=self._synced):
-            assert each.start_ms is not None, "the rows have their interval"
-            assert each.min_ms is not None and each.max_ms is not None, "a row of a table has a time"
-            end_ms = interval_end(each.start_ms, granularity)
-            found.append(
-                NewFile(
-                    path=each.path,
-                    start_ms=each.start_ms,
-                    end_ms=end_ms,
-                    rows=each.rows,
-                    bytes=each.bytes,
-                    min_ms=each.min_ms,
-                    max_ms=each.max_ms,
-                )
-            )
-        return found
+        return self._write(rows, table, rows_max=rows_max, synced=self._synced)
 
     def write_scratch(self, rows: DataFrame, task: str) -> list[WrittenFile]:
         """Write rows that are not published yet, for a task. They go with `clear`. Raises as `write`."""
@@ -110,24 +93,24 @@ class TableFiles:
         return write_parquet(rows, self.files, folder, self._instance, rows_max=rows_max, synced=synced)
 
     def sweep(self, directory: PlannerDirectory, is_alive: Callable[[str], bool]) -> int:
-        """Delete what no row names and nobody will publish; return how many files went, or will.
+        """Delete what no table names and nobody will publish; return how many files went.
 
-        Also forgets dead workers, and files that became unused UNUSED_MS ago. Objects are listed once an hour, 1,000 in
-        each request.
+        Also forgets dead workers, and once an hour drops what is older than the retention of its table.
         """
         directory.write(partial(forget_dead_workers, is_alive=is_alive))
         now_ms = directory.db.clock.wall_ms()
-        unused = directory.write(partial(forget_unused, before_ms=now_ms - UNUSED_MS))
-        self.delete(unused)
-        if not self.files.is_local and self._listed_ms is not None and now_ms - self._listed_ms < LIST_MS:
-            return len(unused)
-        self._listed_ms = now_ms
-        # An instance that dies after this listing published its files before, or never will.
-        left = [each for each in self.files.paths() if is_left_behind(each, now_ms, is_alive)]
-        known = directory.read(partial(known_paths, paths=left)) if left else set()
-        lost = [each for each in left if each not in known]
-        if self.files.is_local:
-            self.delete(lost)
-        elif lost:
-            directory.write(partial(give_up, paths=lost))
-        return len(unused) + len(lost)
+        if self._swept_ms is not None and now_ms - self._swept_ms < LIST_MS:
+            return self.tables.sweep(is_alive, SCRATCH) if self.files.is_local else 0
+        self._swept_ms = now_ms
+        self.tables.relocate()
+        for name, (granularity, retention_ms) in directory.read(_retentions).items():
+            self.tables.drop(
+                name,
+                partial(lies_within, granularity=granularity, start_ms=None, end_ms=now_ms - retention_ms),
+            )
+        return self.tables.sweep(is_alive)
+
+
+def _retentions(tx: Tx) -> dict[str, tuple[Granularity, int]]:
+    times = shortest_times(tx, lambda spec: spec.retention_ms)
+    return {name: (table_schema(tx, name).segment_granularity, time) for name, time in times.items()}

@@ -19,10 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from eventproc.spark.ingestion.rows import INTERVAL, TIME
+from eventproc.spark.ingestion.rows import INTERVAL
 from eventproc.store.clock import SystemClock
 from eventproc.store.file_store import CountedFile, FileStore, open_file_store
-from eventproc.store.ingestion.published import new_table_path
+from eventproc.store.ingestion.table_paths import new_table_path
+from eventproc.store.model.ingestion import TIME
 
 ROW_GROUP_BYTES: Final = 32 * 2**20
 """Bytes of rows, as Arrow holds them, that are written together. Higher: a task needs more memory; lower: readers skip

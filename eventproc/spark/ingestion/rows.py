@@ -7,7 +7,6 @@ aggregation over all of them would give (sums of doubles may differ in their las
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import MAXYEAR, UTC, datetime, timedelta
 from typing import Any, Final
 
 import attrs
@@ -38,6 +37,7 @@ from eventproc.ingestion import (
     TimestampFormat,
     TimestampSpec,
 )
+from eventproc.ingestion.intervals import FIXED_MS, MONTHS
 from eventproc.spark.ingestion.payloads import (
     APPENDED,
     EVENT_TIME,
@@ -48,18 +48,10 @@ from eventproc.spark.ingestion.payloads import (
 )
 from eventproc.spark.partitioning import FileSlice, pack_into_tasks
 from eventproc.store.model.argument_checks import invalid_argument
-
-TIME: Final = "__time"
-"""Column of a table: the row's time, truncated to the query granularity."""
+from eventproc.store.model.ingestion import TIME, TIME_END_MS, TIME_MIN_MS
 
 INTERVAL: Final = "__interval"
 """Column of a folder of written files: where the interval of the segment granularity begins, in ms."""
-
-ALL_END_MS: Final = 253_402_300_800_000
-"""End of the interval of granularity `all`, and of all times: the year 10000."""
-
-TIME_MIN_MS: Final = -62_135_596_800_000
-"""First time of a row: the year 1. Files hold times from it to the year 9999, as Python and SQL do."""
 
 SESSION: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -116,21 +108,6 @@ _MARKS: Final = StructType(
     ]
 )
 """The columns of MARKS, as Spark names their types."""
-
-_FIXED_MS: Final[Mapping[Granularity, int]] = {
-    Granularity.SECOND: 1_000,
-    Granularity.MINUTE: 60_000,
-    Granularity.FIVE_MINUTE: 300_000,
-    Granularity.TEN_MINUTE: 600_000,
-    Granularity.FIFTEEN_MINUTE: 900_000,
-    Granularity.THIRTY_MINUTE: 1_800_000,
-    Granularity.HOUR: 3_600_000,
-    Granularity.SIX_HOUR: 21_600_000,
-    Granularity.DAY: 86_400_000,
-}
-"""Granularities of a fixed length, counted from 1970-01-01 in UTC. Months and years follow the calendar."""
-
-_MONTHS: Final[Mapping[Granularity, int]] = {Granularity.MONTH: 1, Granularity.YEAR: 12}
 
 
 class RowFrames:
@@ -278,23 +255,10 @@ def truncated(time: Column, granularity: Granularity) -> Column:
     """Return the beginning of the interval of `granularity` that `time` lies in, a timestamp."""
     if granularity is Granularity.ALL:
         return F.timestamp_millis(F.lit(0))
-    if granularity in _MONTHS:
+    if granularity in MONTHS:
         return F.date_trunc(granularity.value, time)
-    length_ms = F.lit(_FIXED_MS.get(granularity, 1))
+    length_ms = F.lit(FIXED_MS.get(granularity, 1))
     return F.timestamp_millis(F.unix_millis(time) - F.pmod(F.unix_millis(time), length_ms))
-
-
-def interval_end(start_ms: int, granularity: Granularity) -> int:
-    """Return where the interval that begins at `start_ms` ends, in ms."""
-    if granularity is Granularity.ALL:
-        return ALL_END_MS
-    if granularity in _FIXED_MS:
-        return start_ms + _FIXED_MS[granularity]
-    start = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=start_ms)
-    months = start.year * 12 + start.month - 1 + _MONTHS[granularity]
-    if months // 12 > MAXYEAR:
-        return ALL_END_MS
-    return int(start.replace(year=months // 12, month=months % 12 + 1).timestamp() * 1000)
 
 
 def table_columns(schema: DataSchema) -> StructType:
@@ -332,7 +296,7 @@ def _time_of(timestamp: TimestampSpec) -> Column:
 
 def _time_at(units: Column, convert: Callable[[Column], Column], *, per_ms: int = 1) -> Column:
     """Return `units` since 1970 as a time, null outside of the years 1 to 9999. Spark would fail on the largest."""
-    low, high = F.lit(TIME_MIN_MS * per_ms), F.lit(ALL_END_MS * per_ms)
+    low, high = F.lit(TIME_MIN_MS * per_ms), F.lit(TIME_END_MS * per_ms)
     return F.when((units >= low) & (units < high), convert(units))
 
 

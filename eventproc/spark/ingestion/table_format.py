@@ -1,7 +1,7 @@
 """The format "eventproc.table": published tables as DataFrames, in sessions that are not attached to a directory.
 
 Spark asks for the columns and the partitions in processes of its own, which open the directory for one read each. The
-files of the plan stay for an hour after they were replaced or dropped.
+files of the plan stay for a day after they were replaced or dropped.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class TableOptions:
         return cls(store_of(plain), plain["table"], plain.get("start"), plain.get("end"))
 
 
-class TableFile(InputPartition):
+class FileRead(InputPartition):
     """One published file, or none: a task of a read."""
 
     def __init__(self, place: str, path: str | None) -> None:
         super().__init__(None)
         self.place, self.path = place, path
 
-    def __reduce__(self) -> tuple[type[TableFile], tuple[str, str | None]]:
-        return TableFile, (self.place, self.path)
+    def __reduce__(self) -> tuple[type[FileRead], tuple[str, str | None]]:
+        return FileRead, (self.place, self.path)
 
 
 class EventprocTable(DataSource):
@@ -93,23 +93,17 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the files with rows within the bounds. One read of the database."""
-        from eventproc.ingestion.table_schema import past_changes
-        from eventproc.spark.ingestion.columns import check_files
         from eventproc.spark.ingestion.files import TableFiles
         from eventproc.spark.ingestion.tables import ms_of
-        from eventproc.store.ingestion.published import used_files
+        from eventproc.store.ingestion.table_state import within
 
         asked = self._options
         bounds = ms_of("start", asked.start), ms_of("end", asked.end)
         with _opened(asked.address) as directory:
-            files, changed = directory.read(
-                lambda tx: (used_files(tx, asked.table, *bounds), past_changes(tx, asked.table))
-            )
             tables = TableFiles(directory)
-        paths = tables.find(files)
-        check_files(tables.files, paths, self._schema, {each.newer.name for each in changed})
+            paths = tables.find(within(tables.tables.used(asked.table), *bounds))
         place = tables.files.place
-        return [TableFile(place, each) for each in paths] or [TableFile(place, None)]
+        return [FileRead(place, each) for each in paths] or [FileRead(place, None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file within the bounds; a column that it does not have is null."""
@@ -118,11 +112,11 @@ class TableReader(DataSourceReader):
         from pyspark.sql.pandas.types import to_arrow_schema
 
         from eventproc.spark.ingestion.parquet import rows_of_file
-        from eventproc.spark.ingestion.rows import TIME
         from eventproc.spark.ingestion.tables import ms_of
         from eventproc.store.file_store import open_file_store
+        from eventproc.store.model.ingestion import TIME
 
-        assert isinstance(partition, TableFile), f"{partition} is not a TableFile"
+        assert isinstance(partition, FileRead), f"{partition} is not a FileRead"
         if partition.path is None:
             return
         bounds = (

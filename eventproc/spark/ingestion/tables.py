@@ -1,11 +1,12 @@
 """Tables as DataFrames: the published files at one moment, with or without what is not published yet; compaction.
 
-A table is what its files say at one read of the database. Running queries keep their files for an hour after these
+A table is what its files say at one read of the database. Running queries keep their files for a day after these
 were replaced or dropped.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -18,37 +19,32 @@ from pyspark.sql import (
     SparkSession,
     functions as F,  # noqa: N812 - as all of Spark's users know it
 )
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from eventproc.ingestion import DataSchema, SupervisorSpec
+from eventproc.ingestion.intervals import interval_end, interval_start, intervals_of, lies_within
 from eventproc.ingestion.ranges import ends_of
 from eventproc.ingestion.spec import message_times
-from eventproc.ingestion.table_schema import changed_columns, past_changes, table_schema
-from eventproc.spark.ingestion.columns import check_files, check_rows
+from eventproc.ingestion.table_schema import changed_columns, partitioning, table_schema
+from eventproc.spark.ingestion.columns import check_rows
 from eventproc.spark.ingestion.files import TableFiles
+from eventproc.spark.ingestion.parquet import WrittenFile
 from eventproc.spark.ingestion.ranges import RangeReader
-from eventproc.spark.ingestion.rows import ALL_END_MS, SESSION, TIME, TIME_MIN_MS, RowFrames, table_columns
+from eventproc.spark.ingestion.rows import SESSION, RowFrames, table_columns
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.address import StoreAddress
 from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.holds import hold_events
-from eventproc.store.ingestion.published import (
-    PublishedFile,
-    TableSummary,
-    drop_files,
-    files_of_version,
-    find_table,
-    list_tables,
-    replace_files,
-    table_version,
-    used_files,
-)
+from eventproc.store.ingestion.iceberg import StoreTables
+from eventproc.store.ingestion.pointers import find_pointer
 from eventproc.store.ingestion.rows import read_streams
 from eventproc.store.ingestion.supervisors import live_specs_of_table
+from eventproc.store.ingestion.table_state import within
 from eventproc.store.ingestion.unpublished import UnpublishedEvents, unpublished_events
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import InvalidArgument
-from eventproc.store.model.ingestion import NewFile
+from eventproc.store.model.ingestion import TIME, TIME_END_MS, TIME_MIN_MS, TableFile, TableSummary
 from eventproc.store.model.ingestion_errors import TableChanged
 from eventproc.store.segments.holds import HOLD_MS
 
@@ -101,32 +97,23 @@ class Tables:
 
     def list(self) -> list[TableSummary]:
         """Return the tables that have published rows, sorted by name."""
-        return self._read(list_tables)
+        return self._stored.summaries()
 
     def describe(self, name: str) -> TableSummary:
         """Return a table's files, bytes, rows, and times. Raises NotFound."""
-        return self._read(partial(find_table, name=name))
+        self._schema(name)
+        return self._stored.summary(name)
 
-    def files(
-        self, name: str, start: Moment | None = None, end: Moment | None = None
-    ) -> Sequence[PublishedFile]:
+    def files(self, name: str, start: Moment | None = None, end: Moment | None = None) -> Sequence[TableFile]:
         """Return the used files with rows in [start, end), by interval. Raises NotFound, InvalidArgument."""
         bounds = ms_of("start", start), ms_of("end", end)
-
-        def look(tx: Tx) -> Sequence[PublishedFile]:
-            find_table(tx, name)
-            return used_files(tx, name, *bounds)
-
-        return self._read(look)
+        self._schema(name)
+        return within(self._stored.used(name), *bounds)
 
     def version(self, name: str) -> str:
         """Return the version of a table. See `AttachedEventproc.table_version`."""
-
-        def look(tx: Tx) -> str:
-            table_schema(tx, name)
-            return table_version(tx, name)
-
-        return self._read(look)
+        self._schema(name)
+        return self._stored.version(name)
 
     def read(
         self,
@@ -141,15 +128,12 @@ class Tables:
         start_ms, end_ms = ms_of("start", start), ms_of("end", end)
         if realtime and version is not None:
             raise invalid_argument("version", version, "a version has no rows that are not published")
-        schema = self._read(partial(table_schema, name=name))
-        if version is not None:
-            rows = self._published(schema, self._read(partial(files_of_version, name=name, version=version)))
-        elif realtime:
+        schema = self._schema(name)
+        if realtime:
             rows = self._with_unpublished(name, schema, start_ms, end_ms)
         else:
-            rows = self._published(
-                schema, self._read(partial(used_files, name=name, start_ms=start_ms, end_ms=end_ms))
-            )
+            used = self._stored.used(name, version=version)
+            rows = self._published(schema, used if version is not None else within(used, start_ms, end_ms))
         if start_ms is not None:
             rows = rows.where(F.col(TIME) >= F.timestamp_millis(F.lit(start_ms)))
         if end_ms is not None:
@@ -158,38 +142,43 @@ class Tables:
 
     def compact(self, name: str, *, start: Moment | None = None, end: Moment | None = None) -> Compaction:
         """Rewrite each interval of several files into as few as possible. See `AttachedEventproc.compact_table`."""
-        schema = self._read(partial(table_schema, name=name))
+        schema = self._schema(name)
         found = self.files(name, start, end)
-        counts = {each.start_ms: 0 for each in found}
-        for each in found:
-            counts[each.start_ms] += 1
-        old = [each for each in found if counts[each.start_ms] > 1]
+        begins = {each.path: interval_start(each.min_ms, schema.segment_granularity) for each in found}
+        counts = Counter(begins.values())
+        old = [each for each in found if counts[begins[each.path]] > 1]
         if not old:
             return Compaction(0, 0, 0, 0, 0)
-        new = self._rewritten(schema, self._find(schema, old))
+        new = self._rewritten(schema, self._find(old))
         if not self._replace(name, old, new, schema):
             return Compaction(0, 0, 0, 0, 0)
         return Compaction(
-            intervals=len({each.start_ms for each in old}),
+            intervals=len({begins[each.path] for each in old}),
             files_before=len(old),
             files_after=len(new),
             rows_before=sum(each.rows for each in old),
             rows_after=sum(each.rows for each in new),
         )
 
+    def compact_ended(self, name: str, before_ms: int) -> Compaction:
+        """Compact the intervals that ended at or before a time."""
+        end_ms = interval_start(before_ms, self._schema(name).segment_granularity)
+        return self.compact(name, end=end_ms)
+
     def overwrite(
         self, name: str, rows: DataFrame, *, start: Moment, end: Moment, version: str
     ) -> Overwriting:
         """Put rows in the place of the intervals within [start, end). See `AttachedEventproc.overwrite_table`."""
-        schema = self._read(partial(table_schema, name=name))
+        schema = self._schema(name)
         low, high = ms_of("start", start), ms_of("end", end)
         assert low is not None and high is not None, "both bounds were given"
         columns = table_columns(schema)
         check_rows(name, columns, rows.schema)
-        files = self._read(partial(files_of_version, name=name, version=version))
-        old = [each for each in files if _overlaps(each, low, high)]
+        granularity = schema.segment_granularity
+        spans = {each: intervals_of(each, granularity) for each in self._stored.used(name, version=version)}
+        old = [each for each, (first, last) in spans.items() if first < high and low < last]
         for each in old:
-            _check_within(each, low, high)
+            _check_within(*spans[each], low, high)
         scratch = f"rows-{new_id(self._opened().db.clock)}"
         try:
             typed = [F.col(f"`{each.name}`").cast(each.dataType).alias(each.name) for each in columns]
@@ -202,7 +191,9 @@ class Tables:
             self._files().clear(scratch)
         try:
             for file in new:
-                _check_within(file, low, high)
+                assert file.start_ms is not None, "the rows have their interval"
+                end_ms = interval_end(file.start_ms, granularity)
+                _check_within(file.start_ms, end_ms, low, high)
         except InvalidArgument:
             self._files().delete(each.path for each in new)
             raise
@@ -221,65 +212,63 @@ class Tables:
             self._found = TableFiles(self._opened())
         return self._found
 
-    def _rewritten(self, schema: DataSchema, paths: Sequence[str]) -> Sequence[NewFile]:
+    @property
+    def _stored(self) -> StoreTables:
+        return self._files().tables
+
+    def _schema(self, name: str) -> DataSchema:
+        return self._read(partial(table_schema, name=name))
+
+    def _rewritten(self, schema: DataSchema, paths: Sequence[str]) -> Sequence[WrittenFile]:
         """Write the rows of Parquet files into files of the table, rolled up again; they are not used yet."""
         if not paths:
             return []
         session, files = self._utc_session(), self._files()
         frames = RowFrames(session, schema)
         rows = frames.by_interval(files.read(session, frames.columns, paths))
-        return files.write(rows, schema.datasource, schema.segment_granularity, COMPACT_ROWS)
+        return files.write(rows, schema.datasource, COMPACT_ROWS)
 
     def _replace(
         self,
         name: str,
-        old: Sequence[PublishedFile],
-        new: Sequence[NewFile],
+        old: Sequence[TableFile],
+        new: Sequence[WrittenFile],
         schema: DataSchema,
         version: str | None = None,
     ) -> bool:
         """Let new files take the place of old ones; if another call was faster, delete them and return False."""
 
-        def replace(tx: Tx) -> bool:
+        def together(tx: Tx) -> object:
             # While a table is empty, a spec may change its columns.
-            if changed_columns(schema, table_schema(tx, name)):
-                return False
-            if version is not None:
-                try:
-                    files_of_version(tx, name, version)
-                except TableChanged:
-                    return False
-            return replace_files(tx, name, old, new)
+            return changed_columns(schema, table_schema(tx, name)) or None
 
+        paths = [each.path for each in new]
+        columns = to_arrow_schema(table_columns(schema), timezone="UTC")
         # If this raises, the files may be those of the table: only the sweep may delete them.
-        replaced = self._opened().write(replace)
+        replaced = self._stored.replace(
+            name, old, paths, columns=columns, by=partitioning(schema), version=version, together=together
+        )
         if not replaced:
-            self._files().delete(each.path for each in new)
+            self._files().delete(paths)
         return replaced
 
     def drop(self, name: str, *, start: Moment | None = None, end: Moment | None = None) -> int:
         """Remove the intervals within [start, end). See `AttachedEventproc.drop_table`."""
         bounds = ms_of("start", start), ms_of("end", end)
+        granularity = self._schema(name).segment_granularity
+        if bounds == (None, None):
+            return self._stored.remove(name)
+        return self._stored.drop(name, lambda file: lies_within(file, granularity, *bounds))
 
-        def drop(tx: Tx) -> int:
-            find_table(tx, name)
-            return drop_files(tx, name, *bounds)
-
-        return self._opened().write(drop)
-
-    def _published(self, schema: DataSchema, files: Sequence[PublishedFile]) -> DataFrame:
+    def _published(self, schema: DataSchema, files: Sequence[TableFile]) -> DataFrame:
         columns = table_columns(schema)
         if not files:
             return self._spark.createDataFrame([], columns)
-        return self._files().read(self._spark, columns, self._find(schema, files))
+        return self._files().read(self._spark, columns, self._find(files))
 
-    def _find(self, schema: DataSchema, files: Sequence[PublishedFile]) -> Sequence[str]:
-        """Return where files are. Raises CorruptRecord if one is missing, or has a column of another type."""
-        tables = self._files()
-        paths = tables.find(files)
-        changed = self._read(partial(past_changes, name=schema.datasource))
-        check_files(tables.files, paths, table_columns(schema), {each.newer.name for each in changed})
-        return paths
+    def _find(self, files: Sequence[TableFile]) -> Sequence[str]:
+        """Return where files are. Raises CorruptRecord if one is missing."""
+        return self._files().find(files)
 
     def _with_unpublished(
         self, name: str, schema: DataSchema, start_ms: int | None, end_ms: int | None
@@ -288,8 +277,8 @@ class Tables:
         directory = self._opened()
         hold = f"table-{new_id(directory.db.clock)}"
 
-        def look(tx: Tx) -> tuple[list[PublishedFile], list[tuple[SupervisorSpec, UnpublishedEvents]]]:
-            files = used_files(tx, name, start_ms, end_ms)
+        def look(tx: Tx) -> tuple[str | None, list[tuple[SupervisorSpec, UnpublishedEvents]]]:
+            location = find_pointer(tx, name)
             behind = [
                 (spec, events)
                 for spec in map(SupervisorSpec.parse, live_specs_of_table(tx, name))
@@ -302,9 +291,13 @@ class Tables:
             ]
             for number, (_, events) in enumerate(behind):
                 hold_events(tx, f"{hold}-{number}", events.starts, tx.now_ms + HOLD_MS)
-            return files, behind
+            return location, behind
 
-        files, behind = directory.write(look)
+        stored = self._stored  # first: what was published in the layout of before gets its pointer
+        location, behind = directory.write(look)
+        files = (
+            [] if location is None else within(stored.readable(stored.at(name, location)), start_ms, end_ms)
+        )
         parts = [self._published(schema, files)]
         for own, events in behind:
             reader = RangeReader(directory, events.streams)
@@ -338,13 +331,9 @@ class Tables:
         return self._opened().read(fn)
 
 
-def _overlaps(file: PublishedFile, low: int, high: int) -> bool:
-    return file.start_ms < high and low < file.end_ms
-
-
-def _check_within(file: PublishedFile | NewFile, low: int, high: int) -> None:
-    if file.start_ms < low or high < file.end_ms:
-        interval = f"{_iso(file.start_ms)} to {_iso(file.end_ms)}"
+def _check_within(start_ms: int, end_ms: int, low: int, high: int) -> None:
+    if start_ms < low or high < end_ms:
+        interval = f"{_iso(start_ms)} to {_iso(end_ms)}"
         raise invalid_argument(
             "bounds",
             f"{_iso(low)} to {_iso(high)}",
@@ -353,7 +342,7 @@ def _check_within(file: PublishedFile | NewFile, low: int, high: int) -> None:
 
 
 def _iso(ms: int) -> str:
-    known = min(max(ms, TIME_MIN_MS), ALL_END_MS - 1)
+    known = min(max(ms, TIME_MIN_MS), TIME_END_MS - 1)
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=known)).isoformat()
 
 

@@ -11,13 +11,15 @@ import logging
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import attrs
 from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from eventproc.ingestion import SupervisorSpec
 from eventproc.ingestion.ranges import ends_of
+from eventproc.ingestion.table_schema import partitioning
 from eventproc.spark.ingestion.files import TableFiles
 from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import RowFrames
@@ -30,7 +32,6 @@ from eventproc.store.ingestion import TaskOrder, close_sequence, finish_task, ke
 from eventproc.store.model.errors import EventprocError, InvalidArgument, Retryable
 from eventproc.store.model.ingestion import (
     NO_POSITIONS,
-    NewFile,
     PartitionKey,
     Positions,
     PublishOutcome,
@@ -38,7 +39,7 @@ from eventproc.store.model.ingestion import (
     SlicePlan,
     TaskStats,
 )
-from eventproc.store.model.ingestion_errors import TaskFenced
+from eventproc.store.model.ingestion_errors import TableBusy, TaskFenced
 from eventproc.store.segments.holds import HOLD_MS, RENEW_MS
 
 T = TypeVar("T")
@@ -323,22 +324,25 @@ class TaskRun:
     def _publish(self, sequence: _Sequence, plan: SlicePlan) -> None:
         """Publish a sequence that was read to its ends, unless another replica did; then its files go."""
         if plan.state is not SequenceState.PUBLISHED:
-            files = self._merge(sequence)
+            paths = self._merge(sequence)
             try:
-                published = self._commit(sequence, files)
+                published = self._commit(sequence, paths)
             except (
                 _Ended,
                 TaskFenced,
                 InvalidArgument,
             ):  # before COMMIT; after another error they may be published
-                self._room.tables.delete(each.path for each in files)
+                self._room.tables.delete(paths)
                 raise
             if not published:
-                self._room.tables.delete(each.path for each in files)
+                self._room.tables.delete(paths)
         self._room.tables.delete(sequence.slices)
 
-    def _merge(self, sequence: _Sequence) -> list[NewFile]:
-        """Write the rows of all slices into files of the table. A slice that was lost fails the job, which names it."""
+    def _merge(self, sequence: _Sequence) -> list[str]:
+        """Write the rows of all slices into files of the table; return their paths.
+
+        A slice that was lost fails the job, which names it.
+        """
         schema = self._spec.schema
         if not sequence.rows:
             return []
@@ -346,29 +350,18 @@ class TaskRun:
         files = self._room.tables.write(
             self._frames.by_interval(rows),
             schema.datasource,
-            schema.segment_granularity,
             self._spec.tuning.max_rows_per_segment,
         )
         self._meter.add_rows(sum(each.rows for each in files))
-        return files
+        return [each.path for each in files]
 
-    def _commit(self, sequence: _Sequence, files: list[NewFile]) -> bool:
+    def _commit(self, sequence: _Sequence, paths: list[str]) -> bool:
         """Return whether these files were published; False if a replica's were. Raises InvalidArgument."""
         while True:
             if self._killed:
                 raise _Ended("it was stopped")
             self._progress_ms = self._clock.wall_ms()
-            outcome = self._write(
-                lambda tx: publish(
-                    tx,
-                    self.id,
-                    self._room.instance,
-                    sequence.n,
-                    datasource=self._spec.schema.datasource,
-                    files=files,
-                    stats=self._stats(),
-                )
-            )
+            outcome = self._publish_once(sequence, paths)
             if outcome is PublishOutcome.PUBLISHED:
                 return True
             if outcome is PublishOutcome.ALREADY:
@@ -380,6 +373,32 @@ class TaskRun:
                     reason="it does not begin at the committed offsets, or its files are too old; it is read again",
                 )
             self._sleep(REPORT_MS)
+
+    def _publish_once(self, sequence: _Sequence, paths: list[str]) -> PublishOutcome:
+        """Move the offsets, and with them the pointer of the table, if there are rows."""
+
+        def move(tx: Tx) -> PublishOutcome:
+            return publish(tx, self.id, self._room.instance, sequence.n, stats=self._stats())
+
+        def together(tx: Tx) -> PublishOutcome | None:
+            outcome = move(tx)
+            return None if outcome is PublishOutcome.PUBLISHED else outcome
+
+        if not paths:
+            return self._write(move)
+        schema = self._spec.schema
+        columns = to_arrow_schema(self._frames.columns, timezone="UTC")
+        note = {
+            "eventproc.supervisor": self._spec.id,
+            "eventproc.sequence": f"{self._order.task.base}/{sequence.n}",
+        }
+        try:
+            declined = self._room.tables.tables.append(
+                schema.datasource, columns, partitioning(schema), paths, together=together, note=note
+            )
+        except TableBusy:  # nothing changed, and what was read would be read again
+            return PublishOutcome.RETRY
+        return PublishOutcome.PUBLISHED if declined is None else cast("PublishOutcome", declined)
 
     def _wait(self, sequence: _Sequence) -> None:
         """Return when there are new events, after a wake-up, or when a report is due."""

@@ -10,19 +10,25 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from pyspark.sql import SparkSession
+
 import eventproc.spark
 from eventproc.ingestion import SupervisorSpec
+from eventproc.ingestion.table_schema import shortest_times
 from eventproc.spark.ingestion.files import TableFiles
 from eventproc.spark.ingestion.rows import SESSION
+from eventproc.spark.ingestion.tables import Tables
 from eventproc.spark.ingestion.task import TaskRun, WorkerRoom
-from eventproc.spark.job_groups import is_loss, why_ended
+from eventproc.spark.job_groups import cancel_jobs, is_loss, why_ended
 from eventproc.spark.option_names import spark_address
 from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.store.address import StoreAddress
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import (
     TaskOrder,
@@ -34,7 +40,7 @@ from eventproc.store.ingestion import (
     register_worker,
     watch_ingestion,
 )
-from eventproc.store.model.errors import EventprocError, Retryable
+from eventproc.store.model.errors import Corrupt, EventprocError, Rejected, Retryable
 from eventproc.store.model.ingestion_errors import SparkEnded
 from eventproc.store.segments.holds import HOLD_MS
 
@@ -45,6 +51,12 @@ LOOK_MS: Final = 1_000
 
 SWEEP_MS: Final = 60_000
 """Pause between two sweeps of files."""
+
+COMPACT_MS: Final = 3_600_000
+"""Pause between two looks for intervals that are to be compacted. Each reads the metadata of the tables."""
+
+COMPACTION: Final = "eventproc compaction"
+"""Job group of compactions."""
 
 SETTINGS: Final = {
     **SESSION,
@@ -71,6 +83,7 @@ class IngestionWorker:
         self._changed = threading.Event()
         self._stopping = threading.Event()
         self._runs: dict[str, TaskRun] = {}
+        self._compaction: threading.Thread | None = None
 
     def stop(self) -> None:
         """Begin to drain: tasks stop at the border of a slice; a closed sequence is published first. Any thread."""
@@ -113,7 +126,7 @@ class IngestionWorker:
         directory.write(partial(register_worker, instance=room.instance, slots=self._slots))
         watching = self._watch(directory)
         LOG.info("worker %s runs up to %d tasks", room.instance, self._slots)
-        swept_ms = -SWEEP_MS
+        swept_ms, compacted_ms = -SWEEP_MS, -COMPACT_MS
         failure: str | None = None
         try:
             while not self._stopping.is_set():
@@ -123,7 +136,10 @@ class IngestionWorker:
                     now_ms = directory.db.clock.monotonic_ms()
                     if now_ms - swept_ms >= SWEEP_MS:
                         swept_ms = now_ms
-                        room.tables.sweep(directory, directory.db.peers.is_alive)
+                        self._sweep(room)
+                    if now_ms - compacted_ms >= COMPACT_MS:
+                        compacted_ms = now_ms
+                        self._compact(room)
                 except (Retryable, OSError) as why:
                     LOG.warning("worker %s tries again later: %s", room.instance, why)
                 self._changed.wait(LOOK_MS / 1000)
@@ -137,6 +153,9 @@ class IngestionWorker:
                 run.kill()
             for run in self._runs.values():
                 run.join()
+            if self._compaction is not None:
+                cancel_jobs(room.spark.sparkContext, COMPACTION)
+                self._compaction.join()
             try:
                 directory.write(partial(forget_worker, instance=room.instance, failure=failure))
             except Retryable as why:
@@ -145,6 +164,13 @@ class IngestionWorker:
                     room.instance,
                     why,
                 )
+
+    def _sweep(self, room: WorkerRoom) -> None:
+        """Sweep files. Tasks go on if it fails, as for a table that another engine changed in a way of its own."""
+        try:
+            room.tables.sweep(room.directory, room.directory.db.peers.is_alive)
+        except (Rejected, Corrupt, ValueError) as why:
+            LOG.warning("worker %s could not sweep the files of tables: %s", room.instance, why)
 
     def _reconcile(self, room: WorkerRoom) -> None:
         """Stop runs whose task was stopped, drop those that ended, and fill the free slots. Raises SparkEnded."""
@@ -167,6 +193,17 @@ class IngestionWorker:
             for order, spec in room.directory.write(partial(self._claim, room=room, free=free)):
                 self._runs[order.task.id] = run = TaskRun(order, spec, room)
                 run.start()
+
+    def _compact(self, room: WorkerRoom) -> None:
+        """Compact intervals that are old enough, on a thread. Of all workers, the one that began first does it."""
+        workers, ages = room.directory.read(
+            lambda tx: (read_workers(tx), shortest_times(tx, lambda spec: spec.compact_after_ms))
+        )
+        running = self._compaction is not None and self._compaction.is_alive()
+        if ages and [each.instance for each in workers][:1] == [room.instance] and not running:
+            run = partial(compact_old, room.spark, self._address, room.directory.db.clock.wall_ms(), ages)
+            self._compaction = threading.Thread(target=run, name=COMPACTION, daemon=True)
+            self._compaction.start()
 
     def _claim(self, tx: Tx, *, room: WorkerRoom, free: int) -> list[tuple[TaskOrder, SupervisorSpec]]:
         orders = claim_tasks(tx, room.instance, free, room.directory.db.peers.is_alive)
@@ -200,3 +237,22 @@ class IngestionWorker:
 
         assert directory._loop is not None, "the directory is open"
         return directory._loop.start(watch)
+
+
+def compact_old(spark: SparkSession, address: StoreAddress, now_ms: int, ages: Mapping[str, int]) -> None:
+    """Compact the intervals of tables that ended so long ago, one table after the other. An error is logged.
+
+    ages: in ms, by table.
+    """
+    spark.sparkContext.setJobGroup(COMPACTION, COMPACTION, interruptOnCancel=True)
+    tables = Tables(spark, address)
+    try:
+        for name, age_ms in ages.items():
+            try:
+                done = tables.compact_ended(name, now_ms - age_ms)
+            except Exception as why:
+                LOG.warning("table %s was not compacted; the next worker that looks does it: %s", name, why)
+            else:
+                LOG.info("compacted %d files of table %s into %d", done.files_before, name, done.files_after)
+    finally:
+        tables.close()
