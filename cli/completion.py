@@ -63,7 +63,7 @@ COMPLETED: Final = MappingProxyType(
             "stream": ["SCOPE/STREAM", "[SCOPE/STREAM]"],
             "topic": ["SCOPE/TOPIC"],
             "group": ["SCOPE/GROUP", "SCOPE/SHARE"],
-            "supervisor": ["SUPERVISOR"],
+            "supervisor": ["SUPERVISOR", "[SUPERVISOR]"],
         }.items()
         for metavar in metavars
     }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -50,6 +51,30 @@ EFFECTS: Final = {
 
 
 supervisor_argument: Final = click.argument("name", metavar="SUPERVISOR")
+
+
+def one_or_all(command: Any) -> Any:
+    """Give a command an optional supervisor, and --all in place of one. To be checked by `one_of_both`."""
+    click.option("--all", "is_all", is_flag=True, help="All supervisors; instead of SUPERVISOR.")(command)
+    return click.argument("name", metavar="[SUPERVISOR]", required=False)(command)
+
+
+def one_of_both(name: str | None, is_all: bool) -> dict[str, Any]:
+    """Return the arguments. Raises UsageError unless there is either a supervisor or --all."""
+    if is_all == (name is not None):
+        raise click.UsageError("give either SUPERVISOR or --all")
+    return {"name": name, "is_all": is_all}
+
+
+def _changed(verb: str, then: str) -> Callable[[Row], str]:
+    """Return what makes the report of such a change. verb: in the past. then: what follows, after the names."""
+
+    def text(row: Row) -> str:
+        found: Any = row.get("supervisors")
+        names = [str(row["name"])] if found is None else found
+        return f"{verb} {', '.join(names) or 'no supervisor'}{then if names else ''}"
+
+    return text
 
 
 @click.group(cls=Noun)
@@ -196,26 +221,34 @@ async def history(ep: Eventproc, name: str) -> list[Row]:
     ]
 
 
-@supervisor.does("suspended {name}; its tasks publish")
-@supervisor_argument
-async def suspend(ep: Eventproc, name: str) -> None:
+@supervisor.does(_changed("suspended", "; the tasks publish"), before=one_of_both)
+@one_or_all
+async def suspend(ep: Eventproc, name: str, is_all: bool) -> Row | None:
     """Let the tasks of a supervisor publish and end, and create no others until `resume`.
 
     Examples:
         eventproc supervisor suspend clicks
+        eventproc supervisor suspend --all
     """
+    if is_all:
+        return {"supervisors": await ep.suspend_supervisors()}
     await (await ep.supervisor(name)).suspend()
+    return None
 
 
-@supervisor.does("resumed {name}")
-@supervisor_argument
-async def resume(ep: Eventproc, name: str) -> None:
+@supervisor.does(_changed("resumed", ""), before=one_of_both)
+@one_or_all
+async def resume(ep: Eventproc, name: str, is_all: bool) -> Row | None:
     """Let a suspended supervisor go on, at its published offsets.
 
     Examples:
         eventproc supervisor resume clicks
+        eventproc supervisor resume --all
     """
+    if is_all:
+        return {"supervisors": await ep.resume_supervisors()}
     await (await ep.supervisor(name)).resume()
+    return None
 
 
 @supervisor.does("{name}: groups publish what they have read")
@@ -261,13 +294,13 @@ async def reset(ep: Eventproc, name: str, cuts: tuple[str, ...], dry_run: bool) 
     from eventproc.groups.position_texts import parse_cuts
 
     found = await ep.supervisor(name)
-    status = await found.status()
-    chosen: list[StreamCut] = []
+    chosen: list[StreamCut] | None = None
     if cuts:
-        chosen = list(parse_cuts(cuts, await stream_ids(ep, status.streams)).values())
+        chosen = list(parse_cuts(cuts, await stream_ids(ep, (await found.status()).streams)).values())
+    partitions = await found.preview_reset(chosen)
     if not dry_run:
-        await found.reset(chosen or None)
-    return {"partitions": _moves(status, chosen)}
+        await found.reset(chosen)
+    return {"partitions": partitions}
 
 
 @supervisor.previews(
@@ -306,24 +339,24 @@ async def backfill(
     return {"backfill": spec.id, "ranges": spec.io.ranges}
 
 
-async def _terminate(ep: Eventproc, name: str) -> None:
-    await (await ep.supervisor(name)).terminate()
-
-
-@supervisor.does("terminated {name}; its tasks publish")
-@supervisor_argument
-async def terminate(ep: Eventproc, name: str) -> None:
+@supervisor.does(_changed("terminated", "; the tasks publish"), before=one_of_both)
+@one_or_all
+async def terminate(ep: Eventproc, name: str, is_all: bool) -> Row | None:
     """End a supervisor; its tasks publish first. Its history, offsets and table stay.
 
     Submitting its spec again begins it again, where it ended.
 
     Examples:
         eventproc supervisor terminate clicks
+        eventproc supervisor terminate --all
     """
-    await _terminate(ep, name)
+    if is_all:
+        return {"supervisors": await ep.terminate_supervisors()}
+    await (await ep.supervisor(name)).terminate()
+    return None
 
 
-@supervisor.does("terminated {name}; its tasks publish")
+@supervisor.does("terminated {name}; the tasks publish")
 @supervisor_argument
 async def shutdown(ep: Eventproc, name: str) -> None:
     """End a supervisor: Druid's former name of `terminate`.
@@ -331,24 +364,7 @@ async def shutdown(ep: Eventproc, name: str) -> None:
     Examples:
         eventproc supervisor shutdown clicks
     """
-    await _terminate(ep, name)
-
-
-def _moves(status: SupervisorStatus, cuts: list[StreamCut]) -> list[Row]:
-    """Return the partitions that a reset moves; without cuts, all, to where a first run begins (None)."""
-    from eventproc.store.model.ids import format_segment
-
-    after = {(cut.stream, segment): offset for cut in cuts for segment, offset in cut.offsets.items()}
-    return [
-        {
-            "stream": each.stream,
-            "segment": format_segment(each.segment),
-            "offset": each.offset,
-            "offset_after": after.get((each.stream, each.segment)),
-        }
-        for each in status.partitions
-        if not cuts or (each.stream, each.segment) in after
-    ]
+    await (await ep.supervisor(name)).terminate()
 
 
 def _change(spec: SupervisorSpec | None, former: SupervisorSpec | None) -> str:

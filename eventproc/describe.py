@@ -32,7 +32,7 @@ from eventproc.groups.operations import (
     OffsetReset,
     ResetPreview,
 )
-from eventproc.ingestion.changes import SpecEffect
+from eventproc.ingestion.changes import PartitionReset, SpecEffect
 from eventproc.ingestion.health import SupervisorError, SupervisorState
 from eventproc.ingestion.memory import LagSample
 from eventproc.ingestion.status import (
@@ -172,6 +172,7 @@ __all__ = [
     "OffsetReset",
     "PartitionDescription",
     "PartitionOffsets",
+    "PartitionReset",
     "PastScale",
     "PingResult",
     "ProcessorDescription",

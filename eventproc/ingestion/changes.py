@@ -6,7 +6,7 @@ Each is checked in the transaction that records it; the supervisor's loop does t
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
@@ -24,12 +24,14 @@ from eventproc.store.ingestion import (
     post_notice,
     read_groups,
     spec_versions,
+    supervisor_ids,
 )
-from eventproc.store.ingestion.rows import read_streams
+from eventproc.store.ingestion.rows import read_offsets, read_streams
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidCut, NotFound
-from eventproc.store.model.ids import format_segment
+from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.model.ingestion import IngestGroupState, PartitionKey
+from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.segments import number_at, verify_offset
 
 
@@ -84,19 +86,36 @@ def _newest_spec(tx: Tx, supervisor: str) -> SupervisorSpec | None:
     return SupervisorSpec.parse(text)
 
 
-def set_suspended(tx: Tx, supervisor: str, *, suspended: bool) -> None:
-    """Suspend or resume a supervisor; does nothing if it is. Raises NotFound."""
+def set_suspended(tx: Tx, supervisor: str, *, suspended: bool) -> bool:
+    """Suspend or resume a supervisor; return whether it was not yet. Raises NotFound."""
     found = get_live_spec(tx, supervisor)
     assert found.text is not None, "a live spec has a text"
     spec = SupervisorSpec.parse(found.text)
-    if spec.suspended != suspended:
-        add_spec(tx, supervisor, attrs.evolve(spec, suspended=suspended).text())
+    if spec.suspended == suspended:
+        return False
+    add_spec(tx, supervisor, attrs.evolve(spec, suspended=suspended).text())
+    return True
 
 
-def terminate(tx: Tx, supervisor: str) -> None:
-    """Terminate a supervisor: its tasks publish, and it is not run again. Raises NotFound."""
+def terminate(tx: Tx, supervisor: str) -> bool:
+    """Terminate a supervisor: its tasks publish, and it is not run again. Returns True. Raises NotFound."""
     get_live_spec(tx, supervisor)
     add_spec(tx, supervisor, None)
+    return True
+
+
+def change_all(tx: Tx, change: Callable[[Tx, str], bool]) -> list[str]:
+    """Change every supervisor that was not terminated; return the ids of those that were changed, sorted.
+
+    change: `set_suspended` or `terminate`. Cost: a few statements for each supervisor.
+    """
+    live = [each for each in supervisor_ids(tx) if _is_live(tx, each)]
+    return [each for each in live if change(tx, each)]
+
+
+def _is_live(tx: Tx, supervisor: str) -> bool:
+    found = find_spec(tx, supervisor)
+    return found is not None and found.text is not None
 
 
 def hand_off(tx: Tx, supervisor: str, groups: Sequence[int] | None) -> None:
@@ -113,18 +132,53 @@ def hand_off(tx: Tx, supervisor: str, groups: Sequence[int] | None) -> None:
     _post(tx, supervisor, HandoffNotice(tuple(sorted(set(chosen)))))
 
 
+@attrs.frozen(kw_only=True)
+class PartitionReset:
+    """A segment that a reset moves.
+
+    offset: what is published; None: nothing yet. offset_after: where it is read from then; None: where a first run of
+    the spec begins.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    stream: str
+    segment: SegmentId
+    offset: int | None
+    offset_after: int | None
+
+
 def reset(tx: Tx, supervisor: str, cuts: Iterable[StreamCut] | None) -> None:
     """Move the offsets of a supervisor; None: forget all, or go back to the starts of its ranges.
 
     Raises NotFound; InvalidCut if a cut is not one of a stream that the supervisor reads, or leaves its ranges.
     """
+    _post(tx, supervisor, _reset_notice(tx, supervisor, cuts))
+
+
+def preview_reset(tx: Tx, supervisor: str, cuts: Iterable[StreamCut] | None) -> list[PartitionReset]:
+    """Return what `reset` would move now. Raises as `reset`."""
+    notice = _reset_notice(tx, supervisor, cuts)
+    stored, after = read_offsets(tx, supervisor), notice.offsets or {}
+    moved = set(after) if cuts is not None else {*after, *(key for key in stored if not stored[key].closed)}
+    names = {stream_id: name for name, stream_id in read_streams(tx, supervisor).items()}
+    return [
+        PartitionReset(
+            stream=names[key[0]],
+            segment=key[1],
+            offset=stored[key].offset if key in stored else None,
+            offset_after=after.get(key),
+        )
+        for key in sorted(moved)
+    ]
+
+
+def _reset_notice(tx: Tx, supervisor: str, cuts: Iterable[StreamCut] | None) -> ResetNotice:
     spec = SupervisorSpec.parse(get_live_spec(tx, supervisor).text or "")
     noted = read_streams(tx, supervisor)
     bounds = bounds_of(spec, noted)
     if cuts is None:
-        first = first_positions(tx, spec, noted) or (None, {})
-        _post(tx, supervisor, ResetNotice(*first))
-        return
+        return ResetNotice(*(first_positions(tx, spec, noted) or (None, {})))
     offsets: dict[PartitionKey, int] = {}
     numbers: dict[PartitionKey, int] = {}
     for cut in cuts:
@@ -143,7 +197,7 @@ def reset(tx: Tx, supervisor: str, cuts: Iterable[StreamCut] | None) -> None:
                 key = (cut.stream_id, segment)
                 offsets[key] = max(offset, state.head)
                 numbers[key] = number_at(tx, *key, offsets[key])
-    _post(tx, supervisor, ResetNotice(offsets, numbers))
+    return ResetNotice(offsets, numbers)
 
 
 def _post(tx: Tx, supervisor: str, notice: Notice) -> None:

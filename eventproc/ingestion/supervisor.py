@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from eventproc.ingestion import changes
 from eventproc.ingestion.backfill import backfill, preview_backfill
+from eventproc.ingestion.changes import PartitionReset
 from eventproc.ingestion.loop import get_situation
 from eventproc.ingestion.memory import LagSample
 from eventproc.ingestion.spec import SupervisorSpec
@@ -180,10 +181,20 @@ class Supervisor:
                 ranges of a bounded supervisor.
             InvalidArgument: `to` is no cut.
         """
-        cuts = None if to is None else [to] if isinstance(to, StreamCut) else list(to)
-        for each in cuts or ():
-            check_instance(StreamCut, "to", each, "it must be a StreamCut, such as `await stream.head()`")
-        await self._change(partial(changes.reset, supervisor=self.id, cuts=cuts))
+        await self._change(partial(changes.reset, supervisor=self.id, cuts=_cuts(to)))
+
+    async def preview_reset(self, to: StreamCut | Sequence[StreamCut] | None = None) -> list[PartitionReset]:
+        """Return the segments that `reset` would move now, without moving them.
+
+        Args:
+            to: as for `reset`.
+
+        Raises:
+            NotFound: as for `reset`.
+            InvalidCut: as for `reset`.
+            InvalidArgument: as for `reset`.
+        """
+        return await self._db.read(partial(changes.preview_reset, supervisor=self.id, cuts=_cuts(to)))
 
     async def backfill(self, id: str | None = None, *, task_count: int | None = None) -> Supervisor:
         """Go on with what is written from now on, and let a bounded supervisor publish what is behind.
@@ -247,5 +258,16 @@ class Supervisor:
         """
         await self._change(partial(changes.terminate, supervisor=self.id))
 
-    async def _change(self, change: partial[None]) -> None:
+    async def _change(self, change: Callable[[Tx], object]) -> None:
         await self._db.write(change, step=Step.SUPERVISOR_CHANGE)
+
+
+def _cuts(to: StreamCut | Sequence[StreamCut] | None) -> list[StreamCut] | None:
+    """Return the cuts of a reset. Raises InvalidArgument."""
+    if to is None:
+        return None
+    cuts = [to] if isinstance(to, StreamCut) else check_iterable("to", to, "it must be cuts")
+    return [
+        check_instance(StreamCut, "to", each, "it must be a StreamCut, such as `await stream.head()`")
+        for each in cuts
+    ]

@@ -105,6 +105,38 @@ class SupervisorSystem:
 
         return await self._db.read(look)
 
+    async def suspend_supervisors(self) -> list[str]:
+        """Suspend all supervisors, in one transaction: their tasks publish and end, and no others are created.
+
+        Returns:
+            The ids of those that were not suspended before.
+        """
+        return await self._change_all(suspended=True)
+
+    async def resume_supervisors(self) -> list[str]:
+        """Resume all supervisors, in one transaction: reading goes on at their published offsets.
+
+        Returns:
+            The ids of those that were suspended.
+        """
+        return await self._change_all(suspended=False)
+
+    async def terminate_supervisors(self) -> list[str]:
+        """Terminate all supervisors, in one transaction: their tasks publish. History, offsets and tables stay.
+
+        Returns:
+            The ids of those that were not terminated before.
+        """
+        from eventproc.ingestion.changes import change_all, terminate
+
+        return await self._db.write(partial(change_all, change=terminate), step=Step.SUPERVISOR_CHANGE)
+
+    async def _change_all(self, *, suspended: bool) -> list[str]:
+        from eventproc.ingestion.changes import change_all, set_suspended
+
+        change = partial(set_suspended, suspended=suspended)
+        return await self._db.write(partial(change_all, change=change), step=Step.SUPERVISOR_CHANGE)
+
 
 def _valid(spec: object) -> SupervisorSpec:
     from eventproc.ingestion import SupervisorSpec

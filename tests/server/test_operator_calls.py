@@ -13,7 +13,6 @@ from eventproc.runtime import Eventproc
 from eventproc.store.clock import part_id
 from eventproc.topics.operations import SealTopic
 from eventproc.workflows.requests import PRESENT
-from tests.groups.support import eventually
 from tests.server.access_support import READ, UPDATE, add_user, loaded
 from tests.server.rest_client import RestInMemory
 
@@ -191,41 +190,6 @@ async def test_a_caller_sees_no_event_of_a_stream_that_it_may_not_read(ep: Event
     for kind in ("groups", "shares"):
         refused = await of_scope.call("POST", f"{OWN}/{kind}/s", {"name": "mine", "streams": ["s/t"]})
         assert refused.status == 403
-
-
-async def test_a_supervisor_is_submitted_shown_suspended_and_terminated(
-    rest: RestInMemory, ep: Eventproc
-) -> None:
-    path = f"{OWN}/supervisors"
-    spec = {
-        "id": "clicks",
-        "io": {"streams": ["s/t"], "use_earliest_offset": True},
-        "schema": {"datasource": "clicks", "dimensions": ["page"]},
-    }
-    shown = await rest.ok("POST", path, {"spec": spec, "dry_run": True})
-    assert shown["submitted"] is False
-    assert (await rest.ok("GET", path))["items"] == []
-    assert (await rest.ok("POST", path, {"spec": spec}))["submitted"] is True
-    assert [each["id"] for each in (await rest.ok("GET", path))["items"]] == ["clicks"]
-    (version,) = (await rest.ok("GET", f"{path}/clicks/versions"))["items"]
-    assert version["spec"]["io"]["streams"] == ["s/t"]
-    for name in ("tasks", "lags"):
-        assert isinstance(await rest.ok("GET", f"{path}/clicks/{name}"), list)
-    for verb in ("suspend", "resume", "reset", "handoff"):
-        body: object = {} if verb == "handoff" else None
-        assert (await rest.ok("POST", f"{path}/clicks/{verb}", body))["id"] == "clicks"
-    refused = await rest.call("POST", f"{path}/clicks/handoff", {"groups": [7]})
-    assert (refused.status, "no group '7' of supervisor clicks" in str(refused.body)) == (404, True)
-    await rest.ok("POST", f"{path}/clicks/terminate")
-
-    async def has_ended() -> bool:
-        return not (await rest.ok("GET", path))["items"]
-
-    await eventually(ep, has_ended)
-    refused = await rest.call("POST", f"{path}/clicks/resume")
-    assert (refused.status, "submit its spec again" in str(refused.body)) == (404, True)
-    wrong = await rest.call("POST", path, {"spec": {**spec, "io": {"streams": 5}}})
-    assert (wrong.status, "io.streams" in str(wrong.body)) == (400, True)
 
 
 async def test_a_transaction_is_shown_and_committed(rest: RestInMemory, ep: Eventproc) -> None:

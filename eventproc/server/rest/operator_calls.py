@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeAlias
 
 import attrs
 
 from eventproc.cluster import CompactTask, DeleteScopeTask, OffloadTask, VerifyTask
-from eventproc.groups.position_texts import cut_at_position
-from eventproc.ingestion.changes import SpecEffect
+from eventproc.groups.position_texts import cut_at_position, parse_cuts
+from eventproc.ingestion import SegmentRange
+from eventproc.ingestion.changes import PartitionReset, SpecEffect
+from eventproc.ingestion.status import SupervisorInfo
 from eventproc.runtime import Eventproc
 from eventproc.runtime.users import Users
-from eventproc.server.rest.method_answers import POSITION, Position, Target, Text, named
+from eventproc.server.rest.method_answers import POSITION, STREAMS_MAX, Position, Target, Text, named
+from eventproc.server.rest.problems import HttpProblem
 from eventproc.server.rest.routes import (
     PAGE,
     After,
@@ -49,6 +53,7 @@ from eventproc.streams.queries import Moment
 
 SegmentText: TypeAlias = Annotated[str, Limits(about="Id of a segment, such as 2.1.")]
 TransactionId: TypeAlias = Annotated[str, Limits(about="Id of the transaction.")]
+SupervisorId: TypeAlias = Annotated[str, Limits(about="Id of the supervisor.")]
 RequestId: TypeAlias = Annotated[str, Limits(about="Id of the request.")]
 
 NO_USERS: Final = "a change of users through a server that knows none"
@@ -92,10 +97,7 @@ async def _transaction(call: RestCall, scope: str, stream: str, transaction: str
 
 STREAM: Final = named(Eventproc.stream, "stream")
 TRANSACTION: Final = Target(_transaction, {**STREAM.parameters, "transaction": TransactionId})
-SUPERVISOR: Final = Target(
-    lambda call, id: call.ep.supervisor(id),
-    {"supervisor": Annotated[str, Limits(about="Id of the supervisor.")]},
-)
+SUPERVISOR: Final = Target(lambda call, id: call.ep.supervisor(id), {"supervisor": SupervisorId})
 TASKS: Final = Target(lambda call: call.ep.tasks)
 USERS: Final = Target(lambda call: call.ep.users)
 CHANGEABLE: Final = Target(_changeable)
@@ -256,6 +258,83 @@ async def submit_supervisor(call: RestCall, body: SpecBody) -> SpecReport:
     if not body.dry_run:
         await call.ep.submit_supervisor(body.spec)
     return SpecReport(not body.dry_run, effect)
+
+
+async def check_supervisor(call: RestCall, supervisor: SupervisorId) -> SupervisorInfo:
+    """Show a supervisor if it is healthy; one that is not answers with 503, so that a probe needs only the status."""
+    found = await (await call.ep.supervisor(supervisor)).status()
+    if not found.healthy:
+        last = f": {found.errors[-1].message}" if found.errors else ""
+        raise HttpProblem(
+            HTTPStatus.SERVICE_UNAVAILABLE, f"supervisor {supervisor} is {found.state.value}{last}"
+        )
+    return found
+
+
+@attrs.frozen
+class SupervisorResetBody:
+    """Where a supervisor reads from. dry_run: only show what would move.
+
+    to: cuts, at most one of each stream; only their segments move. null: as the spec says for a first run.
+    """
+
+    to: Annotated[tuple[Position, ...], Limits(1, STREAMS_MAX)] | None = None
+    dry_run: bool = False
+
+
+@attrs.frozen
+class SupervisorResetReport:
+    """The segments that a reset moves, and whether it was only shown."""
+
+    dry_run: bool
+    partitions: tuple[PartitionReset, ...]
+
+
+async def reset_supervisor(
+    call: RestCall, supervisor: SupervisorId, body: SupervisorResetBody
+) -> SupervisorResetReport:
+    """Let a supervisor read again from another position, or show what that would do. What was published stays."""
+    found = await call.ep.supervisor(supervisor)
+    cuts: list[StreamCut] | None = None
+    if body.to is not None:
+        ids = {each: (await call.ep.stream(each)).stream_id for each in (await found.status()).streams}
+        cuts = list(parse_cuts(body.to, ids).values())
+    partitions = await found.preview_reset(cuts)
+    if not body.dry_run:
+        await found.reset(cuts)
+    return SupervisorResetReport(body.dry_run, tuple(partitions))
+
+
+@attrs.frozen
+class BackfillBody:
+    """How to backfill. dry_run: only show what would be published.
+
+    id: of the bounded supervisor; null: that of the supervisor with "-backfill-" and a number.
+    task_count: groups of the bounded supervisor; null: as many as the supervisor began with.
+    """
+
+    id: str | None = None
+    task_count: Annotated[int, Limits(1)] | None = None
+    dry_run: bool = False
+
+
+@attrs.frozen
+class BackfillReport:
+    """The bounded supervisor, the ranges that it publishes, and whether it was only shown."""
+
+    dry_run: bool
+    backfill: str
+    ranges: tuple[SegmentRange, ...]
+
+
+async def backfill_supervisor(call: RestCall, supervisor: SupervisorId, body: BackfillBody) -> BackfillReport:
+    """Let a supervisor go on with new events, and a bounded one publish what it is behind, or show the latter."""
+    found = await call.ep.supervisor(supervisor)
+    if body.dry_run:
+        spec = await found.preview_backfill(body.id, task_count=body.task_count)
+    else:
+        spec = await (await found.backfill(body.id, task_count=body.task_count)).spec()
+    return BackfillReport(body.dry_run, spec.id, spec.io.ranges)
 
 
 @attrs.frozen(kw_only=True)

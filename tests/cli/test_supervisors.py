@@ -1,0 +1,38 @@
+"""`eventproc supervisor` and `eventproc ingest` at the shell: changes of all supervisors, and what resets move."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+
+@pytest.fixture
+def clicks(shop: Cli) -> Cli:
+    """A directory with the supervisors `a` and `b`, which no host runs."""
+    for name in ("a", "b"):
+        spec = {"id": name, "io": {"streams": ["shop/orders"]}, "schema": {"datasource": name}}
+        path = shop.directory.parent / f"{name}.json"
+        path.write_text(json.dumps(spec))
+        shop("supervisor", "submit", str(path)).ok()
+    return shop
+
+
+def test_all_supervisors_are_suspended_resumed_and_terminated(clicks: Cli) -> None:
+    clicks("supervisor", "suspend", "a").ok()
+    done = clicks("supervisor", "suspend", "--all", "--output", "json").json()
+    assert done == {"done": "suspend", "target": None, "supervisors": ["b"]}
+    assert clicks("supervisor", "suspend", "--all").err == "suspended no supervisor\n"
+    assert clicks("supervisor", "resume", "--all").err == "resumed a, b\n"
+    assert clicks("supervisor", "terminate", "--all").err == "terminated a, b; the tasks publish\n"
+    assert clicks("supervisor", "terminate", "--all").err == "terminated no supervisor\n"
+
+
+@pytest.mark.parametrize("arguments", [(), ("a", "--all")])
+def test_a_change_is_of_one_supervisor_or_of_all(clicks: Cli, arguments: tuple[str, ...]) -> None:
+    for verb in ("suspend", "resume", "terminate"):
+        assert "give either SUPERVISOR or --all" in clicks("supervisor", verb, *arguments).refused(2)
+    listed = clicks("supervisor", "list", "--output", "json").json()
+    assert [each["suspended"] for each in listed] == [False, False]
