@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import signal
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from eventproc.cli.exit_codes import Signalled
-from eventproc.cli.options import LEVELS, Command, CommandGroup, Settings, pass_settings
+from eventproc.cli.options import LEVELS, Command, Settings, pass_settings
+from eventproc.cli.verbs import Noun
+
+if TYPE_CHECKING:
+    from eventproc.cli.output.tables import Row
+    from eventproc.describe import IngestWorkerInfo
+    from eventproc.runtime import Eventproc
 
 SLOTS_MAX: Final = 256
 """Largest number of slots: a typing error must not fill the machine."""
 
 
-@click.group(cls=CommandGroup)
+WORKER_COLUMNS: Final = (
+    *("instance", "alive", "machine", "pid", "slots", "tasks"),
+    *("started_ms", "seen_ms"),
+)
+
+
+@click.group(cls=Noun)
 def ingest() -> None:
-    """Run the tasks of ingestion supervisors.
+    """Run the tasks of ingestion supervisors, and list the workers that run them.
 
     Examples:
         eventproc ingest worker --slots 4
+        eventproc ingest workers
     """
 
 
@@ -77,3 +90,22 @@ def worker(settings: Settings, slots: int, master: str, log_level: str | None) -
     process.run()
     if came and came[0] != signal.SIGTERM:
         raise Signalled(came[0])
+
+
+def _with_counts(row: Row) -> Row:
+    """Replace the tasks of a worker by their number, for people."""
+    tasks: Any = row["tasks"]
+    return {**row, "tasks": len(tasks)}
+
+
+@ingest.shows(WORKER_COLUMNS, people=_with_counts)
+async def workers(ep: Eventproc) -> list[IngestWorkerInfo]:
+    """List the processes that run ingestion tasks, the oldest first. One that died is listed for an hour.
+
+    As JSON, each has the ids of its tasks.
+
+    Examples:
+        eventproc ingest workers
+        eventproc ingest workers --watch
+    """
+    return await ep.ingestion_workers()

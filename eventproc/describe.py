@@ -38,6 +38,7 @@ from eventproc.ingestion.memory import LagSample
 from eventproc.ingestion.status import (
     IngestPartition,
     IngestTaskInfo,
+    IngestWorkerInfo,
     SupervisorInfo,
     SupervisorStatus,
     SupervisorVersion,
@@ -159,6 +160,7 @@ __all__ = [
     "GroupStream",
     "IngestPartition",
     "IngestTaskInfo",
+    "IngestWorkerInfo",
     "InstanceAdded",
     "InstanceRemoved",
     "LagSample",

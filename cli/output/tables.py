@@ -37,7 +37,7 @@ TIMES: Final = frozenset(
             "last",
             "last_progress",
         ),
-        *("moved", "opened", "progress", "start", "started", "truncated"),
+        *("moved", "opened", "progress", "seen", "start", "started", "truncated"),
     )
 ) | {"timestamp"}
 """Fields that hold a wall time in ms, beside those whose names end in `_at_ms`."""

@@ -31,7 +31,13 @@ from eventproc.groups.state import SegmentOwnership
 from eventproc.ingestion import SupervisorSpec
 from eventproc.ingestion.changes import PartitionReset, SpecEffect
 from eventproc.ingestion.memory import LagSample
-from eventproc.ingestion.status import IngestTaskInfo, SupervisorInfo, SupervisorStatus, SupervisorVersion
+from eventproc.ingestion.status import (
+    IngestTaskInfo,
+    IngestWorkerInfo,
+    SupervisorInfo,
+    SupervisorStatus,
+    SupervisorVersion,
+)
 from eventproc.processors import App, ProcessorDescription
 from eventproc.processors.dead_letters.dead_letter import DeadLetter
 from eventproc.processors.dead_letters.operations import Ids, LetterCount
@@ -232,6 +238,9 @@ class BlockingEventproc(_Twin, Opened):
     def supervisors(
         self, *, prefix: str = "", after: str | None = None, limit: int | None = None
     ) -> list[SupervisorInfo]: ...
+    def ingestion_workers(
+        self, *, after: str | None = None, limit: int | None = None
+    ) -> list[IngestWorkerInfo]: ...
     def suspend_supervisors(self) -> list[str]: ...
     def resume_supervisors(self) -> list[str]: ...
     def terminate_supervisors(self) -> list[str]: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 
@@ -10,7 +10,9 @@ from eventproc.ingestion.decisions import task_count_of
 from eventproc.ingestion.health import SupervisorError, SupervisorState
 from eventproc.ingestion.spec import SupervisorSpec
 from eventproc.ingestion.working_state import Situation
-from eventproc.store.ingestion import SpecVersion
+from eventproc.store.database import Tx
+from eventproc.store.ingestion import SpecVersion, read_workers
+from eventproc.store.ingestion.rows import tasks_by_worker
 from eventproc.store.ingestion.view import IngestView, furthest_reads
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.model.ingestion import (
@@ -22,6 +24,7 @@ from eventproc.store.model.ingestion import (
     TaskState,
     TaskStats,
 )
+from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.short_repr import short_repr_of_fields
 
 
@@ -116,6 +119,29 @@ class SupervisorStatus(SupervisorInfo):
 
 
 @attrs.frozen(kw_only=True)
+class IngestWorkerInfo:
+    """A process that runs ingestion tasks: `eventproc ingest worker`.
+
+    instance: its opening of the store, which `cluster list` shows too.
+    machine, pid: where it runs; None if an older version of eventproc registered it.
+    slots: how many tasks it runs simultaneously. tasks: ids of those that it runs now.
+    seen_ms: its last sign of life, of the worker, which gives one each minute, or of a task; wall time.
+    alive: False: it died without leaving, or its machine cannot reach the server; it is listed for an hour.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    instance: str
+    machine: str | None
+    pid: int | None
+    slots: int
+    tasks: tuple[str, ...]
+    started_ms: int
+    seen_ms: int
+    alive: bool
+
+
+@attrs.frozen(kw_only=True)
 class SupervisorVersion:
     """One version of a supervisor's spec. spec: None if this version terminated the supervisor."""
 
@@ -152,6 +178,24 @@ def describe_supervisor(situation: Situation) -> SupervisorStatus:
         autoscaler=memory.last_scale_reason,
         at_ms=view.now_ms,
     )
+
+
+def describe_workers(tx: Tx, page: ListPage, is_alive: Callable[[str], bool]) -> list[IngestWorkerInfo]:
+    """Return the workers of a page. is_alive: of an instance. Cost: two queries, a look at each worker's lock."""
+    running = tasks_by_worker(tx)
+    return [
+        IngestWorkerInfo(
+            instance=each.instance,
+            machine=each.machine,
+            pid=each.pid,
+            slots=each.slots,
+            tasks=tuple(tasks := running.get(each.instance, {})),
+            started_ms=each.started_ms,
+            seen_ms=max(each.seen_ms, *tasks.values()) if tasks else each.seen_ms,
+            alive=is_alive(each.instance),
+        )
+        for each in read_workers(tx, page)
+    ]
 
 
 def supervisor_info(situation: Situation) -> SupervisorInfo:

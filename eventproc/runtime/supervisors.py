@@ -17,7 +17,7 @@ from eventproc.store.model.list_pages import ListPage
 if TYPE_CHECKING:
     from eventproc.ingestion import SupervisorSpec
     from eventproc.ingestion.changes import SpecEffect
-    from eventproc.ingestion.status import SupervisorInfo
+    from eventproc.ingestion.status import IngestWorkerInfo, SupervisorInfo
     from eventproc.ingestion.supervisor import Supervisor
 
 
@@ -103,6 +103,26 @@ class SupervisorSystem:
             alive = self._db.peers.is_alive
             return [supervisor_info(get_situation(tx, each, alive)) for each in supervisor_ids(tx, page)]
 
+        return await self._db.read(look)
+
+    async def ingestion_workers(
+        self, *, after: str | None = None, limit: int | None = None
+    ) -> list[IngestWorkerInfo]:
+        """Return the processes that run the tasks of supervisors, the oldest first; dead ones for an hour.
+
+        Args:
+            after: instance of the last worker of the previous page. None (default): the first page.
+            limit: how many to return at most. None (default): all.
+
+        Raises:
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
+
+        Cost:
+            Two queries, over the workers and the running tasks.
+        """
+        from eventproc.ingestion.status import describe_workers
+
+        look = partial(describe_workers, page=ListPage.of("", after, limit), is_alive=self._db.peers.is_alive)
         return await self._db.read(look)
 
     async def suspend_supervisors(self) -> list[str]:

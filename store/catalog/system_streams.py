@@ -27,6 +27,7 @@ from eventproc.store.schema import (
     add_attributes,
     add_table_catalog,
     add_unused_files,
+    add_worker_places,
     create_tables,
     unite_groups,
 )
@@ -111,5 +112,6 @@ SYSTEM_MIGRATIONS: Final = (
     Migration(number=5, apply=add_unused_files),
     Migration(number=6, apply=_keep_tables),
     Migration(number=7, apply=add_table_catalog),
+    Migration(number=8, apply=add_worker_places),
 )
 """The first schema, with every table and the rows of the internal streams, and what was added to it since."""

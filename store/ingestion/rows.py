@@ -189,6 +189,17 @@ def running_bases(tx: Tx) -> set[str]:
     return {row[0] for row in rows}
 
 
+def tasks_by_worker(tx: Tx) -> dict[str, dict[str, int]]:
+    """Return the running tasks of each worker, with their last reports: {worker: {task: wall ms}}. One query."""
+    found: dict[str, dict[str, int]] = {}
+    rows = tx.execute(
+        "SELECT worker, id, seen_ms FROM ingest_task WHERE state = 'running' AND finished_ms IS NULL ORDER BY id"
+    )
+    for worker, task, seen_ms in rows.fetchall():
+        found.setdefault(worker, {})[task] = seen_ms
+    return found
+
+
 def waiting_tasks(tx: Tx) -> list[IngestTask]:
     """Return the tasks that wait for a worker and may start now, oldest first. One query."""
     rows = tx.execute(

@@ -43,9 +43,13 @@ from eventproc.store.model.ingestion import (
     sequence_ends,
 )
 from eventproc.store.model.ingestion_errors import TaskFenced
+from eventproc.store.model.list_pages import COMPLETE, ListPage
 
 ERROR_CHARS_MAX: Final = 2_000
 """Characters of a task's error that are kept."""
+
+DEAD_KEPT_MS: Final = 3_600_000
+"""How long a worker that died is listed, after its last sign of life. Higher: more rows, for a longer look back."""
 
 
 @attrs.frozen(kw_only=True)
@@ -64,20 +68,33 @@ class TaskOrder:
 
 @attrs.frozen
 class IngestWorker:
-    """A process that runs tasks. instance: of its opening, whose lock shows that it lives."""
+    """A process that runs tasks. instance: of its opening, whose lock shows that it lives.
+
+    machine, pid: where it runs; None if that is not known. seen_ms: its last sign of life, in wall ms.
+    """
 
     instance: str
     slots: int
     started_ms: int
+    machine: str | None
+    pid: int | None
+    seen_ms: int
 
 
-def register_worker(tx: Tx, instance: str, slots: int) -> None:
-    """Announce a worker that can run `slots` tasks simultaneously."""
+def register_worker(
+    tx: Tx, instance: str, slots: int, *, machine: str | None = None, pid: int | None = None
+) -> None:
+    """Announce a worker that can run `slots` tasks simultaneously. machine, pid: where it runs, for display."""
     tx.execute(
-        upsert("ingest_worker", "instance", "slots, started_ms"),
-        (instance, slots, tx.now_ms),
+        upsert("ingest_worker", "instance", "slots, started_ms, machine, pid, seen_ms"),
+        (instance, slots, tx.now_ms, machine, pid, tx.now_ms),
     )
     announce(tx)
+
+
+def keep_worker(tx: Tx, instance: str) -> None:
+    """Note a sign of life of a worker."""
+    tx.execute("UPDATE ingest_worker SET seen_ms = ? WHERE instance = ?", (tx.now_ms, instance))
 
 
 def forget_worker(tx: Tx, instance: str, failure: str | None = None) -> None:
@@ -98,15 +115,22 @@ def forget_worker(tx: Tx, instance: str, failure: str | None = None) -> None:
 
 
 def forget_dead_workers(tx: Tx, is_alive: Callable[[str], bool]) -> None:
-    """Remove the workers that died without leaving. Their supervisors end their tasks. is_alive: of an instance."""
+    """Remove the workers that died without leaving, DEAD_KEPT_MS ago. Their supervisors end their tasks.
+
+    is_alive: of an instance.
+    """
     for each in read_workers(tx):
-        if not is_alive(each.instance):
+        if each.seen_ms <= tx.now_ms - DEAD_KEPT_MS and not is_alive(each.instance):
             tx.execute("DELETE FROM ingest_worker WHERE instance = ?", (each.instance,))
 
 
-def read_workers(tx: Tx) -> list[IngestWorker]:
-    """Return the registered workers, dead ones included, oldest first. One query."""
-    rows = tx.execute("SELECT instance, slots, started_ms FROM ingest_worker ORDER BY started_ms, instance")
+def read_workers(tx: Tx, page: ListPage = COMPLETE) -> list[IngestWorker]:
+    """Return the registered workers, dead ones included, by instance. One query."""
+    rows = tx.execute(
+        "SELECT instance, slots, started_ms, machine, pid, coalesce(seen_ms, started_ms) FROM ingest_worker"
+        " WHERE instance > ? ORDER BY instance LIMIT ?",
+        (page.after or "", page.most),
+    )
     return [IngestWorker(*row) for row in rows.fetchall()]
 
 

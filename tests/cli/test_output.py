@@ -223,6 +223,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "task describe": (_task,),
         "task wait": (_task,),
         "task cancel": (_task,),
+        "ingest workers": (),
         "supervisor submit": (_spec,),
         "supervisor list": (),
         "supervisor status": (_supervisor,),

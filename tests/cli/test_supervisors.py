@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import anyio
 import pytest
 
+import eventproc
 from tests.cli.conftest import Cli
+from tests.ingestion.support import add_worker
 
 
 @pytest.fixture
@@ -36,3 +39,17 @@ def test_a_change_is_of_one_supervisor_or_of_all(clicks: Cli, arguments: tuple[s
         assert "give either SUPERVISOR or --all" in clicks("supervisor", verb, *arguments).refused(2)
     listed = clicks("supervisor", "list", "--output", "json").json()
     assert [each["suspended"] for each in listed] == [False, False]
+
+
+def test_a_worker_is_listed_with_its_place_also_after_its_death(shop: Cli) -> None:
+    async def register() -> None:
+        async with eventproc.open(shop.directory, host=False) as ep:
+            await add_worker(ep, ep.db.instance_id)
+
+    anyio.run(register)
+    (found,) = shop("ingest", "workers", "--output", "json").json()
+    assert (found["machine"], found["pid"], found["slots"]) == ("m1", 7, 2)
+    assert (found["alive"], found["tasks"]) == (False, [])
+    heading, row = shop("ingest", "workers").ok().splitlines()
+    assert heading.split() == ["INSTANCE", "ALIVE", "MACHINE", "PID", "SLOTS", "TASKS", "STARTED", "SEEN"]
+    assert row.split()[1:6] == ["no", "m1", "7", "2", "0"]

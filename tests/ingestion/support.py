@@ -82,6 +82,11 @@ def spec_of(**changes: Any) -> SupervisorSpec:
     return SupervisorSpec.of({"id": ID, "io": io, "schema": schema, "tuning": tuning, **parts})
 
 
+async def add_worker(ep: Eventproc, name: str, slots: int = 2) -> None:
+    """Register a worker of that instance, on the machine m1."""
+    await ep.db.write(partial(register_worker, instance=name, slots=slots, machine="m1", pid=7))
+
+
 class Bench:
     """A system without a host, whose supervisors a test runs itself. Workers live until they are in `dead`."""
 

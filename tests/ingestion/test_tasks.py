@@ -9,7 +9,13 @@ import pytest
 from eventproc.describe import SupervisorState
 from eventproc.errors import InvalidArgument, NotFound, TaskFenced
 from eventproc.ingestion.status import describe_supervisor
-from eventproc.store.ingestion import find_task, forget_dead_workers, forget_worker, read_workers
+from eventproc.store.ingestion import (
+    find_task,
+    forget_dead_workers,
+    forget_worker,
+    keep_worker,
+    register_worker,
+)
 from eventproc.store.model.ingestion import PublishOutcome, TaskState
 from tests.ingestion.support import HOUR_MS, Bench
 
@@ -279,11 +285,39 @@ async def test_slots_go_to_groups_without_a_running_task_first(bench: Bench) -> 
     assert {each.order.group.gid for each in await worker.claim(2)} == {0, 1}
 
 
-async def test_dead_workers_are_forgotten_and_living_ones_stay(bench: Bench) -> None:
+async def test_dead_workers_are_forgotten_after_an_hour_and_living_ones_stay(bench: Bench) -> None:
     await bench.worker("dead")
     await bench.worker("alive")
-    await bench.db.write(lambda tx: forget_dead_workers(tx, lambda worker: worker == "alive"))
-    assert [each.instance for each in await bench.db.read(read_workers)] == ["alive"]
+
+    async def forget() -> list[str]:
+        await bench.db.write(lambda tx: forget_dead_workers(tx, lambda worker: worker == "alive"))
+        return [each.instance for each in await bench.ep.ingestion_workers()]
+
+    bench.clock.advance(HOUR_MS // 2)
+    assert await forget() == ["alive", "dead"]
+    bench.clock.advance(HOUR_MS // 2)
+    assert await forget() == ["alive"]
+
+
+async def test_workers_are_listed_with_their_place_slots_tasks_and_last_sign_of_life(bench: Bench) -> None:
+    await bench.start_supervisor()
+    dead, alive = await bench.worker("0", slots=3), bench.db.instance_id
+    register = partial(register_worker, instance=alive, slots=2, machine="m1", pid=7)
+    await bench.db.write(register)
+    began_ms = bench.clock.wall_ms()
+    bench.clock.advance(5)
+    (task,) = await dead.claim()
+    bench.clock.advance(60_000)
+    await bench.db.write(partial(keep_worker, instance=alive))
+    first, second = await bench.ep.ingestion_workers()
+    assert (first.instance, first.alive, first.machine, first.slots) == ("0", False, None, 3)
+    assert first.tasks == (task.order.task.id,)
+    assert began_ms + 5 <= first.seen_ms < began_ms + 60_000, "its task's"
+    assert (second.alive, second.machine, second.pid, second.tasks) == (True, "m1", 7, ())
+    assert second.started_ms <= began_ms
+    assert second.seen_ms >= began_ms + 60_005
+    assert await bench.ep.ingestion_workers(limit=1) == [first]
+    assert await bench.ep.ingestion_workers(after="0", limit=1) == [second]
 
 
 async def test_a_worker_takes_a_second_replica_only_if_no_other_worker_can(bench: Bench) -> None:

@@ -114,6 +114,7 @@ REST: Mapping[str, Row] = {
     "terminate_all_supervisors": UPDATES_SERVER,
     "check_supervisor": READS_SERVER,
     "backfill_supervisor": UPDATES_SERVER,
+    "list_ingestion_workers": READS_SERVER,
     "list_supervisor_versions": READS_SERVER,
     "list_supervisor_tasks": READS_SERVER,
     "list_supervisor_lags": READS_SERVER,

@@ -196,6 +196,6 @@ async def test_pages_in_python_are_those_of_one_list(ep: Eventproc) -> None:
     assert await ep.synchronizers(after="a/two", limit=2) == ["b/one"]
     assert await ep.synchronizers("a", prefix="t") == ["a/two"]
     assert [each.name for each in await ep.users.list(after="user0", limit=1)] == ["user1"]
-    for listed in (ep.processors, ep.supervisors, ep.synchronizers, ep.users.list):
+    for listed in (ep.processors, ep.supervisors, ep.ingestion_workers, ep.synchronizers, ep.users.list):
         with pytest.raises(InvalidArgument):
             await listed(limit=0)

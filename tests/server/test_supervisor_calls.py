@@ -10,6 +10,7 @@ import pytest
 import eventproc
 from eventproc.runtime import Eventproc
 from tests.groups.support import eventually
+from tests.ingestion.support import add_worker
 from tests.server.rest_client import RestInMemory
 
 OWN = "/eventproc/v1"
@@ -144,3 +145,14 @@ async def test_all_supervisors_are_suspended_resumed_and_terminated(rest: RestIn
     assert (await rest.call("POST", f"{path}/b/terminate")).status == 204
     assert await rest.ok("POST", f"{path}/terminateAll") == ["a"]
     assert await rest.ok("POST", f"{path}/terminateAll") == []
+
+
+async def test_the_workers_are_listed(rest: RestInMemory, ep: Eventproc) -> None:
+    await add_worker(ep, ep.db.instance_id)
+    await add_worker(ep, "0", slots=1)
+    page = await rest.ok("GET", f"{OWN}/ingestion/workers?limit=1")
+    assert [(each["instance"], each["alive"]) for each in page["items"]] == [("0", False)]
+    page = await rest.ok("GET", f"{OWN}/ingestion/workers?after={page['next']}")
+    (found,) = page["items"]
+    place = (found["machine"], found["pid"], found["slots"], found["alive"], found["tasks"])
+    assert place == ("m1", 7, 2, True, [])

@@ -16,7 +16,7 @@ import attrs
 
 from eventproc.groups import GroupStart
 from eventproc.groups.position_texts import parse_group_start
-from eventproc.ingestion.status import SupervisorInfo
+from eventproc.ingestion.status import IngestWorkerInfo, SupervisorInfo
 from eventproc.runtime import Eventproc
 from eventproc.server.rest.routes import (
     PAGE,
@@ -43,7 +43,9 @@ Method = Callable[..., Awaitable[Any]]
 _ARGUMENT: Final = re.compile(r"^    (\w+): (.+(?:\n {6,}.+)*)", re.MULTILINE)
 """One of the arguments in the documentation of a method."""
 
-_LATER: Final = vars(topic) | {each.__name__: each for each in (Group, ShareGroup, SupervisorInfo, TopicInfo)}
+_LATER: Final = vars(topic) | {
+    each.__name__: each for each in (Group, IngestWorkerInfo, ShareGroup, SupervisorInfo, TopicInfo)
+}
 """Names in annotations of modules that import them for type checkers only."""
 
 _IN_PATH: Final[Mapping[str, Any]] = MappingProxyType(

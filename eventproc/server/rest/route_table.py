@@ -65,6 +65,7 @@ _TAGS: Final[Mapping[str, str]] = MappingProxyType(
     {
         **{each: each for each in ("processors", "scopes", "streams", "supervisors", "topics", "users")},
         "groups": "reader groups",
+        "ingestion": "supervisors",
         "shares": "share groups",
     }
 )
@@ -242,6 +243,9 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _then_status("/handoff", Supervisor.handoff, "hand_off_supervisor", groups=tuple[int, ...] | None),
     _supervisor("POST", "/reset", operator.reset_supervisor),
     _supervisor("POST", "/backfill", operator.backfill_supervisor),
+    _own(
+        *("GET", "/ingestion/workers", Eventproc.ingestion_workers, "list_ingestion_workers"), by="instance"
+    ),
     _own("POST", "/verify", operator.verify_directory, status=202),
     _own("POST", "/compact", operator.compact_directory, status=202),
     _own("DELETE", "/scopes/{scope}", operator.delete_scope_with_streams, status=202, need=UPDATE_SERVER),

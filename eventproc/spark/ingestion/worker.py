@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -35,6 +36,7 @@ from eventproc.store.ingestion import (
     claim_tasks,
     forget_worker,
     get_spec_text,
+    keep_worker,
     own_tasks,
     read_workers,
     register_worker,
@@ -50,7 +52,8 @@ LOOK_MS: Final = 1_000
 """Pause between two looks at the tasks without a wake-up: ended runs leave their slots then."""
 
 SWEEP_MS: Final = 60_000
-"""Pause between two sweeps of files."""
+"""Pause between two sweeps of files, and between two signs of life of the worker, which cost a transaction. Higher:
+`eventproc ingest workers` shows an older time for a worker that died."""
 
 COMPACT_MS: Final = 3_600_000
 """Pause between two looks for intervals that are to be compacted. Each reads the metadata of the tables."""
@@ -123,7 +126,7 @@ class IngestionWorker:
 
     def _serve(self, room: WorkerRoom) -> None:
         directory = room.directory
-        directory.write(partial(register_worker, instance=room.instance, slots=self._slots))
+        self._register(room)
         watching = self._watch(directory)
         LOG.info("worker %s runs up to %d tasks", room.instance, self._slots)
         swept_ms, compacted_ms = -SWEEP_MS, -COMPACT_MS
@@ -136,6 +139,7 @@ class IngestionWorker:
                     now_ms = directory.db.clock.monotonic_ms()
                     if now_ms - swept_ms >= SWEEP_MS:
                         swept_ms = now_ms
+                        directory.write(partial(keep_worker, instance=room.instance))
                         self._sweep(room)
                     if now_ms - compacted_ms >= COMPACT_MS:
                         compacted_ms = now_ms
@@ -172,6 +176,17 @@ class IngestionWorker:
         except (Rejected, Corrupt, ValueError) as why:
             LOG.warning("worker %s could not sweep the files of tables: %s", room.instance, why)
 
+    def _register(self, room: WorkerRoom) -> None:
+        room.directory.write(
+            partial(
+                register_worker,
+                instance=room.instance,
+                slots=self._slots,
+                machine=socket.gethostname(),
+                pid=os.getpid(),
+            )
+        )
+
     def _reconcile(self, room: WorkerRoom) -> None:
         """Stop runs whose task was stopped, drop those that ended, and fill the free slots. Raises SparkEnded."""
         if (reason := why_ended(room.spark.sparkContext)) is not None:  # waits while the JVM is suspended
@@ -179,7 +194,7 @@ class IngestionWorker:
         workers, tasks = room.directory.read(lambda tx: (read_workers(tx), own_tasks(tx, room.instance)))
         if all(each.instance != room.instance for each in workers):
             # On a server it counted as dead for as long as it was cut off.
-            room.directory.write(partial(register_worker, instance=room.instance, slots=self._slots))
+            self._register(room)
         own = {each.task.id for each in tasks}
         for name, run in list(self._runs.items()):
             if run.finished:
@@ -200,7 +215,8 @@ class IngestionWorker:
             lambda tx: (read_workers(tx), shortest_times(tx, lambda spec: spec.compact_after_ms))
         )
         running = self._compaction is not None and self._compaction.is_alive()
-        if ages and [each.instance for each in workers][:1] == [room.instance] and not running:
+        alive = [each.instance for each in workers if room.directory.db.peers.is_alive(each.instance)]
+        if ages and alive[:1] == [room.instance] and not running:
             run = partial(compact_old, room.spark, self._address, room.directory.db.clock.wall_ms(), ages)
             self._compaction = threading.Thread(target=run, name=COMPACTION, daemon=True)
             self._compaction.start()
