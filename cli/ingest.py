@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from eventproc.cli.exit_codes import Signalled
-from eventproc.cli.options import LEVELS, Command, Settings, pass_settings
+from eventproc.cli.options import LEVELS, TABLE, Command, Settings, output_option, pass_settings
 from eventproc.cli.verbs import Noun
 
 if TYPE_CHECKING:
     from eventproc.cli.output.tables import Row
-    from eventproc.describe import IngestWorkerInfo
+    from eventproc.describe import IngestLogLine, IngestWorkerInfo
     from eventproc.runtime import Eventproc
 
 SLOTS_MAX: Final = 256
@@ -109,3 +109,41 @@ async def workers(ep: Eventproc) -> list[IngestWorkerInfo]:
         eventproc ingest workers --watch
     """
     return await ep.ingestion_workers()
+
+
+@ingest.command()
+@click.argument("task", metavar="TASK")
+@click.option("--follow", is_flag=True, help="Wait for new lines until the task has ended.")
+@output_option()
+@pass_settings
+def logs(settings: Settings, task: str, follow: bool, output: str) -> None:
+    """Show what an ingestion task has logged: its start, what it reads and publishes, its failures and its end.
+
+    TASK is its id, as `eventproc supervisor tasks` and `eventproc ingest workers` show it. The log can be read on every
+    machine, also after the worker died. The newest 500 lines of a task are kept, for at most a week.
+
+    Examples:
+        eventproc ingest logs clicks-1-00000000-0
+        eventproc ingest logs clicks-1-00000000-0 --follow
+    """
+    from eventproc.cli import session
+    from eventproc.cli.output.tables import described, iso_time, show_rows
+
+    if follow and output == "json":
+        raise click.UsageError("--follow has no end, which a JSON array needs: use --output jsonl")
+
+    def show(lines: list[IngestLogLine]) -> None:
+        if output == TABLE:
+            for line in lines:
+                click.echo(f"{iso_time(line.at_ms)}  {line.message}")
+        else:
+            show_rows([described(each) for each in lines], (), output)
+
+    async def act(ep: Eventproc) -> None:
+        if not follow:
+            show(await ep.ingestion_log(task))
+            return
+        async for line in ep.follow_ingestion_log(task):
+            show([line])
+
+    session.run(settings, act)

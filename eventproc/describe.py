@@ -77,6 +77,7 @@ from eventproc.store.catalog import (
 from eventproc.store.groups import (
     GroupStream,
 )
+from eventproc.store.ingestion.logs import IngestLogLine
 from eventproc.store.model.cuts import (
     CutOrder,
 )
@@ -158,6 +159,7 @@ __all__ = [
     "GroupDescription",
     "GroupInfo",
     "GroupStream",
+    "IngestLogLine",
     "IngestPartition",
     "IngestTaskInfo",
     "IngestWorkerInfo",

@@ -11,6 +11,7 @@ from eventproc.ingestion.memory import Memory
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import announce, post_notice
 from eventproc.store.ingestion.holds import hold_unpublished
+from eventproc.store.ingestion.logs import log_now
 from eventproc.store.ingestion.rows import (
     IngestOffset,
     count_task,
@@ -209,6 +210,7 @@ def _apply(tx: Tx, supervisor: str, action: Action) -> None:
             delete_group(tx, base)
         case CreateTask(task):
             write_task(tx, task)
+            log_now(tx, task.id, f"created, as replica {task.replica}; it waits for a worker")
         case EndTask(task_id, state, error):
             if (found := find_task(tx, task_id)) is not None and found.state.live:
                 end_task(tx, found, state, error=error)

@@ -5,13 +5,13 @@ What runs them is imported by the first call, because a program without supervis
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
-from eventproc.store.model.argument_checks import check_str, invalid_argument
+from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.list_pages import ListPage
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eventproc.ingestion.changes import SpecEffect
     from eventproc.ingestion.status import IngestWorkerInfo, SupervisorInfo
     from eventproc.ingestion.supervisor import Supervisor
+    from eventproc.store.ingestion.logs import IngestLogLine
 
 
 class SupervisorSystem:
@@ -124,6 +125,53 @@ class SupervisorSystem:
 
         look = partial(describe_workers, page=ListPage.of("", after, limit), is_alive=self._db.peers.is_alive)
         return await self._db.read(look)
+
+    async def ingestion_log(
+        self, task: str, *, after: int | None = None, limit: int | None = None
+    ) -> list[IngestLogLine]:
+        """Return what an ingestion task has logged, the oldest line first, also after its worker died.
+
+        Its start, what it reads and publishes, its failures and its end. The newest 500 lines are kept, for as long as
+        the task is listed, and at most a week.
+
+        Args:
+            task: its id, as `Supervisor.tasks` shows it.
+            after: id of the last line of the previous page. None (default): the first page.
+            limit: how many to return at most. None (default): all.
+
+        Raises:
+            NotFound: no such task, or it is not listed any more.
+            InvalidArgument: an argument has the wrong type, or the limit is not positive.
+        """
+        from eventproc.ingestion.task_logs import read_lines
+
+        check_str("task", task)
+        first = 0 if after is None else check_int("after", after)
+        most = None if limit is None else check_int("limit", limit, least=1)
+        return (await self._db.read(partial(read_lines, task=task, after=first, limit=most))).lines
+
+    async def follow_ingestion_log(
+        self, task: str, *, after: int | None = None
+    ) -> AsyncIterator[IngestLogLine]:
+        """Yield what an ingestion task has logged, then each new line, until the task has ended.
+
+        Args:
+            task: as for `ingestion_log`.
+            after: id of the last line that is known. None (default): begin with the oldest.
+
+        Raises:
+            NotFound: no such task, or it is not listed any more.
+            InvalidArgument: an argument has the wrong type.
+
+        Cost:
+            One read a second while nothing is logged.
+        """
+        from eventproc.ingestion.task_logs import follow_lines
+
+        check_str("task", task)
+        first = 0 if after is None else check_int("after", after)
+        async for line in follow_lines(self._db, task, first):
+            yield line
 
     async def suspend_supervisors(self) -> list[str]:
         """Suspend all supervisors, in one transaction: their tasks publish and end, and no others are created.

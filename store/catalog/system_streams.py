@@ -26,6 +26,7 @@ from eventproc.store.schema import (
     add_asked,
     add_attributes,
     add_table_catalog,
+    add_task_logs,
     add_unused_files,
     add_worker_places,
     create_tables,
@@ -113,5 +114,6 @@ SYSTEM_MIGRATIONS: Final = (
     Migration(number=6, apply=_keep_tables),
     Migration(number=7, apply=add_table_catalog),
     Migration(number=8, apply=add_worker_places),
+    Migration(number=9, apply=add_task_logs),
 )
 """The first schema, with every table and the rows of the internal streams, and what was added to it since."""

@@ -260,12 +260,15 @@ def count_task(tx: Tx, task_id: str) -> None:
 
 
 def forget_tasks(tx: Tx, supervisor: str, *, kept: int) -> None:
-    """Delete the oldest tasks whose ends were counted, beyond `kept` of them."""
-    tx.execute(
-        "DELETE FROM ingest_task WHERE id IN (SELECT id FROM ingest_task WHERE supervisor = ? AND counted = 1"
-        f" ORDER BY finished_ms DESC, id DESC LIMIT {NO_LIMIT} OFFSET ?)",
+    """Delete the oldest tasks whose ends were counted, beyond `kept` of them, with their logs."""
+    rows = tx.execute(
+        "SELECT id FROM ingest_task WHERE supervisor = ? AND counted = 1"
+        f" ORDER BY finished_ms DESC, id DESC LIMIT {NO_LIMIT} OFFSET ?",
         (supervisor, kept),
-    )
+    ).fetchall()
+    for row in rows:
+        tx.execute("DELETE FROM ingest_task WHERE id = ?", row)
+        tx.execute("DELETE FROM ingest_log WHERE task = ?", row)
 
 
 def read_sequences(tx: Tx, base: str) -> list[IngestSequence]:

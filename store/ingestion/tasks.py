@@ -13,6 +13,7 @@ from typing import Final
 import attrs
 
 from eventproc.store.database import Tx, upsert
+from eventproc.store.ingestion.logs import log_now
 from eventproc.store.ingestion.notices import announce, post_notice
 from eventproc.store.ingestion.rows import (
     find_group,
@@ -29,6 +30,7 @@ from eventproc.store.ingestion.rows import (
     write_task,
 )
 from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.ids import format_segment
 from eventproc.store.model.ingestion import (
     IngestGroup,
     IngestGroupState,
@@ -181,7 +183,9 @@ def claim_tasks(tx: Tx, worker: str, slots_free: int, is_alive: Callable[[str], 
             seen_ms=tx.now_ms,
         )
         write_task(tx, claimed)
-        taken.append(_order(tx, claimed, group, first))
+        taken.append(order := _order(tx, claimed, group, first))
+        log_now(tx, task.id, f"begun by worker {worker}, for group {group.gid}")
+        log_now(tx, task.id, _sequence_text("reads", first.n, first.starts, order.streams))
     if taken:
         announce(tx)
     return taken
@@ -201,6 +205,15 @@ def own_tasks(tx: Tx, worker: str) -> list[TaskOrder]:
 def _order(tx: Tx, task: IngestTask, group: IngestGroup, sequence: IngestSequence) -> TaskOrder:
     streams = _stream_names(tx, task.supervisor)
     return TaskOrder(task=task, group=group, n=sequence.n, starts=sequence.starts, streams=streams)
+
+
+def _sequence_text(verb: str, n: int, positions: Positions, streams: Mapping[int, str]) -> str:
+    """Return a line about a sequence. positions: where it begins or ends."""
+    places = ", ".join(
+        f"{streams.get(key[0], f'stream {key[0]}')} {format_segment(key[1])} at {offset:,}"
+        for key, offset in sorted(positions.items())
+    )
+    return f"{verb} sequence {n}: {places}"
 
 
 def _stream_names(tx: Tx, supervisor: str) -> Mapping[int, str]:
@@ -282,6 +295,7 @@ def close_sequence(tx: Tx, task_id: str, worker: str, n: int) -> Positions:
         tx,
         IngestSequence(base=task.base, n=n + 1, starts=ends, ends=None, state=SequenceState.OPEN),
     )
+    log_now(tx, task_id, _sequence_text("closed", n, ends, _stream_names(tx, task.supervisor)))
     announce(tx)
     return ends
 
@@ -313,3 +327,4 @@ def end_task(tx: Tx, task: IngestTask, state: TaskState, *, error: str | None = 
     """Write the final state of a task. From then on its worker is fenced."""
     text = None if error is None else error[:ERROR_CHARS_MAX]
     write_task(tx, attrs.evolve(task, state=state, finished_ms=tx.now_ms, error=text))
+    log_now(tx, task.id, state.value if error is None else f"{state.value}: {error}")

@@ -123,7 +123,7 @@ def _supervisor(cli: Cli) -> str:
     return "totals"
 
 
-def _behind(cli: Cli) -> str:
+def submit_and_run(cli: Cli) -> str:
     """Return a supervisor that has run once, and has published nothing of the stream."""
     spec = {
         "id": "totals",
@@ -133,6 +133,12 @@ def _behind(cli: Cli) -> str:
     path = cli.directory.parent / "behind.json"
     path.write_text(json.dumps(spec))
     cli("supervisor", "submit", path).ok()
+    run_supervisor(cli)
+    return "totals"
+
+
+def run_supervisor(cli: Cli) -> None:
+    """Handle the oldest notice of the supervisor, or let it run."""
 
     async def run() -> None:
         async with eventproc.open(cli.directory, create=False, host=False) as ep:
@@ -140,7 +146,11 @@ def _behind(cli: Cli) -> str:
             await handle_next(ep.db, owner, "totals", ep.db.peers.is_alive)
 
     anyio.run(run)
-    return "totals"
+
+
+def _ingestion_task(cli: Cli) -> str:
+    """Return the id of a task that waits for a worker."""
+    return f"{submit_and_run(cli)}-1-00000000-0"
 
 
 def _picture(cli: Cli) -> str:
@@ -224,6 +234,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "task wait": (_task,),
         "task cancel": (_task,),
         "ingest workers": (),
+        "ingest logs": (_ingestion_task,),
         "supervisor submit": (_spec,),
         "supervisor list": (),
         "supervisor status": (_supervisor,),
@@ -238,7 +249,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "supervisor reset": (_supervisor,),
         "supervisor terminate": (_supervisor,),
         "supervisor shutdown": (_supervisor,),
-        "supervisor backfill": (_behind,),
+        "supervisor backfill": (submit_and_run,),
         "table list": (),
         "table describe": (_table,),
         "table drop": (_table, "--yes"),

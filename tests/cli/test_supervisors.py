@@ -9,6 +9,7 @@ import pytest
 
 import eventproc
 from tests.cli.conftest import Cli
+from tests.cli.test_output import run_supervisor, submit_and_run
 from tests.ingestion.support import add_worker
 
 
@@ -53,3 +54,15 @@ def test_a_worker_is_listed_with_its_place_also_after_its_death(shop: Cli) -> No
     heading, row = shop("ingest", "workers").ok().splitlines()
     assert heading.split() == ["INSTANCE", "ALIVE", "MACHINE", "PID", "SLOTS", "TASKS", "STARTED", "SEEN"]
     assert row.split()[1:6] == ["no", "m1", "7", "2", "0"]
+
+
+def test_the_log_of_a_task_is_printed_and_can_be_followed_to_its_end(shop: Cli) -> None:
+    task = f"{submit_and_run(shop)}-1-00000000-0"
+    (line,) = shop("ingest", "logs", task).ok().splitlines()
+    assert line.endswith("Z  created, as replica 0; it waits for a worker")
+    assert "use --output jsonl" in shop("ingest", "logs", task, "--follow", "--output", "json").refused(2)
+    assert "no ingestion task 'none'" in shop("ingest", "logs", "none").refused(3)
+    shop("supervisor", "terminate", "totals").ok()
+    run_supervisor(shop)
+    printed = shop("ingest", "logs", task, "--follow", "--output", "jsonl").ok().splitlines()
+    assert [json.loads(each)["message"] for each in printed][1:] == ["stopped"]

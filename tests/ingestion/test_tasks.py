@@ -16,6 +16,7 @@ from eventproc.store.ingestion import (
     keep_worker,
     register_worker,
 )
+from eventproc.store.ingestion.logs import forget_old_logs
 from eventproc.store.model.ingestion import PublishOutcome, TaskState
 from tests.ingestion.support import HOUR_MS, Bench
 
@@ -297,6 +298,17 @@ async def test_dead_workers_are_forgotten_after_an_hour_and_living_ones_stay(ben
     assert await forget() == ["alive", "dead"]
     bench.clock.advance(HOUR_MS // 2)
     assert await forget() == ["alive"]
+
+
+async def test_lines_of_logs_are_forgotten_after_a_week(bench: Bench) -> None:
+    (task,) = (await bench.start_tasks()).tasks
+    lines = await bench.ep.ingestion_log(task.id)
+    bench.clock.advance(7 * 23 * HOUR_MS)
+    await bench.db.write(forget_old_logs)
+    assert await bench.ep.ingestion_log(task.id) == lines
+    bench.clock.advance(8 * HOUR_MS)
+    await bench.db.write(forget_old_logs)
+    assert await bench.ep.ingestion_log(task.id) == []
 
 
 async def test_workers_are_listed_with_their_place_slots_tasks_and_last_sign_of_life(bench: Bench) -> None:

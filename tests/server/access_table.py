@@ -115,6 +115,7 @@ REST: Mapping[str, Row] = {
     "check_supervisor": READS_SERVER,
     "backfill_supervisor": UPDATES_SERVER,
     "list_ingestion_workers": READS_SERVER,
+    "get_ingestion_log": READS_SERVER,
     "list_supervisor_versions": READS_SERVER,
     "list_supervisor_tasks": READS_SERVER,
     "list_supervisor_lags": READS_SERVER,

@@ -156,3 +156,19 @@ async def test_the_workers_are_listed(rest: RestInMemory, ep: Eventproc) -> None
     (found,) = page["items"]
     place = (found["machine"], found["pid"], found["slots"], found["alive"], found["tasks"])
     assert place == ("m1", 7, 2, True, [])
+
+
+async def test_the_log_of_a_task_has_pages(rest: RestInMemory, ep: Eventproc) -> None:
+    await rest.ok("POST", f"{OWN}/supervisors", {"spec": spec_of("clicks")})
+    tasks: list[str] = []
+
+    async def has_task() -> bool:
+        tasks[:] = [each["id"] for each in await rest.ok("GET", f"{OWN}/supervisors/clicks/tasks")]
+        return bool(tasks)
+
+    await eventually(ep, has_task)
+    path = f"{OWN}/ingestion/tasks/{tasks[0]}/log"
+    page = await rest.ok("GET", path)
+    assert [each["message"] for each in page["items"]] == ["created, as replica 0; it waits for a worker"]
+    assert (await rest.ok("GET", f"{path}?after={page['items'][-1]['id']}"))["items"] == []
+    assert (await rest.call("GET", f"{OWN}/ingestion/tasks/none/log")).status == 404

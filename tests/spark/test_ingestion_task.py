@@ -111,6 +111,10 @@ def test_pending_group_publishes_the_rollup_of_its_range_once_with_two_replicas(
         tasks = [room.directory.read(partial(find_task, task_id=run.id)) for run in runs]
         assert [(each.state, each.error) for each in tasks if each] == [("succeeded", None)] * 2
         assert [each.stats.processed for each in tasks if each] == [5000, 5000]
+        logs = [[line.message for line in ep.ingestion_log(run.id)] for run in runs]
+        assert all(each[-1] == "succeeded" for each in logs)
+        assert sum("published sequence 0: 252 rows in 2 files" in each for each in logs) == 1
+        assert all(any(line.startswith("read 5,000 events, ") for line in each) for each in logs)
         files = room.tables.tables.used("clicks")
         assert [(each.start_ms, each.rows) for each in files] == [(0, 180), (3_600_000, 72)]
         paths = [each for each in room.tables.files.paths() if "/metadata/" not in each]

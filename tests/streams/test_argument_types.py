@@ -109,6 +109,14 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "streams, prefix": (lambda w, x: w.ep.streams("s", prefix=x), NO_PREFIX),
     "streams, tag": (lambda w, x: w.ep.streams("s", tag=x), NO_PREFIX),
     "scopes, prefix": (lambda w, x: w.ep.scopes(prefix=x), NO_TEXT),
+    "ingestion_workers, limit": (lambda w, x: w.ep.ingestion_workers(limit=x), NO_POSITIVE),
+    "ingestion_log": (lambda w, x: w.ep.ingestion_log(x), NO_TEXT),
+    "ingestion_log, after": (
+        lambda w, x: w.ep.ingestion_log("t", after=x),
+        [each for each in NO_INT if each is not None],
+    ),
+    "ingestion_log, limit": (lambda w, x: w.ep.ingestion_log("t", limit=x), NO_POSITIVE),
+    "follow_ingestion_log": (lambda w, x: anext(w.ep.follow_ingestion_log(x)), NO_TEXT),
     "requests.submit": (lambda w, x: w.ep.requests.submit(x), ["seal", None, 5, {}, THING, SealStream]),
     "requests.preview": (
         lambda w, x: w.ep.requests.preview(x),

@@ -32,6 +32,7 @@ from eventproc.server.rest.routes import (
 )
 from eventproc.shares import ShareGroup
 from eventproc.store.access.permissions import Permission
+from eventproc.store.ingestion.logs import IngestLogLine
 from eventproc.store.records.plain import Limits
 from eventproc.store.requests import Request
 from eventproc.streams.request_calls import RequestOptions
@@ -44,7 +45,8 @@ _ARGUMENT: Final = re.compile(r"^    (\w+): (.+(?:\n {6,}.+)*)", re.MULTILINE)
 """One of the arguments in the documentation of a method."""
 
 _LATER: Final = vars(topic) | {
-    each.__name__: each for each in (Group, IngestWorkerInfo, ShareGroup, SupervisorInfo, TopicInfo)
+    each.__name__: each
+    for each in (Group, IngestLogLine, IngestWorkerInfo, ShareGroup, SupervisorInfo, TopicInfo)
 }
 """Names in annotations of modules that import them for type checkers only."""
 

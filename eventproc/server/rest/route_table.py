@@ -246,6 +246,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _own(
         *("GET", "/ingestion/workers", Eventproc.ingestion_workers, "list_ingestion_workers"), by="instance"
     ),
+    _own(*("GET", "/ingestion/tasks/{task}/log", Eventproc.ingestion_log, "get_ingestion_log"), by="id"),
     _own("POST", "/verify", operator.verify_directory, status=202),
     _own("POST", "/compact", operator.compact_directory, status=202),
     _own("DELETE", "/scopes/{scope}", operator.delete_scope_with_streams, status=202, need=UPDATE_SERVER),

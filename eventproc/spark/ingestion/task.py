@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar, cast
 
@@ -21,14 +21,17 @@ from eventproc.ingestion import SupervisorSpec
 from eventproc.ingestion.ranges import ends_of
 from eventproc.ingestion.table_schema import partitioning
 from eventproc.spark.ingestion.files import TableFiles
+from eventproc.spark.ingestion.parquet import WrittenFile
 from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import RowFrames
 from eventproc.spark.ingestion.slice_size import LEAST_BYTES, SliceSizes
 from eventproc.spark.ingestion.stats import StatsMeter
+from eventproc.spark.ingestion.task_log import TaskLog
 from eventproc.spark.job_groups import JobProgress, cancel_jobs, progress_of_jobs, why_ended
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import TaskOrder, close_sequence, finish_task, keep_task, plan_slice, publish
+from eventproc.store.ingestion.logs import log_now
 from eventproc.store.model.errors import EventprocError, InvalidArgument, Retryable
 from eventproc.store.model.ingestion import (
     NO_POSITIONS,
@@ -99,6 +102,7 @@ class TaskRun:
         ends = ends_of(spec, {name: stream_id for stream_id, name in order.streams.items()})
         self._reader = RangeReader(room.directory, order.streams, ends)
         self._meter = StatsMeter(self._clock.monotonic_ms(), spec.tuning.max_saved_parse_exceptions)
+        self._log = TaskLog(self.id, self._clock)
         self._group = f"eventproc ingestion {self.id}"
         self._wake = threading.Event()
         self._killed = False
@@ -171,13 +175,16 @@ class TaskRun:
             self._finish(None)
         except (_Ended, TaskFenced) as why:
             LOG.info("task %s ended: %s", self.id, why)
+            self._log.add(f"ended at its worker: {why}")
         except Exception as why:
             if (ended := why_ended(context)) is not None:  # the worker gives its tasks back
                 LOG.info("task %s ended with its driver: %s", self.id, ended)
             elif not self._killed:
                 LOG.warning("task %s failed", self.id, exc_info=True)
+                self._log.add(f"{type(why).__name__}: {why}")
                 self._finish(_described(why))
         finally:
+            self._write_log()
             self._room.sizes.end(self._spec.schema, self._size)
             for end, name in ((self._reader.release, self._group), (self._room.tables.clear, self.id)):
                 try:
@@ -187,9 +194,19 @@ class TaskRun:
                         "task %s left a hold, which expires, or files, which are swept: %s", self.id, why
                     )
 
+    def _write_log(self) -> None:
+        """Write what waits at the end of a task that was stopped: it has no other transaction."""
+        self._log.end_slices()
+        if not self._log.is_empty:
+            try:
+                self._write(lambda _: None)
+            except EventprocError as why:
+                LOG.info("task %s could not write the end of its log: %s", self.id, why)
+
     def _finish(self, error: str | None) -> None:
+        self._log.end_slices()
         try:
-            self._room.directory.write(
+            self._write(
                 lambda tx: finish_task(tx, self.id, self._room.instance, error=error, stats=self._stats())
             )
         except TaskFenced:
@@ -302,6 +319,12 @@ class TaskRun:
             thrown_away=counts["thrown_away"],
             unparseable=counts["unparseable"],
         )
+        self._log.add_slice(
+            events=counts["processed"],
+            size_bytes=size_bytes,
+            thrown_away=counts["thrown_away"],
+            unparseable=counts["unparseable"],
+        )
         sequence.slices += [each.path for each in written]
         sequence.rows += rows
         sequence.read |= plan.until
@@ -324,22 +347,23 @@ class TaskRun:
     def _publish(self, sequence: _Sequence, plan: SlicePlan) -> None:
         """Publish a sequence that was read to its ends, unless another replica did; then its files go."""
         if plan.state is not SequenceState.PUBLISHED:
-            paths = self._merge(sequence)
+            files = self._merge(sequence)
+            self._log.end_slices()
             try:
-                published = self._commit(sequence, paths)
+                published = self._commit(sequence, files)
             except (
                 _Ended,
                 TaskFenced,
                 InvalidArgument,
             ):  # before COMMIT; after another error they may be published
-                self._room.tables.delete(paths)
+                self._room.tables.delete(each.path for each in files)
                 raise
             if not published:
-                self._room.tables.delete(paths)
+                self._room.tables.delete(each.path for each in files)
         self._room.tables.delete(sequence.slices)
 
-    def _merge(self, sequence: _Sequence) -> list[str]:
-        """Write the rows of all slices into files of the table; return their paths.
+    def _merge(self, sequence: _Sequence) -> Sequence[WrittenFile]:
+        """Write the rows of all slices into files of the table.
 
         A slice that was lost fails the job, which names it.
         """
@@ -353,15 +377,16 @@ class TaskRun:
             self._spec.tuning.max_rows_per_segment,
         )
         self._meter.add_rows(sum(each.rows for each in files))
-        return [each.path for each in files]
+        return files
 
-    def _commit(self, sequence: _Sequence, paths: list[str]) -> bool:
+    def _commit(self, sequence: _Sequence, files: Sequence[WrittenFile]) -> bool:
         """Return whether these files were published; False if a replica's were. Raises InvalidArgument."""
+        waits = False
         while True:
             if self._killed:
                 raise _Ended("it was stopped")
             self._progress_ms = self._clock.wall_ms()
-            outcome = self._publish_once(sequence, paths)
+            outcome = self._publish_once(sequence, files)
             if outcome is PublishOutcome.PUBLISHED:
                 return True
             if outcome is PublishOutcome.ALREADY:
@@ -372,19 +397,28 @@ class TaskRun:
                     value=f"{self._order.task.base}/{sequence.n}",
                     reason="it does not begin at the committed offsets, or its files are too old; it is read again",
                 )
+            if not waits:
+                waits = True
+                self._log.add(f"sequence {sequence.n} waits until what lies before it is published")
             self._sleep(REPORT_MS)
 
-    def _publish_once(self, sequence: _Sequence, paths: list[str]) -> PublishOutcome:
+    def _publish_once(self, sequence: _Sequence, files: Sequence[WrittenFile]) -> PublishOutcome:
         """Move the offsets, and with them the pointer of the table, if there are rows."""
 
         def move(tx: Tx) -> PublishOutcome:
-            return publish(tx, self.id, self._room.instance, sequence.n, stats=self._stats())
+            outcome = publish(tx, self.id, self._room.instance, sequence.n, stats=self._stats())
+            if outcome is PublishOutcome.PUBLISHED:
+                rows = sum(each.rows for each in files)
+                log_now(tx, self.id, f"published sequence {sequence.n}: {rows:,} rows in {len(files):,} files")
+            elif outcome is PublishOutcome.ALREADY:
+                log_now(tx, self.id, f"a replica published sequence {sequence.n} first")
+            return outcome
 
         def together(tx: Tx) -> PublishOutcome | None:
             outcome = move(tx)
             return None if outcome is PublishOutcome.PUBLISHED else outcome
 
-        if not paths:
+        if not files:
             return self._write(move)
         schema = self._spec.schema
         columns = to_arrow_schema(self._frames.columns, timezone="UTC")
@@ -392,6 +426,7 @@ class TaskRun:
             "eventproc.supervisor": self._spec.id,
             "eventproc.sequence": f"{self._order.task.base}/{sequence.n}",
         }
+        paths = [each.path for each in files]
         try:
             declined = self._room.tables.tables.append(
                 schema.datasource, columns, partitioning(schema), paths, together=together, note=note
@@ -418,7 +453,7 @@ class TaskRun:
         self._reader.hold(self._group, starts, self._clock.wall_ms() + HOLD_MS)
 
     def _write(self, step: Callable[[Tx], T]) -> T:
-        return self._room.directory.write(step)
+        return self._room.directory.write(lambda tx: self._log.write(tx, step))
 
     def _stats(self) -> TaskStats:
         return attrs.evolve(self._meter.stats(self._clock.monotonic_ms()), progress_ms=self._progress_ms)

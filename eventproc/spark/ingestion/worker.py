@@ -42,6 +42,7 @@ from eventproc.store.ingestion import (
     register_worker,
     watch_ingestion,
 )
+from eventproc.store.ingestion.logs import forget_old_logs
 from eventproc.store.model.errors import Corrupt, EventprocError, Rejected, Retryable
 from eventproc.store.model.ingestion_errors import SparkEnded
 from eventproc.store.segments.holds import HOLD_MS
@@ -139,7 +140,7 @@ class IngestionWorker:
                     now_ms = directory.db.clock.monotonic_ms()
                     if now_ms - swept_ms >= SWEEP_MS:
                         swept_ms = now_ms
-                        directory.write(partial(keep_worker, instance=room.instance))
+                        directory.write(partial(_keep, instance=room.instance))
                         self._sweep(room)
                     if now_ms - compacted_ms >= COMPACT_MS:
                         compacted_ms = now_ms
@@ -272,3 +273,9 @@ def compact_old(spark: SparkSession, address: StoreAddress, now_ms: int, ages: M
                 LOG.info("compacted %d files of table %s into %d", done.files_before, name, done.files_after)
     finally:
         tables.close()
+
+
+def _keep(tx: Tx, instance: str) -> None:
+    """Give a sign of life, and forget old logs."""
+    keep_worker(tx, instance)
+    forget_old_logs(tx)
