@@ -34,7 +34,7 @@ from eventproc.groups.operations import (
 )
 from eventproc.ingestion.changes import PartitionReset, SpecEffect
 from eventproc.ingestion.health import SupervisorError, SupervisorState
-from eventproc.ingestion.memory import LagSample
+from eventproc.ingestion.memory import LagSample, TaskTotals
 from eventproc.ingestion.status import (
     IngestPartition,
     IngestTaskInfo,
@@ -216,6 +216,7 @@ __all__ = [
     "TaskState",
     "TaskStats",
     "TaskStatus",
+    "TaskTotals",
     "TokenInfo",
     "TopicDescription",
     "TopicInfo",

@@ -272,8 +272,10 @@ class SupervisorRun:
                 elif (why := self._why_hung(task)) is not None:
                     self.state.end_task(task, TaskState.STOPPED, why)
                     self._count_failure(task, why)
+                    self.state.count_hung()
             elif not task.state.live:
                 self.state.actions.append(CountTask(task.id))
+                self.state.count_end(task)
                 if task.state is TaskState.FAILED:
                     self._count_failure(task, task.error or "")
                 elif task.state is TaskState.SUCCEEDED:

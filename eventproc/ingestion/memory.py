@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from eventproc.ingestion.health import Health
+from eventproc.store.model.ingestion import IngestTask, TaskState
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import from_json, to_json
 
@@ -29,6 +30,46 @@ class LagSample:
 
 
 @attrs.frozen(kw_only=True)
+class TaskTotals:
+    """What the tasks of a supervisor have done since it began: counters that only grow. A new beginning forgets them.
+
+    All work counts: that of each replica, and what was read again after a failure.
+    processed, processed_bytes, thrown_away, unparseable, rows: as in the statistics of a task.
+    published: sequences that were published. succeeded, failed, stopped: how tasks ended.
+    hung: those of the stopped ones whose worker gave no sign, or whose job made no progress.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    processed: int = 0
+    processed_bytes: int = 0
+    thrown_away: int = 0
+    unparseable: int = 0
+    rows: int = 0
+    published: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    stopped: int = 0
+    hung: int = 0
+
+
+def with_task(totals: TaskTotals, task: IngestTask) -> TaskTotals:
+    """Return the totals with what a task has done, which may be running."""
+    return TaskTotals(
+        processed=totals.processed + task.stats.processed,
+        processed_bytes=totals.processed_bytes + task.stats.processed_bytes,
+        thrown_away=totals.thrown_away + task.stats.thrown_away,
+        unparseable=totals.unparseable + task.stats.unparseable,
+        rows=totals.rows + task.stats.rows,
+        published=totals.published + task.stats.published,
+        succeeded=totals.succeeded + (task.state is TaskState.SUCCEEDED),
+        failed=totals.failed + (task.state is TaskState.FAILED),
+        stopped=totals.stopped + (task.state is TaskState.STOPPED),
+        hung=totals.hung,
+    )
+
+
+@attrs.frozen(kw_only=True)
 class Memory:
     """What a supervisor remembers. All times are wall times in ms.
 
@@ -38,6 +79,7 @@ class Memory:
     idle_since_ms: since when nothing was written or left to read.
     tails: sum of the tails at the last run. samples: of the lag for the autoscaler, the oldest first.
     lags: the history of the sum of all lags, the oldest first. lag_step_ms: between two of them.
+    totals: of the tasks whose ends were counted.
     """
 
     health: Health = attrs.field(factory=Health)
@@ -57,6 +99,7 @@ class Memory:
     next_scale_ms: int | None = None
     lags: tuple[LagSample, ...] = ()
     lag_step_ms: int = LAG_STEP_MS
+    totals: TaskTotals = attrs.field(factory=TaskTotals)
 
     def needs_lag(self, now_ms: int) -> bool:
         """Return whether the next sample of the history is due."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 
 import attrs
 
 from eventproc.ingestion.decisions import task_count_of
 from eventproc.ingestion.health import SupervisorError, SupervisorState
+from eventproc.ingestion.memory import TaskTotals, with_task
 from eventproc.ingestion.spec import SupervisorSpec
 from eventproc.ingestion.working_state import Situation
 from eventproc.store.database import Tx
@@ -100,6 +102,7 @@ class SupervisorStatus(SupervisorInfo):
     active, publishing: running and waiting tasks. waiting: how many of them no worker has taken.
     lag: events behind, of all partitions. errors: the newest, the oldest first.
     autoscaler: the last thing that it decided, and why; None without one.
+    totals: what all of its tasks have done, running ones included.
     """
 
     __repr__ = short_repr_of_fields
@@ -115,6 +118,7 @@ class SupervisorStatus(SupervisorInfo):
     lag: int
     errors: tuple[SupervisorError, ...]
     autoscaler: str | None
+    totals: TaskTotals
     at_ms: int
 
 
@@ -176,6 +180,7 @@ def describe_supervisor(situation: Situation) -> SupervisorStatus:
         lag=sum(max(each, 0) for each in lags.values()),
         errors=memory.health.errors,
         autoscaler=memory.last_scale_reason,
+        totals=reduce(with_task, view.tasks, memory.totals),
         at_ms=view.now_ms,
     )
 

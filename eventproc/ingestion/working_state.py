@@ -18,7 +18,7 @@ from eventproc.ingestion.actions import (
     SetDeadline,
     SetOffset,
 )
-from eventproc.ingestion.memory import Memory
+from eventproc.ingestion.memory import Memory, with_task
 from eventproc.ingestion.spec import SupervisorSpec, message_times
 from eventproc.store.ingestion.rows import IngestOffset
 from eventproc.store.ingestion.view import IngestView
@@ -249,5 +249,16 @@ class WorkingState:
 
     def end_task(self, task: IngestTask, state: TaskState, error: str | None = None) -> None:
         """End a task and fence its worker."""
-        self._put(attrs.evolve(task, state=state, error=error))
+        ended = attrs.evolve(task, state=state, error=error)
+        self._put(ended)
+        self.count_end(ended)
         self.actions.append(EndTask(task.id, state, error))
+
+    def count_end(self, task: IngestTask) -> None:
+        """Add what an ended task did to the totals. Each is counted once: the same transaction stores that."""
+        self.memory = attrs.evolve(self.memory, totals=with_task(self.memory.totals, task))
+
+    def count_hung(self) -> None:
+        """Add a task that was ended because it hung to the totals."""
+        totals = attrs.evolve(self.memory.totals, hung=self.memory.totals.hung + 1)
+        self.memory = attrs.evolve(self.memory, totals=totals)

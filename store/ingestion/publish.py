@@ -20,7 +20,7 @@ from eventproc.store.ingestion.rows import (
     write_sequence,
     write_task,
 )
-from eventproc.store.ingestion.tasks import get_running
+from eventproc.store.ingestion.tasks import get_running, with_publications
 from eventproc.store.model.ingestion import (
     IngestSequence,
     PartitionKey,
@@ -46,6 +46,7 @@ def publish(
     Cost: three statements per partition.
     """
     task = get_running(tx, task_id, worker)
+    stats = with_publications(task, stats)
     sequence = find_sequence(tx, task.base, n)
     group = find_group(tx, task.base)
     if sequence is None or group is None or sequence.ends is None:
@@ -57,6 +58,7 @@ def publish(
     if outcome is PublishOutcome.PUBLISHED:
         _move_offsets(tx, group.supervisor, sequence)
         write_sequence(tx, attrs.evolve(sequence, state=SequenceState.PUBLISHED))
+        stats = attrs.evolve(stats, published=stats.published + 1)
         announce(tx)
     write_task(tx, attrs.evolve(task, seen_ms=tx.now_ms, stats=stats))
     return outcome

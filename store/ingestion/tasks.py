@@ -228,6 +228,11 @@ def get_running(tx: Tx, task_id: str, worker: str) -> IngestTask:
     return task
 
 
+def with_publications(task: IngestTask, stats: TaskStats) -> TaskStats:
+    """Return what a worker reports of a task, with its publications, which `publish` counts."""
+    return attrs.evolve(stats, published=task.stats.published)
+
+
 def plan_slice(
     tx: Tx,
     task_id: str,
@@ -258,7 +263,14 @@ def plan_slice(
     done = {key: max(read.get(key, start), start) for key, start in sequence.starts.items()}
     write_task(
         tx,
-        attrs.evolve(task, n=n, read=done, planned={**done, **until}, seen_ms=tx.now_ms, stats=stats),
+        attrs.evolve(
+            task,
+            n=n,
+            read=done,
+            planned={**done, **until},
+            seen_ms=tx.now_ms,
+            stats=with_publications(task, stats),
+        ),
     )
     return SlicePlan(
         n=n,
@@ -302,7 +314,8 @@ def close_sequence(tx: Tx, task_id: str, worker: str, n: int) -> Positions:
 
 def keep_task(tx: Tx, task_id: str, worker: str, stats: TaskStats) -> None:
     """Give a sign of life, for a task that writes or publishes for long. Raises TaskFenced."""
-    write_task(tx, attrs.evolve(get_running(tx, task_id, worker), seen_ms=tx.now_ms, stats=stats))
+    task = get_running(tx, task_id, worker)
+    write_task(tx, attrs.evolve(task, seen_ms=tx.now_ms, stats=with_publications(task, stats)))
 
 
 def finish_task(tx: Tx, task_id: str, worker: str, *, error: str | None, stats: TaskStats) -> None:
@@ -319,7 +332,7 @@ def finish_task(tx: Tx, task_id: str, worker: str, *, error: str | None, stats: 
                 what="task", value=task_id, reason=f"it has not published its sequences {left or 'to come'}"
             )
     state = TaskState.SUCCEEDED if error is None else TaskState.FAILED
-    end_task(tx, attrs.evolve(task, stats=stats), state, error=error)
+    end_task(tx, attrs.evolve(task, stats=with_publications(task, stats)), state, error=error)
     post_notice(tx, task.supervisor)
 
 

@@ -103,7 +103,7 @@ class TaskStats:
     processed, processed_bytes: events that were read, and their payloads.
     thrown_away: rows outside the message times of the group, or refused by the filter.
     unparseable: events that are no rows of the schema. samples: the newest of them, at most as many as the spec saves.
-    rows: rows that were written, after roll-up.
+    rows: rows that were written, after roll-up. published: sequences that the task has published.
     busy_ratio: share of the last minute that was not spent waiting for events.
     rates: rows per second over the last 1, 5 and 15 minutes; empty if not measured.
     progress_ms: wall time since which the job of the task makes no progress, or at which the task asked what to read.
@@ -116,6 +116,7 @@ class TaskStats:
     thrown_away: int = 0
     unparseable: int = 0
     rows: int = 0
+    published: int = 0
     samples: tuple[str, ...] = ()
     busy_ratio: float | None = None
     rates: tuple[float, ...] = ()

@@ -23,7 +23,7 @@ from eventproc.store.faults import Step
 from eventproc.store.ingestion import post_notice, waiting_notices, watch_ingestion
 from eventproc.store.ingestion.supervisors import due_supervisors
 from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.ingestion import TaskState
+from eventproc.store.model.ingestion import TaskState, TaskStats
 from tests.ingestion.support import HOUR_MS, Bench, spec_of
 
 
@@ -176,6 +176,30 @@ async def test_the_status_says_how_far_everything_is(bench: Bench) -> None:
             await bench.run()
     assert len((await supervisor.status()).errors) == 10
     assert [each.state for each in await supervisor.tasks()].count(TaskState.FAILED) == 30
+
+
+async def test_the_totals_count_what_each_task_did_once(bench: Bench) -> None:
+    supervisor, worker = await bench.published_once(1)
+    first = (await supervisor.status()).totals
+    assert (first.published, first.succeeded, first.failed) == (1, 1, 0)
+    task = worker.tasks[-1]
+    task.stats = TaskStats(processed=10, processed_bytes=100, thrown_away=2, unparseable=3, rows=4)
+    await bench.write(10)
+    await task.step()
+    running = (await supervisor.status()).totals
+    assert (running.processed, running.processed_bytes, running.rows) == (10, 100, 4), "of a running task"
+    assert (running.thrown_away, running.unparseable, running.succeeded) == (2, 3, 1)
+    await task.finish("no space")
+    ended = (await supervisor.status()).totals
+    assert ended == attrs.evolve(running, failed=1)
+    await bench.run()
+    assert (await supervisor.status()).totals == ended, "the end of the task was counted"
+    (task,) = await worker.claim()
+    task.stats = TaskStats(processed=1)
+    await task.step()
+    await bench.run_after(101 * HOUR_MS)
+    totals = (await supervisor.status()).totals
+    assert (totals.processed, totals.hung, totals.stopped) == (11, 1, ended.stopped + 1)
 
 
 @pytest.mark.acceptance("S37")

@@ -8,8 +8,19 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import eventproc
 from eventproc.server.rest.metrics import Gauge, measure_directory, render_metrics
+from tests.groups.support import eventually
+from tests.ingestion.support import add_worker
 
 GAUGES = (Gauge("connections", "Connections.", 3),)
+
+
+def samples(body: bytes) -> dict[tuple[str, ...], float]:
+    """Return the values by their names and labels, which are sorted by their names."""
+    return {
+        (each.name, *each.labels.values()): each.value
+        for family in parse_text(body.decode())
+        for each in family.samples
+    }
 
 
 async def test_counters_are_what_was_written_and_gauges_what_is_left() -> None:
@@ -26,11 +37,7 @@ async def test_counters_are_what_was_written_and_gauges_what_is_left() -> None:
         await group.reset("head")
         body, media_type = await render_metrics(ep, GAUGES, "")
         assert media_type.startswith("text/plain")
-        found = {
-            (each.name, *each.labels.values()): each.value
-            for family in parse_text(body.decode())
-            for each in family.samples
-        }
+        found = samples(body)
         assert found["eventproc_stream_events_total", "s/t"] == 11
         assert found["eventproc_stream_bytes_total", "s/t"] == 110
         assert found["eventproc_stream_readable_events", "s/t"] == 1
@@ -42,6 +49,39 @@ async def test_counters_are_what_was_written_and_gauges_what_is_left() -> None:
         assert found["eventproc_instances",] == 1
         assert found["eventproc_connections",] == 3
         assert found["process_resident_memory_bytes",] > 0
+
+
+async def test_supervisors_show_their_lag_tasks_and_totals_and_workers_their_slots() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with stream.writer() as writer:
+            for number in range(10):
+                await writer.write(b"12", key=str(number))
+        spec = {
+            "id": "clicks",
+            "io": {"streams": ["s/t"], "use_earliest_offset": True, "start_delay_ms": 0},
+            "schema": {"datasource": "clicks", "dimensions": ["page"]},
+        }
+        supervisor = await ep.submit_supervisor(spec)
+
+        async def waits() -> bool:
+            return (await supervisor.status()).waiting == 1
+
+        await eventually(ep, waits)
+        await add_worker(ep, ep.db.instance_id, slots=3)
+        await add_worker(ep, "dead", slots=5)
+        found = samples((await render_metrics(ep, (), ""))[0])
+        assert found["eventproc_supervisor_healthy", "clicks"] == 1
+        assert found["eventproc_supervisor_state", "running", "clicks"] == 1
+        assert found["eventproc_supervisor_lag_events", "clicks"] == 10
+        states = ("waiting", "reading", "publishing")
+        assert [found["eventproc_supervisor_tasks", each, "clicks"] for each in states] == [1, 0, 0]
+        for name in ("events", "unparseable_events", "thrown_away_rows", "publications", "hung_tasks"):
+            assert found[f"eventproc_supervisor_{name}_total", "clicks"] == 0
+        assert found["eventproc_supervisor_ended_tasks_total", "failed", "clicks"] == 0
+        workers = ("workers", "dead_workers", "slots", "used_slots")
+        assert [found[f"eventproc_ingestion_{each}",] for each in workers] == [1, 1, 3, 0]
 
 
 async def test_all_streams_are_counted_and_only_the_first_ones_have_metrics_of_their_own(

@@ -1,12 +1,14 @@
 """`/metrics`: what a serving process knows, as Prometheus scrapes it.
 
 Nothing is counted for it: the tails of segments are counters already, and survive restarts. A scrape is one read of the
-catalog, and one for each group.
+catalog, and one for each group and supervisor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import attrs
@@ -16,12 +18,15 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from eventproc.groups import GroupDescription
+from eventproc.ingestion.status import SupervisorStatus
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import count_streams, current_epoch, list_streams
 from eventproc.store.catalog.cuts import head_cut, tail_cut
 from eventproc.store.catalog.sizes import StreamSize, size_before
 from eventproc.store.database import Tx
+from eventproc.store.ingestion import supervisor_ids
 from eventproc.store.model.errors import NotFound
+from eventproc.store.model.ingestion import TaskState
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.requests import pending_requests
 
@@ -31,6 +36,10 @@ the database, and larger answers: about 0.5 kB for each."""
 
 GROUPS_MAX: Final = 200
 """Reader groups with a lag. Each takes a read of a few look-ups per segment."""
+
+
+SUPERVISORS_MAX: Final = 200
+"""Supervisors with metrics of their own. Each takes a read of two look-ups per segment of its streams."""
 
 
 @attrs.frozen
@@ -63,6 +72,20 @@ def measure_directory(tx: Tx) -> DirectoryMeasure:
     return DirectoryMeasure(count_streams(tx), tuple(found), pending_requests(tx))
 
 
+_TOTALS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "processed": ("events", "Events that tasks have read; by each replica, and again after a failure."),
+        "processed_bytes": ("bytes", "Bytes of the payloads of these events."),
+        "unparseable": ("unparseable_events", "Events that are no rows of the schema."),
+        "thrown_away": ("thrown_away_rows", "Rows outside of the message times, or refused by the filter."),
+        "rows": ("rows", "Rows that were written, after the roll-up."),
+        "published": ("publications", "Sequences that were published."),
+        "hung": ("hung_tasks", "Tasks that were replaced because they gave no sign, or made no progress."),
+    }
+)
+"""Counters of a supervisor: the field of its totals, and the name and meaning of the metric."""
+
+
 class Gauge(NamedTuple):
     """A number of now: its name without `eventproc_`, what it counts, and its value."""
 
@@ -85,6 +108,14 @@ async def render_metrics(ep: Eventproc, gauges: Iterable[Gauge], accept: str) ->
             groups.append(await (await ep.group(info.name)).describe())
         except NotFound:  # deleted meanwhile
             continue
+    supervisors: list[SupervisorStatus] = []
+    for name in await ep.db.read(partial(supervisor_ids, page=ListPage(limit=SUPERVISORS_MAX))):
+        try:
+            supervisors.append(await (await ep.supervisor(name)).status())
+        except NotFound:  # ended meanwhile
+            continue
+    workers = await ep.ingestion_workers()
+    living = [each for each in workers if each.alive]
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     alone = (
@@ -93,9 +124,21 @@ async def render_metrics(ep: Eventproc, gauges: Iterable[Gauge], accept: str) ->
         Gauge("instances", "Openings of the directory that are alive.", len(cluster.instances)),
         Gauge("servers", "Processes that serve Pravega's clients.", len(cluster.servers)),
         Gauge("host_present", "1 if an instance runs the requests.", int(cluster.host is not None)),
+        Gauge("ingestion_workers", "Workers of ingestion that are alive.", len(living)),
+        Gauge("ingestion_dead_workers", "Workers that died in the last hour.", len(workers) - len(living)),
+        Gauge(
+            "ingestion_slots", "Tasks that the living workers can run.", sum(each.slots for each in living)
+        ),
+        Gauge("ingestion_used_slots", "Tasks that they run.", sum(len(each.tasks) for each in living)),
         *gauges,
     )
-    registry.register(_Families([*_gauges(alone), *_of_streams(measured.streams), *_of_groups(groups)]))
+    families = [
+        *_gauges(alone),
+        *_of_streams(measured.streams),
+        *_of_groups(groups),
+        *_of_supervisors(supervisors),
+    ]
+    registry.register(_Families(families))
     encode, media_type = choose_encoder(accept)
     return encode(registry), media_type
 
@@ -146,3 +189,39 @@ def _of_groups(groups: Iterable[GroupDescription]) -> Iterator[Metric]:
         size.add_metric([each.name], each.bytes)
         readers.add_metric([each.name], len(each.members))
     yield from (lag, size, readers)
+
+
+def _of_supervisors(found: Iterable[SupervisorStatus]) -> Iterator[Metric]:
+    healthy = GaugeMetricFamily(
+        "eventproc_supervisor_healthy", "1 unless a person is needed.", labels=["supervisor"]
+    )
+    state = GaugeMetricFamily(
+        "eventproc_supervisor_state", "1 for the state of the supervisor.", labels=["supervisor", "state"]
+    )
+    lag = GaugeMetricFamily(
+        "eventproc_supervisor_lag_events", "Events that no task has read.", labels=["supervisor"]
+    )
+    tasks = GaugeMetricFamily(
+        "eventproc_supervisor_tasks", "Tasks that have not ended.", labels=["supervisor", "state"]
+    )
+    ended = CounterMetricFamily(
+        "eventproc_supervisor_ended_tasks", "Tasks that have ended.", labels=["supervisor", "state"]
+    )
+    counters = {
+        field: CounterMetricFamily(f"eventproc_supervisor_{name}", about, labels=["supervisor"])
+        for field, (name, about) in _TOTALS.items()
+    }
+    for each in found:
+        healthy.add_metric([each.id], each.healthy)
+        state.add_metric([each.id, each.state.value], 1)
+        lag.add_metric([each.id], each.lag)
+        running = [
+            sum(task.state is TaskState.RUNNING for task in part) for part in (each.active, each.publishing)
+        ]
+        for name, count in zip(("waiting", "reading", "publishing"), (each.waiting, *running), strict=True):
+            tasks.add_metric([each.id, name], count)
+        for name in ("succeeded", "failed", "stopped"):
+            ended.add_metric([each.id, name], getattr(each.totals, name))
+        for field, family in counters.items():
+            family.add_metric([each.id], getattr(each.totals, field))
+    yield from (healthy, state, lag, tasks, ended, *counters.values())
