@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
+from eventproc.ingestion.decisions import matcher
+from eventproc.ingestion.memory import Memory
 from eventproc.ingestion.notices import HandoffNotice, Notice, ResetNotice, encode_notice
 from eventproc.ingestion.ranges import begin_ranges, bounds_of, check_ranges, first_positions
 from eventproc.ingestion.spec import SupervisorSpec
 from eventproc.ingestion.spec_reader import Problems
 from eventproc.ingestion.table_schema import check_columns
-from eventproc.store.catalog import get_stream
+from eventproc.store.catalog import find_stream, get_stream, list_streams
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import (
     add_spec,
@@ -27,6 +29,7 @@ from eventproc.store.ingestion import (
     supervisor_ids,
 )
 from eventproc.store.ingestion.rows import read_offsets, read_streams
+from eventproc.store.ingestion.supervisors import read_memory, write_memory
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.ids import SegmentId, format_segment
@@ -74,8 +77,32 @@ def submit(tx: Tx, spec: SupervisorSpec) -> SpecEffect:
     effect = preview(tx, spec)
     if effect is not SpecEffect.NONE:
         begin_ranges(tx, spec)
+        added = _added_streams(tx, spec, _newest_spec(tx, spec.id))
         add_spec(tx, spec.id, spec.text(), start_delay_ms=spec.io.start_delay_ms)
+        memory = Memory.decode(read_memory(tx, spec.id) or "{}")
+        if not added.issubset(memory.added_streams):
+            every = tuple(sorted(added.union(memory.added_streams)))
+            write_memory(tx, spec.id, attrs.evolve(memory, added_streams=every).encode())
     return effect
+
+
+def _added_streams(tx: Tx, spec: SupervisorSpec, previous: SupervisorSpec | None) -> set[int]:
+    """Return the ids of the streams that exist, that a spec reads, and that the one before it did not read."""
+    if spec.is_bounded:
+        return set()
+    read = {stream_id for stream_id, _ in read_offsets(tx, spec.id)}
+    before = () if previous is None else _streams_of(tx, previous)
+    names = set(_streams_of(tx, spec)).difference(before)
+    found = {stream.value.stream_id for name in names if (stream := find_stream(tx, name)) is not None}
+    return found - read
+
+
+def _streams_of(tx: Tx, spec: SupervisorSpec) -> Sequence[str]:
+    """Return the names of the streams that a spec reads, missing ones included. With a pattern, a scan of all names."""
+    pattern = matcher(spec)
+    if pattern is None:
+        return spec.stream_names
+    return [each.name for each in list_streams(tx) if pattern.fullmatch(each.name) is not None]
 
 
 def _newest_spec(tx: Tx, supervisor: str) -> SupervisorSpec | None:

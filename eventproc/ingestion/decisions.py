@@ -387,9 +387,8 @@ class SupervisorRun:
         if known:
             return max(known)
         partition = self.state.partitions[key]
-        appeared_later = bool(self.view.offsets)
-        from_head = self.spec.io.use_earliest_offset or appeared_later
-        return partition.head if from_head else partition.tail
+        is_first = not self.view.offsets or key[0] in self.state.memory.added_streams  # others appeared since
+        return partition.tail if is_first and not self.spec.io.use_earliest_offset else partition.head
 
     # Pending and active groups
 
@@ -503,6 +502,7 @@ class SupervisorRun:
                 number = partition.head_number if start == partition.head else partition.tail_number
                 closed = partition.sealed and start == partition.tail
                 self.state.set_offset(key, IngestOffset(start, number, closed))
+        self.state.memory = attrs.evolve(self.state.memory, added_streams=())
 
     def _check_idle(self) -> None:
         """Become idle if nothing was written since the last run and nothing is left to read, for long enough."""

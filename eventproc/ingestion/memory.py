@@ -80,6 +80,7 @@ class Memory:
     tails: sum of the tails at the last run. samples: of the lag for the autoscaler, the oldest first.
     lags: the history of the sum of all lags, the oldest first. lag_step_ms: between two of them.
     totals: of the tasks whose ends were counted.
+    added_streams: ids of streams that a spec has added and that existed then, until their first offsets are stored.
     """
 
     health: Health = attrs.field(factory=Health)
@@ -100,6 +101,7 @@ class Memory:
     lags: tuple[LagSample, ...] = ()
     lag_step_ms: int = LAG_STEP_MS
     totals: TaskTotals = attrs.field(factory=TaskTotals)
+    added_streams: tuple[int, ...] = ()
 
     def needs_lag(self, now_ms: int) -> bool:
         """Return whether the next sample of the history is due."""

@@ -214,7 +214,8 @@ class IoConfig:
     task_count: groups that read, at most one per partition; None: the autoscaler's start, or 1.
     replicas: tasks per group. task_duration_ms: how long a group reads before it publishes.
     stop_task_count: groups that may end simultaneously because their time is over; None: all.
-    use_earliest_offset: whether a first run begins at the heads; otherwise at the tails.
+    use_earliest_offset: whether a first run begins at the heads; otherwise at the tails. So does a stream that a later
+        spec adds. Segments and streams that appear afterwards are always read from their heads.
     late_message_rejection_ms, late_message_rejection_start_ms, early_message_rejection_ms: rows older than a group's
     creation less this, older than this time, or newer than both the group's planned end and their append plus this,
     are thrown away.

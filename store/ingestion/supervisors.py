@@ -162,10 +162,11 @@ def read_memory(tx: Tx, supervisor: str) -> str | None:
     return None if row is None else str(row[0])
 
 
-def write_memory(tx: Tx, supervisor: str, memory: str, due_ms: int) -> None:
-    """Store what a supervisor remembers, and when its next run is due."""
+def write_memory(tx: Tx, supervisor: str, memory: str, due_ms: int | None = None) -> None:
+    """Store what a supervisor remembers, and when its next run is due; None: as before."""
     tx.execute(
-        "UPDATE supervisor_state SET memory = ?, due_ms = ? WHERE id = ?", (memory, due_ms, supervisor)
+        "UPDATE supervisor_state SET memory = ?, due_ms = coalesce(?, due_ms) WHERE id = ?",
+        (memory, due_ms, supervisor),
     )
 
 

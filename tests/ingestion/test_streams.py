@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from eventproc.store.model.ingestion import PublishOutcome
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.segments.holds import HOLD_MS, held_from
 from eventproc.workflows.policies.retention import retained_head
-from tests.ingestion.support import HOUR_MS, Bench
+from tests.ingestion.support import HOUR_MS, Bench, spec_of
 
 
 async def state_of(bench: Bench) -> SupervisorState:
@@ -324,3 +325,59 @@ async def test_unpublished_events_are_those_of_all_partitions_with_their_message
     assert await task.publish() is PublishOutcome.PUBLISHED
     rest = await bench.db.read(lambda tx: unpublished_events(tx, "clicks"))
     assert [each.starts for each in rest] == [each.starts for each in found[1:]]
+
+
+async def submit(bench: Bench, **changes: Any) -> dict[str, int]:
+    """Submit a spec as callers do, and run; return where each stream was published to."""
+    await bench.ep.submit_supervisor(spec_of(start_delay_ms=0, **changes))
+    await bench.run()
+    status = await (await bench.ep.supervisor("clicks")).status()
+    return {each.stream: each.offset for each in status.partitions}
+
+
+async def tail_of(bench: Bench, stream: str) -> int:
+    (tail,) = (await bench.tails(stream)).values()
+    return tail
+
+
+@pytest.mark.parametrize("early", [False, True])
+async def test_a_stream_that_a_spec_adds_begins_as_the_spec_says(bench: Bench, early: bool) -> None:
+    for name in ("s/t", "s/u"):
+        await bench.ep.create_stream(name)
+        await bench.write(3, name)
+    first = await submit(bench, use_earliest_offset=early)
+    await bench.write(2, "s/t")
+    both = await submit(bench, streams=["s/t", "s/u"], use_earliest_offset=early)
+    assert both == {**first, "s/u": 0 if early else await tail_of(bench, "s/u")}
+    await (await bench.ep.stream("s/u")).split("0.0", 2)
+    await bench.run()
+    last = (await (await bench.ep.supervisor("clicks")).status()).partitions
+    assert [each.offset for each in last if each.segment >> 32] == [0, 0], "a successor begins at its head"
+
+
+async def test_a_pattern_adds_what_exists_at_the_tail_and_reads_later_streams_from_the_head(
+    bench: Bench,
+) -> None:
+    late = {"streams": [], "pattern": "s/.*", "use_earliest_offset": False}
+    for name in ("s/t", "s/u"):
+        await bench.ep.create_stream(name)
+        await bench.write(3, name)
+    first = await submit(bench, use_earliest_offset=False)
+    await bench.ep.submit_supervisor(spec_of(start_delay_ms=0, suspended=True, **late))
+    await bench.run()
+    await bench.ep.create_stream("s/v")
+    await bench.write(3, "s/v")
+    supervisor = await bench.ep.supervisor("clicks")
+    await supervisor.resume()
+    await bench.run()
+    found = {each.stream: each.offset for each in (await supervisor.status()).partitions}
+    assert found == {**first, "s/u": await tail_of(bench, "s/u"), "s/v": 0}
+    await supervisor.terminate()
+    await bench.run()
+    for name in ("s/w", "a/t"):
+        if name == "a/t":
+            await bench.ep.create_scope("a")
+        await bench.ep.create_stream(name)
+        await bench.write(3, name)
+    again = await submit(bench, streams=[], pattern=".*", use_earliest_offset=False)
+    assert again == {**found, "s/w": 0, "a/t": await tail_of(bench, "a/t")}
