@@ -191,7 +191,7 @@ def preview_reset(tx: Tx, supervisor: str, cuts: Iterable[StreamCut] | None) -> 
     names = {stream_id: name for name, stream_id in read_streams(tx, supervisor).items()}
     return [
         PartitionReset(
-            stream=names[key[0]],
+            stream=names.get(key[0], f"stream {key[0]}"),
             segment=key[1],
             offset=stored[key].offset if key in stored else None,
             offset_after=after.get(key),

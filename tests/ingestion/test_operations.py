@@ -48,6 +48,12 @@ async def test_a_reset_to_a_cut_moves_only_its_segments(bench: Bench) -> None:
     before, offsets = await bench.active(), await bench.offsets()
     (left, right) = await bench.partitions()
     stream_id = left[0]
+    (moved,) = await supervisor.preview_reset(StreamCut("s/t", stream_id, {left[1]: 0}))
+    assert (moved.stream, moved.segment) == ("s/t", left[1])
+    assert (moved.offset, moved.offset_after) == (offsets[left].offset, 0)
+    every = await supervisor.preview_reset()
+    assert [(each.segment, each.offset_after) for each in every] == [(left[1], None), (right[1], None)]
+    assert await bench.offsets() == offsets, "a preview changes nothing"
     await supervisor.reset(StreamCut("s/t", stream_id, {left[1]: 0}))
     await bench.run()
     after = await bench.active()
@@ -59,10 +65,13 @@ async def test_a_reset_to_a_cut_moves_only_its_segments(bench: Bench) -> None:
         StreamCut("s/t", stream_id + 1, {left[1]: 0}),
         StreamCut("s/u", stream_id, {left[1]: 0}),
     ):
-        with pytest.raises(InvalidCut):
-            await supervisor.reset(wrong)
-    with pytest.raises(InvalidArgument, match="StreamCut"):
-        await supervisor.reset(["head"])  # type: ignore[list-item]
+        for call in (supervisor.reset, supervisor.preview_reset):
+            with pytest.raises(InvalidCut):
+                await call(wrong)
+    untyped: Any = supervisor
+    for call in (untyped.reset, untyped.preview_reset):
+        with pytest.raises(InvalidArgument, match="StreamCut"):
+            await call(["head"])
     await bench.run()
     assert await bench.active() == after
 
