@@ -110,11 +110,12 @@ class CreateTask:
 
 @attrs.frozen
 class EndTask:
-    """End a task, and fence its worker."""
+    """End a task, and fence its worker. reason: for its log, if it did not fail."""
 
     task_id: str
     state: TaskState
     error: str | None = None
+    reason: str | None = None
 
 
 @attrs.frozen
@@ -211,9 +212,9 @@ def _apply(tx: Tx, supervisor: str, action: Action) -> None:
         case CreateTask(task):
             write_task(tx, task)
             log_now(tx, task.id, f"created, as replica {task.replica}; it waits for a worker")
-        case EndTask(task_id, state, error):
+        case EndTask(task_id, state, error, reason):
             if (found := find_task(tx, task_id)) is not None and found.state.live:
-                end_task(tx, found, state, error=error)
+                end_task(tx, found, state, error=error, reason=reason)
             count_task(tx, task_id)
         case CountTask(task_id):
             count_task(tx, task_id)

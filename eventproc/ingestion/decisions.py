@@ -36,6 +36,7 @@ from eventproc.ingestion.ranges import RANGES_HOLD_MS
 from eventproc.ingestion.spec import AutoscalerConfig, AutoscalerStrategy, LagAggregate, SupervisorSpec
 from eventproc.ingestion.working_state import Situation, WorkingState
 from eventproc.store.ingestion.rows import IngestOffset
+from eventproc.store.ingestion.tasks import PUBLISHED
 from eventproc.store.ingestion.view import furthest_reads
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.ingestion import (
@@ -100,7 +101,7 @@ def _reset(situation: Situation, offsets: Positions | None, numbers: Positions) 
     state = WorkingState(situation)
     if offsets is None:
         for group in list(state.groups.values()):
-            state.drop_group(group)
+            state.drop_group(group, "the supervisor was reset")
         state.actions.append(ForgetOffsets())
         state.memory = attrs.evolve(state.memory, idle_since_ms=None)
     else:
@@ -401,7 +402,7 @@ class SupervisorRun:
             if group.base not in self.state.groups:
                 continue  # it was behind one that was given up
             if group.base in self.succeeded or not self.state.sequences.get(group.base):
-                self.state.drop_group(group)
+                self.state.drop_group(group, PUBLISHED)
                 self.again = True
                 continue
             waits = self._is_waiting(group)
@@ -561,7 +562,7 @@ class SupervisorRun:
         for group in self.state.with_state(IngestGroupState.ACTIVE):
             live = self.state.live_tasks(group.base)
             for task in sorted(live, key=lambda each: each.replica)[self.spec.io.replicas :]:
-                self.state.end_task(task, TaskState.STOPPED)
+                self.state.end_task(task, TaskState.STOPPED, reason="the spec asks for fewer replicas")
             taken = {each.replica for each in live}
             for replica in range(self.spec.io.replicas):
                 if replica not in taken:

@@ -149,7 +149,7 @@ class WorkingState:
     def end_group(self, group: IngestGroup) -> None:
         """End the reading of a group: it becomes pending, or goes if it has nothing to publish."""
         if not self.has_read(group):
-            self.drop_group(group)
+            self.drop_group(group, "its group has ended, and had read nothing")
             return
         ended = attrs.evolve(
             group,
@@ -174,7 +174,7 @@ class WorkingState:
     def retry_group(self, group: IngestGroup, *, counts: bool) -> None:
         """Let new tasks read and publish what is left of a pending group, to the same ends, in a time of its own."""
         for task in self.live_tasks(group.base):
-            self.end_task(task, TaskState.STOPPED)
+            self.end_task(task, TaskState.STOPPED, reason="other tasks read the range of its group again")
         if counts:
             retries = {**self.memory.retries, group.base: self.memory.retries.get(group.base, 0) + 1}
             self.memory = attrs.evolve(self.memory, retries=retries)
@@ -183,10 +183,10 @@ class WorkingState:
         for replica in range(self.spec.io.replicas):
             self.create_task(group, replica)
 
-    def drop_group(self, group: IngestGroup) -> None:
-        """Remove a group, and stop the tasks that it still has."""
+    def drop_group(self, group: IngestGroup, why: str) -> None:
+        """Remove a group, and stop the tasks that it still has. why: for their logs."""
         for task in self.live_tasks(group.base):
-            self.end_task(task, TaskState.STOPPED)
+            self.end_task(task, TaskState.STOPPED, reason=why)
         del self.groups[group.base]
         self.actions.append(DropGroup(group.base))
         retries = {base: count for base, count in self.memory.retries.items() if base != group.base}
@@ -204,7 +204,7 @@ class WorkingState:
             if group.base not in self.groups:
                 continue
             lost.append(group)
-            self.drop_group(group)
+            self.drop_group(group, "its group was given up or reset; another one reads the range again")
             waiting += self.groups_behind(group)
         return lost
 
@@ -247,12 +247,14 @@ class WorkingState:
         self._put(task)
         self.actions.append(CreateTask(task))
 
-    def end_task(self, task: IngestTask, state: TaskState, error: str | None = None) -> None:
-        """End a task and fence its worker."""
+    def end_task(
+        self, task: IngestTask, state: TaskState, error: str | None = None, *, reason: str | None = None
+    ) -> None:
+        """End a task and fence its worker. reason: for its log, if it did not fail."""
         ended = attrs.evolve(task, state=state, error=error)
         self._put(ended)
         self.count_end(ended)
-        self.actions.append(EndTask(task.id, state, error))
+        self.actions.append(EndTask(task.id, state, error, reason))
 
     def count_end(self, task: IngestTask) -> None:
         """Add what an ended task did to the totals. Each is counted once: the same transaction stores that."""

@@ -50,6 +50,9 @@ from eventproc.store.model.list_pages import COMPLETE, ListPage
 ERROR_CHARS_MAX: Final = 2_000
 """Characters of a task's error that are kept."""
 
+PUBLISHED: Final = "everything of its group is published"
+"""Why a task is stopped whose work another replica has done."""
+
 DEAD_KEPT_MS: Final = 3_600_000
 """How long a worker that died is listed, after its last sign of life. Higher: more rows, for a longer look back."""
 
@@ -162,13 +165,13 @@ def claim_tasks(tx: Tx, worker: str, slots_free: int, is_alive: Callable[[str], 
             continue
         group = find_group(tx, task.base)
         if group is None:  # it ended meanwhile; the supervisor has not seen this task yet
-            end_task(tx, task, TaskState.STOPPED)
+            end_task(tx, task, TaskState.STOPPED, reason="its group has ended")
             continue
         unpublished = [
             each for each in read_sequences(tx, task.base) if each.state is not SequenceState.PUBLISHED
         ]
         if not unpublished:  # a replica published everything; the supervisor has not seen it yet
-            end_task(tx, task, TaskState.STOPPED)
+            end_task(tx, task, TaskState.STOPPED, reason=PUBLISHED)
             continue
         first = unpublished[0]
         bases.add(task.base)
@@ -336,8 +339,10 @@ def finish_task(tx: Tx, task_id: str, worker: str, *, error: str | None, stats: 
     post_notice(tx, task.supervisor)
 
 
-def end_task(tx: Tx, task: IngestTask, state: TaskState, *, error: str | None = None) -> None:
-    """Write the final state of a task. From then on its worker is fenced."""
+def end_task(
+    tx: Tx, task: IngestTask, state: TaskState, *, error: str | None = None, reason: str | None = None
+) -> None:
+    """Write the final state of a task. From then on its worker is fenced. reason: for its log, if it did not fail."""
     text = None if error is None else error[:ERROR_CHARS_MAX]
     write_task(tx, attrs.evolve(task, state=state, finished_ms=tx.now_ms, error=text))
-    log_now(tx, task.id, state.value if error is None else f"{state.value}: {error}")
+    log_now(tx, task.id, ": ".join(filter(None, (state.value, error or reason))))

@@ -65,4 +65,6 @@ def test_the_log_of_a_task_is_printed_and_can_be_followed_to_its_end(shop: Cli) 
     shop("supervisor", "terminate", "totals").ok()
     run_supervisor(shop)
     printed = shop("ingest", "logs", task, "--follow", "--output", "jsonl").ok().splitlines()
-    assert [json.loads(each)["message"] for each in printed][1:] == ["stopped"]
+    assert [json.loads(each)["message"] for each in printed][1:] == [
+        "stopped: its group has ended, and had read nothing"
+    ]

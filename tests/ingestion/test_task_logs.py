@@ -9,7 +9,7 @@ import pytest
 from eventproc.errors import NotFound
 from eventproc.ingestion import actions
 from eventproc.spark.ingestion.task_log import READ_MS, WAITING_MAX, TaskLog
-from tests.ingestion.support import Bench
+from tests.ingestion.support import Bench, spec_of
 
 
 async def messages(bench: Bench, task: str) -> list[str]:
@@ -40,6 +40,26 @@ async def test_a_failure_is_logged_with_its_reason_and_a_closed_sequence_with_it
     assert (await messages(bench, task.id))[-1] == f"closed sequence 0: s/t 0.0 at {end}"
     await task.finish("no space")
     assert (await messages(bench, task.id))[-1] == "failed: no space"
+
+
+async def test_a_task_that_is_stopped_logs_why(bench: Bench) -> None:
+    await bench.start_supervisor(replicas=3)
+    worker = await bench.worker()
+    fast, slow, third = sorted(await worker.claim(), key=lambda each: each.order.task.replica)
+    await bench.ep.submit_supervisor(spec_of(replicas=2))
+    await bench.run()
+    assert (await messages(bench, third.id))[-1] == "stopped: the spec asks for fewer replicas"
+    await bench.write(3)
+    await fast.step()
+    await bench.handoff()
+    await fast.complete()
+    await bench.run()
+    assert (await messages(bench, fast.id))[-1] == "succeeded"
+    assert (await messages(bench, slow.id))[-1] == "stopped: everything of its group is published"
+    _, replaced = await worker.claim()
+    await (await bench.ep.supervisor("clicks")).reset()
+    await bench.run()
+    assert (await messages(bench, replaced.id))[-1] == "stopped: the supervisor was reset"
 
 
 async def test_a_log_that_is_followed_goes_on_until_the_task_has_ended(bench: Bench) -> None:

@@ -409,7 +409,9 @@ class TaskRun:
             outcome = publish(tx, self.id, self._room.instance, sequence.n, stats=self._stats())
             if outcome is PublishOutcome.PUBLISHED:
                 rows = sum(each.rows for each in files)
-                log_now(tx, self.id, f"published sequence {sequence.n}: {rows:,} rows in {len(files):,} files")
+                log_now(
+                    tx, self.id, f"published sequence {sequence.n}: {rows:,} rows in {len(files):,} files"
+                )
             elif outcome is PublishOutcome.ALREADY:
                 log_now(tx, self.id, f"a replica published sequence {sequence.n} first")
             return outcome
