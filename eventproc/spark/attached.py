@@ -183,6 +183,7 @@ class AttachedEventproc(BlockingEventproc):
         stream_column: str | None = None,
         key: str | None = None,
         event_time: str | None = None,
+        partition: str | None = None,
     ) -> Callable[[DataFrame, int], None]:
         """Return a function for `foreachBatch` that writes each batch once, into `stream` or where its rows say.
 
@@ -191,6 +192,8 @@ class AttachedEventproc(BlockingEventproc):
             stream_column: Instead: column with the full name of each row's stream, a string.
             key: Column of the routing key, a string. None (default): the column `key`, if there is one.
             event_time: Column of the event time, a timestamp. None (default): the column `event_time`, if any.
+            partition: Column of the topic's partition that takes a row, an integer. None (default): the column
+                `partition` beside a payload, if any.
 
         Raises:
             NotFound: The stream does not exist.
@@ -200,7 +203,12 @@ class AttachedEventproc(BlockingEventproc):
         if stream is not None:
             self.stream(stream)  # raises NotFound here and not later in the query
         return partial(
-            self.write_batch, stream=stream, stream_column=stream_column, key=key, event_time=event_time
+            self.write_batch,
+            stream=stream,
+            stream_column=stream_column,
+            key=key,
+            event_time=event_time,
+            partition=partition,
         )
 
     def write_batch(
@@ -212,6 +220,7 @@ class AttachedEventproc(BlockingEventproc):
         stream_column: str | None = None,
         key: str | None = None,
         event_time: str | None = None,
+        partition: str | None = None,
         part: str = "",
     ) -> None:
         """Write a batch into a stream or several within `foreachBatch`: all rows together, once per query and batch id.
@@ -225,6 +234,7 @@ class AttachedEventproc(BlockingEventproc):
             stream_column: Instead: column with the full name of each row's stream, a string.
             key: Column of the routing key, a string.
             event_time: Column of the event time, a timestamp.
+            partition: Column of the topic's partition that takes a row, an integer.
             part: Distinguishes several writes of one batch to one stream.
 
         Raises:
@@ -235,7 +245,14 @@ class AttachedEventproc(BlockingEventproc):
         self._loop.check()
         _check_target(stream, stream_column)
         self._batches.write(
-            batch, batch_id, stream, stream_column=stream_column, key=key, event_time=event_time, part=part
+            batch,
+            batch_id,
+            stream,
+            stream_column=stream_column,
+            key=key,
+            event_time=event_time,
+            partition=partition,
+            part=part,
         )
 
     def run(self, app: App, *, grace_ms: int = GRACE_MS) -> BlockingRunning:

@@ -36,6 +36,7 @@ class BatchWriter:
         stream_column: str | None,
         key: str | None,
         event_time: str | None,
+        partition: str | None,
         part: str,
     ) -> None:
         """See `AttachedEventproc.write_batch`."""
@@ -53,7 +54,13 @@ class BatchWriter:
             raise invalid_argument("part", part, reason)
         sink = f"{query}:{part}" if part else query
         options = {"path": self._path, "sink": sink, "batch": str(batch_id)}
-        chosen = {"stream": stream, "streamColumn": stream_column, "key": key, "eventTime": event_time}
+        chosen = {
+            "stream": stream,
+            "streamColumn": stream_column,
+            "key": key,
+            "eventTime": event_time,
+            "partition": partition,
+        }
         options |= {name: column for name, column in chosen.items() if column is not None}
         batch.write.format("eventproc").mode("append").options(**options).save()
         self._written[place] = batch_id

@@ -38,7 +38,7 @@ class EventprocWriter(DataSourceArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._options = parse_sink_options(options, streaming=False, overwrite=overwrite)
         self._columns = EventColumns.of(self._options, schema)
-        self._place = _place_of(self._options, check=True)
+        self._place = _place_of(self._options, self._columns, check=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
@@ -63,7 +63,7 @@ class EventprocStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._options = parse_sink_options(options, streaming=True, overwrite=overwrite)
         self._columns = EventColumns.of(self._options, schema)
-        self._place = _place_of(self._options, check=False)
+        self._place = _place_of(self._options, self._columns, check=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
@@ -86,17 +86,19 @@ class EventprocStreamWriter(DataSourceStreamArrowWriter):
         _abort(self._options, messages)
 
 
-def _place_of(options: SinkOptions, *, check: bool) -> str:
+def _place_of(options: SinkOptions, columns: EventColumns, *, check: bool) -> str:
     """Return the place of the tasks' files. check: that the stream can be written, before the job starts.
 
-    Raises NotFound, StreamSealed.
+    Raises NotFound, StreamSealed; InvalidArgument if rows name partitions, and the stream is no topic.
     """
     from eventproc.spark.planner_directory import PlannerDirectory
     from eventproc.spark.sink_commit import find_stream_route
 
     with PlannerDirectory(options.address, hold_ms=HOLD_MS) as directory:
         if check and (stream := options.stream) is not None:
-            directory.read(lambda tx: find_stream_route(stream, tx))
+            _, router = directory.read(lambda tx: find_stream_route(stream, tx))
+            if columns.partition is not None:
+                router.partition(0, topic=stream)
         files = directory.files
         if files.is_local:
             # Here, where the directory is: a task on another machine makes none.

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from eventproc.spark.planner_directory import PlannerDirectory
-from eventproc.spark.sink_rows import POINT
+from eventproc.spark.sink_rows import PARTITION_POINT, POINT
 from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput
 from eventproc.store.catalog import get_stream
 from eventproc.store.chunks.arrow_buffers import values_of
@@ -35,6 +35,7 @@ from eventproc.store.file_store import FileStore
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.partitions import Router
+from eventproc.store.model.routing import point
 from eventproc.store.segments import EventBlock, Headers, SegmentEvents, append
 from eventproc.store.segments.append import flush_appends
 from eventproc.store.segments.inline_extents import join_tail
@@ -58,8 +59,8 @@ def commit(
     """Make the output of all tasks visible together. Return False if the batch was committed before.
 
     stream: the stream of all output; None: each output names its own.
-    After an error nothing is visible. Raises NotFound, StreamSealed, WriterFenced, CorruptRecord, OSError, and the
-    errors of a write.
+    After an error nothing is visible. Raises NotFound, StreamSealed, WriterFenced, InvalidArgument (a row names a
+    partition that its stream has not), CorruptRecord, OSError, and the errors of a write.
     """
     if stream is None and batch is not None and directory.read(partial(_is_committed, batch)):
         return False  # a stream of an earlier attempt may be sealed or deleted by now
@@ -153,14 +154,14 @@ def _cut_for(
     for each in written:
         if each.file is not None:
             verify_file(files, each.file.path, each.file.bytes)
-            batches = tuple(_cut_file(router, files, each.file.path))
+            batches = tuple(_cut_file(stream, router, files, each.file.path))
             sink_files.append(SinkFile(each.file.path, each.file.bytes, each.file.checksum, batches))
         if each.small_events is not None:
-            small_events += _parts(router, each.small_events)
+            small_events += _parts(stream, router, each.small_events)
     return _StreamOutput(stream, stream_id, router, sink_files, small_events)
 
 
-def _cut_file(router: Router, files: FileStore, path: str) -> Iterator[SinkRecordBatch]:
+def _cut_file(stream: str, router: Router, files: FileStore, path: str) -> Iterator[SinkRecordBatch]:
     with files.open_arrow(path) as opened:
         whole = opened.read_buffer()
         file = pa.ipc.open_file(whole)
@@ -169,23 +170,32 @@ def _cut_file(router: Router, files: FileStore, path: str) -> Iterator[SinkRecor
             _, ends, _ = events.column("payload").buffers()
             borders = np.frombuffer(ends, np.int32, events.num_rows + 1)
             spans = []
-            for segment, first, last in _cut(router, events):
+            for segment, first, last in _cut(stream, router, events):
                 at = int(borders[first]) + FRAME_BYTES * first
                 length = int(borders[last]) + FRAME_BYTES * last - at
                 spans.append(SegmentSpan(segment, at, length, last - first))
             yield SinkRecordBatch(find_buffers(events, whole).pack(), tuple(spans))
 
 
-def _cut(router: Router, events: pa.RecordBatch) -> Iterator[tuple[SegmentId, int, int]]:
-    """Yield (segment, first, last): the range of the events, sorted by point, that belongs to each segment."""
-    found = np.searchsorted(values_of(events.column(POINT), np.float64), router.key_borders[1:]).tolist()
-    for segment, (first, last) in zip(router.segments, pairwise([0, *found, events.num_rows]), strict=True):
+def _cut(stream: str, router: Router, events: pa.RecordBatch) -> Iterator[tuple[SegmentId, int, int]]:
+    """Yield (segment, first, last): the ranges of the events, sorted by point, that belong to each segment.
+
+    Those that keys route come first. Raises InvalidArgument for a partition that the stream has not.
+    """
+    points = values_of(events.column(POINT), np.float64)
+    found = np.searchsorted(points, [*router.key_borders[1:], PARTITION_POINT]).tolist()
+    for segment, (first, last) in zip(router.segments, pairwise([0, *found]), strict=True):
         if first < last:
             yield segment, first, last
+    first = found[-1]
+    while first < events.num_rows:
+        last = int(np.searchsorted(points, points[first], side="right"))
+        yield router.partition(int(points[first] - PARTITION_POINT), topic=stream), first, last
+        first = last
 
 
-def _parts(router: Router, events: pa.RecordBatch) -> Iterator[SegmentEvents]:
-    for segment, first, last in _cut(router, events):
+def _parts(stream: str, router: Router, events: pa.RecordBatch) -> Iterator[SegmentEvents]:
+    for segment, first, last in _cut(stream, router, events):
         own = events.slice(first, last - first)
         payloads, keys, headers, points = (
             own.column(name).to_pylist() for name in ("payload", "key", "headers", POINT)
@@ -195,7 +205,9 @@ def _parts(router: Router, events: pa.RecordBatch) -> Iterator[SegmentEvents]:
             payloads,
             keys if keyed else None,
             [
-                math.nan if key is None else router.stored_point(segment, at)
+                math.nan
+                if key is None
+                else router.stored_point(segment, at if at < PARTITION_POINT else point(key))
                 for key, at in zip(keys, points, strict=True)
             ]
             if keyed

@@ -15,7 +15,7 @@ from eventproc.store.model.names import StreamName
 SINK_NAME_CHARS_MAX: Final = 200
 """Longest name of a sink, in characters: it is a key in the database."""
 
-_COMMON: Final = ("path", "stream", "streamColumn", "key", "eventTime", "sink")
+_COMMON: Final = ("path", "stream", "streamColumn", "key", "eventTime", "partition", "sink")
 _STREAMING: Final = (*_COMMON, "checkpointLocation", "queryName")
 
 _BATCH: Final = (*_COMMON, "batch", "columns", "schema")
@@ -34,6 +34,7 @@ class SinkOptions:
     stream_column: str | None = None
     key: str | None = None
     event_time: str | None = None
+    partition: str | None = None
     sink: str | None = None
     batch: int | None = None
     checkpoint: str | None = None
@@ -41,7 +42,7 @@ class SinkOptions:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that the options name."""
-        found = (self.stream_column, self.key, self.event_time)
+        found = (self.stream_column, self.key, self.event_time, self.partition)
         return tuple(each for each in found if each is not None)
 
 
@@ -73,6 +74,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool, overwrite
         stream_column=column,
         key=given.get("key"),
         event_time=given.get("eventtime"),
+        partition=given.get("partition"),
         sink=sink,
         batch=None if batch is None else int(batch),
         checkpoint=given.get("checkpointlocation"),

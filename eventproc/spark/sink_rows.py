@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 from pyspark.sql.types import (
     BinaryType,
     DataType,
+    IntegerType,
+    LongType,
     StringType,
     StructType,
     TimestampNTZType,
@@ -28,7 +30,7 @@ from eventproc.store.chunks.arrow_buffers import nulls_of, numbers, values_of
 from eventproc.store.chunks.chunk_file import SCHEMA, STAMP
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import InvalidArgument
-from eventproc.store.model.limits import EVENT_BYTES_MAX
+from eventproc.store.model.limits import EVENT_BYTES_MAX, PARTITIONS_MAX
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.routing import point
 from eventproc.streams.new_events import check_headers
@@ -39,7 +41,10 @@ EVENTS: Final = pa.schema(
     [*(SCHEMA.field(each) for each in ("payload", "key", "event_time", "headers")), (POINT, pa.float64())]
 )
 """Columns of the files of a sink's tasks: those of a chunk file without the append time, which is not known yet, and
-the point of each event in the key space."""
+where each event goes: the point of its key, or PARTITION_POINT and the number of the partition that its row names."""
+
+PARTITION_POINT: Final = 1.0
+"""The first number behind the key space: events of a named partition are sorted behind those that keys route."""
 
 KAFKA_COLUMNS: Final = (
     *("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"),
@@ -57,6 +62,7 @@ class EventColumns:
     """The columns of a DataFrame that make its events.
 
     payload: None if each row becomes JSON. stream: names the stream of each row; None: all go to the same one.
+    partition: names the partition of a topic that takes a row, null in rows whose keys decide.
     """
 
     payload: str | None
@@ -64,6 +70,7 @@ class EventColumns:
     event_time: str | None
     headers: str | None
     stream: str | None = None
+    partition: str | None = None
 
     @classmethod
     def of(cls, options: SinkOptions, schema: StructType) -> EventColumns:
@@ -79,7 +86,12 @@ class EventColumns:
                 raise invalid_argument("option stream", None, reason)
             routes = "topic"
         _check(schema, "stream", routes, (StringType,), 'a string, such as "shop/orders"')
-        return attrs.evolve(cls._of(options, schema), stream=routes)
+        found = cls._of(options, schema)
+        partition = options.partition
+        if partition is None and found.payload == "payload" and "partition" in schema.fieldNames():
+            partition = "partition"
+        _check(schema, "partition", partition, (IntegerType, LongType), "an integer; cast it")
+        return attrs.evolve(found, stream=routes, partition=partition)
 
     @classmethod
     def _of(cls, options: SinkOptions, schema: StructType) -> EventColumns:
@@ -90,7 +102,10 @@ class EventColumns:
         if not as_events and "value" in names and set(names) <= {*KAFKA_COLUMNS, *options.columns}:
             return cls._of_kafka(options, schema)
         if as_events and (strange := [each for each in names if each not in (*COLUMNS, *options.columns)]):
-            reason = "with a payload column only key, event_time and headers are allowed; without one, rows become JSON"
+            reason = (
+                "with a payload column only key, event_time, headers and partition are allowed; without one, rows"
+                " become JSON"
+            )
             raise invalid_argument("column", strange[0], reason)
         found = cls(
             "payload" if as_events else None,
@@ -112,7 +127,7 @@ class EventColumns:
 
     @classmethod
     def _of_kafka(cls, options: SinkOptions, schema: StructType) -> EventColumns:
-        """Return the columns of a frame for Kafka's sink. Its partition and timestamps are ignored."""
+        """Return the columns of a frame for Kafka's sink. Its timestamps are ignored."""
         names = schema.fieldNames()
         if not isinstance(kind := schema["value"].dataType, StringType | BinaryType):
             if options.key is not None:
@@ -148,7 +163,7 @@ class EventColumns:
             yield name, rows if len(names.dictionary) == 1 else rows.filter(own)
 
     def events(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Convert rows to events with the columns EVENTS. The point of an event without a key is NaN.
+        """Convert rows to events with the columns EVENTS. The point of an event without key and partition is NaN.
 
         Raises InvalidArgument for a row that cannot be an event. Cost: about 0.3 us per event, 1 us as JSON, 5 us
         with headers.
@@ -169,7 +184,10 @@ class EventColumns:
         if self.headers is not None:
             headers = _as_map(rows.column(self.headers)).cast(kind)
         _check_headers(headers)
-        columns = [payloads, keys, times, headers, numbers(_points(keys), pa.float64())]
+        points = _points(keys)
+        if self.partition is not None:
+            points = _in_partitions(points, rows.column(self.partition))
+        columns = [payloads, keys, times, headers, numbers(points, pa.float64())]
         return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
 
 
@@ -246,6 +264,19 @@ def _times(column: pa.Array) -> pa.Array:
     us = column.cast(pa.timestamp("us")).cast(pa.int64())
     ms = np.floor_divide(us.fill_null(0).to_numpy(), 1000)
     return pa.array(ms, mask=us.is_null().to_numpy(zero_copy_only=False)).cast(STAMP)
+
+
+def _in_partitions(
+    points: np.ndarray[tuple[int], np.dtype[np.float64]], partitions: pa.Array
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the points with those of rows that name a partition behind the key space. Raises InvalidArgument."""
+    partitions = partitions.cast(pa.int64())
+    found, missing = values_of(partitions, np.int64), nulls_of(partitions)
+    wrong = ~missing & ((found < 0) | (found >= PARTITIONS_MAX))
+    if wrong.any():
+        reason = f"the partitions of a topic are numbered from 0, and at most {PARTITIONS_MAX:,} are possible"
+        raise invalid_argument("column partition", int(found[wrong.argmax()]), reason)
+    return np.where(missing, points, PARTITION_POINT + found)
 
 
 def _points(keys: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -25,11 +25,11 @@ from eventproc.store.segments.holds import HOLD_MS
 
 COLUMNS: Final = (
     *("payload", "key", "timestamp", "scope", "stream", "segment", "offset", "number"),
-    *("event_time", "headers"),
+    *("event_time", "headers", "partition"),
 )
 """All columns, in the order of the schema."""
 
-ON_REQUEST: Final = ("event_time", "headers")
+ON_REQUEST: Final = ("event_time", "headers", "partition")
 """Columns that are present only if `columns` or `includeHeaders` asks for them."""
 
 USUAL_COLUMNS: Final = tuple(each for each in COLUMNS if each not in ON_REQUEST)

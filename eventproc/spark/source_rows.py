@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DataType,
+    IntegerType,
     LongType,
     MapType,
     StringType,
@@ -32,6 +33,7 @@ from eventproc.store.chunks.arrow_buffers import numbers, repeated_text
 from eventproc.store.chunks.chunk_file import ChunkReader, ChunkRows
 from eventproc.store.chunks.ingest import SHARED
 from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.ids import SegmentId, number_of
 
 TYPES: Final[Mapping[str, DataType]] = {
     "payload": BinaryType(),
@@ -44,6 +46,7 @@ TYPES: Final[Mapping[str, DataType]] = {
     "number": LongType(),
     "event_time": TimestampType(),
     "headers": MapType(StringType(), StringType()),
+    "partition": IntegerType(),
 }
 """The columns of the format and their Spark types."""
 
@@ -191,4 +194,7 @@ _MAKERS: Final[Mapping[str, Callable[[FileSlice, ChunkRows], pa.Array]]] = {
     "number": lambda _, rows: numbers(rows.numbers(), pa.int64()),
     "event_time": lambda _, rows: _stamps(rows.batch.column("event_time")),
     "headers": lambda _, rows: rows.batch.column("headers"),
+    "partition": lambda piece, rows: numbers(
+        np.full(rows.batch.num_rows, number_of(SegmentId(piece.segment)), np.int32), pa.int32()
+    ),
 }

@@ -39,10 +39,12 @@ def rows(numbers: Iterable[int], *, keys: int = 7, size: int = 6) -> pa.RecordBa
     )
 
 
-def task(path: Path, *batches: pa.RecordBatch, run: str = "run") -> TaskOutput:
+def task(
+    path: Path, *batches: pa.RecordBatch, run: str = "run", columns: EventColumns = COLUMNS
+) -> TaskOutput:
     """Write what a task is given."""
     (path / "chunks").mkdir(exist_ok=True)
-    return write_task(batches, COLUMNS, LocalFiles(path / "chunks"), run)
+    return write_task(batches, columns, LocalFiles(path / "chunks"), run)
 
 
 def commit_batch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -69,11 +70,14 @@ def test_repeated_batch_is_in_the_stream_once(
     tmp_path: Path,
 ) -> None:
     dies = [True]
+    topic = attached.create_topic("s/topic", partitions=2)
     sides = [attached.create_stream(f"s/out{segment}") for segment in (0, 1, 2**32 + 2, 2**32 + 3)]
 
     def both(batch: DataFrame, batch_id: int) -> None:
         routed = batch.selectExpr("payload", "concat('s/out', segment) AS to")
         attached.writing(stream_column="to")(routed, batch_id)
+        in_partitions = batch.selectExpr("payload", "number % 2 AS to")
+        attached.writing(topic.name, partition="to")(in_partitions, batch_id)
         attached.write_batch(batch.select("segment", "number", "key"), batch_id, OUT, key="key")
         attached.write_batch(batch.select("payload", "key"), batch_id, OUT, key="key", part="copies")
         if dies:
@@ -97,6 +101,10 @@ def test_repeated_batch_is_in_the_stream_once(
     assert copies == [b"%06d" % each for each in range(110)]
     rows = [json.loads(each) for each in found if each.startswith(b"{")]
     assert len(rows) == 110 and len({(row["segment"], row["number"]) for row in rows}) == 110
+    with topic.reader() as reader:
+        written = [(event.partition, int(event.payload)) for event in reader.until(topic.tail())]
+    assert sorted(number for _, number in written) == list(range(110))
+    assert Counter(to for to, _ in written) == Counter(row["number"] % 2 for row in rows)
     assert attached.queries() == []
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
@@ -22,7 +23,13 @@ from eventproc.spark.sink_commit import abort
 from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput, write_task
 from eventproc.spark.source_rows import RowLayout, read_partition
 from eventproc.store.file_store import LocalFiles
-from eventproc.store.model.errors import CorruptRecord, StreamReplaced, StreamSealed, WriterFenced
+from eventproc.store.model.errors import (
+    CorruptRecord,
+    InvalidArgument,
+    StreamReplaced,
+    StreamSealed,
+    WriterFenced,
+)
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.model.routing import point
 from eventproc.store.segments import InlineExtentCounter
@@ -196,6 +203,45 @@ def test_rows_reach_the_partitions_of_a_topic_that_grows(
     assert len(after) == 200
     assert all(each.partition == int(point(str(each.key)) * 7) for each in after)
     check(directory)
+
+
+@pytest.mark.parametrize("size", [6, LARGE])
+def test_rows_reach_the_partitions_that_they_name_and_the_others_those_of_their_keys(
+    ep: BlockingEventproc, directory: PlannerDirectory, path: Path, size: int
+) -> None:
+    topic = ep.create_topic(STREAM, partitions=3)
+    partitions = [None, 4, 0, 2]
+    named = rows(range(200), keys=50, size=size)
+    named = named.append_column(
+        "partition", pa.array([partitions[each % 4] for each in range(200)], pa.int32())
+    )
+    columns = attrs.evolve(COLUMNS, partition="partition")
+    written = [task(path, named.slice(0, 90), named.slice(90), columns=columns)]
+    with pytest.raises(InvalidArgument, match=r"partition '4'.*partitions 0 to 2"):
+        commit_batch(directory, written, 0)
+    assert events_of(topic) == []
+    topic.add_partitions(2)
+    assert commit_batch(directory, written, 0)
+    found = events_of(topic)
+    assert sorted(numbers_of(found)) == list(range(200))
+    for event in found:
+        by_row = partitions[int(event.payload[:6]) % 4]
+        assert event.partition == (int(point(str(event.key)) * 5) if by_row is None else by_row)
+    for each in range(4):  # the rows that name one partition stay in order, and so do those of a key
+        numbers = [number for number in numbers_of(found) if number % 4 == each]
+        assert each == 0 or numbers == sorted(numbers)
+    assert growing(event for event in found if partitions[int(event.payload[:6]) % 4] is None)
+    check(directory)
+
+
+def test_rows_that_name_a_partition_of_a_stream_are_in_no_stream(
+    stream: BlockingStream, directory: PlannerDirectory, path: Path
+) -> None:
+    named = rows(range(3)).append_column("partition", pa.array([None, 0, None], pa.int64()))
+    written = [task(path, named, columns=attrs.evolve(COLUMNS, partition="partition"))]
+    with pytest.raises(InvalidArgument, match="s/t is not a topic"):
+        commit_batch(directory, written, 0)
+    assert events_of(stream) == []
 
 
 def test_blobs_in_files_are_read_without_pyarrow(

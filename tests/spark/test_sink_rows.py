@@ -25,11 +25,16 @@ from eventproc.store.model.routing import point
 
 
 def columns_of(
-    rows: pa.RecordBatch, *, key: str | None = None, event_time: str | None = None
+    rows: pa.RecordBatch,
+    *,
+    key: str | None = None,
+    event_time: str | None = None,
+    partition: str | None = None,
 ) -> EventColumns:
     schema = from_arrow_schema(rows.schema)
     assert isinstance(schema, StructType)
-    return EventColumns.of(SinkOptions(address=Path(), stream="s/t", key=key, event_time=event_time), schema)
+    options = SinkOptions(address=Path(), stream="s/t", key=key, event_time=event_time, partition=partition)
+    return EventColumns.of(options, schema)
 
 
 def events_of(rows: pa.RecordBatch, **columns: str) -> list[dict[str, object]]:
@@ -70,6 +75,20 @@ def test_columns_of_kafka_are_understood() -> None:
     assert (second["payload"], second["key"], second["headers"]) == (b"", None, None)
     with pytest.raises(InvalidArgument, match="UTF-8"):
         events_of(pa.record_batch({"key": pa.array([b"\xff"]), "value": ["x"]}))
+
+
+def test_partition_of_a_topic_decides_where_an_event_goes_unless_it_is_kafkas() -> None:
+    partitions = pa.array([7, None], pa.int64())
+    as_events = pa.record_batch({"payload": ["a", "b"], "key": ["k", "k"], "partition": partitions})
+    as_json = pa.record_batch({"id": ["a", "b"], "to": partitions})
+    of_kafka = pa.record_batch({"value": ["a", "b"], "key": ["k", "k"], "partition": partitions})
+    assert [each["position"] for each in events_of(as_events)] == [8.0, point("k")]
+    assert [each["position"] for each in events_of(as_json, partition="to", key="id")] == [8.0, point("b")]
+    assert [each["position"] for each in events_of(of_kafka)] == [point("k")] * 2
+    assert [each["position"] for each in events_of(of_kafka, partition="partition")] == [8.0, point("k")]
+    for wrong in (-1, 2**40):
+        with pytest.raises(InvalidArgument, match="numbered from 0"):
+            events_of(pa.record_batch({"payload": ["a"], "partition": [wrong]}))
 
 
 @pytest.mark.parametrize(
@@ -241,6 +260,7 @@ def test_row_that_cannot_be_an_event_is_refused(column: str, values: list[object
         ({"id": [1]}, {"key": "id"}, "cast it"),
         ({"id": [1]}, {"key": "none"}, "none"),
         ({"id": [1]}, {"event_time": "id"}, "timestamp"),
+        ({"payload": ["x"], "partition": ["1"]}, {}, "column partition.*cast it"),
         (
             {"payload": ["x"], "headers": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))},
             {},

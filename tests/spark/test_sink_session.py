@@ -73,6 +73,34 @@ def test_query_that_copies_a_stream_survives_a_death_and_a_lost_checkpoint(
     assert (first.payload, first.event_time, first.headers) == (b"000000", -1, {"a": "ß"})
 
 
+def test_copy_of_a_topic_through_spark_has_equal_events_in_equal_partitions(
+    spark: SparkSession, ep: BlockingEventproc, path: Path
+) -> None:
+    topic, copy = (ep.create_topic(name, partitions=3) for name in (STREAM, COPY))
+    topic.add_partitions(1)
+    copy.add_partitions(1)
+    with topic.producer() as producer:
+        producer.post(b"1", key="ü", event_time=-1, headers={"a": "ß", "b": ""}, partition=3)
+        producer.post(b"", partition=0)
+        producer.post(b"3", key="ü", event_time=1_700_000_000_123)
+        producer.post(b"4", headers={"a": "1"}, partition=2)
+    names = "payload,key,timestamp,scope,stream,segment,offset,number,event_time,headers,partition"
+    found = spark.read.format("eventproc").options(stream=STREAM, columns=names).load(str(path))
+    save(found, path, stream=COPY)
+
+    def parts(stream: BlockingStream) -> list[tuple[object, ...]]:
+        return sorted(
+            (each.partition, each.number, each.payload, each.key, each.event_time, each.headers)
+            for each in events_of(stream)
+        )
+
+    assert parts(copy) == parts(topic)
+    assert len(parts(copy)) == 4
+    ep.create_stream("s/plain")
+    with pytest.raises(PySparkException, match="s/plain is not a topic"):
+        save(found, path, stream="s/plain")
+
+
 @pytest.mark.acceptance("Q16")
 def test_unwritable_stream_is_refused_before_the_job_starts(
     spark: SparkSession, stream: BlockingStream, path: Path

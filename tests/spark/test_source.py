@@ -62,7 +62,7 @@ def test_batch_query_reads_every_column_across_a_scale(
         writer.post(b"")
     stream.split(stream.segments()[0].id)
     write(stream, range(50))
-    names = "payload,key,timestamp,scope,stream,segment,offset,number,event_time,headers"
+    names = "payload,key,timestamp,scope,stream,segment,offset,number,event_time,headers,partition"
     rows = batch(spark, path, columns=names).collect()
     with stream.reader() as reader:
         events = list(reader.until(stream.tail()))
@@ -71,7 +71,7 @@ def test_batch_query_reads_every_column_across_a_scale(
     for event in events:
         row = found[event.segment, event.offset]
         assert (bytes(row.payload), row.key, row.number) == (event.payload, event.key, event.number)
-        assert (row.scope, row.stream) == ("s", "t")
+        assert (row.scope, row.stream, row.partition) == ("s", "t", event.partition)
         assert round(row.timestamp.timestamp() * 1000) == event.timestamp
         assert (row.headers or {}) == event.headers
         at = None if row.event_time is None else round(row.event_time.timestamp() * 1000)
