@@ -49,7 +49,9 @@ REFUSED: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("SupervisorSpec", "type"): "leave it out: the source is always a stream of this directory",
         ("SupervisorSpec", "context"): _NEEDLESS,
         ("IoConfig", "consumerProperties"): "leave it out: the streams are those of this directory",
-        ("IoConfig", "inputFormat"): "leave it out: payloads are JSON objects",
+        ("IoConfig", "inputFormat"): (
+            "leave it out: payloads are JSON objects; key and headers are fields, such as __event.key"
+        ),
         ("IoConfig", "pollTimeout"): _NEEDLESS,
         (
             "IoConfig",
@@ -90,3 +92,21 @@ VALUES: Final[Mapping[str, str]] = MappingProxyType(
     {"lagbased": "lag", "costbased": "cost", "posix": "seconds", "float": "double"}
 )
 """{Druid's value in lower case: ours}."""
+
+FIELDS: Final[Mapping[str, str]] = MappingProxyType(
+    {"kafka.key": "__event.key", "kafka.topic": "__event.stream"}
+)
+"""{field of Druid's input format `kafka`: ours}."""
+
+HEADER_PREFIX: Final = "kafka.header."
+"""Begins the name of a header in Druid's input format `kafka`."""
+
+REFUSED_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "kafka.timestamp": (
+            "write __event.event_time or __event.timestamp; a timestamp without a column is the first of these that the"
+            " event has"
+        )
+    }
+)
+"""{field of Druid's input format `kafka`: what to write instead}."""

@@ -9,11 +9,13 @@ import enum
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self, cast
 
 import attrs
 
+from eventproc.ingestion.fields import EVENT, check_expression, parse_field
 from eventproc.ingestion.spec_reader import Problems, parse_text, read_spec
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.ids import parse_segment
@@ -97,7 +99,8 @@ class LagAggregate(enum.StrEnum):
 class TimestampSpec:
     """Where the time of a row comes from.
 
-    column: field of the event. None (default): the event time, or if it has none, when the event was appended.
+    column: field of the event, as that of a dimension. None (default): the event time, or if it has none, when the
+    event was appended.
     """
 
     __repr__ = short_repr_of_fields
@@ -108,7 +111,11 @@ class TimestampSpec:
 
 @attrs.frozen(kw_only=True)
 class Dimension:
-    """A column whose values identify a row. field: of the event; None (default): as `name`."""
+    """A column whose values identify a row.
+
+    field: of the event; None (default): as `name`. A field of its payload; or, with a name such as "__event.key", what
+    it carries beside the payload.
+    """
 
     __repr__ = short_repr_of_fields
 
@@ -119,7 +126,7 @@ class Dimension:
 
 @attrs.frozen(kw_only=True)
 class Metric:
-    """A column with an aggregate. field: of the event that is aggregated; None for a count."""
+    """A column with an aggregate. field: of the event that is aggregated, as that of a dimension; None for a count."""
 
     __repr__ = short_repr_of_fields
 
@@ -130,7 +137,7 @@ class Metric:
 
 @attrs.frozen(kw_only=True)
 class Transform:
-    """A field computed from the others. expression: of Spark SQL."""
+    """A field computed from the others. expression: of Spark SQL. name: takes the place of the payload's field."""
 
     __repr__ = short_repr_of_fields
 
@@ -479,8 +486,39 @@ def _check_schema(schema: DataSchema, problems: Problems) -> None:
         if (metric.type is MetricType.COUNT) == (metric.field is not None):
             needs = "has no field" if metric.type is MetricType.COUNT else "needs a field"
             problems.add(f"schema.metrics[{index}].field", f"a {metric.type.value} {needs}")
+    _check_fields(schema, problems)
     if schema.segment_granularity is Granularity.NONE:
         problems.add("schema.segment_granularity", "it must be longer than a millisecond")
+
+
+def _check_fields(schema: DataSchema, problems: Problems) -> None:
+    computed = {each.name for each in schema.transforms}
+    fields = {
+        "schema.timestamp.column": schema.timestamp.column,
+        **{
+            f"schema.dimensions[{n}].field": each.field or each.name
+            for n, each in enumerate(schema.dimensions)
+        },
+        **{f"schema.metrics[{n}].field": each.field for n, each in enumerate(schema.metrics)},
+    }
+    for path, field in fields.items():
+        if field is not None and field not in computed:
+            _check_valid(parse_field, field, path, problems)
+    for n, each in enumerate(schema.transforms):
+        _check_valid(check_expression, each.expression, f"schema.transforms[{n}].expression", problems)
+        if each.name.partition(".")[0] == EVENT:
+            problems.add(
+                f"schema.transforms[{n}].name", f"names below {EVENT} are reserved; choose another one"
+            )
+    if schema.filter is not None:
+        _check_valid(check_expression, schema.filter, "schema.filter", problems)
+
+
+def _check_valid(check: Callable[[str], object], text: str, path: str, problems: Problems) -> None:
+    try:
+        check(text)
+    except InvalidArgument as error:
+        problems.add(path, f"{error.reason}, not {text!r}")
 
 
 def _check_tuning(tuning: TuningConfig, problems: Problems) -> None:

@@ -136,7 +136,7 @@ def read_partition(layout: RowLayout, partition: ChunkPartition) -> Iterator[pa.
     schema = to_arrow_schema(layout.schema(), timezone="UTC")
     fields = pa.schema(list(schema)[: len(layout.fields)])
     makers = [
-        _header_list if layout.header_list and each == "headers" else _MAKERS[each] for each in layout.columns
+        _header_list if layout.header_list and each == "headers" else MAKERS[each] for each in layout.columns
     ]
     for piece in partition.slices:
         with _opened(piece) as reader:
@@ -183,7 +183,7 @@ def _header_list(_: FileSlice, rows: ChunkRows) -> pa.Array:
     return pa.ListArray.from_arrays(moved, pairs, type=kind, mask=column.is_null())
 
 
-_MAKERS: Final[Mapping[str, Callable[[FileSlice, ChunkRows], pa.Array]]] = {
+MAKERS: Final[Mapping[str, Callable[[FileSlice, ChunkRows], pa.Array]]] = {
     "payload": lambda _, rows: rows.batch.column("payload"),
     "key": lambda _, rows: rows.batch.column("key"),
     "timestamp": lambda _, rows: _stamps(rows.batch.column("timestamp")),
@@ -198,3 +198,4 @@ _MAKERS: Final[Mapping[str, Callable[[FileSlice, ChunkRows], pa.Array]]] = {
         np.full(rows.batch.num_rows, number_of(SegmentId(piece.segment)), np.int32), pa.int32()
     ),
 }
+"""What makes each column of the events of a slice."""

@@ -21,7 +21,8 @@ from eventproc.ingestion import (
     Transform,
     TuningConfig,
 )
-from eventproc.ingestion.druid_names import INLINE, REFUSED, RENAMED
+from eventproc.ingestion.druid_names import FIELDS, HEADER_PREFIX, INLINE, REFUSED, RENAMED
+from eventproc.ingestion.fields import CarriedField, PayloadField, parse_field
 from tests.ingestion.support import spec_of
 
 MINIMAL = '{"io": {"streams": ["s/t"]}, "schema": {"datasource": "clicks"}}'
@@ -227,6 +228,63 @@ def test_what_druid_has_and_we_have_not_is_refused_with_what_to_write() -> None:
     assert "'max_rows_per_segment'" in found["spec.tuningConfig.maxRowPerSegment"]
 
 
+def test_what_an_event_carries_beside_its_payload_is_named_below_one_reserved_name() -> None:
+    spec = spec_of(
+        schema={
+            "timestamp": {"column": "__event.timestamp"},
+            "dimensions": ["page", {"name": "trace", "field": "__event.headers.trace.id"}, "kafka.key"],
+            "metrics": [{"name": "last", "type": "long_max", "field": "__event.number"}],
+            "transforms": [
+                {
+                    "name": "who",
+                    "expression": "`__event` . `key` || __event.headers['x'] || '__event.nothing'",
+                },
+                {"name": "kind", "expression": "a.__event || `__events` || __event_kind"},
+            ],
+            "filter": "__event.partition <> 3",
+        }
+    )
+    assert SupervisorSpec.parse(spec.text()) == spec
+    names = [each.field or each.name for each in spec.schema.dimensions]
+    assert [parse_field(name) for name in names] == [
+        PayloadField("page"),
+        CarriedField("headers", "trace.id"),
+        CarriedField("key"),
+    ]
+    assert parse_field("kafka.header.a") == CarriedField("headers", "a")
+    assert parse_field("kafka.topic") == CarriedField("stream")
+
+
+def test_a_misspelt_field_beside_the_payload_is_refused_with_those_that_exist() -> None:
+    found = problems_of(
+        {
+            "io": {"streams": ["s/t"]},
+            "schema": {
+                "datasource": "clicks",
+                "timestamp": {"column": "kafka.timestamp"},
+                "dimensions": ["__event.kye", {"name": "key", "field": "__event.key.x"}, "__event"],
+                "metrics": [{"name": "n", "type": "long_sum", "field": "__event.header.n"}],
+                "transforms": [
+                    {"name": "a", "expression": "'it''s' || __event.offsets"},
+                    {"name": "b", "expression": "`__event.key`"},
+                    {"name": "c", "expression": "__EVENT.key"},
+                    {"name": "d", "expression": "to_json(__event)"},
+                    {"name": "__event.x", "expression": "1"},
+                ],
+                "filter": "__event.Key = 'x'",
+            },
+        }
+    )
+    assert set(found) == {
+        *(f"schema.dimensions[{n}].field" for n in range(3)),
+        *(f"schema.transforms[{n}].expression" for n in range(4)),
+        *("schema.timestamp.column", "schema.metrics[0].field", "schema.transforms[4].name", "schema.filter"),
+    }
+    assert "__event.key, __event.headers," in found["schema.dimensions[0].field"]
+    assert "__event.offset, " in found["schema.transforms[0].expression"]
+    assert "__event.event_time or __event.timestamp" in found["schema.timestamp.column"]
+
+
 def test_every_name_of_druid_that_is_read_has_its_field() -> None:
     classes = {
         each.__name__: {field.name for field in attrs.fields(each)}
@@ -235,3 +293,4 @@ def test_every_name_of_druid_that_is_read_has_its_field() -> None:
     assert {name for name, _ in (*RENAMED, *REFUSED, *INLINE)} == set(classes)
     assert all(field in classes[name] for (name, _), field in RENAMED.items())
     assert not RENAMED.keys() & REFUSED.keys()
+    assert all(isinstance(parse_field(each), CarriedField) for each in (*FIELDS, f"{HEADER_PREFIX}x"))

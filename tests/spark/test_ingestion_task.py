@@ -24,6 +24,7 @@ from eventproc.blocking import BlockingEventproc, BlockingStream
 from eventproc.cli.main import run as run_command
 from eventproc.ingestion import (
     Dimension,
+    DimensionType,
     Granularity,
     Metric,
     MetricType,
@@ -263,6 +264,55 @@ def test_rows_are_transformed_filtered_and_counted_when_refused(
         assert len(samples) == 3
         with pytest.raises(InvalidArgument, match="not valid Spark SQL"):
             RowFrames(spark, attrs.evolve(schema, filter="page <"))
+
+
+def test_rows_take_values_from_what_events_carry_beside_their_payloads(
+    spark: SparkSession, ep: BlockingEventproc, path: Path
+) -> None:
+    topic = ep.create_topic(STREAM, partitions=2)
+    starts = positions(topic, tail=False)
+    with topic.producer() as producer:
+        for number in range(4):
+            producer.post(
+                b'{"key": "other", "__event": {"key": "none"}}',
+                key=f"k{number}" if number else None,
+                event_time=HOUR_MS * number,
+                headers={"trace.id": f"t{number}", "kind": "click"} if number % 2 else None,
+                partition=number % 2,
+            )
+    carried = ("key", "headers", "stream", "segment", "partition", "event_time", "number")
+    schema = attrs.evolve(
+        CLICKS,
+        timestamp=TimestampSpec(column="__event.event_time"),
+        dimensions=(
+            *(Dimension(name=name, field=f"__event.{name}") for name in carried),
+            Dimension(name="trace", field="__event.headers.trace.id"),
+            Dimension(name="of_payload", field="key"),
+            Dimension(name="shown"),
+            Dimension(name="is_late", type=DimensionType.BOOLEAN),
+        ),
+        metrics=(Metric(name="end", type=MetricType.LONG_MAX, field="__event.offset"),),
+        transforms=(
+            Transform(name="shown", expression="concat(__event.key, '@', __event.headers['kind'])"),
+            Transform(name="is_late", expression="`__event`.timestamp > __event.event_time"),
+        ),
+        filter="__event.number = 0 OR __event.key <> 'k3'",
+        query_granularity=Granularity.NONE,
+    )
+    with worker_room(spark, path) as room:
+        frames = RowFrames(spark, schema)
+        events = frames.read(slices_of(room, topic, starts))
+        rows = frames.rolled_up(frames.typed(events)).orderBy("__time").collect()
+    assert [tuple(row)[1:-1] for row in rows] == [
+        (None, None, STREAM, "0.0", "0", "0", "0", None, "other", None, True),
+        *(
+            ("k1", headers, STREAM, "1.0", "1", f"{HOUR_MS}", "0", "t1", "other", "k1@click", True)
+            for headers in ['{"trace.id":"t1","kind":"click"}']
+        ),
+        ("k2", None, STREAM, "0.0", "0", f"{2 * HOUR_MS}", "1", None, "other", None, True),
+    ]
+    assert [row.end for row in rows[:2]] == [0, 0] and rows[2].end > 0
+    assert [row[0].hour for row in rows] == [0, 1, 2]
 
 
 def test_a_row_that_was_on_time_at_its_append_is_no_early_row(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -20,7 +20,10 @@ import pyarrow.compute as pc
 from eventproc.spark.json_payloads import parse_block
 from eventproc.spark.json_values import TOO_DEEP, encodable, is_too_deep
 from eventproc.spark.partitioning import FileSlice
+from eventproc.spark.source_rows import MAKERS
+from eventproc.store.chunks.arrow_buffers import repeated_text
 from eventproc.store.chunks.chunk_file import ChunkRows
+from eventproc.store.model.ids import SegmentId, format_segment
 
 UNPARSEABLE: Final = "__unparseable"
 """Column: why the payload is not a row; null for a row."""
@@ -59,24 +62,27 @@ MARKS: Final = pa.schema(
 class PayloadReader:
     """A function for `mapInArrow` that reads the tasks with the numbers that it receives. Sent to executors.
 
-    fields: columns to take from payloads; those of MARKS follow. tasks: file slices, in order.
+    fields: columns to take from payloads; those of `beside` and MARKS follow. beside: a column of structs for what is
+    taken from beside the payloads, or none. tasks: file slices, in order.
     """
 
     fields: pa.Schema
+    beside: pa.Schema
     tasks: tuple[tuple[FileSlice, ...], ...]
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the events of the tasks."""
-        schema = pa.schema([*self.fields, *MARKS])
+        schema = pa.schema([*self.fields, *self.beside, *MARKS])
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                for rows in _rows(self.tasks[number]):
+                for piece, rows in _rows(self.tasks[number]):
                     payloads = rows.batch.column("payload")
                     columns, wrong = parse_payloads(payloads, self.fields)
                     stamps = (
                         rows.batch.column(name).cast(pa.int64()) for name in ("timestamp", "event_time")
                     )
-                    made = [*columns, wrong, _samples(payloads, wrong), *stamps]
+                    carried = [_carried(each.type, piece, rows) for each in self.beside]
+                    made = [*columns, *carried, wrong, _samples(payloads, wrong), *stamps]
                     yield pa.RecordBatch.from_arrays(made, schema=schema)
 
 
@@ -99,10 +105,30 @@ def parse_payloads(payloads: pa.Array, fields: pa.Schema) -> tuple[list[pa.Array
     return [_converted(column, field.type) for column, field in zip(found, fields, strict=True)], nothing
 
 
-def _rows(slices: Sequence[FileSlice]) -> Iterator[ChunkRows]:
+def _rows(slices: Sequence[FileSlice]) -> Iterator[tuple[FileSlice, ChunkRows]]:
     for piece in slices:
         with piece.open() as reader:
-            yield from reader.rows(offset=piece.offset, number=piece.number, start=piece.start, end=piece.end)
+            for rows in reader.rows(
+                offset=piece.offset, number=piece.number, start=piece.start, end=piece.end
+            ):
+                yield piece, rows
+
+
+def _carried(kind: pa.StructType, piece: FileSlice, rows: ChunkRows) -> pa.Array:
+    columns = [CARRIED_MAKERS[each.name](piece, rows).cast(each.type) for each in kind]
+    return pa.StructArray.from_arrays(columns, fields=list(kind))
+
+
+CARRIED_MAKERS: Final[Mapping[str, Callable[[FileSlice, ChunkRows], pa.Array]]] = {
+    **{name: MAKERS[name] for name in ("key", "headers", "partition", "offset", "number")},
+    "event_time": lambda _, rows: rows.batch.column("event_time").cast(pa.int64()),
+    "timestamp": lambda _, rows: rows.batch.column("timestamp").cast(pa.int64()),
+    "stream": lambda piece, rows: repeated_text(piece.stream, rows.batch.num_rows),
+    "segment": lambda piece, rows: repeated_text(
+        format_segment(SegmentId(piece.segment)), rows.batch.num_rows
+    ),
+}
+"""What makes each field that an event carries beside its payload. Times are in ms, as in a reader's event."""
 
 
 def _suggested(payloads: pa.Array, fields: pa.Schema) -> pa.Schema | None:

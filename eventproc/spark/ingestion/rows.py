@@ -22,7 +22,9 @@ from pyspark.sql.types import (
     BooleanType,
     DataType,
     DoubleType,
+    IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -35,11 +37,12 @@ from eventproc.ingestion import (
     Granularity,
     MetricType,
     TimestampFormat,
-    TimestampSpec,
 )
+from eventproc.ingestion.fields import CARRIED, EVENT, CarriedField, PayloadField, parse_field
 from eventproc.ingestion.intervals import FIXED_MS, MONTHS
 from eventproc.spark.ingestion.payloads import (
     APPENDED,
+    CARRIED_MAKERS,
     EVENT_TIME,
     MARKS,
     PAYLOAD,
@@ -99,6 +102,17 @@ _DATA_TYPES: Final[Mapping[str, DataType]] = {
     "timestamp": TimestampType(),
 }
 
+_CARRIED_TYPES: Final[Mapping[str, DataType]] = {
+    **dict.fromkeys(("key", "stream", "segment"), StringType()),
+    **dict.fromkeys(("event_time", "timestamp", "offset", "number"), LongType()),
+    "partition": IntegerType(),
+    "headers": MapType(StringType(), StringType()),
+}
+
+assert sorted(_CARRIED_TYPES) == sorted(CARRIED_MAKERS) == sorted(CARRIED), (
+    "every field has a type and a maker"
+)
+
 _MARKS: Final = StructType(
     [
         StructField(UNPARSEABLE, StringType()),
@@ -113,14 +127,18 @@ _MARKS: Final = StructType(
 class RowFrames:
     """Makes the DataFrames of one schema in one session, whose settings must be those of SESSION.
 
-    inputs: the fields that are taken from payloads. columns: of the table, the time first.
+    inputs: the fields that are taken from payloads. beside: the column of what is taken from beside them, if anything
+    is. columns: of the table, the time first.
     """
 
     def __init__(self, spark: SparkSession, schema: DataSchema) -> None:
         """Raises InvalidArgument if an expression of the schema is not valid SQL."""
         self._spark = spark
         self._schema = schema
-        self.inputs = _struct(_input_types(spark, schema))
+        inputs, carried = _input_types(spark, schema)
+        self.inputs = _struct(inputs)
+        fields = StructType([StructField(name, _CARRIED_TYPES[name]) for name in carried])
+        self.beside = StructType([StructField(EVENT, fields)] if carried else [])
         self.columns = table_columns(schema)
         self._dimensions = [_column(each.name) for each in schema.dimensions]
         self._computed = {each.name: F.expr(each.expression) for each in schema.transforms}
@@ -140,11 +158,12 @@ class RowFrames:
         ]
 
     def read(self, groups: Sequence[Sequence[FileSlice]]) -> DataFrame:
-        """Return the events of slices: the inputs, and the marks of `payloads`."""
+        """Return the events of slices: the inputs, what is taken from beside them, and the marks of `payloads`."""
         tasks = pack_into_tasks(groups, self._spark.sparkContext.defaultParallelism)
-        reader = PayloadReader(to_arrow_schema(self.inputs, timezone="UTC"), tuple(map(tuple, tasks)))
+        fields, beside = (to_arrow_schema(each, timezone="UTC") for each in (self.inputs, self.beside))
+        reader = PayloadReader(fields, beside, tuple(map(tuple, tasks)))
         numbers = self._spark.range(0, len(tasks), 1, max(len(tasks), 1))
-        return numbers.mapInArrow(reader, StructType([*self.inputs, *_MARKS]))
+        return numbers.mapInArrow(reader, StructType([*self.inputs, *self.beside, *_MARKS]))
 
     def typed(
         self,
@@ -218,26 +237,40 @@ class RowFrames:
     def _with_transforms(self, events: DataFrame) -> DataFrame:
         plain = [_column(name) for name in self.inputs.names if name not in self._computed]
         made = [column.alias(name) for name, column in self._computed.items()]
-        return events.select(*plain, *made, *(F.col(name) for name in MARKS.names))
+        kept = (F.col(name) for name in (*self.beside.names, *MARKS.names))
+        return events.select(*plain, *made, *kept)
 
     def _typed_columns(self) -> list[Column]:
         schema = self._schema
         return [
-            truncated(_time_of(schema.timestamp), schema.query_granularity).alias(TIME),
+            truncated(self._time(), schema.query_granularity).alias(TIME),
             *(
-                _column(each.field or each.name).try_cast(_TYPES[each.type]).alias(each.name)
+                self._value(each.field or each.name).try_cast(_TYPES[each.type]).alias(each.name)
                 for each in schema.dimensions
             ),
             *(
-                (F.lit(None) if each.field is None else _column(each.field))
+                (F.lit(None) if each.field is None else self._value(each.field))
                 .try_cast(_AGGREGATES[each.type].type)
                 .alias(_FIELD + each.name)
                 for each in schema.metrics
             ),
         ]
 
+    def _value(self, field: str) -> Column:
+        """Return the values of a field that the schema names: computed, of the payload, or carried beside it."""
+        if field in self._computed or isinstance(found := parse_field(field), PayloadField):
+            return _column(field)
+        carried = F.col(EVENT).getField(found.name)
+        if found.header is not None:
+            return carried.getItem(found.header)
+        return F.to_json(carried) if found.name == "headers" else carried
+
+    def _time(self) -> Column:
+        column = self._schema.timestamp.column
+        return _time_of(self._schema.timestamp.format, None if column is None else self._value(column))
+
     def _why(self, min_ms: int | None, max_ms: int | None, early_ms: int) -> Column:
-        at = _time_of(self._schema.timestamp)
+        at = self._time()
         refused = F.lit(False)
         if min_ms is not None:
             refused = refused | (F.unix_millis(at) < min_ms)
@@ -275,21 +308,24 @@ def _aggregated(rows: DataFrame, keys: list[Column], metrics: list[Column]) -> D
     return rows.groupBy(*keys).agg(*metrics) if metrics else rows.select(*keys).distinct()
 
 
-def _time_of(timestamp: TimestampSpec) -> Column:
-    """Return the time of an event, null if it cannot be parsed or lies outside of the years 1 to 9999."""
-    if timestamp.column is None:
+def _time_of(format_: TimestampFormat, value: Column | None) -> Column:
+    """Return the time of an event, null if it cannot be parsed or lies outside of the years 1 to 9999.
+
+    value: of the field that holds it; None: the event time, or if it has none, when the event was appended.
+    """
+    if value is None:
         return _time_at(F.coalesce(F.col(EVENT_TIME), F.col(APPENDED)), F.timestamp_millis)
-    text = _column(timestamp.column).try_cast("string")
+    text = value.try_cast("string")
     iso = text.try_cast("timestamp")
     iso = _time_at(F.unix_micros(iso), F.timestamp_micros, per_ms=1_000)
-    if timestamp.format is TimestampFormat.ISO:
+    if format_ is TimestampFormat.ISO:
         return iso
     number = text.try_cast("decimal(28,6)")
-    if timestamp.format is TimestampFormat.SECONDS:
+    if format_ is TimestampFormat.SECONDS:
         micros = (number * F.lit(1_000_000)).try_cast("bigint")
         return _time_at(micros, F.timestamp_micros, per_ms=1_000)
     millis = _time_at(number.try_cast("bigint"), F.timestamp_millis)
-    if timestamp.format is TimestampFormat.MILLIS:
+    if format_ is TimestampFormat.MILLIS:
         return millis
     return F.when(text.rlike(r"^-?[0-9]+(\.[0-9]+)?$"), millis).otherwise(iso)
 
@@ -300,8 +336,11 @@ def _time_at(units: Column, convert: Callable[[Column], Column], *, per_ms: int 
     return F.when((units >= low) & (units < high), convert(units))
 
 
-def _input_types(spark: SparkSession, schema: DataSchema) -> dict[str, str]:
-    """Return the fields to take from payloads with their types: texts unless a dimension or a metric says more."""
+def _input_types(spark: SparkSession, schema: DataSchema) -> tuple[dict[str, str], list[str]]:
+    """Return the fields to take from payloads with their types, and the names of those to take from beside them.
+
+    Fields of payloads are texts unless a dimension or a metric says more.
+    """
     computed = {each.name for each in schema.transforms}
     found: dict[str, str] = {}
     for metric in schema.metrics:
@@ -311,7 +350,7 @@ def _input_types(spark: SparkSession, schema: DataSchema) -> dict[str, str]:
     for dimension in schema.dimensions:
         if (name := dimension.field or dimension.name) not in computed:
             found[name] = _TYPES[dimension.type]
-    for transform in schema.transforms:  # they see the fields of the payload, and not each other
+    for transform in schema.transforms:  # they see the fields of the event, and not each other
         for name in _names_in(spark, transform.expression):
             found.setdefault(name, "string")
     for name in () if schema.filter is None else _names_in(spark, schema.filter):
@@ -319,11 +358,12 @@ def _input_types(spark: SparkSession, schema: DataSchema) -> dict[str, str]:
             found.setdefault(name, "string")
     if schema.timestamp.column is not None and schema.timestamp.column not in computed:
         found.setdefault(schema.timestamp.column, "string")
-    return found
+    carried = {name: each.name for name in found if isinstance(each := parse_field(name), CarriedField)}
+    return {name: kind for name, kind in found.items() if name not in carried}, sorted({*carried.values()})
 
 
 def _names_in(spark: SparkSession, expression: str) -> list[str]:
-    """Return the columns that a SQL expression names. Raises InvalidArgument."""
+    """Return the fields of the event that a SQL expression names. Raises InvalidArgument."""
     java: Any = spark._jsparkSession  # PySpark does not wrap the parser
     try:
         leaves = java.sessionState().sqlParser().parseExpression(expression).collectLeaves()
@@ -331,11 +371,9 @@ def _names_in(spark: SparkSession, expression: str) -> list[str]:
         reason = next((line for line in str(why).splitlines() if line.strip()), "")
         raise invalid_argument("expression", expression, f"it is not valid Spark SQL: {reason}") from None
     found: list[Any] = [leaves.apply(index) for index in range(leaves.size())]
-    return [
-        str(each.nameParts().apply(0))
-        for each in found
-        if each.getClass().getSimpleName() == "UnresolvedAttribute"
-    ]
+    names = [each.nameParts() for each in found if each.getClass().getSimpleName() == "UnresolvedAttribute"]
+    parts = [[str(each.apply(index)) for index in range(each.size())] for each in names]
+    return [".".join(each[:2]) if each[0] == EVENT else each[0] for each in parts]
 
 
 def _column(name: str) -> Column:

@@ -1,0 +1,81 @@
+"""The fields of an event that a spec names: those of its JSON payload, and what it carries beside the payload. Pure.
+
+Names below EVENT are reserved for the second kind, in a spec as in its SQL expressions: `__event.key`,
+`__event.headers.trace`. Every other name is one of the payload.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, TypeAlias
+
+import attrs
+
+from eventproc.ingestion.druid_names import FIELDS, HEADER_PREFIX, REFUSED_FIELDS
+from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.errors import InvalidArgument
+
+EVENT: Final = "__event"
+"""What an event carries beside its payload, as the fields of this struct."""
+
+CARRIED: Final = (
+    *("key", "headers", "event_time", "timestamp"),
+    *("stream", "segment", "partition", "offset", "number"),
+)
+"""The fields of EVENT, with the names that a reader's event has. Times are in ms, `stream` is a full name, `segment` a
+text such as "2.1", `partition` the number of the segment."""
+
+_HEADERS: Final = "headers"
+_SHOWN: Final = ", ".join(f"{EVENT}.{name}" for name in (*CARRIED, f"{_HEADERS}.NAME"))
+_QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+"""Matches a text in SQL."""
+_IN_SQL: Final = re.compile(rf"(?<![\w.])(`?)({EVENT})\b(?:\1\s*\.\s*`?(\w+))?", re.IGNORECASE)
+"""Matches EVENT in SQL, with the name behind its dot."""
+
+
+@attrs.frozen
+class PayloadField:
+    """A field of the payload's object."""
+
+    name: str
+
+
+@attrs.frozen
+class CarriedField:
+    """What an event carries beside its payload. name: one of CARRIED. header: the one that is meant; None: all."""
+
+    name: str
+    header: str | None = None
+
+
+EventField: TypeAlias = PayloadField | CarriedField
+
+
+def parse_field(text: str) -> EventField:
+    """Return the field that a dimension, a metric or a timestamp names.
+
+    Names of Druid's input format `kafka` are other spellings. Raises InvalidArgument, with the names that exist.
+    """
+    if text in REFUSED_FIELDS:
+        raise invalid_argument("field", text, REFUSED_FIELDS[text])
+    text = FIELDS.get(text, text)
+    if text.startswith(HEADER_PREFIX):
+        text = f"{EVENT}.{_HEADERS}.{text.removeprefix(HEADER_PREFIX)}"
+    root, dot, rest = text.partition(".")
+    if root != EVENT:
+        return PayloadField(text)
+    name, _, header = rest.partition(".")
+    if not dot or name not in CARRIED or (header and name != _HEADERS):
+        raise _unknown(text)
+    return CarriedField(name, header or None)
+
+
+def check_expression(expression: str) -> None:
+    """Raise InvalidArgument if an expression of SQL names something else below EVENT than an event carries."""
+    for found in _IN_SQL.finditer(_QUOTED.sub("''", expression)):
+        if found[2] != EVENT or found[3] not in CARRIED:
+            raise _unknown(found[0])
+
+
+def _unknown(text: str) -> InvalidArgument:
+    return invalid_argument("field", text, f"an event has, beside its payload: {_SHOWN}")
