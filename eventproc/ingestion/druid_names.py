@@ -50,7 +50,8 @@ REFUSED: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("SupervisorSpec", "context"): _NEEDLESS,
         ("IoConfig", "consumerProperties"): "leave it out: the streams are those of this directory",
         ("IoConfig", "inputFormat"): (
-            "leave it out: payloads are JSON objects; key and headers are fields, such as __event.key"
+            "leave it out: payloads are JSON objects; a path of its flattenSpec is a field, such as $.user.city, and"
+            " so is what its format kafka adds, such as __event.key"
         ),
         ("IoConfig", "pollTimeout"): _NEEDLESS,
         (

@@ -1,7 +1,8 @@
 """The fields of an event that a spec names: those of its JSON payload, and what it carries beside the payload. Pure.
 
 Names below EVENT are reserved for the second kind, in a spec as in its SQL expressions: `__event.key`,
-`__event.headers.trace`. Every other name is one of the payload.
+`__event.headers.trace`. Every other name is one of the payload: a path into it if it begins with `$.` or `$[`, such as
+`$.user.city`, `$.tags[0]` or `$['__event']`; otherwise a field of its object, also if the name has dots.
 """
 
 from __future__ import annotations
@@ -27,17 +28,23 @@ text such as "2.1", `partition` the number of the segment."""
 
 _HEADERS: Final = "headers"
 _SHOWN: Final = ", ".join(f"{EVENT}.{name}" for name in (*CARRIED, f"{_HEADERS}.NAME"))
-_QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
-"""Matches a text in SQL."""
+_PATHS: Final = ("$.", "$[")
+_STEP: Final = re.compile(
+    r"""\.(?P<name>[^.\[\]'"*?@()\s]+)|\[(?P<index>\d{1,9})\]|\[(['"])(?P<quoted>(?:(?!\3)[^\\]|\\.)+)\3\]""",
+    re.ASCII,
+)
+"""Matches one step of a path: `.name`, `[0]` or `['name']`."""
+_QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`([^`]*)`""", re.DOTALL)
+"""Matches a text in SQL, or a quoted name."""
 _IN_SQL: Final = re.compile(rf"(?<![\w.])(`?)({EVENT})\b(?:\1\s*\.\s*`?(\w+))?", re.IGNORECASE)
 """Matches EVENT in SQL, with the name behind its dot."""
 
 
 @attrs.frozen
 class PayloadField:
-    """A field of the payload's object."""
+    """A value in the payload. path: names of fields and indices of arrays, from the outside to the inside."""
 
-    name: str
+    path: tuple[str | int, ...]
 
 
 @attrs.frozen
@@ -62,8 +69,10 @@ def parse_field(text: str) -> EventField:
     if text.startswith(HEADER_PREFIX):
         text = f"{EVENT}.{_HEADERS}.{text.removeprefix(HEADER_PREFIX)}"
     root, dot, rest = text.partition(".")
+    if text.startswith(_PATHS):
+        return PayloadField(_parse_path(text))
     if root != EVENT:
-        return PayloadField(text)
+        return PayloadField((text,))
     name, _, header = rest.partition(".")
     if not dot or name not in CARRIED or (header and name != _HEADERS):
         raise _unknown(text)
@@ -71,10 +80,34 @@ def parse_field(text: str) -> EventField:
 
 
 def check_expression(expression: str) -> None:
-    """Raise InvalidArgument if an expression of SQL names something else below EVENT than an event carries."""
-    for found in _IN_SQL.finditer(_QUOTED.sub("''", expression)):
+    """Raise InvalidArgument if an expression of SQL names what no event carries below EVENT, or has a wrong path."""
+    for found in _IN_SQL.finditer(_QUOTED.sub(_without_texts, expression)):
         if found[2] != EVENT or found[3] not in CARRIED:
             raise _unknown(found[0])
+
+
+def _without_texts(quoted: re.Match[str]) -> str:
+    """Return a quoted name of SQL; nothing instead of a text or a path, which may have any characters."""
+    name = quoted[1]
+    if name is not None and name.startswith(_PATHS):
+        _parse_path(name)
+        return "''"
+    return "''" if name is None else quoted[0]
+
+
+def _parse_path(text: str) -> tuple[str | int, ...]:
+    path: list[str | int] = []
+    at = 1
+    while found := _STEP.match(text, at):
+        if found["index"] is not None:
+            path.append(int(found["index"]))
+        else:
+            path.append(found["name"] or re.sub(r"\\(.)", r"\1", found["quoted"]))
+        at = found.end()
+    if at < len(text) or isinstance(path[0], int):
+        reason = "each step of a path is .name, ['name'] or [0], and the first one a name, as in $.tags[0]"
+        raise invalid_argument("field", text, reason)
+    return tuple(path)
 
 
 def _unknown(text: str) -> InvalidArgument:

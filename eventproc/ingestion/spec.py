@@ -113,8 +113,8 @@ class TimestampSpec:
 class Dimension:
     """A column whose values identify a row.
 
-    field: of the event; None (default): as `name`. A field of its payload; or, with a name such as "__event.key", what
-    it carries beside the payload.
+    field: of the event; None (default): as `name`. A field of its payload, or a path into it, such as "$.user.city".
+    With a name such as "__event.key", what it carries beside the payload.
     """
 
     __repr__ = short_repr_of_fields

@@ -247,12 +247,40 @@ def test_what_an_event_carries_beside_its_payload_is_named_below_one_reserved_na
     assert SupervisorSpec.parse(spec.text()) == spec
     names = [each.field or each.name for each in spec.schema.dimensions]
     assert [parse_field(name) for name in names] == [
-        PayloadField("page"),
+        PayloadField(("page",)),
         CarriedField("headers", "trace.id"),
         CarriedField("key"),
     ]
     assert parse_field("kafka.header.a") == CarriedField("headers", "a")
     assert parse_field("kafka.topic") == CarriedField("stream")
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("user.city", ("user.city",)),
+        ("$user", ("$user",)),
+        ("$.user.city", ("user", "city")),
+        ("$.tags[0][12].x-y", ("tags", 0, 12, "x-y")),
+        ("""$['a.b']["c'd"].ü['it\\'s']""", ("a.b", "c'd", "ü", "it's")),
+        ("$['__event']", ("__event",)),
+    ],
+)
+def test_a_field_is_a_name_or_a_path_into_objects_and_arrays(text: str, path: tuple[str | int, ...]) -> None:
+    schema = {"dimensions": [{"name": "x", "field": text}], "filter": f"`{text}` IS NOT NULL"}
+    spec = spec_of(schema=schema)
+    assert spec.schema.dimensions[0].field == text
+    assert parse_field(text) == PayloadField(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["$.", "$[0]", "$.a[-1]", "$.a..b", "$.a[*]", "$.a[?(@.b)]", "$['a]", "$.a b"]
+)
+def test_a_path_of_another_form_is_refused(text: str) -> None:
+    schema = {"datasource": "x", "dimensions": [{"name": "a", "field": text}], "filter": f"`{text}` = 1"}
+    found = problems_of({"io": {"streams": ["s/t"]}, "schema": schema})
+    assert set(found) == {"schema.dimensions[0].field", "schema.filter"}
+    assert "$.tags[0]" in found["schema.filter"]
 
 
 def test_a_misspelt_field_beside_the_payload_is_refused_with_those_that_exist() -> None:

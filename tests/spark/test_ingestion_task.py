@@ -274,7 +274,7 @@ def test_rows_take_values_from_what_events_carry_beside_their_payloads(
     with topic.producer() as producer:
         for number in range(4):
             producer.post(
-                b'{"key": "other", "__event": {"key": "none"}}',
+                b'{"key": "other", "__event": {"key": "none"}, "tags": ["a", {"b": 7}]}',
                 key=f"k{number}" if number else None,
                 event_time=HOUR_MS * number,
                 headers={"trace.id": f"t{number}", "kind": "click"} if number % 2 else None,
@@ -288,12 +288,18 @@ def test_rows_take_values_from_what_events_carry_beside_their_payloads(
             *(Dimension(name=name, field=f"__event.{name}") for name in carried),
             Dimension(name="trace", field="__event.headers.trace.id"),
             Dimension(name="of_payload", field="key"),
+            Dimension(name="inner", field="$['__event'].key"),
+            Dimension(name="number_in_tags", field="$.tags[1].b", type=DimensionType.LONG),
+            Dimension(name="tags"),
             Dimension(name="shown"),
             Dimension(name="is_late", type=DimensionType.BOOLEAN),
         ),
         metrics=(Metric(name="end", type=MetricType.LONG_MAX, field="__event.offset"),),
         transforms=(
-            Transform(name="shown", expression="concat(__event.key, '@', __event.headers['kind'])"),
+            Transform(
+                name="shown",
+                expression="concat(__event.key, '@', __event.headers['kind'], `$.tags[0]`)",
+            ),
             Transform(name="is_late", expression="`__event`.timestamp > __event.event_time"),
         ),
         filter="__event.number = 0 OR __event.key <> 'k3'",
@@ -303,13 +309,14 @@ def test_rows_take_values_from_what_events_carry_beside_their_payloads(
         frames = RowFrames(spark, schema)
         events = frames.read(slices_of(room, topic, starts))
         rows = frames.rolled_up(frames.typed(events)).orderBy("__time").collect()
+    of_payload = ("other", "none", 7, '["a", {"b": 7}]')
     assert [tuple(row)[1:-1] for row in rows] == [
-        (None, None, STREAM, "0.0", "0", "0", "0", None, "other", None, True),
+        (None, None, STREAM, "0.0", "0", "0", "0", None, *of_payload, None, True),
         *(
-            ("k1", headers, STREAM, "1.0", "1", f"{HOUR_MS}", "0", "t1", "other", "k1@click", True)
+            ("k1", headers, STREAM, "1.0", "1", f"{HOUR_MS}", "0", "t1", *of_payload, "k1@clicka", True)
             for headers in ['{"trace.id":"t1","kind":"click"}']
         ),
-        ("k2", None, STREAM, "0.0", "0", f"{2 * HOUR_MS}", "1", None, "other", None, True),
+        ("k2", None, STREAM, "0.0", "0", f"{2 * HOUR_MS}", "1", None, *of_payload, None, True),
     ]
     assert [row.end for row in rows[:2]] == [0, 0] and rows[2].end > 0
     assert [row[0].hour for row in rows] == [0, 1, 2]

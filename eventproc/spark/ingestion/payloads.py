@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from contextlib import suppress
+from typing import Final, TypeAlias
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,9 +23,12 @@ from eventproc.spark.json_payloads import parse_block
 from eventproc.spark.json_values import TOO_DEEP, encodable, is_too_deep
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.source_rows import MAKERS
-from eventproc.store.chunks.arrow_buffers import repeated_text
+from eventproc.store.chunks.arrow_buffers import nulls_of, repeated_text, values_of
 from eventproc.store.chunks.chunk_file import ChunkRows
 from eventproc.store.model.ids import SegmentId, format_segment
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Where a value is in a payload's object: names of fields and indices of arrays, from the outside to the inside."""
 
 UNPARSEABLE: Final = "__unparseable"
 """Column: why the payload is not a row; null for a row."""
@@ -62,11 +67,12 @@ MARKS: Final = pa.schema(
 class PayloadReader:
     """A function for `mapInArrow` that reads the tasks with the numbers that it receives. Sent to executors.
 
-    fields: columns to take from payloads; those of `beside` and MARKS follow. beside: a column of structs for what is
-    taken from beside the payloads, or none. tasks: file slices, in order.
+    fields: columns to take from payloads; those of `beside` and MARKS follow. paths: where each field is.
+    beside: a column of structs for what is taken from beside the payloads, or none. tasks: file slices, in order.
     """
 
     fields: pa.Schema
+    paths: tuple[Path, ...]
     beside: pa.Schema
     tasks: tuple[tuple[FileSlice, ...], ...]
 
@@ -77,7 +83,7 @@ class PayloadReader:
             for number in batch.column(0).to_pylist():
                 for piece, rows in _rows(self.tasks[number]):
                     payloads = rows.batch.column("payload")
-                    columns, wrong = parse_payloads(payloads, self.fields)
+                    columns, wrong = parse_payloads(payloads, self.fields, self.paths)
                     stamps = (
                         rows.batch.column(name).cast(pa.int64()) for name in ("timestamp", "event_time")
                     )
@@ -86,23 +92,30 @@ class PayloadReader:
                     yield pa.RecordBatch.from_arrays(made, schema=schema)
 
 
-def parse_payloads(payloads: pa.Array, fields: pa.Schema) -> tuple[list[pa.Array], pa.Array]:
+def parse_payloads(
+    payloads: pa.Array, fields: pa.Schema, paths: Sequence[Path]
+) -> tuple[list[pa.Array], pa.Array]:
     """Return a column for each field, and why each payload is no JSON object: null for those that are.
 
-    A field that is missing or does not fit its type is null.
-    Cost: about 1 us per payload of a few fields; ten times that in a block of mixed types.
+    paths: where each field is. One that is missing or does not fit its type is null; an object or an array is a text of
+    JSON. Without fields the payloads are not looked at.
+    Cost: about 1 us per payload of a few fields; ten times that in a block of mixed types, or with a field that is an
+    object or an array.
     """
     nothing = pa.nulls(len(payloads), pa.string())
     if not len(fields) or not len(payloads):
         return [pa.nulls(len(payloads), field.type) for field in fields], nothing
-    suggested = _suggested(payloads, fields)
-    try:
-        found = None if suggested is None else parse_block(payloads, suggested)
-    except pa.ArrowInvalid:
-        found = None
-    if found is None:
-        return _parse_each(payloads, fields)
-    return [_converted(column, field.type) for column, field in zip(found, fields, strict=True)], nothing
+    found = None
+    if (suggested := _suggested(payloads, fields, paths)) is not None:
+        with suppress(pa.ArrowInvalid):
+            found = parse_block(payloads, suggested)
+    if suggested is None or found is None:
+        return _parse_each(payloads, fields, paths)
+    columns = dict(zip(suggested.names, found, strict=True))
+    return [
+        _converted(_inner(columns[str(path[0])], path[1:]), field.type)
+        for field, path in zip(fields, paths, strict=True)
+    ], nothing
 
 
 def _rows(slices: Sequence[FileSlice]) -> Iterator[tuple[FileSlice, ChunkRows]]:
@@ -131,19 +144,55 @@ CARRIED_MAKERS: Final[Mapping[str, Callable[[FileSlice, ChunkRows], pa.Array]]] 
 """What makes each field that an event carries beside its payload. Times are in ms, as in a reader's event."""
 
 
-def _suggested(payloads: pa.Array, fields: pa.Schema) -> pa.Schema | None:
-    """Return the types that the first payloads have, or None if they are not JSON objects."""
-    found: dict[str, pa.DataType] = {}
+def _suggested(payloads: pa.Array, fields: pa.Schema, paths: Sequence[Path]) -> pa.Schema | None:
+    """Return the types that the first payloads have at the paths, or None if Arrow could not read them alike."""
+    found: dict[Path, pa.DataType] = {}
     for payload in payloads.slice(0, _PROBED).to_pylist():
         row, reason = _read(payload)
         if reason is not None:
             return None
-        for name, value in row.items():
+        for path in paths:
+            if isinstance(value := _value_at(row, path), dict | list):
+                return None
             if value is not None:
-                found.setdefault(name, _type_of(value))
-    if not all(_is_faithful(found.get(each.name, each.type), each.type) for each in fields):
+                found.setdefault(path, _type_of(value))
+    kinds = [found.get(path, field.type) for path, field in zip(paths, fields, strict=True)]
+    if not all(_is_faithful(kind, field.type) for kind, field in zip(kinds, fields, strict=True)):
         return None
-    return pa.schema([pa.field(each.name, found.get(each.name, each.type)) for each in fields])
+    kind = _joined(list(zip(paths, kinds, strict=True)))
+    return None if kind is None else pa.schema(list(kind))
+
+
+def _joined(leaves: Sequence[tuple[Path, pa.DataType]]) -> pa.DataType | None:
+    """Return the type of a value that has these types at these paths in it, or None if it would have two types."""
+    kinds = {kind for path, kind in leaves if not path}
+    if kinds:
+        return kinds.pop() if len(kinds) == 1 and not any(path for path, _ in leaves) else None
+    if all(isinstance(path[0], int) for path, _ in leaves):
+        item = _joined([(path[1:], kind) for path, kind in leaves])
+        return None if item is None else pa.list_(item)
+    inner: dict[str | int, list[tuple[Path, pa.DataType]]] = {}
+    for path, kind in leaves:
+        inner.setdefault(path[0], []).append((path[1:], kind))
+    joined = {name: _joined(each) for name, each in inner.items()}
+    if None in joined.values() or not all(isinstance(name, str) for name in joined):
+        return None
+    return pa.struct(list(joined.items()))
+
+
+def _inner(column: pa.Array, path: Path) -> pa.Array:
+    """Return what a column of objects or arrays has at a path; null where that is missing."""
+    for step in path:
+        if isinstance(step, str):
+            column = column.flatten()[column.type.get_field_index(step)]
+        else:
+            borders = values_of(column.offsets, np.int32)
+            places = borders[:-1] + np.int32(step)
+            present = (places < borders[1:]) & ~nulls_of(column)
+            bits = pa.py_buffer(np.packbits(present, bitorder="little"))
+            taken = pa.Array.from_buffers(pa.int32(), len(column), [bits, pa.py_buffer(places)])
+            column = column.values.take(taken)
+    return column
 
 
 def _is_faithful(read: pa.DataType, kind: pa.DataType) -> bool:
@@ -182,16 +231,29 @@ def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return values.take(coded.indices)
 
 
-def _parse_each(payloads: pa.Array, fields: pa.Schema) -> tuple[list[pa.Array], pa.Array]:
+def _parse_each(
+    payloads: pa.Array, fields: pa.Schema, paths: Sequence[Path]
+) -> tuple[list[pa.Array], pa.Array]:
     columns: list[list[object]] = [[] for _ in fields]
     wrong: list[str | None] = []
     for payload in payloads.to_pylist():
         row, reason = _read(payload)
         wrong.append(reason)
-        for column, field in zip(columns, fields, strict=True):
-            column.append(_fitting(row.get(field.name), field.type))
+        for column, field, path in zip(columns, fields, paths, strict=True):
+            column.append(_fitting(_value_at(row, path), field.type))
     made = [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
     return made, pa.array(wrong, pa.string())
+
+
+def _value_at(row: object, path: Path) -> object:
+    for step in path:
+        if isinstance(row, dict):
+            row = row.get(step)
+        elif isinstance(row, list) and isinstance(step, int) and step < len(row):
+            row = row[step]
+        else:
+            return None
+    return row
 
 
 def _read(payload: bytes) -> tuple[Mapping[str, object], str | None]:

@@ -47,6 +47,7 @@ from eventproc.spark.ingestion.payloads import (
     MARKS,
     PAYLOAD,
     UNPARSEABLE,
+    Path,
     PayloadReader,
 )
 from eventproc.spark.partitioning import FileSlice, pack_into_tasks
@@ -136,7 +137,8 @@ class RowFrames:
         self._spark = spark
         self._schema = schema
         inputs, carried = _input_types(spark, schema)
-        self.inputs = _struct(inputs)
+        self.inputs = _struct({name: kind for name, (_, kind) in inputs.items()})
+        self._paths = tuple(path for path, _ in inputs.values())
         fields = StructType([StructField(name, _CARRIED_TYPES[name]) for name in carried])
         self.beside = StructType([StructField(EVENT, fields)] if carried else [])
         self.columns = table_columns(schema)
@@ -161,7 +163,7 @@ class RowFrames:
         """Return the events of slices: the inputs, what is taken from beside them, and the marks of `payloads`."""
         tasks = pack_into_tasks(groups, self._spark.sparkContext.defaultParallelism)
         fields, beside = (to_arrow_schema(each, timezone="UTC") for each in (self.inputs, self.beside))
-        reader = PayloadReader(fields, beside, tuple(map(tuple, tasks)))
+        reader = PayloadReader(fields, self._paths, beside, tuple(map(tuple, tasks)))
         numbers = self._spark.range(0, len(tasks), 1, max(len(tasks), 1))
         return numbers.mapInArrow(reader, StructType([*self.inputs, *self.beside, *_MARKS]))
 
@@ -336,8 +338,8 @@ def _time_at(units: Column, convert: Callable[[Column], Column], *, per_ms: int 
     return F.when((units >= low) & (units < high), convert(units))
 
 
-def _input_types(spark: SparkSession, schema: DataSchema) -> tuple[dict[str, str], list[str]]:
-    """Return the fields to take from payloads with their types, and the names of those to take from beside them.
+def _input_types(spark: SparkSession, schema: DataSchema) -> tuple[dict[str, tuple[Path, str]], list[str]]:
+    """Return the fields to take from payloads with paths and types, and the names of those to take from beside them.
 
     Fields of payloads are texts unless a dimension or a metric says more.
     """
@@ -358,8 +360,12 @@ def _input_types(spark: SparkSession, schema: DataSchema) -> tuple[dict[str, str
             found.setdefault(name, "string")
     if schema.timestamp.column is not None and schema.timestamp.column not in computed:
         found.setdefault(schema.timestamp.column, "string")
-    carried = {name: each.name for name in found if isinstance(each := parse_field(name), CarriedField)}
-    return {name: kind for name, kind in found.items() if name not in carried}, sorted({*carried.values()})
+    fields = {name: parse_field(name) for name in found}
+    carried = {each.name for each in fields.values() if isinstance(each, CarriedField)}
+    inputs = {
+        name: (each.path, found[name]) for name, each in fields.items() if isinstance(each, PayloadField)
+    }
+    return inputs, sorted(carried)
 
 
 def _names_in(spark: SparkSession, expression: str) -> list[str]:
