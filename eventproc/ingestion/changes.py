@@ -59,6 +59,8 @@ def preview(tx: Tx, spec: SupervisorSpec) -> SpecEffect:
     """
     for name in spec.stream_names:
         get_stream(tx, name)
+    if spec.tuning.unparseable_stream is not None:
+        get_stream(tx, spec.tuning.unparseable_stream)
     check_ranges(tx, spec, _newest_spec(tx, spec.id))
     problems = Problems()
     check_columns(tx, spec, problems)

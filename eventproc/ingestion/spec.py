@@ -264,6 +264,8 @@ class TuningConfig:
     supervisor becomes unhealthy, and names the gap.
     max_parse_exceptions: unparseable events after which a task fails; None: any number.
     max_saved_parse_exceptions: of them, the newest that are shown.
+    unparseable_stream: "scope/stream" that gets each unparseable event once, when what was read beside it is published.
+    None: they are only counted.
     """
 
     max_rows_per_segment: int = 5_000_000
@@ -275,6 +277,7 @@ class TuningConfig:
     reset_offset_automatically: bool = False
     max_parse_exceptions: int | None = None
     max_saved_parse_exceptions: int = 10
+    unparseable_stream: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -329,6 +332,7 @@ class SupervisorSpec:
         _check_io(spec.io, problems)
         _check_schema(spec.schema, problems)
         _check_tuning(spec.tuning, problems)
+        _check_unparseable_stream(spec, problems)
         _check_least(spec, "", problems, 1, "retention_ms", "compact_after_ms")
         if spec.retention_ms is not None and spec.schema.segment_granularity is Granularity.ALL:
             problems.add(
@@ -526,6 +530,25 @@ def _check_tuning(tuning: TuningConfig, problems: Problems) -> None:
     _check_least(tuning, "tuning", problems, 1, "max_rows_in_memory", "max_bytes_in_memory")
     _check_least(tuning, "tuning", problems, 1, "task_timeout_ms", "job_timeout_ms")
     _check_least(tuning, "tuning", problems, 0, "max_parse_exceptions", "max_saved_parse_exceptions")
+
+
+def _check_unparseable_stream(spec: SupervisorSpec, problems: Problems) -> None:
+    path, name = "tuning.unparseable_stream", spec.tuning.unparseable_stream
+    if name is None:
+        return
+    try:
+        StreamName.parse(name)
+    except InvalidArgument as error:
+        problems.add(path, error.reason)
+    if name in spec.stream_names or _matches(spec.io.pattern, name):
+        problems.add(path, f"the supervisor reads {name}, so these events would return to it without end")
+
+
+def _matches(pattern: str | None, name: str) -> bool:
+    try:
+        return pattern is not None and re.fullmatch(pattern, name) is not None
+    except re.error:  # which is a problem of its own
+        return False
 
 
 def _check_least(value: object, path: str, problems: Problems, least: int, *names: str) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import TypeVar
 
 import attrs
 import numpy as np
@@ -41,6 +42,8 @@ from eventproc.store.segments.append import flush_appends
 from eventproc.store.segments.inline_extents import join_tail
 from eventproc.streams.writer import find_route
 
+T = TypeVar("T")
+
 
 @attrs.frozen
 class _StreamOutput:
@@ -69,12 +72,33 @@ def commit(
         name = each.stream if stream is None else stream
         assert name is not None, "an output names its stream if the sink does not"
         by_stream.setdefault(name, []).append(each)
-    files = directory.files
+
+    def is_new(tx: Tx, streams: Mapping[str, int]) -> tuple[bool, bool]:
+        new = batch is None or _record(tx, streams, batch, routed=stream is None)
+        return new, new
+
+    return append_if(directory, by_stream, is_new)
+
+
+def append_if(
+    directory: PlannerDirectory,
+    written: Mapping[str, Sequence[TaskOutput]],
+    decide: Callable[[Tx, Mapping[str, int]], tuple[bool, T]],
+    run: Callable[[Callable[[Tx], T | None]], T | None] | None = None,
+) -> T:
+    """Run a step, make the output of tasks visible in its transaction if it says so, and return what it found.
+
+    written: by stream. decide: gets the ids of the streams; returns whether to append, and what it found. It may run
+    again in another transaction. run: makes the transaction; None: a write of the store. Raises as `commit`; then
+    nothing is visible, and nothing of the step is done.
+    """
+    files = directory.files if written else None
     while True:
-        routes = directory.read(partial(_find_routes, list(by_stream)))
-        outputs = [_cut_for(name, *routes[name], own, files) for name, own in by_stream.items()]
-        routed = stream is None
-        done = directory.write(partial(_commit, outputs=outputs, batch=batch, routed=routed))
+        outputs: list[_StreamOutput] = []
+        if files is not None:
+            routes = directory.read(partial(_find_routes, list(written)))
+            outputs = [_cut_for(name, *routes[name], own, files) for name, own in written.items()]
+        done = (run or directory.write)(partial(_append_if, outputs=outputs, decide=decide))
         if done is not None:
             return done
         # A stream was scaled in between. The files are memory-mapped, so dividing them again costs little.
@@ -109,26 +133,25 @@ def _find_routes(streams: Sequence[str], tx: Tx) -> dict[str, tuple[int, Router]
     return {each: find_stream_route(each, tx) for each in streams}
 
 
-def _commit(
-    tx: Tx, *, outputs: Sequence[_StreamOutput], batch: SinkBatch | None, routed: bool
-) -> bool | None:
-    """Commit all outputs. Return None if a stream was replaced or has another epoch by now."""
+def _append_if(
+    tx: Tx, *, outputs: Sequence[_StreamOutput], decide: Callable[[Tx, Mapping[str, int]], tuple[bool, T]]
+) -> T | None:
+    """Run the step. Return None before it if a stream was replaced or has another epoch by now."""
     for each in outputs:
         stream_id, router = find_stream_route(each.stream, tx)
         if (stream_id, router.epoch.number) != (each.stream_id, each.router.epoch.number):
             return None
-    if batch is not None and not _record(tx, outputs, batch, routed=routed):
-        return False
-    for each in outputs:
+    is_taken, found = decide(tx, {each.stream: each.stream_id for each in outputs})
+    for each in outputs if is_taken else ():
         _append(tx, each)
-    return True
+    return found
 
 
-def _record(tx: Tx, outputs: Sequence[_StreamOutput], batch: SinkBatch, *, routed: bool) -> bool:
+def _record(tx: Tx, streams: Mapping[str, int], batch: SinkBatch, *, routed: bool) -> bool:
     if routed:
-        return record_routed_batch(tx, batch, {each.stream: each.stream_id for each in outputs})
-    (only,) = outputs
-    return record_sink_batch(tx, only.stream, only.stream_id, batch)
+        return record_routed_batch(tx, batch, streams)
+    ((stream, stream_id),) = streams.items()
+    return record_sink_batch(tx, stream, stream_id, batch)
 
 
 def _append(tx: Tx, output: _StreamOutput) -> None:

@@ -184,7 +184,7 @@ class EventColumns:
         if self.headers is not None:
             headers = _as_map(rows.column(self.headers)).cast(kind)
         _check_headers(headers)
-        points = _points(keys)
+        points = points_of(keys)
         if self.partition is not None:
             points = _in_partitions(points, rows.column(self.partition))
         columns = [payloads, keys, times, headers, numbers(points, pa.float64())]
@@ -279,7 +279,7 @@ def _in_partitions(
     return np.where(missing, points, PARTITION_POINT + found)
 
 
-def _points(keys: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def points_of(keys: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return the point of each key, NaN without one. Each distinct key is hashed once."""
     known = keys.dictionary_encode()
     where = np.array([*(point(key) for key in known.dictionary.to_pylist()), math.nan])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from socket import gethostname
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from eventproc.spark.sink_rows import EVENTS, POINT, EventColumns
+from eventproc.spark.sink_rows import EVENTS, POINT
 from eventproc.store.chunks.arrow_buffers import numbers, values_of
 from eventproc.store.chunks.chunk_file import ChunkWriter
 from eventproc.store.chunks.index import ARROW_SUFFIX, BATCH_EVENTS_MAX, SINK_FOLDER
@@ -69,8 +69,25 @@ class RoutedOutput(WriterCommitMessage):
     outputs: tuple[TaskOutput, ...]
 
 
+class EventMaker(Protocol):
+    """Makes events of rows, as `EventColumns` does."""
+
+    @property
+    def stream(self) -> str | None:
+        """The column that names the stream of each row; None: all go to the same one."""
+        ...
+
+    def by_stream(self, rows: pa.RecordBatch) -> Iterator[tuple[str | None, pa.RecordBatch]]:
+        """Yield the rows of each stream, in their order; (None, all rows) if they need not say it."""
+        ...
+
+    def events(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the events of rows, with the columns EVENTS."""
+        ...
+
+
 def write_task(
-    rows: Iterable[pa.RecordBatch], columns: EventColumns, files: FileStore, run: str | None
+    rows: Iterable[pa.RecordBatch], columns: EventMaker, files: FileStore, run: str | None
 ) -> TaskOutput:
     """Write the rows of a task durably. files: the chunk files. Raises InvalidArgument, OSError.
 
@@ -81,7 +98,7 @@ def write_task(
 
 
 def write_routed_task(
-    rows: Iterable[pa.RecordBatch], columns: EventColumns, files: FileStore, run: str | None
+    rows: Iterable[pa.RecordBatch], columns: EventMaker, files: FileStore, run: str | None
 ) -> tuple[TaskOutput, ...]:
     """Do as `write_task`, with an output for each stream that the rows name, by name.
 

@@ -313,6 +313,14 @@ def test_a_misspelt_field_beside_the_payload_is_refused_with_those_that_exist() 
     assert "__event.event_time or __event.timestamp" in found["schema.timestamp.column"]
 
 
+@pytest.mark.parametrize("io", [{"streams": ["s/t", "s/odd"]}, {"pattern": "s/.*"}])
+def test_a_stream_of_unparseable_events_that_the_supervisor_reads_is_refused(io: dict[str, object]) -> None:
+    plain = {"io": io, "schema": {"datasource": "x"}, "tuning": {"unparseable_stream": "s/odd"}}
+    assert "return to it" in problems_of(plain)["tuning.unparseable_stream"]
+    plain["tuning"] = {"unparseable_stream": "odd"}
+    assert "tuning.unparseable_stream" in problems_of(plain)
+
+
 def test_every_name_of_druid_that_is_read_has_its_field() -> None:
     classes = {
         each.__name__: {field.name for field in attrs.fields(each)}

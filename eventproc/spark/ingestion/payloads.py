@@ -133,7 +133,7 @@ def _carried(kind: pa.StructType, piece: FileSlice, rows: ChunkRows) -> pa.Array
 
 
 CARRIED_MAKERS: Final[Mapping[str, Callable[[FileSlice, ChunkRows], pa.Array]]] = {
-    **{name: MAKERS[name] for name in ("key", "headers", "partition", "offset", "number")},
+    **{name: MAKERS[name] for name in ("payload", "key", "headers", "partition", "offset", "number")},
     "event_time": lambda _, rows: rows.batch.column("event_time").cast(pa.int64()),
     "timestamp": lambda _, rows: rows.batch.column("timestamp").cast(pa.int64()),
     "stream": lambda piece, rows: repeated_text(piece.stream, rows.batch.num_rows),
@@ -141,7 +141,7 @@ CARRIED_MAKERS: Final[Mapping[str, Callable[[FileSlice, ChunkRows], pa.Array]]] 
         format_segment(SegmentId(piece.segment)), rows.batch.num_rows
     ),
 }
-"""What makes each field that an event carries beside its payload. Times are in ms, as in a reader's event."""
+"""What makes the payload, and each field that an event carries beside it. Times are in ms, as in a reader's event."""
 
 
 def _suggested(payloads: pa.Array, fields: pa.Schema, paths: Sequence[Path]) -> pa.Schema | None:

@@ -19,6 +19,7 @@ from pyspark.sql import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    BinaryType,
     BooleanType,
     DataType,
     DoubleType,
@@ -50,6 +51,7 @@ from eventproc.spark.ingestion.payloads import (
     Path,
     PayloadReader,
 )
+from eventproc.spark.ingestion.unparseable import REASON
 from eventproc.spark.partitioning import FileSlice, pack_into_tasks
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.ingestion import TIME, TIME_END_MS, TIME_MIN_MS
@@ -110,9 +112,11 @@ _CARRIED_TYPES: Final[Mapping[str, DataType]] = {
     "headers": MapType(StringType(), StringType()),
 }
 
-assert sorted(_CARRIED_TYPES) == sorted(CARRIED_MAKERS) == sorted(CARRIED), (
-    "every field has a type and a maker"
-)
+_EVENT_TYPES: Final = {"payload": BinaryType(), **_CARRIED_TYPES}
+"""All of an event."""
+
+assert sorted(_CARRIED_TYPES) == sorted(CARRIED), "every field has a type"
+assert _EVENT_TYPES.keys() == CARRIED_MAKERS.keys(), "every field has a maker"
 
 _MARKS: Final = StructType(
     [
@@ -161,11 +165,14 @@ class RowFrames:
 
     def read(self, groups: Sequence[Sequence[FileSlice]]) -> DataFrame:
         """Return the events of slices: the inputs, what is taken from beside them, and the marks of `payloads`."""
+        return self._read(groups, self.beside)
+
+    def _read(self, groups: Sequence[Sequence[FileSlice]], taken: StructType) -> DataFrame:
         tasks = pack_into_tasks(groups, self._spark.sparkContext.defaultParallelism)
-        fields, beside = (to_arrow_schema(each, timezone="UTC") for each in (self.inputs, self.beside))
+        fields, beside = (to_arrow_schema(each, timezone="UTC") for each in (self.inputs, taken))
         reader = PayloadReader(fields, self._paths, beside, tuple(map(tuple, tasks)))
         numbers = self._spark.range(0, len(tasks), 1, max(len(tasks), 1))
-        return numbers.mapInArrow(reader, StructType([*self.inputs, *self.beside, *_MARKS]))
+        return numbers.mapInArrow(reader, StructType([*self.inputs, *taken, *_MARKS]))
 
     def typed(
         self,
@@ -190,11 +197,16 @@ class RowFrames:
 
     def unparseable(self, events: DataFrame, count_max: int) -> list[str]:
         """Return some of the payloads that are no rows. Runs a job."""
-        missing = "its timestamp is missing, cannot be parsed, or lies outside of the years 1 to 9999"
-        why = F.coalesce(F.col(UNPARSEABLE), F.lit(missing))
-        marks = (why.alias("reason"), F.coalesce(F.col(PAYLOAD), F.lit("")).alias("payload"))
+        marks = (_reason(), F.coalesce(F.col(PAYLOAD), F.lit("")).alias("payload"))
         found = self._marked(events, None, None, 0, keep=marks).where(F.col(_WHY) == _UNPARSEABLE)
         return [f"{row.reason}: {row.payload}".rstrip(": ") for row in found.limit(count_max).collect()]
+
+    def unparseable_events(self, groups: Sequence[Sequence[FileSlice]]) -> DataFrame:
+        """Return the events of slices that are no rows, with all that they carry, and the reason."""
+        kinds = [StructField(name, kind) for name, kind in _EVENT_TYPES.items()]
+        events = self._read(groups, StructType([StructField(EVENT, StructType(kinds))]))
+        found = self._marked(events, None, None, 0, keep=(F.col(EVENT), _reason()))
+        return found.where(F.col(_WHY) == _UNPARSEABLE).select(f"{EVENT}.*", REASON)
 
     def rolled_up(self, typed: DataFrame) -> DataFrame:
         """Return the rows of the table: aggregated if the schema says so."""
@@ -239,7 +251,7 @@ class RowFrames:
     def _with_transforms(self, events: DataFrame) -> DataFrame:
         plain = [_column(name) for name in self.inputs.names if name not in self._computed]
         made = [column.alias(name) for name, column in self._computed.items()]
-        kept = (F.col(name) for name in (*self.beside.names, *MARKS.names))
+        kept = (F.col(name) for name in events.columns if name in (EVENT, *MARKS.names))
         return events.select(*plain, *made, *kept)
 
     def _typed_columns(self) -> list[Column]:
@@ -284,6 +296,11 @@ class RowFrames:
             refused = refused | ~F.coalesce(F.expr(self._schema.filter), F.lit(False))
         wrong = F.col(UNPARSEABLE).isNotNull() | at.isNull()
         return F.when(wrong, _UNPARSEABLE).when(refused, _THROWN_AWAY).alias(_WHY)
+
+
+def _reason() -> Column:
+    missing = "its timestamp is missing, cannot be parsed, or lies outside of the years 1 to 9999"
+    return F.coalesce(F.col(UNPARSEABLE), F.lit(missing)).alias(REASON)
 
 
 def truncated(time: Column, granularity: Granularity) -> Column:

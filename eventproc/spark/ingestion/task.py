@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar, cast
 
@@ -27,8 +27,11 @@ from eventproc.spark.ingestion.rows import RowFrames
 from eventproc.spark.ingestion.slice_size import LEAST_BYTES, SliceSizes
 from eventproc.spark.ingestion.stats import StatsMeter
 from eventproc.spark.ingestion.task_log import TaskLog
+from eventproc.spark.ingestion.unparseable import UnparseableEvents, write_unparseable
 from eventproc.spark.job_groups import JobProgress, cancel_jobs, progress_of_jobs, why_ended
 from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.spark.sink_commit import abort, append_if
+from eventproc.spark.sink_task import TaskOutput
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import TaskOrder, close_sequence, finish_task, keep_task, plan_slice, publish
 from eventproc.store.ingestion.logs import log_now
@@ -76,13 +79,18 @@ class WorkerRoom:
 
 @attrs.define
 class _Sequence:
-    """A sequence as far as this task has read it. slices: paths of Parquet files with rows."""
+    """A sequence as far as this task has read it.
+
+    slices: paths of Parquet files with rows. unparseable: of each partition, from the first to the last slice with
+    events that are no rows.
+    """
 
     n: int
     starts: dict[PartitionKey, int]
     begun_ms: int
     read: dict[PartitionKey, int] = attrs.field(factory=dict)
     slices: list[str] = attrs.field(factory=list)
+    unparseable: dict[PartitionKey, tuple[int, int]] = attrs.field(factory=dict)
     rows: int = 0
 
 
@@ -329,6 +337,9 @@ class TaskRun:
         sequence.rows += rows
         sequence.read |= plan.until
         if counts["unparseable"]:
+            for key, end in plan.until.items():
+                first, _ = sequence.unparseable.get(key, (starts[key], end))
+                sequence.unparseable[key] = first, end
             self._note_unparseable(events)
         self._size.note(took_ms, size_bytes=size_bytes, events=counts["processed"], rows=rows)
 
@@ -349,18 +360,34 @@ class TaskRun:
         if plan.state is not SequenceState.PUBLISHED:
             files = self._merge(sequence)
             self._log.end_slices()
+            written = self._write_unparseable(sequence)
             try:
-                published = self._commit(sequence, files)
+                published = self._commit(sequence, files, written)
             except (
                 _Ended,
                 TaskFenced,
                 InvalidArgument,
             ):  # before COMMIT; after another error they may be published
-                self._room.tables.delete(each.path for each in files)
+                self._drop(files, written)
                 raise
             if not published:
-                self._room.tables.delete(each.path for each in files)
+                self._drop(files, written)
         self._room.tables.delete(sequence.slices)
+
+    def _drop(self, files: Sequence[WrittenFile], written: list[TaskOutput]) -> None:
+        """Delete what was certainly not published."""
+        self._room.tables.delete(each.path for each in files)
+        abort(self._room.directory, written)
+
+    def _write_unparseable(self, sequence: _Sequence) -> list[TaskOutput]:
+        """Write what is no row for the stream of these events. Reads the slices again: few sequences have any."""
+        if self._spec.tuning.unparseable_stream is None or not sequence.unparseable:
+            return []
+        starts = {key: start for key, (start, _) in sequence.unparseable.items()}
+        until = {key: end for key, (_, end) in sequence.unparseable.items()}
+        rows = self._frames.unparseable_events(self._reader.slices(starts, until))
+        events = UnparseableEvents(self._spec.id, self._spec.schema.datasource)
+        return write_unparseable(rows, events, self._room.directory.files)
 
     def _merge(self, sequence: _Sequence) -> Sequence[WrittenFile]:
         """Write the rows of all slices into files of the table.
@@ -379,14 +406,17 @@ class TaskRun:
         self._meter.add_rows(sum(each.rows for each in files))
         return files
 
-    def _commit(self, sequence: _Sequence, files: Sequence[WrittenFile]) -> bool:
-        """Return whether these files were published; False if a replica's were. Raises InvalidArgument."""
+    def _commit(self, sequence: _Sequence, files: Sequence[WrittenFile], written: list[TaskOutput]) -> bool:
+        """Return whether these files were published; False if a replica's were. Raises InvalidArgument.
+
+        written: the unparseable events, which the same transaction appends.
+        """
         waits = False
         while True:
             if self._killed:
                 raise _Ended("it was stopped")
             self._progress_ms = self._clock.wall_ms()
-            outcome = self._publish_once(sequence, files)
+            outcome = self._publish_once(sequence, files, written)
             if outcome is PublishOutcome.PUBLISHED:
                 return True
             if outcome is PublishOutcome.ALREADY:
@@ -402,10 +432,14 @@ class TaskRun:
                 self._log.add(f"sequence {sequence.n} waits until what lies before it is published")
             self._sleep(REPORT_MS)
 
-    def _publish_once(self, sequence: _Sequence, files: Sequence[WrittenFile]) -> PublishOutcome:
-        """Move the offsets, and with them the pointer of the table, if there are rows."""
+    def _publish_once(
+        self, sequence: _Sequence, files: Sequence[WrittenFile], written: list[TaskOutput]
+    ) -> PublishOutcome:
+        """Move the offsets, and in their transaction the pointer of the table; append what is no row."""
+        stream = self._spec.tuning.unparseable_stream
+        outputs = {stream: written} if stream is not None and written else {}
 
-        def move(tx: Tx) -> PublishOutcome:
+        def decide(tx: Tx, _: Mapping[str, int]) -> tuple[bool, PublishOutcome]:
             outcome = publish(tx, self.id, self._room.instance, sequence.n, stats=self._stats())
             if outcome is PublishOutcome.PUBLISHED:
                 rows = sum(each.rows for each in files)
@@ -414,14 +448,25 @@ class TaskRun:
                 )
             elif outcome is PublishOutcome.ALREADY:
                 log_now(tx, self.id, f"a replica published sequence {sequence.n} first")
-            return outcome
+            return outcome is PublishOutcome.PUBLISHED, outcome
+
+        def run(step: Callable[[Tx], PublishOutcome | None]) -> PublishOutcome | None:
+            return self._with_table(step, sequence, files) if files else self._write(step)
+
+        return append_if(self._room.directory, outputs, decide, run)
+
+    def _with_table(
+        self,
+        step: Callable[[Tx], PublishOutcome | None],
+        sequence: _Sequence,
+        files: Sequence[WrittenFile],
+    ) -> PublishOutcome | None:
+        """Run a step in the transaction that moves the pointer of the table, which moves if the step publishes."""
 
         def together(tx: Tx) -> PublishOutcome | None:
-            outcome = move(tx)
-            return None if outcome is PublishOutcome.PUBLISHED else outcome
+            outcome = step(tx)
+            return None if outcome is PublishOutcome.PUBLISHED else outcome or PublishOutcome.RETRY
 
-        if not files:
-            return self._write(move)
         schema = self._spec.schema
         columns = to_arrow_schema(self._frames.columns, timezone="UTC")
         note = {
