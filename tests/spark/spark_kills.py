@@ -3,7 +3,8 @@
 Processes write numbered events, host the supervisors, and run their tasks with Spark. They are killed with SIGKILL
 and suspended while the stream splits and merges: the writers, the hosts, the workers, their JVMs, and the
 Python processes of these. At the end each acknowledged event is stored once, in order, and each stored one lies once
-in both tables. No session is needed here: the published files are read with pyarrow.
+in both tables, or, if it is no row of the second one, in the stream of its unparseable events. No session is needed
+here: the published files are read with pyarrow.
 """
 
 from __future__ import annotations
@@ -55,7 +56,13 @@ PAUSE: Final = Event()
 
 STREAM: Final = "s/events"
 EACH, SUMS = "each", "sums"
-"""The tables: a row for each event, and sums by hour and writer."""
+"""The tables: a row for each event, and sums by hour and writer of those with the field `timed`."""
+
+ODD: Final = "s/odd"
+"""The stream of the events that are no rows of the second table."""
+
+TIMELESS_EVERY: Final = 7
+"""One of so many events of a writer has no field `timed`."""
 
 WRITERS: Final = 3
 HOSTS: Final = 2
@@ -95,7 +102,14 @@ MINUTE_MS: Final = 60_000
 
 
 def _spec(
-    table: str, dimensions: Iterable[str], query: Granularity, groups: int, replicas: int
+    table: str,
+    dimensions: Iterable[str],
+    query: Granularity,
+    groups: int,
+    replicas: int,
+    *,
+    column: str = "at",
+    unparseable_stream: str | None = None,
 ) -> SupervisorSpec:
     return SupervisorSpec(
         io=IoConfig(
@@ -109,7 +123,7 @@ def _spec(
         ),
         schema=DataSchema(
             datasource=table,
-            timestamp=TimestampSpec(column="at"),
+            timestamp=TimestampSpec(column=column),
             dimensions=tuple(Dimension(name=each) for each in dimensions),
             metrics=(
                 Metric(name="events", type=MetricType.COUNT),
@@ -119,14 +133,17 @@ def _spec(
             segment_granularity=Granularity.DAY,
         ),
         tuning=TuningConfig(
-            intermediate_handoff_ms=2_000, task_timeout_ms=(FENCED_S - 5) * 1_000, job_timeout_ms=MINUTE_MS
+            intermediate_handoff_ms=2_000,
+            task_timeout_ms=(FENCED_S - 5) * 1_000,
+            job_timeout_ms=MINUTE_MS,
+            unparseable_stream=unparseable_stream,
         ),
     )
 
 
 SPECS: Final = (
     _spec(EACH, ("writer", "number"), Granularity.MINUTE, 2, 2),
-    _spec(SUMS, ("writer",), Granularity.HOUR, 1, 1),
+    _spec(SUMS, ("writer",), Granularity.HOUR, 1, 2, column="timed", unparseable_stream=ODD),
 )
 
 Rows = Counter[tuple[Any, ...]]
@@ -137,8 +154,9 @@ class SparkKillsReport:
     """What happened.
 
     kills, suspensions: by kind of process. acknowledged: events; stored: those and others whose writers were killed
-    before they could say so. tasks: of both supervisors, by state. pause_s: the longest time without progress of the
-    tasks. orphans: files on disk that no table uses; their workers, or later ones, delete them.
+    before they could say so. unparseable: of them, those that are no rows of the second table. tasks: of both
+    supervisors, by state. pause_s: the longest time without progress of the tasks. orphans: files on disk that no table
+    uses; their workers, or later ones, delete them.
     """
 
     kills: Counter[str] = attrs.field(factory=Counter)
@@ -147,6 +165,7 @@ class SparkKillsReport:
     writers: int = 0
     acknowledged: int = 0
     stored: int = 0
+    unparseable: int = 0
     tasks: dict[str, int] = attrs.field(factory=dict)
     files: int = 0
     orphans: int = 0
@@ -299,7 +318,8 @@ class SparkKills:
         while True:
             PAUSE.wait(self._random.uniform(0, RUN_S_MAX))
             if self._random.random() < SCALED:
-                self.report.scales += scale(self._ep.stream(STREAM), self._random)
+                stream = self._ep.stream(self._random.choice((STREAM, STREAM, ODD)))
+                self.report.scales += scale(stream, self._random)
             owner, victim = self._wait_victim(kind)
             if self._random.random() < SUSPENDED:
                 self.report.suspensions[kind] += 1
@@ -399,11 +419,14 @@ class SparkKills:
             assert stored[writer.name] >= writer.acknowledged, f"{writer.name}: acknowledged events are lost"
             self.report.acknowledged += writer.acknowledged
         self.report.stored = sum(stored.values())
-        each_wanted, sums_wanted = Rows(), dict[tuple[Any, ...], tuple[int, int]]()
+        each_wanted, odd_wanted, sums_wanted = Rows(), Rows(), dict[tuple[Any, ...], tuple[int, int]]()
         for name, count in stored.items():
             for number in range(count):
                 at_ms = number * MINUTE_MS
                 each_wanted[at_ms, name, str(number), 1, number] += 1
+                if number % TIMELESS_EVERY == 0:
+                    odd_wanted[name, number] += 1
+                    continue
                 key = at_ms // HOUR_MS * HOUR_MS, name
                 events, total = sums_wanted.get(key, (0, 0))
                 sums_wanted[key] = events + 1, total + number
@@ -413,6 +436,12 @@ class SparkKills:
             events, total = sums.get((at_ms, name), (0, 0))
             sums[at_ms, name] = events + count, total + part
         compare(SUMS, Rows(sums.items()), Rows(sums_wanted.items()))
+        odd = list(read_rows(ep, ODD))
+        compare(ODD, Rows(odd), odd_wanted)
+        for name in stored:
+            numbers = [number for writer, number in odd if writer == name]
+            assert numbers == sorted(numbers), f"the unparseable events of {name} are not in order"
+        self.report.unparseable = len(odd)
         tasks = [
             task
             for spec in SPECS
@@ -443,12 +472,26 @@ def compare(table: str, found: Rows, wanted: Rows) -> None:
 
 def stored_events(ep: BlockingEventproc) -> dict[str, int]:
     """Return how many events of each writer the stream holds. Raises AssertionError if one is missing or twice."""
-    found, stream = KeyAccount(), ep.stream(STREAM)
+    found = KeyAccount()
+    for writer, number in read_rows(ep, STREAM):
+        found.take(writer, number)
+    return found.counts
+
+
+def read_rows(ep: BlockingEventproc, name: str) -> Iterator[tuple[str, int]]:
+    """Yield the writer and the number of each event of a stream."""
+    stream = ep.stream(name)
     with stream.reader() as reader:
         for event in reader.until(stream.tail()):
             row = json.loads(event.payload)
-            found.take(row["writer"], row["number"])
-    return found.counts
+            yield row["writer"], row["number"]
+
+
+def payload_of(writer: str, number: int) -> bytes:
+    """Return the event of a number."""
+    at_ms = number * MINUTE_MS
+    timed = {"timed": at_ms} if number % TIMELESS_EVERY else {}
+    return json.dumps({"at": at_ms, "writer": writer, "number": number, **timed}).encode()
 
 
 def processes_of(worker: TortureProcess, kind: str) -> list[psutil.Process]:
@@ -485,10 +528,7 @@ def write(path: str, name: str, journal: str) -> None:
     ):
         while True:
             numbers = range(number, number + chance.randint(1, BATCH_MAX))
-            writer.write_many(
-                (json.dumps({"at": each * MINUTE_MS, "writer": name, "number": each}).encode(), name)
-                for each in numbers
-            )
+            writer.write_many((payload_of(name, each), name) for each in numbers)
             number = numbers.stop
             noted.write(f"{number}\n")
             PAUSE.wait(chance.uniform(0, WRITER_PAUSE_S))
@@ -505,6 +545,7 @@ def run(folder: Path, victims: Iterable[str], *, seed: int) -> SparkKillsReport:
     with open_blocking(folder / "streams", durability="os") as creator:
         creator.create_scope("s")
         creator.create_stream(STREAM, scaling=ScalingPolicy.fixed(3))
+        creator.create_stream(ODD)
     with open_blocking(folder / "streams", durability="os", host=False) as ep:
         return SparkKills(folder, ep, seed=seed).run(victims)
 

@@ -14,3 +14,4 @@ def test_every_event_is_in_both_tables_once_although_every_kind_of_process_was_k
     report = run(tmp_path, ["writer", "host", "python", "jvm", "worker"], seed=3)
     assert report.kills.total() == 5
     assert 0 < report.acknowledged <= report.stored
+    assert report.unparseable > 0
