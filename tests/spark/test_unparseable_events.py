@@ -158,6 +158,25 @@ def test_unparseable_events_of_several_slices_are_written_together(
     assert [event.headers["ep-number"] for event in events_of(odd)] == ["1", "2", "3", "4"]
 
 
+def test_nothing_is_published_while_unparseable_events_cannot_be_appended(
+    spark: SparkSession, ep: BlockingEventproc, odd: BlockingStream, path: Path
+) -> None:
+    stream = ep.create_stream(STREAM)
+    starts = positions(stream, tail=False)
+    with stream.writer() as writer:
+        writer.write_many((each, "k") for each in [LARGE, click(0)])
+    odd.seal()
+    odd.delete()
+    with worker_room(spark, path) as room, attach(spark, path, host=False) as attached:
+        create_group(room.directory, SPEC, starts, positions(stream, tail=True))
+        run_tasks(room, SPEC)
+        assert attached.tables() == []
+        ep.create_stream(ODD)
+        again(room, 1)
+        assert rows_of(attached.table("clicks")) == expected(range(1))
+    assert origins(events_of(ep.stream(ODD))) == ["0"]
+
+
 def test_a_missing_stream_of_unparseable_events_is_refused_before_anything_is_read(
     ep: BlockingEventproc,
 ) -> None:
