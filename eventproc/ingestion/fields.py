@@ -87,12 +87,17 @@ def check_expression(expression: str) -> None:
 
 
 def _without_texts(quoted: re.Match[str]) -> str:
-    """Return a quoted name of SQL; nothing instead of a text or a path, which may have any characters."""
+    """Return a quoted name of SQL; an empty text instead of a text or of a name that has other characters.
+
+    Raises InvalidArgument for a path that is wrong, and for what an event carries, which is a field of a struct in SQL.
+    """
     name = quoted[1]
-    if name is not None and name.startswith(_PATHS):
-        _parse_path(name)
+    if name is None:
         return "''"
-    return "''" if name is None else quoted[0]
+    if name != EVENT and isinstance(parse_field(name), CarriedField):
+        reason = f"in SQL write {EVENT}.key, or {EVENT}.headers['NAME'], without quotes around all of it"
+        raise invalid_argument("field", name, reason)
+    return quoted[0] if name.isidentifier() else "''"
 
 
 def _parse_path(text: str) -> tuple[str | int, ...]:

@@ -297,7 +297,8 @@ def test_a_misspelt_field_beside_the_payload_is_refused_with_those_that_exist() 
                     {"name": "b", "expression": "`__event.key`"},
                     {"name": "c", "expression": "__EVENT.key"},
                     {"name": "d", "expression": "to_json(__event)"},
-                    {"name": "__event.x", "expression": "1"},
+                    {"name": "e", "expression": "`kafka.key`"},
+                    {"name": "__event.x", "expression": "`my __event.x`"},
                 ],
                 "filter": "__event.Key = 'x'",
             },
@@ -305,11 +306,12 @@ def test_a_misspelt_field_beside_the_payload_is_refused_with_those_that_exist() 
     )
     assert set(found) == {
         *(f"schema.dimensions[{n}].field" for n in range(3)),
-        *(f"schema.transforms[{n}].expression" for n in range(4)),
-        *("schema.timestamp.column", "schema.metrics[0].field", "schema.transforms[4].name", "schema.filter"),
+        *(f"schema.transforms[{n}].expression" for n in range(5)),
+        *("schema.timestamp.column", "schema.metrics[0].field", "schema.transforms[5].name", "schema.filter"),
     }
     assert "__event.key, __event.headers," in found["schema.dimensions[0].field"]
     assert "__event.offset, " in found["schema.transforms[0].expression"]
+    assert "without quotes" in found["schema.transforms[4].expression"]
     assert "__event.event_time or __event.timestamp" in found["schema.timestamp.column"]
 
 
