@@ -285,7 +285,7 @@ class SupervisorSpec:
     """The spec of a supervisor: streams in, a table out.
 
     id: unique name of the supervisor; "" (default): the datasource. suspended: whether it ends its tasks and creates
-    none. retention_ms: age, counted from the end of its interval, at which the supervisor drops an interval of the
+    none. retention_ms: age, counted from the end of its interval, at which a worker drops an interval of the
     table, of any supervisor; None (default): never. compact_after_ms: such an age at which workers make few files of an
     interval that lies in several; None (default): never. Made directly, or with `parse` from a file;
     `ep.submit_supervisor` validates both.

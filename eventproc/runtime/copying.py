@@ -34,9 +34,10 @@ async def copy(
     """Copy a store into a new or empty one: between a directory and a server both ways, or two of a kind; asyncio only.
 
     The copy has everything: streams with their ids, transactions, groups with their progress, dead letters, users, and
-    the files of events. Readers and groups continue where they were. The source is not changed, and the copy is
-    compared with it in the end. Until then the target does not open; if the copy is interrupted, the same call
-    continues it. No process may use the source meanwhile: what it changes would make the comparison fail.
+    the files of events. Readers and groups continue where they were. The source is not changed, except that its tables
+    in the layout of before become Iceberg's. The copy is compared with it in the end. Until then the target does not
+    open; if the copy is interrupted, the same call continues it. No process may use the source meanwhile: what it
+    changes would make the comparison fail.
 
     Args:
         source: the store, as for `open`.

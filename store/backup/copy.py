@@ -1,8 +1,9 @@
 """Copying a store into an empty one, between a directory and a server in both directions, so that it can be resumed.
 
-The source is only read. A row of `meta` in the target says that a copy is under way; until the last transaction deletes
-it, the target does not open, so that the copy may take any number of transactions. At the end everything is read once
-more on both sides and compared. Source: docs/design/copy.md.
+The source is only read, except that its tables in the layout of before become Iceberg's. A row of `meta` in the
+target says that a copy is under way; until the last transaction deletes it, the target does not open, so that the copy
+may take any number of transactions. At the end everything is read once more on both sides and compared. Source:
+docs/design/copy.md.
 """
 
 from __future__ import annotations

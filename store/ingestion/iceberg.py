@@ -518,9 +518,8 @@ class StoreTables:
         left = set(filter(is_dead_or_old, paths))
         # Afterwards: an instance that was dead at that look published its files before, or never will.
         named = set[str]() if folder else self.named()
-        if self._store.read(
-            is_directory_held
-        ):  # a backup began meanwhile; its snapshot may be older than `named`
+        # A backup may have begun meanwhile, whose snapshot is older than `named`.
+        if self._store.read(is_directory_held):
             return 0
         for path in paths:
             if path not in named and (path in left or self._is_old_metadata(path, now_ms)):
@@ -555,9 +554,8 @@ class StoreTables:
     def _relocate(self, name: str, location: str) -> None:
         table = self.at(name, location)
         partitionings = [partitioning_of(each) for each in table.metadata.specs().values()]
-        coarsest = max(
-            partitionings, key=list(TablePartitioning).index
-        )  # each file lies in one partition of it
+        # Each file lies in one partition of it.
+        coarsest = max(partitionings, key=list(TablePartitioning).index)
         change = self._created(name, table.schema(), coarsest)
         paths = [each.path for each in self.readable(table)]
         change.add_files([f"{self._place}/{path}" for path in paths], check_duplicate_files=False)

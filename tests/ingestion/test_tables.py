@@ -1,4 +1,4 @@
-"""Tables are Iceberg's: other engines read them, and whoever changes one changes all of it, or nothing."""
+"""Other engines read the tables, and a change of a table takes effect whole, or not at all."""
 
 from __future__ import annotations
 

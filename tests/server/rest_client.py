@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import attrs
 import httpx
 import jsonschema_rs
+import pytest
 
+import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
 from eventproc.server.rest.application import RestAnswers, rest_application
 from eventproc.server.rest.openapi import document
 from eventproc.server.rest.route_table import ROUTES
 from eventproc.testing.crash import PATIENCE_S
+
+OWN = "/eventproc/v1"
+"""Where REST of an operator begins, for what has no path of Pravega's."""
 
 
 @attrs.frozen
@@ -125,3 +130,21 @@ class RestInMemory(DocumentedResponses):
         answer = await self.call(method, path, body)
         assert answer.status < 300, answer
         return answer.body
+
+
+@pytest.fixture
+async def ep() -> AsyncIterator[Eventproc]:
+    """Give a store with three events in the stream s/t."""
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with stream.writer() as writer:
+            for number in range(3):
+                await writer.write(b"%d" % number, key="k")
+        yield ep
+
+
+@pytest.fixture
+async def rest(ep: Eventproc) -> RestInMemory:
+    """Give REST of this store."""
+    return RestInMemory(ep)

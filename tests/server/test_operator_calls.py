@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
-
-import pytest
 
 import eventproc
 from eventproc.describe import TaskStatus
@@ -14,25 +11,7 @@ from eventproc.store.clock import part_id
 from eventproc.topics.operations import SealTopic
 from eventproc.workflows.requests import PRESENT
 from tests.server.access_support import READ, UPDATE, add_user, loaded
-from tests.server.rest_client import RestInMemory
-
-OWN = "/eventproc/v1"
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        stream = await ep.create_stream("s/t")
-        async with stream.writer() as writer:
-            for number in range(3):
-                await writer.write(b"%d" % number, key="k")
-        yield ep
-
-
-@pytest.fixture
-async def rest(ep: Eventproc) -> RestInMemory:
-    return RestInMemory(ep)
+from tests.server.rest_client import OWN, RestInMemory, ep as ep, rest as rest
 
 
 async def test_a_group_is_created_updated_checkpointed_and_deleted(rest: RestInMemory, ep: Eventproc) -> None:

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from itertools import cycle
 
-import pytest
-
-import eventproc
 from eventproc.runtime import Eventproc
 from tests.groups.support import eventually
 from tests.ingestion.support import add_worker
-from tests.server.rest_client import RestInMemory
-
-OWN = "/eventproc/v1"
-
-
-@pytest.fixture
-async def ep() -> AsyncIterator[Eventproc]:
-    async with eventproc.open_memory() as ep:
-        await ep.create_scope("s")
-        stream = await ep.create_stream("s/t")
-        async with stream.writer() as writer:
-            for number in range(3):
-                await writer.write(b"%d" % number, key="k")
-        yield ep
-
-
-@pytest.fixture
-async def rest(ep: Eventproc) -> RestInMemory:
-    return RestInMemory(ep)
+from tests.server.rest_client import OWN, RestInMemory, ep as ep, rest as rest
 
 
 def spec_of(name: str, stream: str = "s/t") -> dict[str, object]:

@@ -116,6 +116,8 @@ def test_pending_group_publishes_the_rollup_of_its_range_once_with_two_replicas(
         assert all(each[-1] == "succeeded" for each in logs)
         assert sum("published sequence 0: 252 rows in 2 files" in each for each in logs) == 1
         assert all(any(line.startswith("read 5,000 events, ") for line in each) for each in logs)
+        kinds = [[line.split()[0] for line in each] for each in logs]
+        assert ["read", "published", "succeeded"] in [each[-3:] for each in kinds]
         files = room.tables.tables.used("clicks")
         assert [(each.start_ms, each.rows) for each in files] == [(0, 180), (3_600_000, 72)]
         paths = [each for each in room.tables.files.paths() if "/metadata/" not in each]

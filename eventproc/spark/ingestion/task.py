@@ -451,7 +451,10 @@ class TaskRun:
             return outcome is PublishOutcome.PUBLISHED, outcome
 
         def run(step: Callable[[Tx], PublishOutcome | None]) -> PublishOutcome | None:
-            return self._with_table(step, sequence, files) if files else self._write(step)
+            logged = partial(self._log.write, step=step)  # what waits comes first
+            if not files:
+                return self._room.directory.write(logged)
+            return self._with_table(logged, sequence, files)
 
         return append_if(self._room.directory, outputs, decide, run)
 
