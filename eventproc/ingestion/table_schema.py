@@ -17,7 +17,7 @@ from eventproc.store.database import Tx
 from eventproc.store.ingestion.pointers import has_table, pointers
 from eventproc.store.ingestion.supervisors import is_table_read, live_specs_of_table, specs_of_table
 from eventproc.store.model.errors import NotFound
-from eventproc.store.model.ingestion import TablePartitioning
+from eventproc.store.model.ingestion import TIME, TablePartitioning, partition_name
 
 
 @attrs.frozen
@@ -102,10 +102,12 @@ def shortest_times(tx: Tx, of: Callable[[SupervisorSpec], int | None]) -> dict[s
 
 
 def check_columns(tx: Tx, spec: SupervisorSpec, problems: Problems) -> None:
-    """Note each column of a table that a spec would change, while rows, tasks or live supervisors have it.
+    """Note each column that the table cannot have, and each that a spec would change, while rows, tasks or live
+    supervisors have it.
 
     Cost: three queries, and a spec to parse per version of the table's supervisors.
     """
+    _check_names(spec.schema, problems)
     name = spec.schema.datasource
     if has_table(tx, name) or is_table_read(tx, name):
         found = _schemas(tx, name)
@@ -122,6 +124,19 @@ def check_columns(tx: Tx, spec: SupervisorSpec, problems: Problems) -> None:
         if each.path.endswith(".name"):
             remedy = f"write it as {each.older.name}"
         problems.add(each.path, f"table {name} {each}; {remedy}")
+
+
+def _check_names(schema: DataSchema, problems: Problems) -> None:
+    """Note names that differ only in case from that of another column, or of the time and the partitions by it."""
+    taken = {TIME: f"{TIME}, which holds the time of a row"}
+    taken |= {
+        each: f"{each}, by which a table is partitioned" for each in map(partition_name, TablePartitioning)
+    }
+    for path, column in _columns(schema).items():
+        if (other := taken.setdefault(column.name.lower(), column.name)) != column.name:
+            problems.add(
+                f"{path}.name", f"column {column.name} would be the same as {other}; choose another name"
+            )
 
 
 def _schemas(tx: Tx, name: str) -> list[DataSchema]:

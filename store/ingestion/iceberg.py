@@ -70,7 +70,14 @@ from eventproc.store.ingestion.table_state import (
 )
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import CorruptRecord, InvalidArgument, NotSupported
-from eventproc.store.model.ingestion import TIME, PublishOutcome, TableFile, TablePartitioning, TableSummary
+from eventproc.store.model.ingestion import (
+    TIME,
+    PublishOutcome,
+    TableFile,
+    TablePartitioning,
+    TableSummary,
+    partition_name,
+)
 from eventproc.store.model.ingestion_errors import TableBusy, TableChanged
 from eventproc.store.segments.holds import is_directory_held
 
@@ -430,7 +437,7 @@ class StoreTables:
         place = self._place
         transform = TRANSFORMS.get(by)
         time = schema.find_field(TIME).field_id
-        fields = [] if transform is None else [PartitionField(time, 1000, transform, _partition_name(by))]
+        fields = [] if transform is None else [PartitionField(time, 1000, transform, partition_name(by))]
         metadata = new_table_metadata(
             schema, PartitionSpec(*fields), UNSORTED_SORT_ORDER, f"{place}/{name}", dict(PROPERTIES)
         )
@@ -640,11 +647,7 @@ def _evolve(change: Transaction, columns: pa.Schema, by: TablePartitioning) -> N
             for field in spec.fields:
                 update.remove_field(field.name)
             if by in TRANSFORMS:
-                update.add_field(TIME, TRANSFORMS[by], _partition_name(by))
-
-
-def _partition_name(by: TablePartitioning) -> str:
-    return f"{TIME}_{by}"
+                update.add_field(TIME, TRANSFORMS[by], partition_name(by))
 
 
 def _if_young(paths: Sequence[str], together: Callable[[Tx], object] | None) -> Callable[[Tx], object]:

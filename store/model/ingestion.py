@@ -253,6 +253,11 @@ class TablePartitioning(enum.StrEnum):
     """It is not partitioned."""
 
 
+def partition_name(by: TablePartitioning) -> str:
+    """Return how the partitions of a table are named, beside its columns. Pure."""
+    return f"{TIME}_{by}"
+
+
 @attrs.frozen(kw_only=True)
 class TableFile:
     """A Parquet file of a table.

@@ -88,7 +88,7 @@ class ServerAddress:
         host = hosts or next((value for key, value in options if key == "host"), "")
         user = f"{unquote(credentials.partition(':')[0])}@" if credentials else ""
         name = f"postgresql://{user}{host}{parts.path}?schema={found}"
-        has_password = ":" in credentials or any("password" in key for key, _ in options)
+        has_password = ":" in credentials or any("password" in key.lower() for key, _ in options)
         return cls(conninfo, found, name, has_password)
 
     def lock_key(self, name: str) -> int:

@@ -66,6 +66,36 @@ async def test_a_spec_that_changes_a_column_of_published_rows_is_refused(
         await bench.ep.submit_supervisor(spec_with(dimensions, metrics, id="other"))
 
 
+@pytest.mark.parametrize(
+    ("dimensions", "metrics", "path", "same"),
+    [
+        ([PAGE, {"name": "Page"}], [SUM], "schema.dimensions[1].name", "the same as page"),
+        ([PAGE], [{**SUM, "name": "PAGE"}], "schema.metrics[0].name", "the same as page"),
+        (
+            [{"name": "__Time"}],
+            [SUM],
+            "schema.dimensions[0].name",
+            "the same as __time, which holds the time",
+        ),
+        (
+            [{"name": "__time_hour"}],
+            [SUM],
+            "schema.dimensions[0].name",
+            "__time_hour, by which .* partitioned",
+        ),
+    ],
+)
+async def test_a_spec_whose_columns_no_table_can_have_is_refused(
+    bench: Bench, dimensions: list[Any], metrics: list[Any], path: str, same: str
+) -> None:
+    await bench.ep.create_stream("s/t")
+    with pytest.raises(InvalidSpec, match=f"(?s){same}") as refused:
+        await bench.ep.submit_supervisor(spec_with(dimensions, metrics))
+    assert [each.path for each in refused.value.problems] == [path]
+    with pytest.raises(NotFound):
+        await bench.ep.supervisor(ID)
+
+
 async def test_columns_may_be_added_and_left_out_and_stay_columns_of_the_table(bench: Bench) -> None:
     await bench.ep.create_stream("s/t")
     await bench.ep.submit_supervisor(spec_with([PAGE, COUNTRY], [{"name": "clicks", "type": "count"}]))

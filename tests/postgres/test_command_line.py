@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import urllib.request
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ import pytest
 import eventproc
 from tests.cli.conftest import Cli, run_here
 from tests.cli.support import COMMAND, REPOSITORY, StartedCommand, environment
-from tests.support.postgres import Server
+from tests.server.rest_client import RestClient
+from tests.server.support import ServerProcess
+from tests.support.postgres import Server, running_server
 
 pytestmark = pytest.mark.subprocess
 
@@ -152,7 +155,13 @@ def test_password_is_refused_as_an_argument_and_never_printed(
     url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     secret = with_password(url)
-    for arguments in (["-C", secret, "init"], ["init", secret], ["verify", secret]):
+    parameter = f"{url}&PASSWORD={PASSWORD}"
+    for arguments in (
+        ["-C", secret, "init"],
+        ["init", secret],
+        ["verify", secret],
+        ["-C", parameter, "init"],
+    ):
         assert run_here(None, *arguments) == 2
     monkeypatch.setenv("EVENTPROC_DIR", secret)
     for command in (
@@ -225,3 +234,20 @@ def test_serve_runs_an_app_exactly_once_beside_rest(shop: Cli, url: str, tmp_pat
     assert (served.returncode, PASSWORD in said) == (0, False), said
     with eventproc.open_blocking(url) as ep:
         assert ep.query("SELECT count FROM app_total") == [(3,)]
+
+
+def test_serving_process_says_within_seconds_that_its_store_cannot_be_reached() -> None:
+    with running_server() as server, ExitStack() as ended:
+        assert run_here(None, "init", server.url) == 0
+        serving = ended.enter_context(ServerProcess(server.url, rest=True))
+        client = ended.enter_context(closing(RestClient(serving.rest)))
+        assert client.get("/v1/health/readiness") is True
+        server.stop()
+        try:
+            health = client.get("/v1/health")
+        finally:
+            server.start()
+        assert (health["status"], health["readiness"], health["liveness"]) == ("DOWN", False, True)
+        assert health["details"]["database"] == "it has not answered for 3 s"
+        while client.get("/v1/health/readiness") is not True:
+            pass  # each call waits for the server

@@ -30,13 +30,13 @@ NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 class ServerProcess:
-    """`eventproc serve` on a directory; killed at the end of its block.
+    """`eventproc serve` on a directory, or on a store on a server; killed at the end of its block.
 
     port: of its controller. rest: address of REST, if it was asked for.
     """
 
     def __init__(
-        self, directory: Path, *more: str, ports: tuple[int, int] = (0, 0), rest: bool = False
+        self, directory: Path | str, *more: str, ports: tuple[int, int] = (0, 0), rest: bool = False
     ) -> None:
         options = ["--controller-port", str(ports[0]), "--segment-store-port", str(ports[1]), *more]
         options += ["--rest", "0"] if rest else []
