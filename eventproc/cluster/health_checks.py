@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,8 +20,7 @@ import attrs
 
 from eventproc._version import __version__
 from eventproc.cluster.host import CONTROLLER, TIMINGS
-from eventproc.cluster.integrity_checks import invariant_problems, page_problems
-from eventproc.store.backup.contents import find_orphans
+from eventproc.cluster.integrity_checks import invariant_problems, list_lost, list_orphans, page_problems
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database, Tx, instances
@@ -49,7 +49,6 @@ from eventproc.store.transactions import list_failing
 
 if TYPE_CHECKING:
     from eventproc.store.file_store import FileStore
-    from eventproc.store.ingestion.iceberg import StoreTables
 
 HELD_MS_MAX: Final = 1_000
 """write.lock is held for milliseconds. A process that holds it for a second has been stopped meanwhile."""
@@ -176,13 +175,9 @@ async def check_database(
         report.facts["streams_to_free"] = await db.read(count_reapings)
         if not on_server:
             await db.read(lambda tx: _check_free_space(tx, report))
-        # In a new snapshot, because events may have been truncated, and their files deleted, meanwhile.
-        await db.read(lambda tx: _check_chunk_files(tx, report))
+        await _check_chunk_files(db, report)
         if await db.read(has_tables):
-            try:
-                await on_tables(db, lambda tables: _check_tables(tables, report))
-            except NotSupported as why:  # no pyiceberg
-                report.problem(f"the tables were not checked: {why}")
+            await _check_tables(db, report)
         if await db.read(has_sinks_or_holds):
             report.facts["spark"] = describe_spark()
     if not quick:
@@ -295,34 +290,36 @@ def _check_free_space(tx: Tx, report: HealthReport) -> None:
     report.facts["can_shrink"] = found.can_shrink
 
 
-def _check_chunk_files(tx: Tx, report: HealthReport) -> None:
+async def _check_chunk_files(db: Database, report: HealthReport) -> None:
     """Check that the files with events exist and have their size. Their content is not read."""
-    if (chunks := find_chunk_files(tx)) is None:
+    if (chunks := await db.read(find_chunk_files)) is None:
         return
-    files = [(each.path, each.bytes) for each in event_files(tx)]
-    report.facts["files_with_events"] = len(files)
-    _note_lost(report, "events", chunks, files)
+
+    async def named() -> list[tuple[str, int | None]]:
+        return [(each.path, each.bytes) for each in await db.read(event_files)]
+
+    report.facts["files_with_events"] = len(await named())
+    _note_lost(report, "events", chunks, await list_lost(chunks, named))
     # Not a problem: files of an export that died. The host removes them.
-    report.facts["orphan_files"] = len(find_orphans(tx, chunks))
+    report.facts["orphan_files"] = len(await list_orphans(db, chunks))
 
 
-def _check_tables(tables: StoreTables, report: HealthReport) -> None:
+async def _check_tables(db: Database, report: HealthReport) -> None:
     """Check that the files of tables exist and have their size."""
     try:
-        found = tables.contents()
+        files = await on_tables(db, lambda tables: tables.files)
+        lost = await list_lost(files, partial(on_tables, db, lambda tables: tables.contents()))
+    except NotSupported as why:  # no pyiceberg
+        report.problem(f"the tables were not checked: {why}")
     except FileNotFoundError as why:
         report.problem(f"{why}, but it is part of a table; restore a backup")
-        return
-    _note_lost(report, "rows of tables", tables.files, found)
+    else:
+        _note_lost(report, "rows of tables", files, lost)
 
 
-def _note_lost(
-    report: HealthReport, what: str, store: FileStore, files: Sequence[tuple[str, int | None]]
-) -> None:
-    if lost := [
-        path for path, size in files if (found := store.size(path)) is None or size not in (None, found)
-    ]:
+def _note_lost(report: HealthReport, what: str, files: FileStore, lost: Sequence[str]) -> None:
+    if lost:
         report.problem(
             f"{len(lost)} files with {what} are missing or have another size than written, such as"
-            f" {store.show(lost[0])}; restore a backup"
+            f" {files.show(lost[0])}; restore a backup"
         )

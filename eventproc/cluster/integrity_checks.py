@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,13 @@ import anyio.to_thread
 import attrs
 
 from eventproc.groups.inspection import violations, violations_beside_streams
-from eventproc.store.backup.contents import checksum_of, file_problem, find_orphans, read_manifest
+from eventproc.store.backup.contents import (
+    checksum_of,
+    file_problem,
+    find_orphans,
+    finished_files,
+    read_manifest,
+)
 from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database, Tx
 from eventproc.store.database.files import BACKUP_MANIFEST, DATABASE
@@ -49,6 +55,33 @@ class IntegrityReport:
     def row(self) -> dict[str, object]:
         """Return the report as one object with stable names."""
         return {"kind": self.kind, "healthy": not self.problems, **attrs.asdict(self)}
+
+
+async def list_orphans(db: Database, chunks: FileStore) -> list[str]:
+    """Return the finished chunk files that no row names. No snapshot is open while the files are listed."""
+    finished = await anyio.to_thread.run_sync(finished_files, chunks)
+    return await db.read(partial(find_orphans, finished=finished))
+
+
+async def list_lost(
+    files: FileStore, named: Callable[[], Awaitable[Sequence[tuple[str, int | None]]]]
+) -> list[str]:
+    """Return the files that are missing, or have another size than was written.
+
+    named: returns the files that must exist, with their sizes; None if that is not noted. No snapshot is open while the
+    sizes are asked for, so it is called again for what is missing: that may have been freed meanwhile.
+    """
+
+    def missing(listed: Sequence[tuple[str, int | None]]) -> list[tuple[str, int | None]]:
+        return [
+            (path, size)
+            for path, size in listed
+            if (found := files.size(path)) is None or size not in (None, found)
+        ]
+
+    lost = await anyio.to_thread.run_sync(missing, await named())
+    still = set(await named()) if lost else set()
+    return [path for path, size in lost if (path, size) in still]
 
 
 def attempt(what: str, check: Callable[[], Iterable[str]]) -> list[str]:
@@ -141,7 +174,7 @@ async def verify_directory(
         except NotSupported as why:  # no pyiceberg
             report.problems.append(f"the tables were not checked: {why}")
         parts.end()
-    report.orphans = await db.read(lambda tx: find_orphans(tx, chunks))
+    report.orphans = await list_orphans(db, chunks)
 
 
 async def _check_pages(db: Database) -> list[str]:
@@ -245,7 +278,7 @@ def verify_backup(folder: Path) -> IntegrityReport:
                 problems.append(
                     f"the database names {len(files)} files with events, the backup {manifest.files}"
                 )
-            report.orphans = find_orphans(tx, chunks)
+            report.orphans = find_orphans(tx, finished_files(chunks))
             return problems
 
     report.problems += attempt(str(database), read)

@@ -165,11 +165,16 @@ def file_problem(files: FileStore, file: DataFile, what: str) -> str | None:
     return f"the file with {what} {files.show(file.path)} {_difference(found, expected)}; restore a backup"
 
 
-def find_orphans(tx: Tx, files: FileStore) -> list[str]:
-    """Return the finished chunk files, relative to their place, that no row names. Reads no content.
+def finished_files(files: FileStore) -> list[str]:
+    """Return the chunk files that are complete, relative to their place. Lists the place, reads no content.
 
     Files of Spark's sink are left out, because their tasks may be about to commit.
     """
-    known = {str(path) for (path,) in tx.execute("SELECT path FROM chunk").fetchall()}
     found = (each for each in files.paths() if each.endswith(ARROW_SUFFIX))
-    return [each for each in found if each not in known and not each.startswith(f"{SINK_FOLDER}/")]
+    return [each for each in found if not each.startswith(f"{SINK_FOLDER}/")]
+
+
+def find_orphans(tx: Tx, finished: Iterable[str]) -> list[str]:
+    """Return those of the finished files that no row names. List them before: rows follow their files."""
+    known = {str(path) for (path,) in tx.execute("SELECT path FROM chunk").fetchall()}
+    return [each for each in finished if each not in known]
