@@ -43,6 +43,7 @@ COUNTED: Final[Mapping[str, str]] = {
     "letters": "dead letter",
     "grants": "grant",
     "tokens": "token",
+    "delayed": "delayed event",
     "events": "event",
 }
 """The fields of a dry run that the question counts, in this order, each with its noun. Their size follows."""

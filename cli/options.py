@@ -351,6 +351,23 @@ def timeout_option(command: F) -> F:
     )(command)
 
 
+def due_options(command: F) -> F:
+    """Decorator of commands that say when events are due: `--delay` and `--at`; `due_ms` reads them."""
+    command = click.option("--at", metavar="TIME", help="Append then: ISO 8601, or ms since 1970.")(command)
+    return click.option(
+        "--delay", type=DurationParam(), metavar="SECONDS", help="Append so many seconds from now."
+    )(command)
+
+
+def due_ms(delay: float | None, at: str | None) -> tuple[int | None, int | None]:
+    """Return what `--delay` and `--at` say, in ms."""
+    from eventproc.streams.position_texts import parse_time
+
+    if delay is not None and at is not None:
+        raise click.UsageError("use one of --delay and --at")
+    return milliseconds(delay), None if at is None else parse_time(at)
+
+
 def server_options(command: F) -> F:
     """Decorator of commands that run apps until a signal: `--grace`, `--log-level`, `--log-format`."""
     command = click.option(

@@ -7,7 +7,15 @@ from functools import partial
 import click
 
 from eventproc.cli.input.recognition import FORMATS
-from eventproc.cli.options import Command, Settings, output_option, pass_settings, stream_argument
+from eventproc.cli.options import (
+    Command,
+    Settings,
+    due_ms,
+    due_options,
+    output_option,
+    pass_settings,
+    stream_argument,
+)
 
 
 @click.command(cls=Command)
@@ -30,6 +38,7 @@ from eventproc.cli.options import Command, Settings, output_option, pass_setting
     metavar="P",
     help="Write all rows to this partition of a topic, whatever their keys.",
 )
+@due_options
 @click.option(
     "--transaction",
     "atomic",
@@ -45,6 +54,8 @@ def write(
     kind: str | None,
     key: str | None,
     partition: int | None,
+    delay: float | None,
+    at: str | None,
     atomic: bool,
     output: str,
 ) -> None:
@@ -59,6 +70,9 @@ def write(
 
     A row that cannot be written ends the command; the rows before it stay written.
 
+    With --delay or --at the events are durable at once, and are appended when they are due; `eventproc delayed` shows,
+    cancels and moves them until then.
+
     With --transaction, either all rows become visible, after the last one, or none; Ctrl-C aborts. The id of the
     transaction, for `eventproc txn`, is printed on standard error.
 
@@ -67,6 +81,7 @@ def write(
         eventproc write shop/orders orders.csv --key customer --transaction
         eventproc write shop/orders orders.parquet --key customer
         eventproc write shop/clicks clicks.jsonl --partition 3
+        echo '{"remind": "ana"}' | eventproc write shop/mails --delay 3600
         tail -f app.log | eventproc write shop/log
     """
     from eventproc.cli import session
@@ -75,8 +90,11 @@ def write(
 
     if key is not None and kind == "lines":
         raise click.UsageError("--key needs --format csv or jsonl: a plain line has no fields")
+    delay_ms, at_ms = due_ms(delay, at)
+    if atomic and (delay_ms, at_ms) != (None, None):
+        raise click.UsageError("--transaction makes events visible at once: leave --delay and --at out")
     with open_input(file) as source:
         act = write_transaction if atomic else write_rows
         # A host makes a transaction visible: this process becomes the host if there is none.
-        task = WriteTask(settings, name, source, kind, key, partition, WriteReport(output))
+        task = WriteTask(settings, name, source, kind, key, (partition, delay_ms, at_ms), WriteReport(output))
         session.run(settings, partial(act, task=task), host=atomic)

@@ -32,8 +32,9 @@ RowChunk = tuple[list[InputRow], click.ClickException | None]
 
 @attrs.frozen
 class WriteTask:
-    """What to write. kind: format of the rows; key: the column with the routing key; partition: for all rows. None: as
-    the input says.
+    """What to write. kind: format of the rows; key: the column with the routing key; None: as the input says.
+
+    place: partition, delay in ms and time in ms of all rows; None: none.
     """
 
     settings: Settings
@@ -41,7 +42,7 @@ class WriteTask:
     source: InputFile
     kind: str | None
     key: str | None
-    partition: int | None
+    place: tuple[int | None, int | None, int | None]
     report: WriteReport
 
     def progress(self) -> AbstractContextManager[Advance]:
@@ -56,7 +57,7 @@ async def write_rows(ep: Eventproc, task: WriteTask) -> None:
     writer, failed = stream.writer(), True
 
     async def add(rows: list[InputRow]) -> None:
-        await writer.write_many(_placed(rows, task.partition))
+        await writer.write_many(_placed(rows, *task.place))
         task.report.update(writer.events_written)
         advance(task.source.position, f"{writer.events_written:,} written")
 
@@ -84,7 +85,7 @@ async def write_transaction(ep: Eventproc, task: WriteTask) -> None:
 
     async def add(rows: list[InputRow]) -> None:
         nonlocal count
-        count += await txn.write_many(_placed(rows, task.partition))
+        count += await txn.write_many(_placed(rows, *task.place))
         advance(task.source.position, f"{count:,} staged")
 
     with task.progress() as advance:
@@ -105,11 +106,13 @@ async def write_transaction(ep: Eventproc, task: WriteTask) -> None:
                 note(task.settings, f"transaction {txn.id} is aborted: nothing was written")
 
 
-def _placed(rows: list[InputRow], partition: int | None) -> Iterable[InputRow | NewEvent[bytes]]:
-    """Return the rows as events of the partition, if one is given."""
-    if partition is None:
+def _placed(
+    rows: list[InputRow], partition: int | None, delay_ms: int | None, at_ms: int | None
+) -> Iterable[InputRow | NewEvent[bytes]]:
+    """Return the rows as events of the partition, appended when they are due, if these are given."""
+    if (partition, delay_ms, at_ms) == (None, None, None):
         return rows
-    return [NewEvent(payload, key, partition=partition) for payload, key in rows]
+    return [NewEvent(payload, key, partition=partition, delay_ms=delay_ms, at=at_ms) for payload, key in rows]
 
 
 async def _produce(send: MemoryObjectSendStream[RowChunk], task: WriteTask) -> None:

@@ -143,6 +143,9 @@ if TYPE_CHECKING:
         Transaction as Transaction,
         register_codec as register_codec,
     )
+    from eventproc.streams.delayed_events import (
+        DelayedEvents as DelayedEvents,
+    )
     from eventproc.streams.operations import (
         MergeNeighbours as MergeNeighbours,
         SplitSegment as SplitSegment,
@@ -192,6 +195,7 @@ _WHERE = {
     "Corrupt": "eventproc.store.model.errors",
     "CreateStream": "eventproc.workflows.requests",
     "DeadLetters": "eventproc.processors.dead_letters.operations",
+    "DelayedEvents": "eventproc.streams.delayed_events",
     "DeleteScope": "eventproc.workflows.requests",
     "DeleteScopeTask": "eventproc.cluster",
     "DeleteStream": "eventproc.workflows.requests",

@@ -81,6 +81,9 @@ from eventproc.store.ingestion.logs import IngestLogLine
 from eventproc.store.model.cuts import (
     CutOrder,
 )
+from eventproc.store.model.delays import (
+    DelayedEvent,
+)
 from eventproc.store.model.epochs import (
     Epoch,
     Segment,
@@ -155,6 +158,7 @@ __all__ = [
     "CopyResult",
     "CutOrder",
     "DeadLetter",
+    "DelayedEvent",
     "Epoch",
     "GroupDescription",
     "GroupInfo",

@@ -31,6 +31,7 @@ from eventproc.shares import ShareConsumer, ShareGroup
 from eventproc.store.openable import Openable
 from eventproc.store.replicated import StateSynchronizer
 from eventproc.streams import EventWriter, JointTransaction, Stream, StreamReader, Transaction
+from eventproc.streams.delayed_events import DelayedEvents
 from eventproc.topics import Consumer, Group, Topic
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,6 +41,7 @@ KINDS: Final[tuple[type, ...]] = (
     Eventproc,
     Requests,
     Tasks,
+    DelayedEvents,
     Users,
     Cluster,
     Stream,
@@ -60,7 +62,12 @@ KINDS: Final[tuple[type, ...]] = (
 )
 
 ATTRIBUTES: Final = {
-    "Eventproc": {"requests": "BlockingRequests", "cluster": "BlockingCluster", "tasks": "BlockingTasks"},
+    "Eventproc": {
+        "requests": "BlockingRequests",
+        "cluster": "BlockingCluster",
+        "tasks": "BlockingTasks",
+        "delayed": "BlockingDelayedEvents",
+    },
     "Stream": {"name": "str", "stream_id": "int", "codec": "PayloadCodec[T]"},
     "Topic": {"partitioner": "Partitioner[T] | None"},
     "EventWriter": {"events_written": "int"},

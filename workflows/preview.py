@@ -8,6 +8,7 @@ import attrs
 
 from eventproc.store.catalog import get_stream, head_offsets, readable_size, size_between, stream_names
 from eventproc.store.database import Tx
+from eventproc.store.delayed_events import count_delayed
 from eventproc.store.groups import group_names
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.names import check_scope_name
@@ -32,6 +33,7 @@ class RequestPreview:
     request: the request, as it would be recorded. already_done: whether there is nothing to do.
     head, cut: where the stream begins before and after a truncation. transactions: open ones, which are aborted.
     stream_count, group_count, synchronizer_count: what is deleted. events, bytes: what can be read of it now.
+    delayed: events that are not due yet, and will never be appended.
     streams, groups: the names of what is deleted with a scope.
     """
 
@@ -47,6 +49,7 @@ class RequestPreview:
     synchronizer_count: int | None = None
     events: int | None = None
     bytes: int | None = None
+    delayed: int | None = None
     streams: tuple[str, ...] | None = None
     groups: tuple[str, ...] | None = None
 
@@ -71,19 +74,23 @@ def preview(tx: Tx, operation: Operation) -> RequestPreview:
                 transactions=len(aborted),
                 events=sum(txn.events for txn in aborted),
                 bytes=sum(txn.size_bytes for txn in aborted),
+                delayed=count_delayed(tx, request.stream_id),
             )
         case DeleteStream():
-            size = readable_size(tx, get_stream(tx, request.stream).value)
-            return found(stream_count=1, events=size.events, bytes=size.bytes)
+            stream = get_stream(tx, request.stream).value
+            size, delayed = readable_size(tx, stream), count_delayed(tx, stream.stream_id)
+            return found(stream_count=1, events=size.events, bytes=size.bytes, delayed=delayed)
         case DeleteScope():
             names, groups = stream_names(tx, request.scope), group_names(tx, request.scope)
-            sizes = [readable_size(tx, get_stream(tx, name).value) for name in names]
+            streams = [get_stream(tx, name).value for name in names]
+            sizes = [readable_size(tx, each) for each in streams]
             return found(
                 stream_count=len(names),
                 group_count=len(groups),
                 synchronizer_count=len(named_objects(tx, request.scope)),
                 events=sum(each.events for each in sizes),
                 bytes=sum(each.bytes for each in sizes),
+                delayed=sum(count_delayed(tx, each.stream_id) for each in streams),
                 streams=tuple(names),
                 groups=tuple(groups),
             )

@@ -28,6 +28,7 @@ TIMES: Final = frozenset(
         *(
             "at",
             "created",
+            "due",
             "end",
             "expires",
             "failed",

@@ -33,6 +33,7 @@ _MADE = {
     "BlockingStateSynchronizer": "eventproc.store.replicated",
     "BlockingSupervisor": "eventproc.ingestion.supervisor",
     "BlockingTasks": "eventproc.runtime.tasks",
+    "BlockingDelayedEvents": "eventproc.streams.delayed_events",
     "BlockingUsers": "eventproc.runtime.users",
 }
 """Where the async class is found that a twin is made of; its name is what follows `Blocking`."""

@@ -2,6 +2,7 @@
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any, Generic, overload
@@ -55,6 +56,7 @@ from eventproc.store.faults import Faults
 from eventproc.store.groups import DeletedPolicy, GroupOptions
 from eventproc.store.ingestion.logs import IngestLogLine
 from eventproc.store.model.cuts import CutOrder, StreamCut
+from eventproc.store.model.delays import DelayedEvent
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import OffloadPolicy, RetentionPolicy, ScalingPolicy
@@ -107,6 +109,7 @@ class BlockingEventproc(_Twin, Opened):
     requests: BlockingRequests
     cluster: BlockingCluster
     tasks: BlockingTasks
+    delayed: BlockingDelayedEvents
     @property
     def users(self) -> BlockingUsers: ...
     @property
@@ -319,6 +322,16 @@ class BlockingTasks(_Twin):
     def cancel(self, task_id: str) -> TaskInfo: ...
     def wait(self, task_id: str, *, timeout_ms: int = ...) -> TaskInfo: ...
 
+class BlockingDelayedEvents(_Twin):
+    def list(
+        self, *, stream: str | None = None, after: str | None = None, limit: int = 100
+    ) -> builtins.list[DelayedEvent[bytes]]: ...
+    def get(self, event_id: str) -> DelayedEvent[bytes]: ...
+    def cancel(self, event_id: str) -> DelayedEvent[bytes]: ...
+    def move(
+        self, event_id: str, *, delay_ms: int | None = None, at: datetime | int | None = None
+    ) -> DelayedEvent[bytes]: ...
+
 class BlockingUsers(_Twin):
     def add(self, name: str, *, password: str | None = None) -> UserInfo: ...
     def get(self, name: str) -> UserInfo: ...
@@ -493,6 +506,7 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
     def name(self) -> str | None: ...
     @property
     def sequence(self) -> int: ...
+    @overload
     def write(
         self,
         payload: P,
@@ -503,6 +517,30 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         partition: int | None = None,
         ttl_ms: int | None = None,
     ) -> Event[P]: ...
+    @overload
+    def write(
+        self,
+        payload: P,
+        *,
+        key: str | None = None,
+        event_time: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+        ttl_ms: int | None = None,
+        delay_ms: int,
+    ) -> DelayedEvent[P]: ...
+    @overload
+    def write(
+        self,
+        payload: P,
+        *,
+        key: str | None = None,
+        event_time: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+        ttl_ms: int | None = None,
+        at: datetime | int,
+    ) -> DelayedEvent[P]: ...
     def post(
         self,
         payload: P,
@@ -512,6 +550,8 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | int | None = None,
     ) -> None: ...
     def write_many(
         self, events: Iterable[NewEvent[P] | tuple[P, str | None]], *, sequence: int | None = None

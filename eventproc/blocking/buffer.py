@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Final, Generic, TypeVar
 
+from eventproc.store.model.delays import Delay
 from eventproc.store.model.routing import check_key
 from eventproc.streams import NewEvent
 from eventproc.streams.codec import PayloadCodec
@@ -45,9 +47,12 @@ class Buffer(Generic[P]):
         event_time: int | None,
         headers: Mapping[str, str] | None,
         partition: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | int | None = None,
     ) -> NewEvent[bytes]:
         """Return the event as it is handed over. Raises InvalidArgument, and what `verify` raises."""
         self._verify()
+        Delay.make(delay_ms, at)
         data = self._encode(payload)
         check_size(data)
         if key is not None:
@@ -58,12 +63,14 @@ class Buffer(Generic[P]):
             headers = headers_by_codec(headers, self._ttl_ms)
         if headers is not None:
             headers = check_headers(headers)
-        return NewEvent(data, key, event_time, headers, partition)
+        return NewEvent(data, key, event_time, headers, partition, None, delay_ms, at)
 
     def encoded(self, event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[bytes]:
         """Return an event of `write_many` as it is handed over. Raises as `event`."""
-        event = as_new_event(event)
-        return self.event(event.payload, event.key, event.event_time, event.stored_headers, event.partition)
+        new = as_new_event(event)
+        return self.event(
+            new.payload, new.key, new.event_time, new.stored_headers, new.partition, new.delay_ms, new.at
+        )
 
     def add(self, event: NewEvent[bytes]) -> bool:
         """Add an event; return whether the buffer is full."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
+
+import attrs
 
 from eventproc.blocking.buffer import Buffer
 from eventproc.blocking.loop import Loop, Opened
 from eventproc.blocking.twins import BlockingTwin, twin_of
+from eventproc.store.model.delays import DelayedEvent
 from eventproc.store.model.errors import Closed, WriterFailed
 from eventproc.store.segments import Event
 from eventproc.streams import EventWriter, NewEvent
@@ -39,10 +43,16 @@ class BlockingWriter(BlockingTwin, Opened):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
-    ) -> Event[Any]:
+        delay_ms: int | None = None,
+        at: datetime | int | None = None,
+    ) -> Event[Any] | DelayedEvent[Any]:
         """Append one event, and return it when it is durable. See `EventWriter.write`."""
-        event = self._buffer.event(payload, key, event_time, headers_with_ttl(headers, ttl_ms), partition)
-        return self._loop.call(self._write, self._buffer.take(), event)._replace(payload=payload)
+        headers = headers_with_ttl(headers, ttl_ms)
+        event = self._buffer.event(payload, key, event_time, headers, partition, delay_ms, at)
+        found = self._loop.call(self._write, self._buffer.take(), event)
+        if isinstance(found, DelayedEvent):
+            return attrs.evolve(found, payload=payload)
+        return found._replace(payload=payload)
 
     def post(
         self,
@@ -53,13 +63,16 @@ class BlockingWriter(BlockingTwin, Opened):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | int | None = None,
     ) -> None:
         """Append one event without waiting for it; `flush`, or the end of the block, raises if it failed.
 
         An invalid event raises InvalidArgument immediately. See `EventWriter.post`. About 2 us.
         """
         headers = headers_with_ttl(headers, ttl_ms)
-        if self._buffer.add(self._buffer.event(payload, key, event_time, headers, partition)):
+        event = self._buffer.event(payload, key, event_time, headers, partition, delay_ms, at)
+        if self._buffer.add(event):
             self._loop.call(self._post, self._buffer.take())
 
     def write_many(
@@ -107,17 +120,25 @@ class BlockingWriter(BlockingTwin, Opened):
                 event_time=event.event_time,
                 headers=event.headers,
                 partition=event.partition,
+                delay_ms=event.delay_ms,
+                at=event.at,
             )
 
-    async def _write(self, before: list[NewEvent[bytes]], event: NewEvent[bytes]) -> Event[Any]:
+    async def _write(
+        self, before: list[NewEvent[bytes]], event: NewEvent[bytes]
+    ) -> Event[Any] | DelayedEvent[Any]:
         await self._post(before)
-        return await self._twin.write(
+        delay: dict[str, Any] = {"delay_ms": event.delay_ms, "at": event.at}
+        delay = {name: value for name, value in delay.items() if value is not None}
+        written: Event[Any] | DelayedEvent[Any] = await self._twin.write(
             event.payload,
             key=event.key,
             event_time=event.event_time,
             headers=event.headers,
             partition=event.partition,
+            **delay,
         )
+        return written
 
     async def _write_many(
         self, before: list[NewEvent[bytes]], events: list[NewEvent[bytes]], sequence: int | None

@@ -26,6 +26,7 @@ import anyio
 import attrs
 
 from eventproc.cluster.buckets import BUCKETS
+from eventproc.cluster.delayed_events import deliver_delayed
 from eventproc.cluster.failover import sweep_dead_instances
 from eventproc.cluster.internal_processors import run_internal_processors
 from eventproc.cluster.owner_watch import OWNER_WATCH, working
@@ -33,6 +34,7 @@ from eventproc.cluster.sweeper import sweep
 from eventproc.cluster.transaction_timeouts import has_overdue, watch_leases
 from eventproc.store.database import Database, Tx
 from eventproc.store.database.instances import PeerHeartbeat, PeerLock
+from eventproc.store.delayed_events import first_due_ms
 from eventproc.store.faults import Step
 from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner, claim, find_owner, owner_epoch
@@ -140,7 +142,9 @@ def _may_replace_host(tx: Tx, db: Database) -> bool:
     """Return whether work waits for the host, or its time is over: what has no deadline, such as sweeps, waits too."""
     host = find_owner(tx, CONTROLLER)
     is_silent = host is not None and db.shared[OWNER_WATCH].is_silent(db.peers, host.instance)
-    return is_silent or pending_requests(tx) > 0 or has_unfinished(tx) or has_overdue(tx, db)
+    due_ms = first_due_ms(tx)
+    is_due = due_ms is not None and due_ms <= tx.now_ms
+    return is_silent or is_due or pending_requests(tx) > 0 or has_unfinished(tx) or has_overdue(tx, db)
 
 
 async def _serve(
@@ -161,6 +165,7 @@ async def _serve(
             tasks.start_soon(sweep, db, owner)
             tasks.start_soon(sweep_dead_instances, db, owner)
             tasks.start_soon(watch_leases, db, owner)
+            tasks.start_soon(deliver_delayed, db, owner)
     except* Exception:
         await _verify_owner(db, owner)
         raise

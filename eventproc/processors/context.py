@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from logging import Logger, LoggerAdapter
 from typing import Any, TypeAlias, TypeVar, overload
 
@@ -52,6 +53,8 @@ class Context:
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
+        delay_ms: int | None = None,
+        at: datetime | int | None = None,
     ) -> None: ...
     @overload
     def emit(
@@ -63,6 +66,8 @@ class Context:
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
+        delay_ms: int | None = None,
+        at: datetime | int | None = None,
     ) -> None: ...
     def emit(
         self,
@@ -73,8 +78,12 @@ class Context:
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
+        delay_ms: int | None = None,
+        at: datetime | int | None = None,
     ) -> None:
         """Append an event to a stream in the transaction that makes the handled event finished.
+
+        With a delay it is stored in that transaction, and appended when it is due.
 
         Nothing is emitted if the call fails, is cancelled, or its segment is taken over meanwhile. If the stream is
         missing or sealed by then, the processor stops.
@@ -87,6 +96,8 @@ class Context:
             key: routing key; events of one key keep their order. None (default): any segment.
             event_time: the event's time, in ms. None (default): none.
             headers: names and texts beside the payload. None (default): none.
+            delay_ms: append it so many ms later. None (default): at once.
+            at: append it then: a time with its zone, or ms since 1970. None (default).
 
         Raises:
             InvalidArgument: a writer would refuse the event too.
@@ -95,7 +106,16 @@ class Context:
         if self._emitted is None:
             raise CallEnded(attempt=self.attempt)
         self._emitted.append(
-            Emission.make(stream, payload, codec=codec, key=key, event_time=event_time, headers=headers)
+            Emission.make(
+                stream,
+                payload,
+                codec=codec,
+                key=key,
+                event_time=event_time,
+                headers=headers,
+                delay_ms=delay_ms,
+                at=at,
+            )
         )
 
     def _end(self) -> Sequence[Emission]:

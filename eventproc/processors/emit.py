@@ -1,5 +1,7 @@
 """What handlers emit: events for any streams, appended by the transaction that moves the processor's progress.
 
+Those with a delay are stored by it, and appended when they are due.
+
 An emission is checked in the handler, where the mistake is; the transaction only routes it, to the segments that are
 active in that transaction. So no scale can come between, and nothing has to be retried.
 """
@@ -7,12 +9,16 @@ active in that transaction. So no scale can come between, and nothing has to be 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
 from eventproc.store.catalog import KeyRoutes, StreamRecord, current_router, get_writable_stream
+from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
+from eventproc.store.delayed_events import NewDelayedEvent, store_delayed
 from eventproc.store.model.argument_checks import check_instance
+from eventproc.store.model.delays import Delay
 from eventproc.store.model.limits import EVENT_BYTES_MAX, FRAME_BYTES
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.routing import check_key
@@ -46,7 +52,8 @@ class Emission(NamedTuple):
     """An event to be appended to a stream. A named tuple, because handlers make a hundred thousand a second.
 
     The constructor trusts its caller; what a handler gives goes through `make`. stream: "scope/stream". key:
-    routing key, None for any segment. event_time: the user's, ms. headers: None for none.
+    routing key, None for any segment. event_time: the user's, ms. headers: None for none. delay: when it is appended;
+    None: in the transaction.
     """
 
     stream: str
@@ -54,6 +61,7 @@ class Emission(NamedTuple):
     key: str | None = None
     event_time: int | None = None
     headers: Mapping[str, str] | None = None
+    delay: Delay | None = None
 
     @classmethod
     def make(
@@ -65,6 +73,8 @@ class Emission(NamedTuple):
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
+        delay_ms: int | None = None,
+        at: datetime | int | None = None,
     ) -> Emission:
         """Return the emission, with copies of what its caller could change. About 1 us, and the codec's time.
 
@@ -94,7 +104,7 @@ class Emission(NamedTuple):
         if event_time is not None:
             check_event_time(event_time)
         copied = None if headers is None else check_headers(headers) or None
-        return cls(stream, payload, key, event_time, copied)
+        return cls(stream, payload, key, event_time, copied, Delay.make(delay_ms, at))
 
     @property
     def size_bytes(self) -> int:
@@ -116,7 +126,12 @@ def append_emissions(tx: Tx, emissions: Sequence[Emission]) -> None:
         streams[name] = stream = get_writable_stream(tx, name).value
         spread = int.from_bytes(tx.clock.random_bytes(4), "big")
         by_stream[name] = SegmentBuffers(KeyRoutes(current_router(tx, stream)), spread)
-    for name, payload, key, event_time, headers in emissions:
+    delayed: dict[str, list[NewDelayedEvent]] = {}
+    for name, payload, key, event_time, headers, delay in emissions:
+        if delay is not None:
+            new = NewDelayedEvent(new_id(tx.clock), delay, payload, key, event_time, headers)
+            delayed.setdefault(name, []).append(new)
+            continue
         buffers = by_stream[name]
         buffer = buffers.find(key) or buffers.open(key)
         buffer.payloads.append(payload)
@@ -124,7 +139,10 @@ def append_emissions(tx: Tx, emissions: Sequence[Emission]) -> None:
         if event_time is not None or headers is not None or buffer.has_extra:
             buffer.add_extra(event_time, headers)
     for name, buffers in by_stream.items():
-        append(tx, name, streams[name].stream_id, buffers.parts(buffers.take()))
+        if parts := buffers.parts(buffers.take()):
+            append(tx, name, streams[name].stream_id, parts)
+    for name, events in delayed.items():
+        store_delayed(tx, name, streams[name].stream_id, events)
 
 
 @lru_cache(maxsize=NAMES_KNOWN_MAX)

@@ -77,6 +77,7 @@ from eventproc.store.replicated import (
 from eventproc.store.tasks import HandleTasks, LoopEnd, run_uninterrupted
 from eventproc.streams import JointTransaction, ProgressSource, ScopeInfo, StreamInfo, request_calls
 from eventproc.streams.codec import Codec, codec_for
+from eventproc.streams.delayed_events import DelayedEvents
 from eventproc.streams.request_calls import RequestOptions
 from eventproc.streams.stream import Stream
 from eventproc.streams.transaction import LEASE_MS
@@ -99,6 +100,7 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
 
     requests: submits requests, and finds them by id.
     tasks: submits long work, and finds it by id.
+    delayed: the events that are not due yet.
     cluster: the instances that have it open, and an event for each that comes or goes.
     """
 
@@ -111,6 +113,7 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         self.requests = Requests(db)
         self.cluster = Cluster(db)
         self.tasks = Tasks(db)
+        self.delayed = DelayedEvents(db)
 
     @cached_property
     def users(self) -> Users:

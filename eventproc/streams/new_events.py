@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Final, Generic, TypeVar, cast
 
 import attrs
@@ -15,6 +16,7 @@ from eventproc.store.model.limits import (
     HEADERS_BYTES_MAX,
     HEADERS_COUNT_MAX,
 )
+from eventproc.store.model.routing import check_key
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.segments import TTL_HEADER, TimedHeaders, with_ttl
 
@@ -32,6 +34,8 @@ class NewEvent(Generic[P]):
 
     partition: number of the topic's partition that takes it. None (default): the topic's strategy chooses.
     ttl_ms: how long groups deliver it after it was appended, in ms. None (default): as its topic says.
+    delay_ms, at: when it is appended: so many ms later, or at a time with its zone or in ms since 1970. None (default):
+    now.
     """
 
     __repr__ = short_repr_of_fields
@@ -42,6 +46,8 @@ class NewEvent(Generic[P]):
     headers: Mapping[str, str] | None = None
     partition: int | None = None
     ttl_ms: int | None = None
+    delay_ms: int | None = None
+    at: datetime | int | None = None
 
     @property
     def stored_headers(self) -> Mapping[str, str] | None:
@@ -61,6 +67,18 @@ def as_new_event(event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[P]:
     if isinstance(cast("object", event), tuple) and len(event) == 2:
         return NewEvent(*event)
     raise invalid_argument("event", event, "it must be a NewEvent, or a pair (payload, key)")
+
+
+def checked_event(
+    data: bytes, key: str | None, event_time: int | None, headers: Mapping[str, str] | None
+) -> tuple[bytes, str | None, int | None, Mapping[str, str] | None]:
+    """Return the parts of an encoded event, with a copy of the headers. Raises InvalidArgument."""
+    check_size(data)
+    if key is not None:
+        check_key(key)
+    if event_time is not None:
+        check_event_time(event_time)
+    return data, key, event_time, None if headers is None else check_headers(headers) or None
 
 
 def check_sequence(writer: str | None, sequence: int) -> None:

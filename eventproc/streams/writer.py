@@ -13,16 +13,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, overload
 
 import anyio
-import attrs
 
 from eventproc.store.catalog import KeyRoutes, current_router, get_writable_stream
+from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
+from eventproc.store.delayed_events import NewDelayedEvent, store_delayed
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_str
+from eventproc.store.model.delays import Delay, DelayedEvent
 from eventproc.store.model.errors import (
     Closed,
     EventprocError,
@@ -32,7 +35,6 @@ from eventproc.store.model.errors import (
     WriterFailed,
     WriterFenced,
 )
-from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.partitions import Router
 from eventproc.store.model.policies import Partitioning
@@ -40,11 +42,11 @@ from eventproc.store.openable import Openable
 from eventproc.store.segments import (
     AppendResult,
     Event,
-    EventRun,
     SegmentEvents,
     WriterSequence,
     append,
     last_sequence,
+    note_sequence,
 )
 from eventproc.store.segments.append import next_append
 from eventproc.store.tasks import HandleTasks
@@ -54,11 +56,13 @@ from eventproc.streams.new_events import (
     as_new_event,
     check_events,
     check_sequence,
+    checked_event,
     headers_by_codec,
     headers_with_ttl,
 )
 from eventproc.streams.partitioners import Partitioner, choose_partition
-from eventproc.streams.segment_buffers import BufferPlace, SegmentBuffer, SegmentBuffers, add_event
+from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event
+from eventproc.streams.sends import Send
 
 P = TypeVar("P")
 
@@ -68,69 +72,6 @@ the previous one is synced. Higher: more memory, no more throughput."""
 
 YIELD_BYTES: Final = 64 * 1024
 """Bytes posted between two scheduling points, so that a producer that never waits does not starve other tasks."""
-
-
-@attrs.define(eq=False)
-class Send:
-    """Events that are sent together, and the result.
-
-    sequence: chosen by the caller; None: the writer's own count.
-    posted: some events were posted, so no caller awaits them and the writer must keep a failure.
-    appended: where the events are; empty if they had been appended before.
-    awaited: a caller asks where its event lies, see `event`. times: then, when each of `appended` was, in ms.
-    """
-
-    buffers: Sequence[SegmentBuffer] = ()
-    size_bytes: int = 0
-    sequence: int | None = None
-    posted: bool = False
-    settled: bool = False
-    error: EventprocError | None = None
-    appended: tuple[AppendResult, ...] = ()
-    awaited: bool = False
-    times: Sequence[int] = ()
-    _moved: dict[tuple[int, BufferPlace], tuple[int, BufferPlace]] = attrs.field(factory=dict)
-    _events: dict[SegmentId, list[Event[Any]]] = attrs.field(factory=dict)
-    _done: anyio.Event | None = None
-
-    def settle(self, error: EventprocError | None) -> None:
-        """Wake the waiting callers: the events are durable if `error` is None. A second call changes nothing."""
-        if not self.settled:
-            self.settled = True
-            self.error = error
-            if self._done is not None:
-                self._done.set()
-
-    def done(self) -> anyio.Event:
-        """Return an event that is set once the send is settled. Created on demand, as most sends have no waiter."""
-        if self._done is None:
-            self._done = anyio.Event()
-            if self.settled:
-                self._done.set()
-        return self._done
-
-    def move(self, old: int, new: int, moved: Mapping[BufferPlace, BufferPlace]) -> None:
-        """Note which event became which when the send was routed by the epoch `new` instead of `old`."""
-        if self.awaited:
-            self._moved.update({(old, before): (new, after) for before, after in moved.items()})
-
-    def event(self, stream: str, epoch: int, segment: SegmentId, index: int, payload: P) -> Event[P]:
-        """Return an event as readers of the stream get it: the one at this index of its buffer, in the epoch then."""
-        while self._moved and (epoch, (segment, index)) in self._moved:
-            epoch, (segment, index) = self._moved[epoch, (segment, index)]
-        if not self._events:
-            for buffer, first, time in zip(self.buffers, self.appended, self.times, strict=True):
-                columns = buffer.payloads, buffer.keys, buffer.event_times, buffer.headers
-                run = EventRun(buffer.segment, first.offset, 0, first.number, time, *columns)
-                self._events[buffer.segment] = list(run.events(stream))
-        event = self._events[segment][index]
-        return event if event.payload is payload else event._replace(payload=payload)
-
-    async def wait(self) -> None:
-        """Return when the events are durable. Raises the failure."""
-        await self.done().wait()
-        if self.error is not None:
-            raise self.error
 
 
 class EventWriter(Openable, Generic[P]):
@@ -219,6 +160,7 @@ class EventWriter(Openable, Generic[P]):
         """The last sequence of this name on the stream; without a name, the number of this writer's sends."""
         return self._sequence
 
+    @overload
     async def write(
         self,
         payload: P,
@@ -228,10 +170,48 @@ class EventWriter(Openable, Generic[P]):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
-    ) -> Event[P]:
+    ) -> Event[P]: ...
+    @overload
+    async def write(
+        self,
+        payload: P,
+        *,
+        key: str | None = None,
+        event_time: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+        ttl_ms: int | None = None,
+        delay_ms: int,
+    ) -> DelayedEvent[P]: ...
+    @overload
+    async def write(
+        self,
+        payload: P,
+        *,
+        key: str | None = None,
+        event_time: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+        ttl_ms: int | None = None,
+        at: datetime | int,
+    ) -> DelayedEvent[P]: ...
+    async def write(
+        self,
+        payload: P,
+        *,
+        key: str | None = None,
+        event_time: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+        ttl_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | int | None = None,
+    ) -> Event[P] | DelayedEvent[P]:
         """Append one event, and return it when it is durable, as readers get it: with its segment, number and offset.
 
-        If the call is cancelled, the event may still be appended: its send goes on.
+        With `delay_ms` or `at` it is durable when the call returns, and is appended when it is due, once. Until then
+        `ep.delayed` finds it by the id that is returned. If the call is cancelled, the event may still be appended: its
+        send goes on.
 
         Args:
             payload: a value of the writer's payload type.
@@ -242,6 +222,8 @@ class EventWriter(Openable, Generic[P]):
             partition: number of the topic's partition that takes it. None (default): its strategy chooses.
             ttl_ms: how long groups deliver it after it was appended, in ms. None (default): as the codec, or else
                 the topic, says.
+            delay_ms: append it so many ms later. None (default): at once.
+            at: append it then: a time with its zone, or ms since 1970; at once if that has passed. None (default).
 
         Raises:
             InvalidArgument: the payload, or an option, is not valid, or there is no such partition.
@@ -261,6 +243,13 @@ class EventWriter(Openable, Generic[P]):
         if ttl_ms is not None:
             headers = headers_with_ttl(headers, ttl_ms)
         alone = self._sending is None and not self._waiting_bytes and not self._ready
+        if delay_ms is not None or at is not None:
+            delayed = self._add_delayed(
+                NewEvent(payload, key, event_time, headers, partition, None, delay_ms, at)
+            )
+            send = self._next
+            await (self._send(self._take()) if alone else send.wait())
+            return delayed.described(self._stream, payload)
         buffer = self._add(payload, key, event_time, headers, partition)
         epoch, segment, index = self._router.epoch.number, buffer.segment, len(buffer.payloads) - 1
         send = self._next
@@ -282,6 +271,8 @@ class EventWriter(Openable, Generic[P]):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
+        delay_ms: int | None = None,
+        at: datetime | int | None = None,
     ) -> None:
         """Append one event without waiting until it is durable; waits only while 4 MiB are ahead of it.
 
@@ -296,6 +287,8 @@ class EventWriter(Openable, Generic[P]):
             partition: number of the topic's partition that takes it. None (default): its strategy chooses.
             ttl_ms: how long groups deliver it after it was appended, in ms. None (default): as the codec, or else
                 the topic, says.
+            delay_ms: append it so many ms later, see `write`. None (default): at once.
+            at: append it then, see `write`. None (default).
 
         Raises:
             InvalidArgument: the payload, or an option, is not valid, or there is no such partition.
@@ -311,8 +304,12 @@ class EventWriter(Openable, Generic[P]):
             await self._learn_partitions(partition)
         if ttl_ms is not None:
             headers = headers_with_ttl(headers, ttl_ms)
-        buffer = self._add(payload, key, event_time, headers, partition)
-        self._since_yield += len(buffer.payloads[-1]) + FRAME_BYTES
+        if delay_ms is None and at is None:
+            data = self._add(payload, key, event_time, headers, partition).payloads[-1]
+        else:
+            event = NewEvent(payload, key, event_time, headers, partition, None, delay_ms, at)
+            data = self._add_delayed(event).payload
+        self._since_yield += len(data) + FRAME_BYTES
         self._next.posted = True
         if self._idle is not None:
             self._wake_sender()
@@ -390,20 +387,20 @@ class EventWriter(Openable, Generic[P]):
         if sequence <= self._sequence:
             return 0
         buffers, size_bytes, count = self._new_buffers(), 0, 0
+        delayed: list[NewDelayedEvent] = []
         for count, event in enumerate(events, 1):
             new = as_new_event(event)
-            partition, router = new.partition, self._router
-            await self._learn_partitions(partition)
+            router = self._router
+            await self._learn_partitions(new.partition)
             if self._router is not router:
                 waiting, buffers = buffers.take(), self._new_buffers()
                 buffers.pour(waiting)
-            if partition is None and self._partitioner is not None:
-                partition = choose_partition(
-                    self._partitioner, new.key, new.payload, len(self._router.segments)
-                )
-            data = self._encode(new.payload)
-            headers = headers_by_codec(new.stored_headers, self._ttl_ms)
-            add_event(buffers, data, new.key, new.event_time, headers, partition, self._stream)
+            if (delay := Delay.make(new.delay_ms, new.at)) is not None:
+                delayed.append(self._new_delayed(new, delay))
+                data = delayed[-1].payload
+            else:
+                data, partition, headers = self._prepare(new)
+                add_event(buffers, data, new.key, new.event_time, headers, partition, self._stream)
             size_bytes += len(data) + FRAME_BYTES
             if size_bytes > BUFFER_BYTES_MAX:
                 reason = f"one sequence takes at most {BUFFER_BYTES_MAX} bytes"
@@ -411,14 +408,17 @@ class EventWriter(Openable, Generic[P]):
         if not count:
             return 0
         self._verify_open()
-        send = Send(buffers.take(), size_bytes=size_bytes, sequence=sequence)
+        send = Send(buffers.take(), size_bytes=size_bytes, sequence=sequence, delayed=delayed)
         self._ready.append(send)
         self._wake_sender()
         await send.wait()
-        return count if send.appended else 0
+        return count if send.is_new else 0
 
     def _add_new(self, event: NewEvent[P] | tuple[P, str | None]) -> None:
         if isinstance(event, NewEvent):
+            if event.delay_ms is not None or event.at is not None:
+                self._add_delayed(event)
+                return
             self._add(event.payload, event.key, event.event_time, event.stored_headers, event.partition)
         elif type(event) is tuple and len(event) == 2:
             self._add(event[0], event[1], None, None, None)
@@ -444,6 +444,37 @@ class EventWriter(Openable, Generic[P]):
         buffer = add_event(self._buffers, data, key, event_time, headers, partition, self._stream)
         self._waiting_bytes += len(data) + FRAME_BYTES
         return buffer
+
+    def _add_delayed(self, event: NewEvent[P]) -> NewDelayedEvent:
+        """Add an event to the next send that is appended later. Raises InvalidArgument; then nothing was added."""
+        self._verify_open()
+        delay = Delay.make(event.delay_ms, event.at)
+        assert delay is not None, "an event with a delay"
+        delayed = self._new_delayed(event, delay)
+        self._next.delayed.append(delayed)
+        self._waiting_bytes += len(delayed.payload) + FRAME_BYTES
+        return delayed
+
+    def _new_delayed(self, event: NewEvent[P], delay: Delay) -> NewDelayedEvent:
+        """Encode and check an event as `add_event` does. What routes it is known when it is due."""
+        data, partition, headers = self._prepare(event)
+        if partition is not None:
+            self._router.partition(partition, topic=self._stream)
+        return NewDelayedEvent(
+            new_id(self._db.clock),
+            delay,
+            *checked_event(data, event.key, event.event_time, headers),
+            partition,
+        )
+
+    def _prepare(self, event: NewEvent[P]) -> tuple[bytes, int | None, Mapping[str, str] | None]:
+        """Return the bytes, the partition and the headers of an event."""
+        partition = event.partition
+        if partition is None and self._partitioner is not None:
+            partition = choose_partition(
+                self._partitioner, event.key, event.payload, len(self._router.segments)
+            )
+        return self._encode(event.payload), partition, headers_by_codec(event.stored_headers, self._ttl_ms)
 
     def _verify_open(self) -> None:
         if self._failure is not None:
@@ -499,11 +530,11 @@ class EventWriter(Openable, Generic[P]):
         identity = None if self._name is None else WriterSequence(self._name, sequence)
         self._sending = send
         try:
-            appended: tuple[AppendResult, ...] | None = None
-            while appended is None:
+            is_new: bool | None = None
+            while is_new is None:
                 fn = partial(self._append, send, self._buffers.parts(send.buffers), identity, sequence)
                 try:
-                    appended = await self._db.write(
+                    is_new = await self._db.write(
                         fn,
                         size_bytes=send.size_bytes,
                         brief=True,
@@ -512,7 +543,7 @@ class EventWriter(Openable, Generic[P]):
                     )
                 except (SegmentSealed, NotFound):
                     await self._follow(send)
-            if not appended and send.sequence is None:
+            if not is_new and send.sequence is None:
                 # The writer chose this sequence itself, so another writer uses the name.
                 raise WriterFenced(stream=self._stream, writer=str(self._name))
             self._sequence = sequence
@@ -535,10 +566,17 @@ class EventWriter(Openable, Generic[P]):
         identity: WriterSequence | None,
         sequence: int,
         tx: Tx,
-    ) -> tuple[AppendResult, ...]:
+    ) -> bool:
+        """Append, and store what is appended later; return False if the identity did that before."""
         guard = self._router.reserve
-        appended = append(tx, self._stream, self._stream_id, parts, identity=identity, guard=guard)
-        if appended:
+        if parts or identity is None:
+            appended = append(tx, self._stream, self._stream_id, parts, identity=identity, guard=guard)
+            is_new = bool(appended) or not parts
+        else:
+            appended, is_new = (), note_sequence(tx, self._stream_id, identity)
+        if is_new:
+            if send.delayed:
+                store_delayed(tx, self._stream, self._stream_id, send.delayed)
             times = [
                 next_append(tx, self._stream, self._stream_id, part.segment)[2]
                 for part in (appended if send.awaited else ())
@@ -546,15 +584,15 @@ class EventWriter(Openable, Generic[P]):
             # As an effect of the transaction, callers continue in the same turn of the event loop as this writer, and
             # their next events are sent in it, too.
             tx.after(partial(self._note_appended, send, appended, times, sequence))
-        return appended
+        return is_new
 
     def _note_appended(
         self, send: Send, appended: tuple[AppendResult, ...], times: Sequence[int], sequence: int
     ) -> None:
         """Record that the send is durable, and wake its callers."""
-        send.appended, send.times = appended, times
+        send.appended, send.times, send.is_new = appended, times, True
         self._sequence = sequence
-        self.events_written += sum([part.count for part in appended])
+        self.events_written += sum([part.count for part in appended]) + len(send.delayed)
         send.settle(None)
 
     async def _follow(self, send: Send) -> None:

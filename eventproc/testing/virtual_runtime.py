@@ -11,6 +11,7 @@ import anyio
 from eventproc.processors import App, Running
 from eventproc.processors.dead_letters.dead_letter import DeadLetter
 from eventproc.runtime import Eventproc, open_memory
+from eventproc.store.delayed_events import first_due_ms
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.names import StreamName
@@ -106,6 +107,11 @@ class SystemInTest:
         """
         return await self.ep.dead_letters(group).list()
 
+    async def delayed_ms(self) -> int | None:
+        """Return how long it is until the next delayed event is due, in ms; None if none waits."""
+        due_ms, now_ms = await self.ep.db.read(lambda tx: (first_due_ms(tx), tx.now_ms))
+        return None if due_ms is None else max(due_ms - now_ms, 0)
+
     async def has_open_transactions(self) -> bool:
         """Return whether a transaction of any stream is open."""
         for info in await self.ep.streams():
@@ -127,7 +133,7 @@ class RunningApp(SystemInTest):
         self._running = list(running)
 
     async def settled(self, *, timeout_ms: int = SETTLE_MS_MAX) -> None:
-        """Return when nothing is left to do: retries, lingering batches, emitted events, leases of transactions.
+        """Return when nothing is left to do: retries, delayed events, lingering batches, leases of transactions.
 
         Virtual time passes as far as that needs.
 
@@ -144,6 +150,8 @@ class RunningApp(SystemInTest):
                     await running.wait_idle()
                 if await self.has_open_transactions():
                     await anyio.sleep(TXN_LOOK_MS / 1000)
+                elif (left_ms := await self.delayed_ms()) is not None:
+                    await anyio.sleep((left_ms + 1) / 1000)
                 elif not await self.lag():
                     return
 

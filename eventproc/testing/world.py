@@ -306,7 +306,7 @@ class SimulatedWorld(SystemInTest):
         return 0 if owner is None else owner.owner_epoch - 1
 
     async def settled(self, *, timeout_ms: int = SETTLE_MS_MAX) -> None:
-        """Return when nothing is left to do: requests, events of processors, transactions.
+        """Return when nothing is left to do: requests, events of processors, delayed events, transactions.
 
         Virtual time passes as far as that needs.
 
@@ -331,7 +331,7 @@ class SimulatedWorld(SystemInTest):
     async def _is_busy(self) -> bool:
         if await self.lag() or await self.ep.db.read(pending_requests):
             return True
-        return await self.has_open_transactions()
+        return await self.has_open_transactions() or await self.delayed_ms() is not None
 
     def _note_commit(self, instance_id: str, steps: Sequence[str]) -> None:
         name = self._names.get(instance_id, "?")

@@ -25,6 +25,7 @@ from eventproc.store.records import count_up, create
 from eventproc.store.schema import (
     add_asked,
     add_attributes,
+    add_delayed_events,
     add_table_catalog,
     add_task_logs,
     add_unused_files,
@@ -115,5 +116,6 @@ SYSTEM_MIGRATIONS: Final = (
     Migration(number=7, apply=add_table_catalog),
     Migration(number=8, apply=add_worker_places),
     Migration(number=9, apply=add_task_logs),
+    Migration(number=10, apply=add_delayed_events),
 )
 """The first schema, with every table and the rows of the internal streams, and what was added to it since."""

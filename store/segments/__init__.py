@@ -9,6 +9,7 @@ from eventproc.store.segments.append import (
     append,
     flush_appends,
     last_sequence,
+    note_sequence,
     tail_offset,
 )
 from eventproc.store.segments.columns import EncodedBlock, EventBlock, Headers
@@ -91,6 +92,7 @@ __all__ = [
     "join_step",
     "last_sequence",
     "live_ranges",
+    "note_sequence",
     "number_at",
     "offset_at_time",
     "offset_of_number",

@@ -117,6 +117,16 @@ def append(
     return group.add(tx, stream_id, parts, tails, identity)
 
 
+def note_sequence(tx: Tx, stream_id: int, identity: WriterSequence) -> bool:
+    """Record an append of no events; return False if the identity made it before."""
+    group = tx.pending[_PENDING_APPENDS]
+    if group.has_appended(tx, stream_id, identity):
+        return False
+    tx.mark_changed()
+    group.add(tx, stream_id, (), (), identity)
+    return True
+
+
 def tail_offset(tx: Tx, stream: str, stream_id: int, segment: SegmentId) -> int:
     """Return the offset of the next append to the segment, after what this group commit has appended so far.
 
@@ -220,7 +230,9 @@ class _PendingAppends:
         tx.known.begin(tx)
         for stream_id, pending in self._pending.items():
             by_segment = _by_segment(pending)
-            if is_inline(tx, stream_id, sum([len(events.data) for _, _, events in pending])):
+            if not by_segment:  # a sequence without events
+                pass
+            elif is_inline(tx, stream_id, sum([len(events.data) for _, _, events in pending])):
                 _insert_inline(tx, stream_id, by_segment)
                 for appends in by_segment:
                     first, _, _ = appends[0]
@@ -229,7 +241,7 @@ class _PendingAppends:
                 _insert_blob(tx, stream_id, by_segment)
             for identity in self._identities.get(stream_id, ()):
                 _store_sequence(tx, stream_id, identity)
-            if recent.wanted(stream_id):
+            if by_segment and recent.wanted(stream_id):
                 runs = [run for appends in by_segment for run in _event_runs(appends)]
                 tx.after(partial(recent.add, stream_id, runs))
         tx.known.keep(self._tails, tx)

@@ -175,12 +175,17 @@ def _free_deleted(tx: Tx, stream_id: int) -> bool:
         r"DELETE FROM group_segment WHERE stream_id = ? AND group_name LIKE '\_%' ESCAPE '\'", (stream_id,)
     )
     tx.execute("DELETE FROM sink WHERE stream_id = ?", (stream_id,))
+    delayed = tx.execute(
+        "DELETE FROM delayed_event WHERE id IN"
+        " (SELECT id FROM delayed_event WHERE stream_id = ? ORDER BY event_id LIMIT ?)",
+        (stream_id, WRITERS_A_STEP),
+    )
     writers = tx.execute(
         "DELETE FROM writer WHERE (stream_id, writer) IN"
         " (SELECT stream_id, writer FROM writer WHERE stream_id = ? LIMIT ?)",
         (stream_id, WRITERS_A_STEP),
     )
-    return writers.rowcount < WRITERS_A_STEP
+    return max(writers.rowcount, delayed.rowcount) < WRITERS_A_STEP
 
 
 def _keep_tail(tx: Tx, stream_id: int, segment: SegmentId) -> None:

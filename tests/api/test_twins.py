@@ -11,6 +11,7 @@ from eventproc.blocking import (
     BlockingCluster,
     BlockingConsumer,
     BlockingDeadLetters,
+    BlockingDelayedEvents,
     BlockingEventproc,
     BlockingGroup,
     BlockingGroupReader,
@@ -34,6 +35,7 @@ from eventproc.processors import Running
 from eventproc.runtime.requests import Requests
 from eventproc.runtime.tasks import Tasks
 from eventproc.runtime.users import Users
+from eventproc.streams.delayed_events import DelayedEvents
 from tools.blocking import PATH, render
 
 TWINS = [
@@ -41,6 +43,7 @@ TWINS = [
     (BlockingRequests, Requests),
     (BlockingCluster, Cluster),
     (BlockingTasks, Tasks),
+    (BlockingDelayedEvents, DelayedEvents),
     (BlockingUsers, Users),
     (BlockingStream, eventproc.Stream),
     (BlockingWriter, eventproc.EventWriter),

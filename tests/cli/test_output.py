@@ -107,6 +107,11 @@ def _task(cli: Cli) -> str:
     return str(json.loads(cli("task", "list", "-o", "json").ok())[0]["id"])
 
 
+def _delayed(cli: Cli) -> str:
+    cli("write", "shop/orders", "--delay", "3600", stdin=b"later\n").ok()
+    return str(json.loads(cli("delayed", "list", "-o", "json").ok())[0]["id"])
+
+
 def _txn(cli: Cli) -> str:
     return begin(cli, b"1\n")
 
@@ -229,6 +234,10 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "processor resume": (MAILER,),
         "cluster list": (),
         "cluster describe": (),
+        "delayed list": (),
+        "delayed show": (_delayed,),
+        "delayed cancel": (_delayed,),
+        "delayed move": (_delayed, "--delay", "60"),
         "task list": (),
         "task describe": (_task,),
         "task wait": (_task,),

@@ -15,6 +15,7 @@ from eventproc.runtime.requests import Requests
 from eventproc.store.model.errors import InvalidArgument, InvalidCut
 from eventproc.store.model.policies import StreamConfig
 from eventproc.streams import EventWriter, NewEvent, Stream, StreamReader, Transaction, request_calls
+from eventproc.streams.delayed_events import DelayedEvents
 from eventproc.workflows.requests import (
     CreateStream,
     DeleteScope,
@@ -223,6 +224,13 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "write, key": (lambda w, x: w.writer.write(b"", key=x), [5, b"k", ["k"], {}, THING]),
     "write, event time": (lambda w, x: w.writer.write(b"", event_time=x), ["x", 1.5, True, [1], 2**70]),
     "write, headers": (lambda w, x: w.writer.write(b"", headers=x), [5, "x", ["a"], {"a": 1}, {1: "a"}]),
+    "write, delay": (lambda w, x: w.writer.write(b"", delay_ms=x), [v for v in NO_WAIT if v is not None]),
+    "write, at": (lambda w, x: w.writer.write(b"", at=x), [v for v in NO_WAIT if v is not None]),
+    "post, delay": (lambda w, x: w.writer.post(b"", delay_ms=x), [v for v in NO_WAIT if v is not None]),
+    "delayed.list": (lambda w, x: w.ep.delayed.list(limit=x), [*NO_INT, 0, -1]),
+    "delayed.get": (lambda w, x: w.ep.delayed.get(x), [5, b"", [], None, THING]),
+    "delayed.cancel": (lambda w, x: w.ep.delayed.cancel(x), [5, b"", [], None, THING]),
+    "delayed.move": (lambda w, x: w.ep.delayed.move("x", delay_ms=x), NO_WAIT),
     "post, key": (lambda w, x: w.writer.post(b"", key=x), [5, b"k", ["k"], {}, THING]),
     "write_many": (lambda w, x: w.writer.write_many(x), [5, None, b"ab", "ab", THING]),
     "write_many, event": (
@@ -357,6 +365,7 @@ def test_every_public_method_is_in_the_table() -> None:
     for kind, prefix in (
         (Eventproc, ""),
         (Requests, "requests."),
+        (DelayedEvents, "delayed."),
         (Stream, ""),
         (EventWriter, ""),
         (StreamReader, ""),

@@ -173,11 +173,11 @@ async def test_an_invalid_event_is_refused_and_the_writer_continues(
 ) -> None:
     async with stream.writer() as writer:
         with pytest.raises(InvalidArgument):
-            await writer.write(b"bad", **options)  # type: ignore[arg-type]
+            await writer.write(b"bad", **options)  # type: ignore[call-overload]
         with pytest.raises(InvalidArgument):
             await writer.write(bytes(EVENT_BYTES_MAX + 1))
         with pytest.raises(InvalidArgument):
-            await writer.write("text")  # type: ignore[arg-type]
+            await writer.write("text")  # type: ignore[call-overload]
         await writer.write(b"1", key="k")
     assert await sizes(stream) == [1]
 

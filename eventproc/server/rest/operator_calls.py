@@ -31,6 +31,7 @@ from eventproc.store.access.permissions import EVERYTHING, Permission
 from eventproc.store.catalog import StoredHistory, get_scope, get_stream
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import CutOrder, StreamCut
+from eventproc.store.model.delays import DelayedEvent
 from eventproc.store.model.epochs import Segment
 from eventproc.store.model.errors import NotFound, NotSupported
 from eventproc.store.model.history import predecessors, successors
@@ -54,6 +55,7 @@ from eventproc.streams.queries import Moment
 SegmentText: TypeAlias = Annotated[str, Limits(about="Id of a segment, such as 2.1.")]
 TransactionId: TypeAlias = Annotated[str, Limits(about="Id of the transaction.")]
 SupervisorId: TypeAlias = Annotated[str, Limits(about="Id of the supervisor.")]
+DelayedId: TypeAlias = Annotated[str, Limits(about="Id of the delayed event.")]
 RequestId: TypeAlias = Annotated[str, Limits(about="Id of the request.")]
 
 NO_USERS: Final = "a change of users through a server that knows none"
@@ -234,6 +236,53 @@ async def abort_transaction(
     found = await _transaction(call, scope, stream, transaction)
     await found.abort(force=force)
     return await found.status()
+
+
+async def list_delayed(
+    call: RestCall, scope: ScopeName, stream: LocalName, after: After = None, limit: PageLimit = PAGE
+) -> Page[DelayedEvent[bytes]]:
+    """List the events of a stream that are not due yet, in the order in which they were written."""
+    found = await call.ep.delayed.list(stream=f"{scope}/{stream}", after=after, limit=limit + 1)
+    return page_of(found, limit, lambda each: each.id)
+
+
+async def _delayed(call: RestCall, scope: str, stream: str, event: str) -> DelayedEvent[bytes]:
+    """Return a delayed event of the stream, for which the caller's permission was checked."""
+    found = await call.ep.delayed.get(event)
+    if found.stream != f"{scope}/{stream}":
+        raise NotFound(kind="delayed event", name=event)
+    return found
+
+
+async def describe_delayed(
+    call: RestCall, scope: ScopeName, stream: LocalName, event: DelayedId
+) -> DelayedEvent[bytes]:
+    """Show an event that is not due yet."""
+    return await _delayed(call, scope, stream, event)
+
+
+async def cancel_delayed(
+    call: RestCall, scope: ScopeName, stream: LocalName, event: DelayedId
+) -> DelayedEvent[bytes]:
+    """Forget an event that is not due yet: it is never appended."""
+    return await call.ep.delayed.cancel((await _delayed(call, scope, stream, event)).id)
+
+
+@attrs.frozen(kw_only=True)
+class MoveBody:
+    """When the event is due: in so many ms, or at a time (ISO 8601, or ms). One of them."""
+
+    delay_ms: int | None = None
+    at: str | None = None
+
+
+async def move_delayed(
+    call: RestCall, scope: ScopeName, stream: LocalName, event: DelayedId, body: MoveBody
+) -> DelayedEvent[bytes]:
+    """Let an event be due at another time. One that could not be appended is tried again."""
+    found = await _delayed(call, scope, stream, event)
+    at_ms = None if body.at is None else parse_time(body.at)
+    return await call.ep.delayed.move(found.id, delay_ms=body.delay_ms, at=at_ms)
 
 
 @attrs.frozen

@@ -1,0 +1,151 @@
+"""Delayed events: the handle that lists, cancels and moves them, and the step that appends those that are due."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from eventproc.store.catalog import KeyRoutes, current_router, get_writable_stream
+from eventproc.store.database import Database, Tx
+from eventproc.store.delayed_events import (
+    cancel_delayed,
+    due_events,
+    forget_delayed,
+    get_delayed,
+    list_delayed,
+    move_delayed,
+    note_failure,
+)
+from eventproc.store.faults import Step
+from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
+from eventproc.store.model.delays import Delay, DelayedEvent
+from eventproc.store.model.errors import EventprocError, NotFound, StreamReplaced
+from eventproc.store.ownership import Owner
+from eventproc.store.segments import TTL_HEADER, TimedHeaders, append
+from eventproc.streams.segment_buffers import SegmentBuffers, add_event
+
+DUE_EVENTS_A_STEP: Final = 2_000
+"""Events that one transaction appends when they are due: some 20 ms. Higher: other writes wait longer."""
+
+DUE_BYTES_A_STEP: Final = 4 * 2**20
+"""Bytes of them, the same. Half of a commit's limit."""
+
+
+class DelayedEvents:
+    """The events of a store that are not due yet; `ep.delayed`."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def __repr__(self) -> str:
+        return f"DelayedEvents({self._db.name!r})"
+
+    async def list(
+        self, *, stream: str | None = None, after: str | None = None, limit: int = 100
+    ) -> builtins.list[DelayedEvent[bytes]]:
+        """Return events that wait, in the order in which they were written.
+
+        Args:
+            stream: only those of the stream of this name. None (default): of all.
+            after: id of the last event of the previous page. None (default): the first page.
+            limit: how many at most. Default: 100.
+
+        Raises:
+            NotFound: there is no such stream.
+            InvalidArgument: `limit` is less than 1, or an argument has the wrong type.
+        """
+        step = partial(
+            list_delayed,
+            stream=None if stream is None else check_str("stream", stream),
+            after=None if after is None else check_str("after", after),
+            limit=check_int("limit", limit, least=1),
+        )
+        return await self._db.read(step)
+
+    async def get(self, event_id: str) -> DelayedEvent[bytes]:
+        """Return an event that waits.
+
+        Args:
+            event_id: its id.
+
+        Raises:
+            NotFound: no event of that id waits; it may have been appended.
+        """
+        return await self._db.read(partial(get_delayed, id=check_str("event id", event_id)))
+
+    async def cancel(self, event_id: str) -> DelayedEvent[bytes]:
+        """Forget an event, and return it: it is never appended.
+
+        Args:
+            event_id: its id.
+
+        Raises:
+            NotFound: no event of that id waits; it may have been appended.
+        """
+        step = partial(cancel_delayed, id=check_str("event id", event_id))
+        return await self._db.write(step, step=Step.DELAYED_CHANGE)
+
+    async def move(
+        self, event_id: str, *, delay_ms: int | None = None, at: datetime | int | None = None
+    ) -> DelayedEvent[bytes]:
+        """Let an event be due at another time, and return it. One that could not be appended is tried again.
+
+        Args:
+            event_id: its id.
+            delay_ms: how long from now, in ms.
+            at: when instead: a time with its zone, or ms since 1970. A time that has passed means now.
+
+        Raises:
+            NotFound: no event of that id waits; it may have been appended.
+            InvalidArgument: neither or both times are given, or one is not valid.
+        """
+        delay = Delay.make(delay_ms, at)
+        if delay is None:
+            raise invalid_argument("at", at, "give it or delay_ms")
+        step = partial(move_delayed, id=check_str("event id", event_id), delay=delay)
+        return await self._db.write(step, step=Step.DELAYED_CHANGE)
+
+
+def append_due(tx: Tx, *, owner: Owner) -> int:
+    """Append events that are due to their streams, and delete their rows; return how many rows were due.
+
+    Those of one stream keep their order. An event whose stream is sealed, or that its stream does not take, stays as a
+    row with the reason, and none behind it waits for it. Rows of a stream that was deleted go.
+    Raises OwnerFenced. Cost: about 10 us an event.
+    """
+    owner.check(tx)
+    found = due_events(tx, limit=DUE_EVENTS_A_STEP, bytes_max=DUE_BYTES_A_STEP)
+    by_stream: dict[tuple[str, int], list[DelayedEvent[bytes]]] = {}
+    for stream_id, event in found:
+        by_stream.setdefault((event.stream, stream_id), []).append(event)
+    for (stream, stream_id), events in by_stream.items():
+        _append(tx, stream, stream_id, events)
+    return len(found)
+
+
+def _append(tx: Tx, stream: str, stream_id: int, events: Sequence[DelayedEvent[bytes]]) -> None:
+    ids = [each.id for each in events]
+    try:
+        record = get_writable_stream(tx, stream, stream_id=stream_id).value
+    except (NotFound, StreamReplaced):
+        forget_delayed(tx, ids)
+        return
+    except EventprocError as why:
+        note_failure(tx, ids, str(why))
+        return
+    spread = int.from_bytes(tx.clock.random_bytes(4), "big")
+    buffers = SegmentBuffers(KeyRoutes(current_router(tx, record)), spread)
+    appended = []
+    for each in events:
+        headers = TimedHeaders(each.headers) if TTL_HEADER in each.headers else each.headers or None
+        try:
+            add_event(buffers, each.payload, each.key, each.event_time, headers, each.partition, stream)
+        except EventprocError as why:
+            note_failure(tx, [each.id], str(why))
+        else:
+            appended.append(each.id)
+    append(tx, stream, stream_id, buffers.parts(buffers.take()))
+    forget_delayed(tx, appended)

@@ -1,0 +1,195 @@
+"""The rows of delayed events: durable when they are written, appended to their streams when they are due.
+
+Who appends them does that in the transaction that deletes their rows, so that each is appended once. See
+docs/design/delayed-events.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import attrs
+
+from eventproc.store.catalog import get_stream, get_writable_stream
+from eventproc.store.database import Tx, Watch
+from eventproc.store.model.delays import Delay, DelayedEvent
+from eventproc.store.model.errors import NotFound
+
+P = TypeVar("P")
+
+DELAYED_TOPIC: Final = "delayed events"
+
+_COLUMNS: Final = (
+    "event_id, stream, due_ms, payload, routing_key, event_time, headers, partition_number, failure"
+)
+
+
+@attrs.define(eq=False)
+class NewDelayedEvent:
+    """An event that a call writes with a delay, checked and encoded. due_ms: noted when it is stored."""
+
+    id: str
+    delay: Delay
+    payload: bytes
+    key: str | None
+    event_time: int | None
+    headers: Mapping[str, str] | None
+    partition: int | None = None
+    due_ms: int = 0
+
+    def described(self, stream: str, payload: P) -> DelayedEvent[P]:
+        """Return what its caller gets, once it is stored."""
+        return DelayedEvent(
+            id=self.id,
+            stream=stream,
+            due_ms=self.due_ms,
+            payload=payload,
+            key=self.key,
+            event_time=self.event_time,
+            headers=self.headers or {},
+            partition=self.partition,
+        )
+
+
+def store_delayed(tx: Tx, stream: str, stream_id: int, events: Sequence[NewDelayedEvent]) -> None:
+    """Store events, and note when they are due. Raises NotFound, StreamReplaced, StreamSealed.
+
+    Cost: a look-up, and a row in three indexes for each event.
+    """
+    get_writable_stream(tx, stream, stream_id=stream_id)
+    for each in events:
+        each.due_ms = each.delay.due_ms(tx.now_ms)
+    tx.executemany(
+        "INSERT INTO delayed_event (event_id, stream_id, stream, due_ms, payload, routing_key, event_time, headers,"
+        " partition_number) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                each.id,
+                stream_id,
+                stream,
+                each.due_ms,
+                each.payload,
+                None if each.key is None else each.key.encode(),
+                each.event_time,
+                None if not each.headers else json.dumps(each.headers, separators=(",", ":")),
+                each.partition,
+            )
+            for each in events
+        ],
+    )
+    tx.wake(DELAYED_TOPIC)
+
+
+def first_due_ms(tx: Tx) -> int | None:
+    """Return when the next event is due; None if none waits. One look-up."""
+    row = tx.execute(
+        "SELECT due_ms FROM delayed_event WHERE due_ms IS NOT NULL ORDER BY due_ms LIMIT 1"
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+WATCH: Final = Watch(DELAYED_TOPIC, first_due_ms)
+"""Notices that another event is the next one."""
+
+
+def due_events(tx: Tx, *, limit: int, bytes_max: int) -> list[tuple[int, DelayedEvent[bytes]]]:
+    """Return the events that are due, in the order in which they are, each with the id of its stream.
+
+    Of many, as many as the bounds admit, and at least one.
+    """
+    sizes = tx.execute(
+        "SELECT due_ms, id, length(payload) FROM delayed_event WHERE due_ms <= ? ORDER BY due_ms, id LIMIT ?",
+        (tx.now_ms, limit),
+    ).fetchall()
+    left, last = bytes_max, None
+    for due_ms, id, size in sizes:
+        left -= size
+        if last is not None and left < 0:
+            break
+        last = due_ms, id
+    if last is None:
+        return []
+    rows = tx.execute(
+        f"SELECT stream_id, {_COLUMNS} FROM delayed_event WHERE due_ms IS NOT NULL AND (due_ms, id) <= (?, ?)"
+        " ORDER BY due_ms, id",
+        last,
+    ).fetchall()
+    return [(stream_id, _event(row)) for stream_id, *row in rows]
+
+
+def forget_delayed(tx: Tx, ids: Iterable[str]) -> None:
+    """Delete rows, in the transaction that appends their events, or because their stream is gone."""
+    tx.executemany("DELETE FROM delayed_event WHERE event_id = ?", [(each,) for each in ids])
+
+
+def note_failure(tx: Tx, ids: Iterable[str], failure: str) -> None:
+    """Keep rows that cannot be appended, for a person: they are due no more."""
+    tx.executemany(
+        "UPDATE delayed_event SET due_ms = NULL, failure = ? WHERE event_id = ?",
+        [(failure, each) for each in ids],
+    )
+
+
+def list_delayed(tx: Tx, *, stream: str | None, after: str | None, limit: int) -> list[DelayedEvent[bytes]]:
+    """Return delayed events in the order of their ids, which tell when they were written. One query by an index.
+
+    stream: only those of the stream of this name. after: only those behind this id. limit: how many at most.
+    """
+    of_stream = "" if stream is None else f"stream_id = {get_stream(tx, stream).value.stream_id} AND "
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM delayed_event WHERE {of_stream}event_id > ? ORDER BY event_id LIMIT ?",
+        (after or "", limit),
+    ).fetchall()
+    return [_event(row) for row in rows]
+
+
+def count_delayed(tx: Tx, stream_id: int) -> int:
+    """Return how many events of a stream are not due yet. Reads an index over them."""
+    (count,) = tx.execute(
+        "SELECT count(*) FROM delayed_event WHERE stream_id = ? AND due_ms IS NOT NULL", (stream_id,)
+    ).fetchone()
+    return int(count)
+
+
+def get_delayed(tx: Tx, id: str) -> DelayedEvent[bytes]:
+    """Return a delayed event. Raises NotFound: there is none of that id, or it was appended. One look-up."""
+    row = tx.execute(f"SELECT {_COLUMNS} FROM delayed_event WHERE event_id = ?", (id,)).fetchone()
+    if row is None:
+        raise NotFound(kind="delayed event", name=id)
+    return _event(row)
+
+
+def cancel_delayed(tx: Tx, id: str) -> DelayedEvent[bytes]:
+    """Forget an event, which is never appended then; return it. Raises NotFound: it may have been appended."""
+    found = get_delayed(tx, id)
+    forget_delayed(tx, [id])
+    tx.wake(DELAYED_TOPIC)
+    return found
+
+
+def move_delayed(tx: Tx, id: str, delay: Delay) -> DelayedEvent[bytes]:
+    """Let an event be due at another time, also one that could not be appended; return it. Raises NotFound."""
+    get_delayed(tx, id)
+    tx.execute(
+        "UPDATE delayed_event SET due_ms = ?, failure = NULL WHERE event_id = ?",
+        (delay.due_ms(tx.now_ms), id),
+    )
+    tx.wake(DELAYED_TOPIC)
+    return get_delayed(tx, id)
+
+
+def _event(row: Sequence[Any]) -> DelayedEvent[bytes]:
+    id, stream, due_ms, payload, key, event_time, headers, partition, failure = row
+    return DelayedEvent(
+        id=id,
+        stream=stream,
+        due_ms=due_ms,
+        payload=bytes(payload),
+        key=None if key is None else bytes(key).decode(),
+        event_time=event_time,
+        headers={} if headers is None else json.loads(headers),
+        partition=partition,
+        failure=failure,
+    )
