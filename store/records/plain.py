@@ -124,8 +124,11 @@ def fields_of(kind: Any) -> Mapping[str, attrs.Attribute[Any]]:
     spelled: Callable[[str], str] = camel if issubclass(plain, CamelNames) else str
     fields: tuple[Any, ...] = attrs.fields(attrs.resolve_types(plain))
     if arguments:  # of a type with parameters
+        given = dict(zip(plain.__parameters__, arguments, strict=True))
         fields = tuple(
-            each.evolve(type=each.type[arguments]) if getattr(each.type, "__parameters__", ()) else each
+            each.evolve(type=each.type[arguments])
+            if getattr(each.type, "__parameters__", ())
+            else each.evolve(type=given.get(each.type, each.type))
             for each in fields
         )
     return {spelled(each.name): each for each in fields}

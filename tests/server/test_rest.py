@@ -508,3 +508,23 @@ async def test_calls_that_run_too_long_are_refused_when_the_server_ends(tmp_path
             await eventually(ep, is_recorded)
         assert [each.status_code for each in answers] == [503]
         assert answers[0].headers["retry-after"]
+
+
+def test_delayed_events_are_listed_moved_and_cancelled(rest: RestClient, directory: Path) -> None:
+    with eventproc.open_blocking(directory, host=False) as ep:
+        ep.create_scope("later")
+        with ep.create_stream("later/t").writer() as writer:
+            first = writer.write(b"1", key="k", delay_ms=3_600_000)
+            second = writer.write(b"2", delay_ms=3_600_000)
+    path = "/eventproc/v1/streams/later/t/delayed"
+    page = rest.get(f"{path}?limit=1")
+    assert [each["id"] for each in page["items"]] == [first.id]
+    assert [each["id"] for each in rest.get(f"{path}?after={first.id}")["items"]] == [second.id]
+    assert rest.get(f"{path}/{first.id}") == {**page["items"][0], "payload": "MQ==", "key": "k"}
+    assert rest.call("POST", f"{path}/{first.id}/cancel").body["id"] == first.id
+    assert rest.call("GET", f"{path}/{first.id}").status == 404
+    for body in ({}, {"delay_ms": 1, "at": "5"}, {"at": "soon"}, {"delay_ms": -1}):
+        assert rest.call("POST", f"{path}/{second.id}/move", body).status == 400
+    moved = rest.call("POST", f"{path}/{second.id}/move", {"at": "2100-01-31T08:00Z"})
+    assert (moved.status, moved.body["due_ms"]) == (200, 4_105_065_600_000)
+    assert rest.call("GET", f"/eventproc/v1/streams/s/x/delayed/{second.id}").status == 404
