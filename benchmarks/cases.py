@@ -273,6 +273,23 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 count=200_000,
                 quick_count=40_000,
             ),
+            *(
+                Case(
+                    name=name,
+                    unit="events/s",
+                    classes=BOTH,
+                    ours=side,
+                    floor=ours.write_at_once,
+                    count=200_000,
+                    quick_count=50_000,
+                    bar=50_000,
+                    kind=Bar.VALUE_MIN,
+                )
+                for name, side in (
+                    ("delayed_write", ours.delay_events),
+                    ("delayed_delivery", ours.deliver_delayed),
+                )
+            ),
             Case(
                 name="process_waiting",
                 unit="events/s",

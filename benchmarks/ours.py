@@ -17,6 +17,9 @@ from eventproc.streams import Stream
 WARM_COUNT: Final = 200
 """Operations before the clock starts."""
 
+FAR_MS: Final = 24 * 3_600_000
+"""Delay of events that are not due while a measurement lasts."""
+
 SEGMENTS_COUNT: Final = 4
 """Segments of the stream in `end_to_end`, so that routing has something to decide."""
 
@@ -96,6 +99,45 @@ async def scale_streams(task: Task) -> Sample:
                 await stream.scale(seal=[0], ranges=[(0, 0.5), (0.5, 1)])
 
         return await timed(run, CALLERS_COUNT, task.count)
+
+
+async def write_at_once(task: Task) -> Sample:
+    """Write events that are appended at once, in one call."""
+    async with eventproc.open(task.store, durability=task.durability) as ep:
+        return await _write_all(await _make_stream(ep, "benchmark/stream"), task.count, None)
+
+
+async def delay_events(task: Task) -> Sample:
+    """Write events that are due far from now, in one call."""
+    async with eventproc.open(task.store, durability=task.durability) as ep:
+        return await _write_all(await _make_stream(ep, "benchmark/stream"), task.count, FAR_MS)
+
+
+async def deliver_delayed(task: Task) -> Sample:
+    """Append events that are due."""
+    async with eventproc.open(task.store, durability=task.durability) as ep:
+        await _make_stream(ep, "benchmark/stream")
+    async with eventproc.open(task.store, host=False) as ep:  # nobody appends them yet
+        await _write_all(await ep.stream("benchmark/stream"), task.count, 0)
+    watch = Stopwatch()
+    async with eventproc.open(task.store) as ep, (await ep.stream("benchmark/stream")).reader() as reader:
+        read = 0
+        async with aclosing(reader.batches()) as batches:
+            async for batch in batches:
+                read += len(batch)
+                if read == task.count:
+                    break
+    return watch.rate(task.count)
+
+
+async def _write_all(stream: Stream, count: int, delay_ms: int | None) -> Sample:
+    pairs = list(zip(payloads(), keys(), strict=True))
+    watch = Stopwatch()
+    async with stream.writer() as writer:
+        await writer.write_many(
+            eventproc.NewEvent(*pairs[number % KEYS_COUNT], delay_ms=delay_ms) for number in range(count)
+        )
+    return watch.rate(count)
 
 
 async def idle(task: Task) -> Sample:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 
@@ -31,6 +31,7 @@ from eventproc.groups import (
     watch_group,
     watch_progress,
 )
+from eventproc.groups.finished import as_written, wait_finished
 from eventproc.processors.app import App, Processor
 from eventproc.processors.context import AppTx
 from eventproc.processors.dead_letters.store import verify_letter_stream
@@ -50,12 +51,15 @@ from eventproc.processors.retry import retry_transient
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
-from eventproc.store.model.argument_checks import check_int
+from eventproc.store.model.argument_checks import check_int, invalid_argument
 from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, NotFound, Unreachable
 from eventproc.store.model.group_errors import GroupStreamReplaced
 from eventproc.store.model.limits import GRACE_MS
 from eventproc.store.openable import Openable, Opening
+from eventproc.store.segments import Event
 from eventproc.store.tasks import BackgroundTasks, HandleTasks, first_leaf, run_uninterrupted
+
+P = TypeVar("P")
 
 LOG = logging.getLogger("eventproc.processors")
 
@@ -427,6 +431,34 @@ class Running(Openable):
                     await self._wait_idle(each)
                 return
             raise Closed(what=self._what)
+
+    async def wait_for(self, event: Event[P], *, timeout_ms: int | None = None) -> None:
+        """Return when each processor of the app that reads the stream of an event has finished the event, durably.
+
+        So a program reads what it has just written, also while others write on. An event that became a dead letter, or
+        was truncated, counts as finished.
+
+        Args:
+            event: as a writer returned it.
+            timeout_ms: How long to wait, in ms. None (default): without limit.
+
+        Raises:
+            TimeoutError: The time is over.
+            ProcessorFailed: A processor failed.
+            Closed: The app was closed meanwhile.
+            InvalidArgument: No processor of the app reads the stream, or it is no event.
+        """
+        written = as_written(event)
+        reading = [each for each in self._processors.values() if written.stream in each.options.streams]
+        if not reading:
+            raise invalid_argument("event", written.stream, "no processor of the app reads this stream")
+        async with self._until_failure():
+            with ExitStack() as stack:
+                for each in reading:
+                    stack.enter_context(each.committing_when_idle())
+                await wait_finished(self._db, [each.options.group for each in reading], written, timeout_ms)
+            return
+        raise Closed(what=self._what)
 
     async def _wait_idle(self, processor: ProcessorRun) -> None:
         group, pause_ms = processor.options.group, 0

@@ -24,6 +24,7 @@ from eventproc.groups import (
 from eventproc.groups.assignors import Assignor
 from eventproc.groups.changes import GroupUpdate, update_options
 from eventproc.groups.cuts import group_cuts
+from eventproc.groups.finished import as_written, wait_finished
 from eventproc.groups.liveness import POLL_MS, expire_silent, has_silent
 from eventproc.groups.operations import (
     OffsetReset,
@@ -53,6 +54,7 @@ from eventproc.store.model.argument_checks import check_int, check_str
 from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.group_errors import CheckpointPending
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.segments import Event
 from eventproc.streams.codec import Codec, codec_for, decode_of
 from eventproc.topics.consumer import Consumer, PartitionRef, as_offsets, as_partitions
 from eventproc.topics.offsets import PartitionOffsets, partition_offsets
@@ -203,6 +205,26 @@ class Group:
             NotFound: no such group.
         """
         return group_info(await self._db.read(partial(get_group, name=self.name)))
+
+    async def wait_for(self, event: Event[P], *, timeout_ms: int | None = None) -> None:
+        """Return when the group has finished an event, durably: so a program reads what it has just written.
+
+        An event that was truncated counts as finished. Progress of readers and processors becomes durable within a
+        second.
+
+        Args:
+            event: as a writer, or a reader, returned it.
+            timeout_ms: how long to wait, in ms. None (default): without limit.
+
+        Raises:
+            NotFound: no such group.
+            TimeoutError: the time is over.
+            InvalidArgument: the group does not read the stream of the event, or it is no event.
+
+        Cost:
+            A few look-ups, again whenever the group made progress durable.
+        """
+        await wait_finished(self._db, [self.name], as_written(event), timeout_ms)
 
     async def cuts(self) -> dict[str, StreamCut]:
         """Return the durable position of the group in each of its streams.

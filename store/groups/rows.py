@@ -58,15 +58,24 @@ def progress_topic(group: str) -> tuple[str, str]:
     return "progress", group
 
 
+def find_progress(tx: Tx, group: str, key: SegmentKey) -> Progress | None:
+    """Return the durable progress of a segment; None unless it is an open one of the group. One look-up."""
+    stream_id, segment = key
+    row = tx.execute(
+        "SELECT finished FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?"
+        " AND waiting IS NULL",
+        (group, stream_id, segment),
+    ).fetchone()
+    return None if row is None else progress_of_text(row[0], group, stream_id, segment)
+
+
 def progress_of(tx: Tx, group: str, keys: Iterable[SegmentKey]) -> tuple[SegmentProgress, ...]:
-    """Return the durable progress of segments of the group. One look-up each."""
+    """Return the durable progress of open segments of the group. One look-up each."""
     found: list[SegmentProgress] = []
-    for stream_id, segment in keys:
-        row = tx.execute(
-            "SELECT finished FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?",
-            (group, stream_id, segment),
-        ).fetchone()
-        found.append(((stream_id, segment), progress_of_text(row[0], group, stream_id, segment)))
+    for key in keys:
+        progress = find_progress(tx, group, key)
+        assert progress is not None, f"{key} is no open segment of {group}"
+        found.append((key, progress))
     return tuple(found)
 
 

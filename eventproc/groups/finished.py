@@ -1,0 +1,51 @@
+"""Whether a group has finished an event, and the wait for that: how a program reads what it has just written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import anyio
+
+from eventproc.groups.describe import describe_group
+from eventproc.store.catalog import get_stream
+from eventproc.store.database import Database, Tx
+from eventproc.store.groups import find_progress, get_group, watch_group, watch_progress
+from eventproc.store.model.argument_checks import check_instance, check_int, invalid_argument
+from eventproc.store.segments import Event
+
+_MEANT = "it must be an event, as a writer returns it"
+
+
+def as_written(event: object) -> Event[Any]:
+    """Return the event. Raises InvalidArgument, for a delayed one, too: it has no place yet."""
+    return check_instance(Event, "event", event, _MEANT)
+
+
+def has_finished(tx: Tx, group: str, event: Event[Any]) -> bool:
+    """Return whether a group will not be given an event any more: it finished it, or it was truncated.
+
+    Raises NotFound; InvalidArgument if the group does not read the stream of the event.
+    Cost: four look-ups; for a segment that the group does not hold, a few for each of its segments.
+    """
+    if event.stream not in (each.name for each in get_group(tx, group).streams):
+        raise invalid_argument("event", event.stream, f"group {group} does not read this stream")
+    stream_id = get_stream(tx, event.stream).value.stream_id
+    if (progress := find_progress(tx, group, (stream_id, event.segment))) is not None:
+        return progress.is_finished(event.number)
+    left = describe_group(tx, group).segments
+    return all((each.stream, each.segment) != (event.stream, event.segment) for each in left)
+
+
+async def wait_finished(
+    db: Database, groups: Iterable[str], event: Event[Any], timeout_ms: int | None
+) -> None:
+    """Return when each of the groups has finished the event. Raises TimeoutError, and as `has_finished`."""
+    if timeout_ms is not None:
+        timeout_ms = check_int("timeout_ms", timeout_ms, least=0, unit="ms")
+    with anyio.fail_after(None if timeout_ms is None else timeout_ms / 1000):
+        for group in groups:
+            with db.subscribe([watch_group(group), watch_progress(group)]) as changes:
+                while not await db.read(partial(has_finished, group=group, event=event)):
+                    await changes.wait()

@@ -1,0 +1,114 @@
+"""A program reads what it has just written: it waits until a group has finished the event."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc import App, Event, Eventproc, GroupReader
+from eventproc.errors import InvalidArgument, NotFound, ProcessorFailed
+from tests.support.memory import ep as ep  # a fixture
+
+
+async def read_until(reader: GroupReader[bytes], payload: bytes) -> None:
+    """Return with the event of this payload in hand: it is not finished."""
+    async with aclosing(aiter(reader)) as events:
+        async for event in events:
+            if event.payload == payload:
+                return
+
+
+async def test_an_app_has_finished_an_event_when_the_wait_ends_while_others_are_written(
+    ep: Eventproc,
+) -> None:
+    app, totals = App(), dict[str | None, int]()
+
+    @app.processor("s/t", exactly_once=True)
+    async def total(event: Event) -> None:
+        totals[event.key] = totals.get(event.key, 0) + int(event.payload)
+
+    stream = await ep.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(2))
+    async with ep.run(app) as running, stream.writer() as writer:
+        ended = anyio.Event()
+
+        async def write_on() -> None:
+            while not ended.is_set():
+                await writer.write(b"1", key="other")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write_on)
+            for number in range(5):
+                event = await writer.write(b"10", key="ana")
+                with anyio.fail_after(20):
+                    await running.wait_for(event)
+                assert totals["ana"] == 10 * (number + 1)
+            ended.set()
+
+
+async def test_a_group_is_waited_for_by_another_process_than_reads(ep: Eventproc) -> None:
+    stream, group = await ep.create_stream("s/t"), await ep.create_group("s/g", ["s/t"])
+    async with stream.writer() as writer:
+        first, second = await writer.write(b"1", key="a"), await writer.write(b"2", key="a")
+    with pytest.raises(TimeoutError):
+        await group.wait_for(first, timeout_ms=0)
+    async with group.reader("r") as reader:
+        await read_until(reader, b"2")
+        await reader.commit()
+        await group.wait_for(first, timeout_ms=5_000)
+        with pytest.raises(TimeoutError):
+            await group.wait_for(second, timeout_ms=0)
+    await group.wait_for(second, timeout_ms=5_000)
+
+
+async def test_an_event_of_a_segment_that_was_finished_before_a_split_is_finished(ep: Eventproc) -> None:
+    stream, group = await ep.create_stream("s/t"), await ep.create_group("s/g", ["s/t"])
+    async with stream.writer() as writer, group.reader("r") as reader:
+        before = await writer.write(b"1", key="a")
+        await stream.split("0.0")
+        after = await writer.write(b"2", key="a")
+        with pytest.raises(TimeoutError):  # of a segment that the group has not reached
+            await group.wait_for(after, timeout_ms=0)
+        await read_until(reader, b"2")
+        await reader.commit()
+        await group.wait_for(before, timeout_ms=5_000)
+        with pytest.raises(TimeoutError):
+            await group.wait_for(after, timeout_ms=0)
+
+
+async def test_the_wait_for_what_cannot_be_finished_is_refused(ep: Eventproc) -> None:
+    app = App()
+
+    @app.processor("s/t")
+    async def handle(event: Event) -> None: ...
+
+    stream, other = await ep.create_stream("s/t"), await ep.create_stream("s/other")
+    group = await ep.create_group("s/g", ["s/t"])
+    async with stream.writer() as writer, other.writer() as others, ep.run(app) as running:
+        foreign, delayed = await others.write(b"x"), await writer.write(b"x", delay_ms=60_000)
+        for wait in (running.wait_for, group.wait_for):
+            with pytest.raises(InvalidArgument, match="s/other"):
+                await wait(foreign)
+            with pytest.raises(InvalidArgument, match="must be an event"):
+                await wait(delayed)  # type: ignore[arg-type]
+        own = await writer.write(b"y")
+        await running.wait_for(own, timeout_ms=5_000)
+        await group.delete()
+        with pytest.raises(NotFound):
+            await group.wait_for(own)
+
+
+async def test_the_wait_ends_with_the_failure_of_a_processor(ep: Eventproc) -> None:
+    app = App()
+
+    @app.processor("s/t", on_failure="stop", retry=eventproc.RetryPolicy(attempts=1))
+    async def handle(event: Event) -> None:
+        raise ZeroDivisionError
+
+    stream = await ep.create_stream("s/t")
+    async with stream.writer() as writer:
+        with pytest.raises(ProcessorFailed):
+            async with ep.run(app) as running:
+                await running.wait_for(await writer.write(b"x"))
