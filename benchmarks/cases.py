@@ -144,13 +144,16 @@ def _spark_job(name: str, ours: str, floor: str, kind: Bar, bar: float, count: i
     )
 
 
-def _transactions(name: str, ours: Side, floor: Side, count: int, value_min: float) -> Case:
-    """Return a measurement of small transactions."""
+_TXNS: Final = "transactions/s"
+
+
+def _rated(name: str, unit: str, side: Side, floor: Side, count: int, value_min: float) -> Case:
+    """Return a measurement whose bar is a rate on a synced directory."""
     return Case(
         name=name,
-        unit="transactions/s",
+        unit=unit,
         classes=BOTH,
-        ours=ours,
+        ours=side,
         floor=floor,
         count=count,
         quick_count=count // 5,
@@ -273,23 +276,8 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 count=200_000,
                 quick_count=40_000,
             ),
-            *(
-                Case(
-                    name=name,
-                    unit="events/s",
-                    classes=BOTH,
-                    ours=side,
-                    floor=ours.write_at_once,
-                    count=200_000,
-                    quick_count=50_000,
-                    bar=50_000,
-                    kind=Bar.VALUE_MIN,
-                )
-                for name, side in (
-                    ("delayed_write", ours.delay_events),
-                    ("delayed_delivery", ours.deliver_delayed),
-                )
-            ),
+            _rated("delayed_write", "events/s", ours.delay_events, ours.write_at_once, 200_000, 50_000),
+            _rated("delayed_delivery", "events/s", ours.deliver_delayed, ours.write_at_once, 200_000, 50_000),
             Case(
                 name="process_waiting",
                 unit="events/s",
@@ -340,13 +328,13 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 count=200_000,
                 quick_count=50_000,
             ),
-            _transactions("transactions_one", transactions.one, transactions.one_floor, 5_000, 1_500),
-            _transactions(
-                "transactions_one_4", transactions.one_spread, transactions.one_floor, 5_000, 1_500
+            _rated("transactions_one", _TXNS, transactions.one, transactions.one_floor, 5_000, 1_500),
+            _rated(
+                "transactions_one_4", _TXNS, transactions.one_spread, transactions.one_floor, 5_000, 1_500
             ),
-            _transactions("transactions_many", transactions.many, transactions.many_floor, 20_000, 5_000),
-            _transactions(
-                "transactions_many_4", transactions.many_spread, transactions.many_floor, 20_000, 5_000
+            _rated("transactions_many", _TXNS, transactions.many, transactions.many_floor, 20_000, 5_000),
+            _rated(
+                "transactions_many_4", _TXNS, transactions.many_spread, transactions.many_floor, 20_000, 5_000
             ),
             Case(
                 name="joint_one",
@@ -357,8 +345,8 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 count=2_000,
                 quick_count=400,
             ),
-            _transactions(
-                "joint_many", transactions.joint_many, transactions.joint_many_floor, 10_000, 2_000
+            _rated(
+                "joint_many", _TXNS, transactions.joint_many, transactions.joint_many_floor, 10_000, 2_000
             ),
             Case(
                 name="topic",
