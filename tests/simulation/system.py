@@ -17,7 +17,7 @@ from random import Random
 import anyio
 import attrs
 
-from eventproc import Event, Group, Stream
+from eventproc import Event, Group, NewEvent, Stream
 from eventproc.groups import GroupReader
 from eventproc.processors.app import OrderName
 from eventproc.runtime import Eventproc
@@ -56,11 +56,14 @@ TXNS = 5
 READERS = 2
 CHAOS = 6
 KEPT_EVENTS = 40
+LATE_MS_MAX = 30_000
+"""Longest delay of an event."""
 LIMIT_S = 1_200
 """Virtual time that a seed may take; most take a minute or two."""
 GROUP = "s/readers"
 STEPS = (
     Step.WRITER_APPEND,
+    Step.DELAYED_DELIVERY,
     Step.TRANSACTION_STAGE,
     Step.TRANSACTION_END,
     Step.PROCESSOR_PROGRESS,
@@ -231,11 +234,14 @@ class SystemSimulation:
             batch = []
             for _ in range(self.random.choice([1, 2, 8])):
                 key = f"w{number}{self.random.randrange(3)}"
-                batch.append((b"%d" % self.written[key], key))
+                batch.append(NewEvent(b"%d" % self.written[key], key))
                 self.written[key] += 1
+            key, delay_ms = f"w{number} later {sequence}", self.random.randrange(LATE_MS_MAX)
+            self.written[key] = self.random.randrange(4)
+            batch += [NewEvent(b"%d" % each, key, delay_ms=delay_ms) for each in range(self.written[key])]
 
             async def send(
-                ep: Eventproc, batch: list[tuple[bytes, str]] = batch, sequence: int = sequence
+                ep: Eventproc, batch: list[NewEvent[bytes]] = batch, sequence: int = sequence
             ) -> None:
                 async with (await ep.stream(STREAM)).writer(name=f"w{number}") as writer:
                     await writer.write_many(batch, sequence=sequence)
