@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
 
 JOBS_MAX: Final = 4
 """Of a group, so many of the newest jobs are looked at. A thread runs one job at a time, and Spark few beside it."""
 
+PARTITIONS: Final = "spark.sql.shuffle.partitions"
+"""How many parts a shuffle has, and so how many Spark tasks follow it. With Spark's own number, 200, a slice takes
+minutes on a cluster of a few cores."""
+
 JobProgress: TypeAlias = tuple[tuple[int, int], ...]
 """(stage, tasks that it has completed) of the newest jobs of a group. It is equal as long as none makes progress."""
+
+
+def use_every_core(spark: SparkSession) -> None:
+    """Let shuffles of a session have as many parts as it has cores now: executors come and go.
+
+    Nothing happens if the driver has ended.
+    """
+    with suppress(Py4JError, ConnectionError):
+        spark.conf.set(PARTITIONS, spark.sparkContext.defaultParallelism)
 
 
 def cancel_jobs(context: SparkContext, group: str) -> None:

@@ -26,7 +26,7 @@ from eventproc.spark.ingestion.files import TableFiles
 from eventproc.spark.ingestion.rows import SESSION
 from eventproc.spark.ingestion.tables import Tables
 from eventproc.spark.ingestion.task import TaskRun, WorkerRoom
-from eventproc.spark.job_groups import cancel_jobs, is_loss, why_ended
+from eventproc.spark.job_groups import cancel_jobs, is_loss, use_every_core, why_ended
 from eventproc.spark.option_names import spark_address
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.address import StoreAddress
@@ -192,6 +192,7 @@ class IngestionWorker:
         """Stop runs whose task was stopped, drop those that ended, and fill the free slots. Raises SparkEnded."""
         if (reason := why_ended(room.spark.sparkContext)) is not None:  # waits while the JVM is suspended
             raise SparkEnded(worker=room.instance, reason=reason)
+        use_every_core(room.spark)
         workers, tasks = room.directory.read(lambda tx: (read_workers(tx), own_tasks(tx, room.instance)))
         if all(each.instance != room.instance for each in workers):
             # On a server it counted as dead for as long as it was cut off.
