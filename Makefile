@@ -3,12 +3,13 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups hunt-queries matrix torture torture-machines torture-promotions torture-cluster torture-ingestion torture-spark torture-flights torture-server mutants check fmt docs bench bench-quick clean
+.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups hunt-queries matrix torture torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
 MINUTES ?= 5
 KILLS ?= 20
+EVENTS ?= 5000000
 CYCLES ?= 6
 SEEDS ?= 200
 FIRST ?= 0
@@ -71,6 +72,9 @@ torture-promotions: setup ## a server dies CYCLES=6 times, and its synchronous s
 
 torture-cluster: setup ## Spark on two machines for a store on a server, executors killed; CYCLES=6 runs (needs root)
 	$(BIN)/python -m tests.torture.cluster_machines $(CYCLES)
+
+torture-cluster-ingestion: setup ## an ingestion on a cluster of Spark: each kind of process is killed KILLS=20 times while EVENTS=5000000 pass (needs root)
+	$(BIN)/python -m tests.torture.ingestion_machines $(KILLS) $(EVENTS) $(ARGS)
 
 torture-ingestion: setup ## writers, hosts and workers of a supervisor are killed KILLS=20 times; ARGS="SEED MIB"
 	$(BIN)/python -m tests.ingestion.ingestion_kills $(KILLS) $(ARGS)

@@ -6,16 +6,20 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import attrs
+import psutil
 import pyspark
 
 from eventproc.spark import prepare
 from tests.spark.conftest import CHEAP
 
 HOST = "127.0.0.1"
+
+EXECUTOR = "CoarseGrainedExecutorBackend"
+"""In the command of an executor."""
 
 
 @attrs.frozen
@@ -28,9 +32,17 @@ class Machine:
 
 @contextmanager
 def standalone_cluster(
-    folder: Path, workers: Sequence[Machine] = (Machine(), Machine()), *, host: str = HOST
+    folder: Path,
+    workers: Sequence[Machine] = (Machine(), Machine()),
+    *,
+    host: str = HOST,
+    cores: int = 1,
+    memory: str = "512m",
 ) -> Iterator[str]:
-    """Run a master at an address, and workers of one core; give the master's URL. They end with the block."""
+    """Run a master at an address, and workers; give the master's URL. They end with the block.
+
+    cores, memory: of each worker.
+    """
     port = _free_port(host)
     url = f"spark://{host}:{port}"
     with ExitStack() as stack:
@@ -38,7 +50,7 @@ def standalone_cluster(
         stack.enter_context(_running(master, folder, Machine(host)))
         _wait_for(host, port)
         for number, each in enumerate(workers):
-            options = ["--host", each.host, "--cores", "1", "--memory", "512m", "--webui-port", "0"]
+            options = ["--host", each.host, "--cores", str(cores), "--memory", memory, "--webui-port", "0"]
             command = ["worker.Worker", *options, "--work-dir", str(folder / f"worker{number}"), url]
             stack.enter_context(_running(command, folder, each))
         yield url
@@ -68,6 +80,16 @@ def _running(command: list[str], folder: Path, machine: Machine) -> Iterator[Non
             yield
         finally:
             process.kill()
+
+
+def executors() -> list[psutil.Process]:
+    """Return the executors of the clusters that this process runs."""
+    found: list[psutil.Process] = []
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "java" in each.name() and any(EXECUTOR in part for part in each.cmdline()):
+                found.append(each)
+    return found
 
 
 def _log_configuration() -> str:

@@ -3,66 +3,56 @@
 Processes write numbered events, host the supervisors, and run their tasks with Spark. They are killed with SIGKILL
 and suspended while the stream splits and merges: the writers, the hosts, the workers, their JVMs, and the
 Python processes of these. At the end each acknowledged event is stored once, in order, and each stored one lies once
-in both tables, or, if it is no row of the second one, in the stream of its unparseable events. No session is needed
-here: the published files are read with pyarrow.
+in both tables, or, if it is no row of one, in the stream of unparseable events. No session is needed here: the
+published files are read with pyarrow. `tests.torture.ingestion_machines` does the same on several machines.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
 from threading import Event
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import psutil
+import pyarrow as pa
 import pyarrow.parquet
 from anyio import to_thread
 
 from eventproc.blocking import BlockingEventproc, BlockingStream, open_blocking
 from eventproc.cli.exit_codes import WRONG_STATE
-from eventproc.ingestion import (
-    DataSchema,
-    Dimension,
-    Granularity,
-    IoConfig,
-    Metric,
-    MetricType,
-    SupervisorSpec,
-    TimestampSpec,
-    TuningConfig,
-)
-from eventproc.store.ingestion import read_tasks
-from eventproc.store.ingestion.pointers import TABLES_FOLDER
+from eventproc.store.file_store import FileStore
+from eventproc.store.ingestion import read_offsets, read_tasks
+from eventproc.store.ingestion.iceberg import StoreTables
 from eventproc.store.ingestion.table_access import on_tables
 from eventproc.store.ingestion.unpublished import unpublished_events
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.model.ingestion import Positions
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.testing import check
+from tests.spark.cluster import Machine
 from tests.spark.conftest import CHEAP
+from tests.spark.ingestion_account import (
+    ODD,
+    SPECS,
+    STREAM,
+    TASK_TIMEOUT_MS,
+    check_writer,
+    event_of,
+    payload_of,
+)
 from tests.support.torture import KeyAccount, TortureProcess, run_torture, say
 
 PAUSE: Final = Event()
 """Never set: the moments of the disturbances are random, and nothing announces them."""
-
-STREAM: Final = "s/events"
-EACH, SUMS = "each", "sums"
-"""The tables: a row for each event, and sums by hour and writer of those with the field `timed`."""
-
-ODD: Final = "s/odd"
-"""The stream of the events that are no rows of the second table."""
-
-TIMELESS_EVERY: Final = 7
-"""One of so many events of a writer has no field `timed`."""
 
 WRITERS: Final = 3
 HOSTS: Final = 2
@@ -73,6 +63,9 @@ VICTIMS: Final = ("writer",) * 8 + ("host",) * 4 + ("worker", "jvm", "python")
 
 BATCH_MAX: Final = 20
 """Events between two acknowledgements of a writer."""
+
+FAST_BATCH_MAX: Final = 2_000
+"""The same of a writer that is to write many."""
 
 WRITER_PAUSE_S: Final = 0.5
 """Longest pause of a writer between two batches: the tables must not fall behind for ever."""
@@ -86,7 +79,7 @@ SUSPENDED: Final = 0.4
 SUSPENDED_S_MAX: Final = 2.0
 """How long a process is suspended, at most: perhaps inside the write lock."""
 
-FENCED_S: Final = 25
+FENCED_S: Final = TASK_TIMEOUT_MS // 1000 + 5
 """How long some JVMs are suspended: their tasks are replaced meanwhile."""
 
 SCALED: Final = 0.2
@@ -97,70 +90,20 @@ LOOK_S: Final = 0.2
 STALL_S: Final = 900
 """How long nothing may go on. A machine that others use needs minutes to start a driver."""
 
-HOUR_MS: Final = 3_600_000
-MINUTE_MS: Final = 60_000
-
-
-def _spec(
-    table: str,
-    dimensions: Iterable[str],
-    query: Granularity,
-    groups: int,
-    replicas: int,
-    *,
-    column: str = "at",
-    unparseable_stream: str | None = None,
-) -> SupervisorSpec:
-    return SupervisorSpec(
-        io=IoConfig(
-            streams=(STREAM,),
-            task_duration_ms=6_000,
-            start_delay_ms=0,
-            period_ms=1_000,
-            use_earliest_offset=True,
-            task_count=groups,
-            replicas=replicas,
-        ),
-        schema=DataSchema(
-            datasource=table,
-            timestamp=TimestampSpec(column=column),
-            dimensions=tuple(Dimension(name=each) for each in dimensions),
-            metrics=(
-                Metric(name="events", type=MetricType.COUNT),
-                Metric(name="total", type=MetricType.LONG_SUM, field="number"),
-            ),
-            query_granularity=query,
-            segment_granularity=Granularity.DAY,
-        ),
-        tuning=TuningConfig(
-            intermediate_handoff_ms=2_000,
-            task_timeout_ms=(FENCED_S - 5) * 1_000,
-            job_timeout_ms=MINUTE_MS,
-            unparseable_stream=unparseable_stream,
-        ),
-    )
-
-
-SPECS: Final = (
-    _spec(EACH, ("writer", "number"), Granularity.MINUTE, 2, 2),
-    _spec(SUMS, ("writer",), Granularity.HOUR, 1, 2, column="timed", unparseable_stream=ODD),
-)
-
-Rows = Counter[tuple[Any, ...]]
-
 
 @attrs.define
 class SparkKillsReport:
     """What happened.
 
-    kills, suspensions: by kind of process. acknowledged: events; stored: those and others whose writers were killed
-    before they could say so. unparseable: of them, those that are no rows of the second table. tasks: of both
-    supervisors, by state. pause_s: the longest time without progress of the tasks. orphans: files on disk that no table
-    uses; their workers, or later ones, delete them.
+    kills, suspensions: by kind. ended: processes that ended themselves, because their link was cut. acknowledged:
+    events; stored: those and others whose writers were killed before they could say so. unparseable: those that are no
+    rows, once for each table. tasks: of both supervisors, by state. pause_s: the longest time without progress of the
+    tasks. orphans: files that no table uses; workers delete them.
     """
 
     kills: Counter[str] = attrs.field(factory=Counter)
     suspensions: Counter[str] = attrs.field(factory=Counter)
+    ended: Counter[str] = attrs.field(factory=Counter)
     scales: int = 0
     writers: int = 0
     acknowledged: int = 0
@@ -172,14 +115,95 @@ class SparkKillsReport:
     pause_s: int = 0
 
 
-class WriterProcess(TortureProcess):
-    """Writes numbered events under one name, and notes in a journal how many are acknowledged."""
+class KillsSite:
+    """Where a run takes place: on this machine, in a directory. Other sites override what differs.
 
-    def __init__(self, name: str, path: Path, folder: Path) -> None:
+    address: of the store, for the processes. copies: streams that get every event, by processes of the site's own.
+    """
+
+    machines: Mapping[str, Sequence[Machine]] = {
+        "worker": [Machine()] * WORKERS,
+        "host": [Machine()] * HOSTS,
+        "writer": [Machine()] * WRITERS,
+    }
+    """Where the processes of each kind run, in the order in which they start."""
+
+    copies: Sequence[str] = ()
+
+    def __init__(self, folder: Path) -> None:
+        self.folder: Final = folder
+        self.address = str(folder / "streams")
+
+    def open(self, *, host: bool = False) -> BlockingEventproc:
+        """Open the store in this process."""
+        return open_blocking(self.address, durability="os", host=host)
+
+    def command(self, kind: str) -> list[str]:
+        """Return the arguments of the interpreter for a process of a kind, but for a writer's own."""
+        if kind == "worker":
+            return [
+                "-m",
+                "eventproc",
+                "-C",
+                self.address,
+                "ingest",
+                "worker",
+                "--slots",
+                "4",
+                "--master",
+                "local[1]",
+            ]
+        return ["-m", "tests.spark.spark_kills", kind, self.address]
+
+    def variables(self, machine: Machine) -> dict[str, str]:
+        """Return what the processes of a machine have in their environment."""
+        return {"SPARK_LAUNCHER_OPTS": CHEAP, "JDK_JAVA_OPTIONS": CHEAP}
+
+    def processes(
+        self, kind: str, workers: Iterable[KindProcess]
+    ) -> list[tuple[KindProcess, psutil.Process]]:
+        """Return the processes of a kind that run Spark, each with the worker that it belongs to."""
+        found: list[tuple[KindProcess, psutil.Process]] = []
+        for worker in workers:
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(worker.pid)
+                jvms = [each for each in process.children() if "java" in each.name()]
+                if kind == "python":
+                    found += [(worker, each) for jvm in jvms for each in pythons_of(jvm)]
+                else:
+                    found += [(worker, each) for each in ([process] if kind == "worker" else jvms)]
+        return found
+
+    def cut(self, machine: Machine) -> AbstractContextManager[None]:
+        """Cut a machine off during the block."""
+        return nullcontext()
+
+
+class KindProcess(TortureProcess):
+    """A process of a kind on a machine of a site."""
+
+    def __init__(self, site: KillsSite, kind: str, machine: Machine, *arguments: str) -> None:
+        self.kind = kind
+        self.machine = machine
+        super().__init__(
+            [*site.command(kind), *arguments],
+            site.folder / f"{kind}s.log",
+            site.variables(machine),
+            enter=machine.enter,
+        )
+
+
+class WriterProcess(KindProcess):
+    """Writes numbered events under one name, and notes in a journal how many are acknowledged.
+
+    quota: how many it writes without pauses.
+    """
+
+    def __init__(self, site: KillsSite, machine: Machine, name: str, quota: int) -> None:
         self.name = name
-        self._journal = folder / f"{name}.journal"
-        arguments = ["write", str(path), name, str(self._journal)]
-        super().__init__(["-m", "tests.spark.spark_kills", *arguments], folder / "writers.log")
+        self.quota = quota
+        self._journal = site.folder / f"{name}.journal"
+        super().__init__(site, "writer", machine, name, str(self._journal), str(quota))
 
     @property
     def acknowledged(self) -> int:
@@ -243,44 +267,49 @@ def unpublished(ep: BlockingEventproc) -> int:
     return left
 
 
-class SparkKills:
-    """The directory of one run, its processes, and what was acknowledged."""
+def published(ep: BlockingEventproc, table: str) -> int:
+    """Return how many events are published, or no rows of a table."""
+    offsets = ep._loop.call(ep._twin.db.read, lambda tx: read_offsets(tx, table))
+    return sum(each.number for each in offsets.values())
 
-    def __init__(self, folder: Path, ep: BlockingEventproc, *, seed: int) -> None:
+
+class SparkKills:
+    """The store of one run, its processes, and what was acknowledged."""
+
+    def __init__(self, site: KillsSite, ep: BlockingEventproc, *, seed: int, events: int = 0) -> None:
+        """events: written at least."""
         self.report = SparkKillsReport()
-        self._folder = folder
-        self._path = folder / "streams"
+        self.running: Final[defaultdict[str, list[KindProcess]]] = defaultdict(list)
+        """The processes, by kind."""
+        self._site = site
         self._ep = ep
         self._random = Random(seed)
+        self._events = events
+        self._quota = 0
         self._writers: list[WriterProcess] = []
-        self._dead_writers: list[WriterProcess] = []
-        self._hosts: list[TortureProcess] = []
-        self._workers: list[TortureProcess] = []
         self._orphans: list[psutil.Process] = []
+        self._were_cut: set[Machine] = set()
 
-    def run(self, victims: Iterable[str]) -> SparkKillsReport:
+    def run(self, victims: Sequence[str]) -> SparkKillsReport:
         """Kill one process of each named kind, check everything, and return what happened. Raises AssertionError."""
+        self._quota = self._events // (WRITERS + victims.count("writer"))
         try:
-            for start, number in (
-                (self._start_worker, WORKERS),
-                (self._start_host, HOSTS),
-                (self._start_writer, WRITERS),
-            ):
-                for _ in range(number):
-                    start()
+            for kind, machines in self._site.machines.items():
+                for machine in machines:
+                    self._start(kind, machine)
             for spec in SPECS:
                 self._ep.submit_supervisor(spec)
             self._progress = TaskProgress(self._ep)
             for kind in victims:
                 self._disturb(kind)
-            for writer in self._writers:
+            self._write_the_rest()
+            for writer in self.running.pop("writer"):
                 writer.kill()
-            self._dead_writers += self._writers
-            self._writers = []
             self._wait_published()
+            self._wait_copied()
             self._check_accounts()
         finally:
-            for process in (*self._writers, *self._hosts, *self._workers):
+            for process in itertools.chain.from_iterable(self.running.values()):
                 if process.code() is None:  # otherwise its id may be that of another process by now
                     process.kill()
             for child in self._orphans:
@@ -290,26 +319,27 @@ class SparkKills:
 
     # Processes.
 
-    def _start_writer(self) -> None:
-        name = f"w{self.report.writers}"
-        self.report.writers += 1
-        self._writers.append(WriterProcess(name, self._path, self._folder))
+    def _start(self, kind: str, machine: Machine) -> None:
+        if kind != "writer":
+            self.running[kind].append(KindProcess(self._site, kind, machine))
+            return
+        self._writers.append(WriterProcess(self._site, machine, f"w{len(self._writers)}", self._quota))
+        self.running[kind].append(self._writers[-1])
 
-    def _start_host(self) -> None:
-        command = ["-m", "tests.spark.spark_kills", "host", str(self._path)]
-        self._hosts.append(TortureProcess(command, self._folder / "hosts.log"))
-
-    def _start_worker(self) -> None:
-        command = ["-m", "eventproc", "-C", str(self._path), "ingest", "worker"]
-        command += ["--slots", "4", "--master", "local[1]"]
-        cheap = {"SPARK_LAUNCHER_OPTS": CHEAP, "JDK_JAVA_OPTIONS": CHEAP}
-        self._workers.append(TortureProcess(command, self._folder / "workers.log", cheap))
+    def _replace(self, process: KindProcess) -> None:
+        self.running[process.kind].remove(process)
+        self._start(process.kind, process.machine)
 
     def _check_running(self) -> None:
-        """Raise AssertionError if a process has ended by itself."""
-        for each in (*self._writers, *self._hosts, *self._workers):
-            code = each.code()
-            assert code is None, f"process {each.pid} ended with {code}; see the logs in {self._folder}"
+        """Replace processes that have ended since their machine was cut off. Raises AssertionError for others."""
+        for each in list(itertools.chain.from_iterable(self.running.values())):
+            if (code := each.code()) is None:
+                continue
+            why = f"{each.kind} {each.pid} ended with {code}; see the logs in {self._site.folder}"
+            assert each.machine in self._were_cut, why
+            say(why)
+            self.report.ended[each.kind] += 1
+            self._replace(each)
 
     # Disturbances.
 
@@ -320,69 +350,79 @@ class SparkKills:
             if self._random.random() < SCALED:
                 stream = self._ep.stream(self._random.choice((STREAM, STREAM, ODD)))
                 self.report.scales += scale(stream, self._random)
+            if kind == "link":
+                self._cut()
+                return
             owner, victim = self._wait_victim(kind)
             if self._random.random() < SUSPENDED:
                 self.report.suspensions[kind] += 1
                 is_long = kind == "jvm" and self._random.random() < 0.2
-                victim.suspend()
+                with suppress(psutil.NoSuchProcess):
+                    victim.suspend()
                 PAUSE.wait(FENCED_S if is_long else self._random.uniform(0, SUSPENDED_S_MAX))
                 if self._random.random() < 0.5:
-                    victim.resume()
+                    with suppress(psutil.NoSuchProcess):
+                        victim.resume()
                     continue
             self._kill(kind, owner, victim)
             return
 
-    def _wait_victim(self, kind: str) -> tuple[TortureProcess, psutil.Process]:
+    def _wait_victim(self, kind: str) -> tuple[KindProcess, psutil.Process]:
         """Wait until the writers, or the tasks, go on. Return a process of the kind, and the one that it belongs to."""
-        if kind in ("writer", "host"):
-            before = self._acknowledged()
-            self._wait(lambda: self._acknowledged() != before, "the writers do not go on")
-            owner = self._random.choice(self._writers if kind == "writer" else self._hosts)
+        if kind in self.running and kind != "worker":
+            if kind in ("writer", "host"):
+                self._wait_change(self._acknowledged, "the writers do not go on")
+            else:
+                self._wait_change(self._copied, f"the {kind} does not go on")
+            owner = self._random.choice(self.running[kind])
             return owner, psutil.Process(owner.pid)
-        found: list[tuple[TortureProcess, psutil.Process]] = []
+        found: list[tuple[KindProcess, psutil.Process]] = []
 
         def look() -> bool:
-            if not self._progress.made():
-                return False
-            for worker in self._workers:
-                with suppress(psutil.NoSuchProcess):
-                    found.extend((worker, each) for each in processes_of(worker, kind))
+            if self._progress.made():
+                found.extend(self._site.processes(kind, self.running["worker"]))
             return bool(found)
 
         self._wait(look, f"there is no {kind}")
         self.report.pause_s = max(self.report.pause_s, round(self._progress.pause_s))
         return self._random.choice(found)
 
-    def _kill(self, kind: str, owner: TortureProcess, victim: psutil.Process) -> None:
+    def _kill(self, kind: str, owner: KindProcess, victim: psutil.Process) -> None:
         self.report.kills[kind] += 1
-        if isinstance(owner, WriterProcess):
-            owner.kill()
-            self._writers.remove(owner)
-            self._dead_writers.append(owner)
-            self._start_writer()
-        elif kind == "host":
-            owner.kill()
-            self._hosts.remove(owner)
-            self._start_host()
+        with suppress(psutil.NoSuchProcess):
+            self._orphans += victim.children(recursive=True)
+        if kind in self.running:
+            owner.kill(alone=kind == "worker" and self._random.random() < 0.5)
         else:
             with suppress(psutil.NoSuchProcess):
-                self._orphans += psutil.Process(owner.pid).children(recursive=True)
-            if kind == "worker":
-                owner.kill(alone=self._random.random() < 0.5)
-            else:
-                with suppress(psutil.NoSuchProcess):
-                    victim.kill()
-            if kind == "jvm":
-                self._wait_end(owner)
-            if kind != "python":
-                self._workers.remove(owner)
-                self._start_worker()
+                victim.kill()
+        if kind == "jvm":
+            self._wait_end(owner)
+        if kind in self.running or kind == "jvm":
+            self._replace(owner)
+        if kind not in ("writer", "host"):
             self._progress.begin()
+        self._say_progress()
+
+    def _cut(self) -> None:
+        """Cut a machine off for some time."""
+        machine = self._random.choice([each for group in self._site.machines.values() for each in group])
+        with self._site.cut(machine):
+            self._were_cut.add(machine)
+            PAUSE.wait(self._random.uniform(0, FENCED_S))
+        self.report.kills["link"] += 1
+        self._say_progress()
+
+    def _say_progress(self) -> None:
         if self.report.kills.total() % 10 == 0:
             say(f"{self.report}; {unpublished(self._ep)} bytes are not published")
 
     def _acknowledged(self) -> list[int]:
         return [each.acknowledged for each in self._writers]
+
+    def _copied(self) -> dict[str, int]:
+        """Return how many events the copies have."""
+        return {each: self._ep.stream(each).describe().events for each in self._site.copies}
 
     def _wait_end(self, worker: TortureProcess) -> None:
         """Wait until a worker whose JVM was killed has ended by itself. Raises AssertionError."""
@@ -399,6 +439,18 @@ class SparkKills:
             assert time.monotonic() < until, otherwise
             PAUSE.wait(LOOK_S)
 
+    def _wait_change(self, look: Callable[[], object], otherwise: str) -> None:
+        before = look()
+        self._wait(lambda: look() != before, otherwise)
+
+    def _write_the_rest(self) -> None:
+        """Wait until the writers have written what they were to write, and what others left when they were killed."""
+        while (left := self._events - sum(self._acknowledged())) > 0:
+            if all(each.acknowledged >= each.quota for each in self._writers if each.code() is None):
+                self._quota = left
+                self._start("writer", self._writers[-1].machine)
+            self._wait_change(self._acknowledged, "the writers do not go on")
+
     def _wait_published(self) -> None:
         """Wait until both tables have everything."""
         self._progress.begin()
@@ -408,101 +460,80 @@ class SparkKills:
             if self._progress.made():
                 self._progress.begin()
 
+    def _wait_copied(self) -> None:
+        """Wait until the copies have as many events as the stream."""
+        for name in self._site.copies:
+            wanted = self._ep.stream(STREAM).describe().events
+            while self._copied()[name] < wanted:
+                self._wait_change(self._copied, f"{name} does not grow")
+
     # Accounts.
 
     def _check_accounts(self) -> None:
         """Compare what was acknowledged with the stream, and the stream with the tables. Raises AssertionError."""
-        ep, db = self._ep, self._ep._twin.db
+        ep, db, report = self._ep, self._ep._twin.db, self.report
         ep._loop.call(check, db)
-        stored = stored_events(ep)
-        for writer in self._dead_writers:
-            assert stored[writer.name] >= writer.acknowledged, f"{writer.name}: acknowledged events are lost"
-            self.report.acknowledged += writer.acknowledged
-        self.report.stored = sum(stored.values())
-        each_wanted, odd_wanted, sums_wanted = Rows(), Rows(), dict[tuple[Any, ...], tuple[int, int]]()
-        for name, count in stored.items():
-            for number in range(count):
-                at_ms = number * MINUTE_MS
-                each_wanted[at_ms, name, str(number), 1, number] += 1
-                if number % TIMELESS_EVERY == 0:
-                    odd_wanted[name, number] += 1
-                    continue
-                key = at_ms // HOUR_MS * HOUR_MS, name
-                events, total = sums_wanted.get(key, (0, 0))
-                sums_wanted[key] = events + 1, total + number
-        compare(EACH, Rows(row for row in self._rows(EACH)), each_wanted)
-        sums: dict[tuple[Any, ...], tuple[int, int]] = {}
-        for at_ms, name, count, part in self._rows(SUMS):
-            events, total = sums.get((at_ms, name), (0, 0))
-            sums[at_ms, name] = events + count, total + part
-        compare(SUMS, Rows(sums.items()), Rows(sums_wanted.items()))
-        odd = list(read_rows(ep, ODD))
-        compare(ODD, Rows(odd), odd_wanted)
-        for name in stored:
-            numbers = [number for writer, number in odd if writer == name]
-            assert numbers == sorted(numbers), f"the unparseable events of {name} are not in order"
-        self.report.unparseable = len(odd)
-        tasks = [
-            task
+        stored = stored_events(ep, STREAM)
+        for name in self._site.copies:
+            assert stored_events(ep, name) == stored, f"{name} has other events"
+        tables = {spec.schema.datasource: self._read(spec.schema.datasource) for spec in SPECS}
+        odd = defaultdict[str, list[tuple[str, int]]](list)
+        for table, writer, number in read_events(ep, ODD):
+            odd[writer].append((table, number))
+        for process in self._writers:
+            name, acknowledged = process.name, process.acknowledged
+            assert stored.get(name, 0) >= acknowledged, f"{name}: acknowledged events are lost"
+            check_writer(name, stored.get(name, 0), tables, odd[name])
+            report.acknowledged += acknowledged
+        report.stored = sum(stored.values())
+        report.writers = len(self._writers)
+        report.unparseable = sum(map(len, odd.values()))
+        tasks = (
+            ep._loop.call(db.read, lambda tx, spec=spec: read_tasks(tx, spec.schema.datasource))
             for spec in SPECS
-            for task in ep._loop.call(db.read, lambda tx, spec=spec: read_tasks(tx, spec.schema.datasource))
-        ]
-        self.report.tasks = dict(Counter(task.state.value for task in tasks))
-        on_disk = len(list((self._path / TABLES_FOLDER).rglob("*.parquet")))
-        self.report.orphans = on_disk - self.report.files
+        )
+        report.tasks = dict(Counter(task.state.value for task in itertools.chain.from_iterable(tasks)))
 
-    def _rows(self, table: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of the files that a table uses: time in ms, dimensions, metrics."""
-        for file in self._ep._loop.call(on_tables, self._ep._twin.db, lambda tables: tables.used(table)):
-            self.report.files += 1
-            with pyarrow.parquet.ParquetFile(self._path / TABLES_FOLDER / file.path) as opened:
-                for row in opened.read().to_pylist():
-                    at, *others = row.values()
-                    yield round(at.timestamp() * 1000), *others
+    def _read(self, name: str) -> pa.Table:
+        """Return a table: time in ms, dimensions, metrics."""
 
+        def read(tables: StoreTables) -> pa.Table:
+            used = [each.path for each in tables.used(name)]
+            on_disk = [each for each in tables.files.paths(name) if each.endswith(".parquet")]
+            self.report.files += len(used)
+            self.report.orphans += len(on_disk) - len(used)
+            return pa.concat_tables([read_file(tables.files, each) for each in used])
 
-def compare(table: str, found: Rows, wanted: Rows) -> None:
-    """Raise AssertionError if the rows differ, with some of them."""
-    missing, more = wanted - found, found - wanted
-    assert not missing and not more, (
-        f"{table}: {missing.total()} rows are missing, such as {list(missing)[:5]}; {more.total()} are too many,"
-        f" such as {list(more)[:5]}"
-    )
+        return self._ep._loop.call(on_tables, self._ep._twin.db, read)
 
 
-def stored_events(ep: BlockingEventproc) -> dict[str, int]:
-    """Return how many events of each writer the stream holds. Raises AssertionError if one is missing or twice."""
+def read_file(files: FileStore, path: str) -> pa.Table:
+    """Return the rows of a file of a table."""
+    with files.open_arrow(path) as source:
+        rows = pyarrow.parquet.ParquetFile(source).read()
+    at_ms = rows.column(0).cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    return rows.set_column(0, rows.column_names[0], at_ms)
+
+
+def stored_events(ep: BlockingEventproc, name: str) -> dict[str, int]:
+    """Return how many events of each writer a stream holds. Raises AssertionError if one is missing or twice."""
     found = KeyAccount()
-    for writer, number in read_rows(ep, STREAM):
+    for _, writer, number in read_events(ep, name):
         found.take(writer, number)
     return found.counts
 
 
-def read_rows(ep: BlockingEventproc, name: str) -> Iterator[tuple[str, int]]:
-    """Yield the writer and the number of each event of a stream."""
+def read_events(ep: BlockingEventproc, name: str) -> Iterator[tuple[str, str, int]]:
+    """Yield the table that an event is no row of, if a task says so, and its writer and number, for a stream."""
     stream = ep.stream(name)
     with stream.reader() as reader:
         for event in reader.until(stream.tail()):
-            row = json.loads(event.payload)
-            yield row["writer"], row["number"]
+            yield str(event.headers.get("ep-table", "")), *event_of(event.payload)
 
 
-def payload_of(writer: str, number: int) -> bytes:
-    """Return the event of a number."""
-    at_ms = number * MINUTE_MS
-    timed = {"timed": at_ms} if number % TIMELESS_EVERY else {}
-    return json.dumps({"at": at_ms, "writer": writer, "number": number, **timed}).encode()
-
-
-def processes_of(worker: TortureProcess, kind: str) -> list[psutil.Process]:
-    """Return the processes of a kind that belong to a worker."""
-    process = psutil.Process(worker.pid)
-    jvms = [each for each in process.children() if "java" in each.name()]
-    if kind == "worker":
-        return [process]
-    if kind == "jvm":
-        return jvms
-    return [each for jvm in jvms for each in jvm.children(recursive=True) if "python" in each.name()]
+def pythons_of(jvm: psutil.Process) -> list[psutil.Process]:
+    """Return the Python processes of a JVM."""
+    return [each for each in jvm.children(recursive=True) if "python" in each.name()]
 
 
 def scale(stream: BlockingStream, chance: Random) -> int:
@@ -518,45 +549,56 @@ def scale(stream: BlockingStream, chance: Random) -> int:
     return 0
 
 
-def write(path: str, name: str, journal: str) -> None:
-    """Write numbered events of one key until this process is killed, and note how many are acknowledged."""
+def write(address: str, name: str, journal: str, quota: str) -> None:
+    """Write numbered events of one key until this process is killed, and note how many are acknowledged.
+
+    quota: of so many first events many are written together.
+    """
     chance, number = Random(name), 0
     with (
         Path(journal).open("a", buffering=1) as noted,
-        open_blocking(Path(path), durability="os", host=False) as ep,
+        open_blocking(address, host=False) as ep,
         ep.stream(STREAM).writer() as writer,
     ):
         while True:
-            numbers = range(number, number + chance.randint(1, BATCH_MAX))
+            is_fast = number < int(quota)
+            numbers = range(number, number + chance.randint(1, FAST_BATCH_MAX if is_fast else BATCH_MAX))
             writer.write_many((payload_of(name, each), name) for each in numbers)
             number = numbers.stop
             noted.write(f"{number}\n")
-            PAUSE.wait(chance.uniform(0, WRITER_PAUSE_S))
+            if not is_fast:
+                PAUSE.wait(chance.uniform(0, WRITER_PAUSE_S))
 
 
-def host(path: str) -> None:
-    """Host the directory, and with it the supervisors, until this process is killed."""
-    with open_blocking(Path(path), durability="os"):
+def host(address: str) -> None:
+    """Host the store, and with it the supervisors, until this process is killed."""
+    with open_blocking(address):
         PAUSE.wait()
 
 
-def run(folder: Path, victims: Iterable[str], *, seed: int) -> SparkKillsReport:
-    """Ingest events while a process of each named kind is killed, and compare."""
-    with open_blocking(folder / "streams", durability="os") as creator:
+def create_streams(site: KillsSite) -> None:
+    """Create the store of a site, and its streams."""
+    with site.open(host=True) as creator:
         creator.create_scope("s")
         creator.create_stream(STREAM, scaling=ScalingPolicy.fixed(3))
-        creator.create_stream(ODD)
-    with open_blocking(folder / "streams", durability="os", host=False) as ep:
-        return SparkKills(folder, ep, seed=seed).run(victims)
+        for each in (ODD, *site.copies):
+            creator.create_stream(each)
+
+
+def run(site: KillsSite, victims: Sequence[str], *, seed: int) -> SparkKillsReport:
+    """Ingest events while a process of each named kind is killed, and compare."""
+    create_streams(site)
+    with site.open() as ep:
+        return SparkKills(site, ep, seed=seed).run(victims)
 
 
 def main(kills: str, seed: str = "1") -> None:
     chance = Random(int(seed))
     rounds = (chance.sample(VICTIMS, len(VICTIMS)) for _ in itertools.count())
-    victims = itertools.islice(itertools.chain.from_iterable(rounds), int(kills))
+    victims = list(itertools.islice(itertools.chain.from_iterable(rounds), int(kills)))
 
     async def start(folder: Path, _: object) -> SparkKillsReport:
-        return await to_thread.run_sync(partial(run, folder, victims, seed=int(seed)))
+        return await to_thread.run_sync(partial(run, KillsSite(folder), victims, seed=int(seed)))
 
     run_torture("spark-kills", int(seed), 0, start)
 
@@ -565,7 +607,7 @@ if __name__ == "__main__":
     first, *others = sys.argv[1:]
     if first == "host":
         host(*others)
-    elif first == "write":
+    elif first == "writer":
         write(*others)
     else:
         main(first, *others)

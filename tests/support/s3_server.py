@@ -57,6 +57,11 @@ class S3Server:
         }
 
 
+class _Proxy(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Print nothing: clients are killed, and leave their connections."""
+
+
 @contextmanager
 def running_s3(host: str = "127.0.0.1") -> Iterator[S3Server]:
     """Run a server with an empty bucket, reached at an address. It ends with the block, or with this process."""
@@ -69,7 +74,7 @@ def running_s3(host: str = "127.0.0.1") -> Iterator[S3Server]:
         assert child.stdout is not None and child.stdin is not None, "both are pipes"
         server = S3Server(int(child.stdout.readline()), host)
         _send(server.port, "PUT", f"/{BUCKET}", b"", {})
-        proxy = ThreadingHTTPServer((host, 0), _handler(server))
+        proxy = _Proxy((host, 0), _handler(server))
         server.proxy_port = proxy.server_address[1]
         thread = threading.Thread(target=_serve, args=(proxy,), daemon=True)
         thread.start()

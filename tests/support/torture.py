@@ -65,12 +65,20 @@ class TortureProcess:
     """A process with its children, in a process group of its own. Its output is appended to a log.
 
     command: arguments of the interpreter, such as "-m" and a module. variables: further ones of its environment.
+    enter: the command that runs a program on the machine of the process.
     """
 
-    def __init__(self, command: Sequence[str], log: Path, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        variables: Mapping[str, str] | None = None,
+        *,
+        enter: Sequence[str] = (),
+    ) -> None:
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, *command],
+                [*enter, sys.executable, *command],
                 cwd=REPOSITORY,
                 env={**environment(), **(variables or {})},
                 stdin=subprocess.DEVNULL,

@@ -17,17 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import psutil
-
-from tests.spark.cluster import Machine, standalone_cluster
+from tests.spark.cluster import executors, standalone_cluster
 from tests.spark.test_cluster import check_copying
 from tests.support.postgres import running_server
 from tests.support.s3_server import BUCKET, running_s3
 from tests.system.protocol import say
-from tests.torture.two_machines import MACHINES, network, run_command
-
-DRIVER: Final = "10.9.1.1"
-EXECUTOR: Final = "CoarseGrainedExecutorBackend"
+from tests.torture.two_machines import MACHINES, SERVICES, cluster_network, machine_of
 
 KILL_S: Final = 15
 """Pause between two deaths. Spark starts an executor in a third of it."""
@@ -41,12 +36,7 @@ def dying_executors() -> Iterator[list[int]]:
 
     def kill() -> None:
         while not ended.wait(KILL_S):
-            found = [
-                each
-                for each in psutil.process_iter(["cmdline"])
-                if any(EXECUTOR in part for part in each.info["cmdline"] or ())
-            ]
-            if found:
+            if found := executors():
                 oldest = min(found, key=lambda each: each.create_time())
                 oldest.kill()
                 killed.append(oldest.pid)
@@ -61,21 +51,17 @@ def dying_executors() -> Iterator[list[int]]:
 
 
 def main(cycles: str) -> None:
-    with network(), running_server() as server, running_s3(DRIVER) as s3:
-        run_command("sysctl -q -w net.ipv4.ip_forward=1")  # shuffles go from machine to machine
-        for each in MACHINES:
-            run_command(f"ip netns exec m{each} ip link set lo up")
-            run_command(f"ip netns exec m{each} ip route add default via 10.9.{each}.1")
+    with cluster_network(MACHINES), running_server() as server, running_s3(SERVICES) as s3:
         os.environ.update(s3.environment)
-        machines = [Machine(f"10.9.{each}.2", ("nsenter", f"--net=/run/netns/m{each}")) for each in MACHINES]
+        machines = [machine_of(each) for each in MACHINES]
         for cycle in range(int(cycles)):
             with (
                 tempfile.TemporaryDirectory() as folder,
-                standalone_cluster(Path(folder), machines, host=DRIVER) as master,
+                standalone_cluster(Path(folder), machines, host=SERVICES) as master,
                 dying_executors() as killed,
             ):
                 store = server.store(f"cluster_{cycle}"), f"s3://{BUCKET}/{cycle}"
-                check_copying(Path(folder), *store, master=master, executors=None, host=DRIVER)
+                check_copying(Path(folder), *store, master=master, executors=None, host=SERVICES)
             say(f"{cycle}: every event and row once; {len(killed)} executors died")
 
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
@@ -23,11 +23,15 @@ import anyio.to_thread
 
 import eventproc
 from eventproc.testing import check
+from tests.spark.cluster import Machine
 from tests.support.postgres import Server, running_server
 from tests.system.protocol import say
 from tests.torture.machine import STREAM
 
 MACHINES: Final = (1, 2)
+SERVICES: Final = "10.9.0.1"
+"""Address of what the machines of a cluster share."""
+
 PORT: Final = 5544
 AWAY_S: Final = 25
 BACK_S: Final = 12
@@ -41,10 +45,10 @@ KEYS: Final = 16
 
 
 @contextmanager
-def network() -> Iterator[None]:
+def network(machines: Sequence[int] = MACHINES) -> Iterator[None]:
     """Give each machine a namespace with a link to this one."""
     with ExitStack() as ends:
-        for each in MACHINES:
+        for each in machines:
             run_command(f"ip netns add m{each}")
             ends.callback(run_command, f"ip netns del m{each}")
             run_command(f"ip link add r{each} type veth peer name e{each} netns m{each}")
@@ -54,6 +58,24 @@ def network() -> Iterator[None]:
             run_command(f"ip netns exec m{each} ip addr add 10.9.{each}.2/24 dev e{each}")
             run_command(f"ip netns exec m{each} ip link set e{each} up")
         yield
+
+
+@contextmanager
+def cluster_network(machines: Sequence[int]) -> Iterator[None]:
+    """Do as `network`, let the machines reach each other, and give this one an address that no cut takes away."""
+    with network(machines), ExitStack() as ends:
+        run_command(f"ip addr add {SERVICES}/32 dev lo")
+        ends.callback(run_command, f"ip addr del {SERVICES}/32 dev lo")
+        run_command("sysctl -q -w net.ipv4.ip_forward=1")
+        for each in machines:
+            run_command(f"ip netns exec m{each} ip link set lo up")
+            run_command(f"ip netns exec m{each} ip route add default via 10.9.{each}.1")
+        yield
+
+
+def machine_of(number: int) -> Machine:
+    """Return a machine of the network, as a cluster needs it."""
+    return Machine(f"10.9.{number}.2", ("nsenter", f"--net=/run/netns/m{number}"))
 
 
 class TwoMachines:

@@ -1,0 +1,234 @@
+"""An ingestion on a cluster, every part of which dies.
+
+python -m tests.torture.ingestion_machines KILLS EVENTS [SEED]     `make torture-cluster-ingestion KILLS=n EVENTS=n`
+
+The run is that of `tests.spark.spark_kills`, on seven machines with
+addresses and folders of their own: a standalone master's two workers, two workers of the ingestion, two machines with
+writers and hosts, and one with the driver of a streaming query from stream to stream. They share a PostgreSQL server
+and object storage. Of each kind of process so many are killed, executors and their Python processes among them, and
+so many times a machine is cut off, while the streams are scaled. A machine is a network namespace. Needs root.
+
+At the end it says how much memory the processes of each kind had, while each million of events was published.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import psutil
+from anyio import to_thread
+
+import eventproc.spark
+from eventproc.blocking import BlockingEventproc, open_blocking
+from tests.spark.cluster import Machine, executors, standalone_cluster
+from tests.spark.conftest import CHEAP
+from tests.spark.ingestion_account import EACH, STREAM
+from tests.spark.spark_kills import (
+    KillsSite,
+    KindProcess,
+    SparkKills,
+    SparkKillsReport,
+    create_streams,
+    published,
+    pythons_of,
+)
+from tests.support.postgres import Server, running_server
+from tests.support.s3_server import BUCKET, running_s3
+from tests.support.torture import run_torture, say
+from tests.torture.two_machines import PORT, SERVICES, cluster_network, machine_of, run_command
+
+KINDS: Final = ("writer", "host", "worker", "jvm", "executor", "python", "query", "link")
+"""What is killed, or cut."""
+
+SPARK_MACHINES, WORKER_MACHINES, HOST_MACHINES, QUERY_MACHINE = (1, 2), (3, 4), (5, 6), 7
+
+COPY: Final = "s/copy"
+"""The stream that the query writes."""
+
+SETTINGS: Final = {
+    "spark.cores.max": "1",
+    "spark.executor.memory": "512m",
+    "spark.driver.defaultJavaOptions": CHEAP,
+    "spark.executor.defaultJavaOptions": CHEAP,
+}
+"""Spark's settings for each application: one executor at a time, on any machine of the cluster."""
+
+CLUSTER_CORES: Final = 5
+"""Cores that each machine of the cluster says it has: of those who died, some are noticed late."""
+
+SAMPLE_S: Final = 2.0
+
+MILLION: Final = 1_000_000
+
+
+class ClusterSite(KillsSite):
+    """The machines of a run, and what they share."""
+
+    machines: Mapping[str, Sequence[Machine]] = {
+        "worker": [machine_of(each) for each in WORKER_MACHINES],
+        "host": [machine_of(each) for each in HOST_MACHINES],
+        "writer": [machine_of(each) for each in (*HOST_MACHINES, HOST_MACHINES[0])],
+        "query": [machine_of(QUERY_MACHINE)],
+    }
+    copies = (COPY,)
+
+    def __init__(self, folder: Path, server: Server, master: str) -> None:
+        super().__init__(folder)
+        self._server = server
+        self._master = master
+        self.address = f"postgresql://postgres@{SERVICES}:{PORT}/postgres?schema=cluster"
+        (folder / "spark-defaults.conf").write_text(
+            "".join(f"{name} {SETTINGS[name]}\n" for name in SETTINGS)
+        )
+
+    def open(self, *, host: bool = False) -> BlockingEventproc:
+        """Open the store in this process, over the socket of the server."""
+        return open_blocking(self._server.store("cluster"), chunks=f"s3://{BUCKET}/cluster", host=host)
+
+    def command(self, kind: str) -> list[str]:
+        """See `KillsSite`."""
+        if kind == "query":
+            checkpoints = str(self.folder / "checkpoints")
+            return ["-m", "tests.torture.ingestion_machines", kind, self._master, self.address, checkpoints]
+        return [self._master if each == "local[1]" else each for each in super().command(kind)]
+
+    def variables(self, machine: Machine) -> dict[str, str]:
+        """See `KillsSite`."""
+        own = self.folder / machine.host
+        own.mkdir(exist_ok=True)
+        conf = {"SPARK_CONF_DIR": str(self.folder), "SPARK_LOCAL_IP": machine.host, "TMPDIR": str(own)}
+        return {"SPARK_LAUNCHER_OPTS": CHEAP, **conf}
+
+    def processes(
+        self, kind: str, workers: Iterable[KindProcess]
+    ) -> list[tuple[KindProcess, psutil.Process]]:
+        """See `KillsSite`. Executors belong to no worker alone: the first one is named."""
+        if kind not in ("executor", "python"):
+            return super().processes(kind, workers)
+        owner, found = next(iter(workers)), executors()
+        if kind == "python":
+            found = [each for jvm in found for each in pythons_of(jvm)]
+        return [(owner, each) for each in found]
+
+    @contextmanager
+    def cut(self, machine: Machine) -> Iterator[None]:
+        """See `KillsSite`."""
+        link = f"r{machine.host.split('.')[2]}"
+        run_command(f"ip link set {link} down")
+        try:
+            yield
+        finally:
+            run_command(f"ip link set {link} up")
+
+
+class MemorySampler(threading.Thread):
+    """Notes how much memory the processes of each kind have, and how many events are published meanwhile."""
+
+    def __init__(self, site: KillsSite, ep: BlockingEventproc, kills: SparkKills) -> None:
+        super().__init__(daemon=True)
+        self._site = site
+        self._ep = ep
+        self._kills = kills
+        self._samples: defaultdict[str, defaultdict[int, list[float]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Take samples until `report`."""
+        while not self._ended.wait(SAMPLE_S):
+            million = published(self._ep, EACH) // MILLION
+            for kind, found in self._processes().items():
+                sizes = [size for each in found if (size := _mebibytes(each))]
+                if sizes:
+                    self._samples[kind][million].append(max(sizes))
+
+    def _processes(self) -> dict[str, list[int]]:
+        running = {kind: [each.pid for each in found] for kind, found in list(self._kills.running.items())}
+        workers = list(self._kills.running["worker"])
+        inner = {
+            kind: [process.pid for _, process in self._site.processes(kind, workers)]
+            for kind in ("jvm", "executor", "python")
+            if workers
+        }
+        return running | inner
+
+    def report(self) -> None:
+        """End, and say the median of the largest process of each kind, for each million of events."""
+        self._ended.set()
+        self.join()
+        for kind, by_million in sorted(self._samples.items()):
+            medians = [f"{statistics.median(by_million[each]):.0f}" for each in sorted(by_million)]
+            say(f"memory of a {kind}, in MiB, by million of events: {' '.join(medians)}")
+
+
+def _mebibytes(pid: int) -> float:
+    try:
+        return float(psutil.Process(pid).memory_info().rss) / 2**20
+    except psutil.NoSuchProcess:
+        return 0.0
+
+
+def query(master: str, address: str, checkpoints: str) -> None:
+    """Copy the stream into another one until this process is killed."""
+    spark = eventproc.spark.session(master=master, conf={"spark.sql.shuffle.partitions": "2"})
+    options = {"stream": STREAM, "startingOffsets": "earliest", "columns": "payload,key"}
+    rows = spark.readStream.format("eventproc").options(**options, maxEventsPerTrigger="100000").load(address)
+    writing = rows.writeStream.format("eventproc").options(path=address, stream=COPY)
+    running = writing.option("checkpointLocation", checkpoints).trigger(processingTime="2 seconds").start()
+    running.awaitTermination()
+
+
+def run(folder: Path, server: Server, victims: Sequence[str], *, seed: int, events: int) -> SparkKillsReport:
+    """Ingest so many events on a cluster while what is named is killed or cut, and compare."""
+    spark_machines = [machine_of(each) for each in SPARK_MACHINES]
+    with standalone_cluster(
+        folder, spark_machines, host=SERVICES, cores=CLUSTER_CORES, memory="4g"
+    ) as master:
+        site = ClusterSite(folder, server, master)
+        create_streams(site)
+        with site.open() as ep:
+            kills = SparkKills(site, ep, seed=seed, events=events)
+            memory = MemorySampler(site, ep, kills)
+            memory.start()
+            try:
+                return kills.run(victims)
+            finally:
+                memory.report()
+
+
+def main(kills: str, events: str, seed: str = "1") -> None:
+    victims = list(KINDS) * int(kills)
+    Random(int(seed)).shuffle(victims)
+    machines = (*SPARK_MACHINES, *WORKER_MACHINES, *HOST_MACHINES, QUERY_MACHINE)
+    with (
+        cluster_network(machines),
+        running_server(listen=SERVICES, port=PORT) as server,
+        running_s3(SERVICES) as s3,
+    ):
+        os.environ.update(s3.environment)
+
+        async def start(folder: Path, _: object) -> SparkKillsReport:
+            return await to_thread.run_sync(
+                partial(run, folder, server, victims, seed=int(seed), events=int(events))
+            )
+
+        run_torture("ingestion-machines", int(seed), 0, start)
+
+
+if __name__ == "__main__":
+    first, *others = sys.argv[1:]
+    if first == "query":
+        query(*others)
+    else:
+        main(first, *others)
