@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs a command with the passwords that compose.yaml mounts as files.
 set -eua
-PGPASSWORD=$(cat /run/secrets/database)
-. /run/secrets/storage.env
+if [ -f /run/secrets/database ]; then PGPASSWORD=$(cat /run/secrets/database); fi
+if [ -f /run/secrets/storage.env ]; then . /run/secrets/storage.env; fi
 exec "$@"
