@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -173,20 +174,31 @@ def rows_of(table: pa.Table, writer: str) -> Rows:
     return Rows(zip(*columns, strict=True))
 
 
+@attrs.frozen
+class UnparseableEvent:
+    """What is kept of an event that is no row of a table. segment: in which it was."""
+
+    table: str
+    segment: str
+    number: int
+
+
 def check_writer(
-    writer: str, count: int, tables: Mapping[str, pa.Table], odd: Sequence[tuple[str, int]]
+    writer: str, count: int, tables: Mapping[str, pa.Table], odd: Sequence[UnparseableEvent]
 ) -> None:
     """Compare the first events of a writer with the tables and the unparseable events. Raises AssertionError.
 
-    tables: their columns are the time in ms, the dimensions, and the metrics. odd: (table, number), as they were kept.
+    tables: their columns are the time in ms, the dimensions, and the metrics. odd: as they were kept.
     """
     each, sums, unparseable = expected(writer, count)
     _compare(f"{writer}, {EACH}", rows_of(tables[EACH], writer), each)
     _compare(f"{writer}, {SUMS}", rows_of(tables[SUMS], writer), sums)
-    _compare(f"{writer}, {ODD}", Rows(odd), unparseable)
-    for table in tables:
-        numbers = [number for name, number in odd if name == table]
-        assert numbers == sorted(numbers), f"the unparseable events of {writer} are not in order"
+    _compare(f"{writer}, {ODD}", Rows((event.table, event.number) for event in odd), unparseable)
+    last: dict[tuple[str, str], int] = {}
+    for event in odd:
+        place = event.table, event.segment
+        assert event.number > last.get(place, -1), f"{event} of {writer} came after {last[place]}"
+        last[place] = event.number
 
 
 def _compare(what: str, found: Rows, wanted: Rows) -> None:

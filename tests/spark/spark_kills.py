@@ -13,12 +13,12 @@ import itertools
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
-from threading import Event
+from threading import Event as Signal
 from typing import Final
 
 import attrs
@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from anyio import to_thread
 
+from eventproc import Event
 from eventproc.blocking import BlockingEventproc, BlockingStream, open_blocking
 from eventproc.cli.exit_codes import WRONG_STATE
 from eventproc.store.file_store import FileStore
@@ -45,13 +46,14 @@ from tests.spark.ingestion_account import (
     SPECS,
     STREAM,
     TASK_TIMEOUT_MS,
+    UnparseableEvent,
     check_writer,
     event_of,
     payload_of,
 )
 from tests.support.torture import KeyAccount, TortureProcess, run_torture, say
 
-PAUSE: Final = Event()
+PAUSE: Final = Signal()
 """Never set: the moments of the disturbances are random, and nothing announces them."""
 
 WRITERS: Final = 3
@@ -477,9 +479,14 @@ class SparkKills:
         for name in self._site.copies:
             assert stored_events(ep, name) == stored, f"{name} has other events"
         tables = {spec.schema.datasource: self._read(spec.schema.datasource) for spec in SPECS}
-        odd = defaultdict[str, list[tuple[str, int]]](list)
-        for table, writer, number in read_events(ep, ODD):
-            odd[writer].append((table, number))
+        odd = defaultdict[str, list[UnparseableEvent]](list)
+
+        def take(event: Event) -> None:
+            writer, number = event_of(event.payload)
+            table, segment = (str(event.headers[name]) for name in ("ep-table", "ep-segment"))
+            odd[writer].append(UnparseableEvent(table, segment, number))
+
+        read_events(ep, ODD, take)
         for process in self._writers:
             name, acknowledged = process.name, process.acknowledged
             assert stored.get(name, 0) >= acknowledged, f"{name}: acknowledged events are lost"
@@ -518,17 +525,24 @@ def read_file(files: FileStore, path: str) -> pa.Table:
 def stored_events(ep: BlockingEventproc, name: str) -> dict[str, int]:
     """Return how many events of each writer a stream holds. Raises AssertionError if one is missing or twice."""
     found = KeyAccount()
-    for _, writer, number in read_events(ep, name):
-        found.take(writer, number)
+
+    def take(event: Event) -> None:
+        found.take(*event_of(event.payload))
+
+    read_events(ep, name, take)
     return found.counts
 
 
-def read_events(ep: BlockingEventproc, name: str) -> Iterator[tuple[str, str, int]]:
-    """Yield the table that an event is no row of, if a task says so, and its writer and number, for a stream."""
-    stream = ep.stream(name)
-    with stream.reader() as reader:
-        for event in reader.until(stream.tail()):
-            yield str(event.headers.get("ep-table", "")), *event_of(event.payload)
+def read_events(ep: BlockingEventproc, name: str, take: Callable[[Event], None]) -> None:
+    """Pass each event of a stream on, in the loop of the store: a way to it for each of millions takes an hour."""
+
+    async def read() -> None:
+        stream = await ep._twin.stream(name)
+        async with stream.reader() as reader:
+            async for event in reader.until(await stream.tail()):
+                take(event)
+
+    ep._loop.call(read)
 
 
 def pythons_of(jvm: psutil.Process) -> list[psutil.Process]:

@@ -8,7 +8,7 @@ writers and hosts, and one with the driver of a streaming query from stream to s
 and object storage. Of each kind of process so many are killed, executors and their Python processes among them, and
 so many times a machine is cut off, while the streams are scaled. A machine is a network namespace. Needs root.
 
-At the end it says how much memory the processes of each kind had, while each million of events was published.
+At the end it says how much memory the processes of each kind had, while each fifth of the events was published.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ CLUSTER_CORES: Final = 5
 
 SAMPLE_S: Final = 2.0
 
-MILLION: Final = 1_000_000
+PARTS: Final = 5
+"""How many medians of the memory are said of each kind."""
 
 
 class ClusterSite(KillsSite):
@@ -134,8 +135,9 @@ class ClusterSite(KillsSite):
 class MemorySampler(threading.Thread):
     """Notes how much memory the processes of each kind have, and how many events are published meanwhile."""
 
-    def __init__(self, site: KillsSite, ep: BlockingEventproc, kills: SparkKills) -> None:
+    def __init__(self, site: KillsSite, ep: BlockingEventproc, kills: SparkKills, events: int) -> None:
         super().__init__(daemon=True)
+        self._events = events
         self._site = site
         self._ep = ep
         self._kills = kills
@@ -147,11 +149,11 @@ class MemorySampler(threading.Thread):
     def run(self) -> None:
         """Take samples until `report`."""
         while not self._ended.wait(SAMPLE_S):
-            million = published(self._ep, EACH) // MILLION
+            part = min(published(self._ep, EACH) * PARTS // self._events, PARTS - 1)
             for kind, found in self._processes().items():
                 sizes = [size for each in found if (size := _mebibytes(each))]
                 if sizes:
-                    self._samples[kind][million].append(max(sizes))
+                    self._samples[kind][part].append(max(sizes))
 
     def _processes(self) -> dict[str, list[int]]:
         running = {kind: [each.pid for each in found] for kind, found in list(self._kills.running.items())}
@@ -164,12 +166,12 @@ class MemorySampler(threading.Thread):
         return running | inner
 
     def report(self) -> None:
-        """End, and say the median of the largest process of each kind, for each million of events."""
+        """End, and say the median of the largest process of each kind, for each part of the events."""
         self._ended.set()
         self.join()
-        for kind, by_million in sorted(self._samples.items()):
-            medians = [f"{statistics.median(by_million[each]):.0f}" for each in sorted(by_million)]
-            say(f"memory of a {kind}, in MiB, by million of events: {' '.join(medians)}")
+        for kind, by_part in sorted(self._samples.items()):
+            medians = [f"{each + 1}: {statistics.median(by_part[each]):.0f}" for each in sorted(by_part)]
+            say(f"memory of a {kind} in MiB, by fifth of the events: {', '.join(medians)}")
 
 
 def _mebibytes(pid: int) -> float:
@@ -199,7 +201,7 @@ def run(folder: Path, server: Server, victims: Sequence[str], *, seed: int, even
         create_streams(site)
         with site.open() as ep:
             kills = SparkKills(site, ep, seed=seed, events=events)
-            memory = MemorySampler(site, ep, kills)
+            memory = MemorySampler(site, ep, kills, events)
             memory.start()
             try:
                 return kills.run(victims)
