@@ -71,23 +71,24 @@ def is_too_deep(payload: bytes) -> bool:
     return bool(steps.cumsum().max(initial=0) > NESTED_MAX)
 
 
-def read_object(payload: bytes) -> Mapping[str, object]:
-    """Return the fields of a payload; numbers as their text. The last of equal names counts.
+_TEXTS_OF_NUMBERS: Final = json.JSONDecoder(parse_int=_Whole, parse_float=_Number)
 
+
+def read_object(payload: bytes, decoder: json.JSONDecoder = _TEXTS_OF_NUMBERS) -> Mapping[str, object]:
+    """Return the fields of a payload. The last of equal names counts.
+
+    decoder: decides what numbers become; the default keeps their texts.
     Raises MalformedPayload.
     """
     if is_too_deep(payload):
         raise MalformedPayload(TOO_DEEP)
     try:
-        found = _DECODER.decode(payload.decode())
+        found = decoder.decode(payload.decode())
     except ValueError as why:
         raise MalformedPayload(str(why)) from None
     if not isinstance(found, dict):
         raise MalformedPayload("it is not a JSON object")
     return found
-
-
-_DECODER: Final = json.JSONDecoder(parse_int=_Whole, parse_float=_Number)
 
 
 @attrs.frozen

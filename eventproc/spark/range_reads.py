@@ -6,20 +6,19 @@ files by `mapInArrow`. See "Exact ranges" in docs/design/spark-source.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, TypeAlias
 
-import attrs
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from eventproc.spark.partitioning import ChunkPartition, divide_into_partitions
+from eventproc.spark.partitioning import divide_into_partitions
 from eventproc.spark.planner import Planner, SegmentRanges
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.source_options import USUAL_COLUMNS, SourceOptions
-from eventproc.spark.source_rows import RowLayout, read_partition
+from eventproc.spark.source_rows import RowLayout, frame_of, read_slices
 from eventproc.store.model.argument_checks import check_int, check_mapping, invalid_argument
 from eventproc.store.model.ids import SegmentId, as_segment, format_segment
 
@@ -66,28 +65,10 @@ def reading_ranges(
             tasks = divide_into_partitions(
                 groups, options.partitions_min or 0, spark.sparkContext.defaultParallelism
             )
-            yield frame_of(spark, layout, tasks)
+            read = partial(read_slices, layout)
+            yield frame_of(spark, read, [each.slices for each in tasks], layout.schema())
         finally:
             directory.release(BATCH)
-
-
-def frame_of(spark: SparkSession, layout: RowLayout, tasks: Sequence[ChunkPartition]) -> DataFrame:
-    """Return the events of the partitions as a DataFrame: one Spark task for each partition."""
-    numbers = spark.range(0, len(tasks), 1, max(len(tasks), 1))
-    return numbers.mapInArrow(_PartitionRead(layout, tuple(tasks)), layout.schema())
-
-
-@attrs.frozen
-class _PartitionRead:
-    """What a task runs: reads the partitions with the numbers that it receives. Sent to executors."""
-
-    layout: RowLayout
-    tasks: tuple[ChunkPartition, ...]
-
-    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                yield from read_partition(self.layout, self.tasks[number])
 
 
 def _pair(stream: str, segment: SegmentId, pair: object) -> tuple[int, int]:

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from eventproc.spark.partitioning import ChunkPartition, divide_into_partitions
 from eventproc.spark.source_options import Positions, SourceOptions, parse_options
-from eventproc.spark.source_rows import RowLayout, read_partition, schema_of
+from eventproc.spark.source_rows import RowLayout, read_slices, schema_of
 
 if TYPE_CHECKING:
     from eventproc.spark.planner import Planner
@@ -115,7 +115,7 @@ class EventprocReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the events of a partition."""
         assert isinstance(partition, ChunkPartition), f"{partition} is not a ChunkPartition"
-        return read_partition(self._layout, partition)
+        return read_slices(self._layout, partition.slices)
 
 
 class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -187,7 +187,7 @@ class EventprocStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the events of a partition."""
         assert isinstance(partition, ChunkPartition), f"{partition} is not a ChunkPartition"
-        return read_partition(self._layout, partition)
+        return read_slices(self._layout, partition.slices)
 
     def commit(self, end: dict[str, str]) -> None:
         """End the holds of finished batches. Spark never sends the last one: `latestOffset` does it too."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from socket import gethostname
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -27,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from eventproc.spark.json_payloads import parse_json
-from eventproc.spark.partitioning import ChunkPartition, FileSlice
+from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.source_options import COLUMNS, ON_REQUEST, SourceOptions
 from eventproc.store.chunks.arrow_buffers import numbers, repeated_text
 from eventproc.store.chunks.chunk_file import ChunkReader, ChunkRows
@@ -59,6 +60,10 @@ HEADER_LIST_TYPE: Final = ArrayType(
 
 MS_MAX: Final = 2**63 // 1000 - 1
 """Largest time in ms that Spark's microseconds can hold. A larger event time becomes null."""
+
+
+ReadSlices: TypeAlias = Callable[[Sequence[FileSlice]], Iterator[pa.RecordBatch]]
+"""Reads file slices in order, in a task of Spark. It is pickled."""
 
 
 def schema_of(options: SourceOptions) -> StructType | str:
@@ -131,24 +136,52 @@ class RowLayout:
         return StructType([*self.fields, *own])
 
 
-def read_partition(layout: RowLayout, partition: ChunkPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the events of the partition, in order. Raises OSError if a file is gone because its hold has ended."""
+def read_slices(layout: RowLayout, slices: Sequence[FileSlice]) -> Iterator[pa.RecordBatch]:
+    """Yield the events of the slices, in order. Raises OSError if a file is gone because its hold has ended."""
     schema = to_arrow_schema(layout.schema(), timezone="UTC")
     fields = pa.schema(list(schema)[: len(layout.fields)])
     makers = [
         _header_list if layout.header_list and each == "headers" else MAKERS[each] for each in layout.columns
     ]
-    for piece in partition.slices:
+    for piece, rows in rows_of(slices):
+        made = [make(piece, rows) for make in makers]
+        kept = None
+        if len(fields):
+            parsed = parse_json(rows.batch.column("payload"), fields, mode=layout.mode)
+            made, kept = [*parsed.columns, *made], parsed.kept
+        batch = pa.RecordBatch.from_arrays(made, schema=schema)
+        yield batch if kept is None else batch.take(kept)
+
+
+def rows_of(slices: Sequence[FileSlice]) -> Iterator[tuple[FileSlice, ChunkRows]]:
+    """Yield the events of the slices, in order, as they lie in their files. Raises as `read_slices`."""
+    for piece in slices:
         with _opened(piece) as reader:
-            parts = reader.rows(offset=piece.offset, number=piece.number, start=piece.start, end=piece.end)
-            for rows in parts:
-                made = [make(piece, rows) for make in makers]
-                kept = None
-                if len(fields):
-                    parsed = parse_json(rows.batch.column("payload"), fields, mode=layout.mode)
-                    made, kept = [*parsed.columns, *made], parsed.kept
-                batch = pa.RecordBatch.from_arrays(made, schema=schema)
-                yield batch if kept is None else batch.take(kept)
+            for rows in reader.rows(
+                offset=piece.offset, number=piece.number, start=piece.start, end=piece.end
+            ):
+                yield piece, rows
+
+
+def frame_of(
+    spark: SparkSession, read: ReadSlices, tasks: Sequence[Sequence[FileSlice]], schema: StructType
+) -> DataFrame:
+    """Return what `read` makes of the slices of each task, one Spark task for each. schema: of that."""
+    numbers = spark.range(0, len(tasks), 1, max(len(tasks), 1))
+    return numbers.mapInArrow(_NumberedTasks(read, tuple(map(tuple, tasks))), schema)
+
+
+@attrs.frozen
+class _NumberedTasks:
+    """What a Spark task runs: reads the slices of the tasks whose numbers it receives. Sent to executors."""
+
+    read: ReadSlices
+    tasks: tuple[tuple[FileSlice, ...], ...]
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from self.read(self.tasks[number])
 
 
 def _opened(piece: FileSlice) -> ChunkReader:

@@ -103,6 +103,12 @@ def test_a_row_depends_on_its_payload_alone(
     assert _rows(payloads) == [_rows([payload])[0] for payload in payloads]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "utf-32"])
+def test_an_object_in_another_encoding_than_utf_8_is_no_row(encoding: str) -> None:
+    row = '{"whole":1}'
+    assert _rows([row.encode(), row.encode(encoding)])[1][-1] is True
+
+
 @given(payloads=st.lists(PLAIN, min_size=1, max_size=6))
 def test_values_in_objects_and_arrays_are_those_at_their_paths(payloads: list[bytes]) -> None:
     found = []

@@ -19,7 +19,6 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 import eventproc.spark.source
-from eventproc.spark.partitioning import ChunkPartition
 from eventproc.spark.planner import Planner
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.sink_commit import commit
@@ -27,7 +26,7 @@ from eventproc.spark.sink_options import SinkOptions
 from eventproc.spark.sink_rows import EventColumns
 from eventproc.spark.sink_task import write_task
 from eventproc.spark.source_options import Positions, parse_options
-from eventproc.spark.source_rows import RowLayout, read_partition
+from eventproc.spark.source_rows import RowLayout, read_slices
 from eventproc.store.chunks.ingest import SinkBatch
 from eventproc.store.file_store import LocalFiles
 
@@ -46,7 +45,7 @@ with PlannerDirectory(path, hold_ms=60_000) as directory:
     ends = (planner.position(Positions(name)) for name in ("earliest", "latest"))
     groups = planner.plan(*ends, batch="", glued=True)
 layout = RowLayout.of(options, eventproc.spark.source.schema_of(options))
-read = [each for group in groups for each in read_partition(layout, ChunkPartition(group))]
+read = [each for group in groups for each in read_slices(layout, group)]
 assert sum(each.num_rows for each in read) == rows.num_rows + 3
 print(*({"pandas", "eventproc.runtime", "eventproc.groups"} & sys.modules.keys()))
 """

@@ -17,11 +17,11 @@ from pyspark.sql.types import StructType
 from eventproc.blocking import BlockingEventproc, BlockingStream
 from eventproc.cli.main import run
 from eventproc.spark.chunk_cleanup import clean_chunks
-from eventproc.spark.partitioning import ChunkPartition, FileSlice
+from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.sink_commit import abort
 from eventproc.spark.sink_task import BLOB_BYTES, TaskOutput, write_task
-from eventproc.spark.source_rows import RowLayout, read_partition
+from eventproc.spark.source_rows import RowLayout, read_slices
 from eventproc.store.file_store import LocalFiles
 from eventproc.store.model.errors import (
     CorruptRecord,
@@ -313,4 +313,4 @@ def test_task_that_does_not_see_the_folder_says_what_to_share(
         commit_batch(directory, lost, 0)
     here = FileSlice(str(path / "elsewhere"), "1.arrow", STREAM, 0, 0, 0, 0, 1)
     with pytest.raises(FileNotFoundError, match="be a shared file system"):
-        list(read_partition(RowLayout(StructType(), ("payload",)), ChunkPartition([here])))
+        list(read_slices(RowLayout(StructType(), ("payload",)), [here]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias
 
@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventproc.spark.json_payloads import parse_block
-from eventproc.spark.json_values import TOO_DEEP, encodable, is_too_deep
+from eventproc.spark.json_values import MalformedPayload, encodable, read_object
 from eventproc.spark.partitioning import FileSlice
-from eventproc.spark.source_rows import MAKERS
+from eventproc.spark.source_rows import MAKERS, rows_of
 from eventproc.store.chunks.arrow_buffers import nulls_of, repeated_text, values_of
 from eventproc.store.chunks.chunk_file import ChunkRows
 from eventproc.store.model.ids import SegmentId, format_segment
@@ -65,31 +65,26 @@ MARKS: Final = pa.schema(
 
 @attrs.frozen
 class PayloadReader:
-    """A function for `mapInArrow` that reads the tasks with the numbers that it receives. Sent to executors.
+    """Reads file slices. Sent to executors.
 
     fields: columns to take from payloads; those of `beside` and MARKS follow. paths: where each field is.
-    beside: a column of structs for what is taken from beside the payloads, or none. tasks: file slices, in order.
+    beside: a column of structs for what is taken from beside the payloads, or none.
     """
 
     fields: pa.Schema
     paths: tuple[Path, ...]
     beside: pa.Schema
-    tasks: tuple[tuple[FileSlice, ...], ...]
 
-    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the events of the tasks."""
+    def __call__(self, slices: Sequence[FileSlice]) -> Iterator[pa.RecordBatch]:
+        """Yield the events of the slices, in order."""
         schema = pa.schema([*self.fields, *self.beside, *MARKS])
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                for piece, rows in _rows(self.tasks[number]):
-                    payloads = rows.batch.column("payload")
-                    columns, wrong = parse_payloads(payloads, self.fields, self.paths)
-                    stamps = (
-                        rows.batch.column(name).cast(pa.int64()) for name in ("timestamp", "event_time")
-                    )
-                    carried = [_carried(each.type, piece, rows) for each in self.beside]
-                    made = [*columns, *carried, wrong, _samples(payloads, wrong), *stamps]
-                    yield pa.RecordBatch.from_arrays(made, schema=schema)
+        for piece, rows in rows_of(slices):
+            payloads = rows.batch.column("payload")
+            columns, wrong = parse_payloads(payloads, self.fields, self.paths)
+            stamps = (rows.batch.column(name).cast(pa.int64()) for name in ("timestamp", "event_time"))
+            carried = [_carried(each.type, piece, rows) for each in self.beside]
+            made = [*columns, *carried, wrong, _samples(payloads, wrong), *stamps]
+            yield pa.RecordBatch.from_arrays(made, schema=schema)
 
 
 def parse_payloads(
@@ -116,15 +111,6 @@ def parse_payloads(
         _converted(_inner(columns[str(path[0])], path[1:]), field.type)
         for field, path in zip(fields, paths, strict=True)
     ], nothing
-
-
-def _rows(slices: Sequence[FileSlice]) -> Iterator[tuple[FileSlice, ChunkRows]]:
-    for piece in slices:
-        with piece.open() as reader:
-            for rows in reader.rows(
-                offset=piece.offset, number=piece.number, start=piece.start, end=piece.end
-            ):
-                yield piece, rows
 
 
 def _carried(kind: pa.StructType, piece: FileSlice, rows: ChunkRows) -> pa.Array:
@@ -258,17 +244,17 @@ def _value_at(row: object, path: Path) -> object:
 
 def _read(payload: bytes) -> tuple[Mapping[str, object], str | None]:
     """Return the fields of a payload, or none and why it is no JSON object."""
-    if is_too_deep(payload):
-        return {}, TOO_DEEP
     try:
-        row = json.loads(payload, parse_int=_integer)
-    except ValueError as why:
+        return read_object(payload, _DECODER), None
+    except MalformedPayload as why:
         return {}, str(why)
-    return (row, None) if isinstance(row, dict) else ({}, "it is not a JSON object")
 
 
 def _integer(text: str) -> int | str:
     return int(text) if len(text) <= DIGITS_MAX else text
+
+
+_DECODER: Final = json.JSONDecoder(parse_int=_integer)
 
 
 def _fitting(value: object, kind: pa.DataType) -> object:

@@ -53,6 +53,7 @@ from eventproc.spark.ingestion.payloads import (
 )
 from eventproc.spark.ingestion.unparseable import REASON
 from eventproc.spark.partitioning import FileSlice, pack_into_tasks
+from eventproc.spark.source_rows import frame_of
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.ingestion import TIME, TIME_END_MS, TIME_MIN_MS
 
@@ -170,9 +171,8 @@ class RowFrames:
     def _read(self, groups: Sequence[Sequence[FileSlice]], taken: StructType) -> DataFrame:
         tasks = pack_into_tasks(groups, self._spark.sparkContext.defaultParallelism)
         fields, beside = (to_arrow_schema(each, timezone="UTC") for each in (self.inputs, taken))
-        reader = PayloadReader(fields, self._paths, beside, tuple(map(tuple, tasks)))
-        numbers = self._spark.range(0, len(tasks), 1, max(len(tasks), 1))
-        return numbers.mapInArrow(reader, StructType([*self.inputs, *taken, *_MARKS]))
+        reader = PayloadReader(fields, self._paths, beside)
+        return frame_of(self._spark, reader, tasks, StructType([*self.inputs, *taken, *_MARKS]))
 
     def typed(
         self,
