@@ -1,12 +1,15 @@
 """Exporting: copies ranges of a stream out of its blobs into chunk files, each blob loaded once for all its segments.
 
-The ranges must be held; otherwise the reaper may free them during the export. Imports pyarrow, through `chunk_file`.
+Long ranges are cut into parts, which threads export at the same time: while one waits for the database or the disk,
+another one converts. The ranges must be held; otherwise the reaper may free them during the export. Imports pyarrow,
+through `chunk_file`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 from itertools import count
 from typing import Final, Protocol, TypeVar
@@ -33,6 +36,13 @@ READ_BYTES: Final = 8 * 2**20
 
 SEGMENTS_AT_ONCE: Final = 128
 """Segments that are exported together, each into an open file."""
+
+PARTS_MAX: Final = 4
+"""Parts of the ranges that are exported at the same time, each by a thread with READ_BYTES in memory and files of its
+own. Higher: more memory and smaller files; lower: the cores wait for reads and syncs."""
+
+PART_BYTES_MIN: Final = 16 * 2**20
+"""Bytes of events below which a part is not worth its threads and files."""
 
 _EXTENTS_A_QUERY: Final = 64
 
@@ -74,7 +84,7 @@ class ChunkExporter:
     """Exports ranges of one stream into chunk files.
 
     files: the chunk files. instance: id of this instance, which is part of the names. sync: make the files survive a
-    loss of power. batch_bytes, batch_events_max: size of a record batch.
+    loss of power. batch_bytes, batch_events_max: size of a record batch. part_bytes_min: size of a part.
     """
 
     files: FileStore
@@ -84,12 +94,13 @@ class ChunkExporter:
     sync: bool
     batch_bytes: int = BATCH_BYTES
     batch_events_max: int = BATCH_EVENTS_MAX
+    part_bytes_min: int = PART_BYTES_MIN
 
     def run(self, read: BlockingRead, ranges: Sequence[HeldRange]) -> Iterator[list[ChunkFile]]:
-        """Export ranges that do not overlap; yield complete files from time to time.
+        """Export ranges that do not overlap; yield complete files from time to time, in no order.
 
-        The caller registers the yielded files; others are orphans once this instance has ended. After an error, all
-        that were not yielded are discarded.
+        The caller registers the yielded files; others are orphans once this instance has ended. After an error,
+        unfinished files are discarded. read: called by several threads.
         Raises Truncated (the stream was deleted meanwhile), OSError, Unreachable.
         """
         waiting = list(ranges)
@@ -99,12 +110,37 @@ class ChunkExporter:
                 if len(first) < SEGMENTS_AT_ONCE:
                     first.setdefault(each.segment, each)
             waiting = [each for each in waiting if first.get(each.segment) is not each]
-            yield from self._run_together(read, first)
+            yield from self._run_parts(read, list(first.values()))
+
+    def _run_parts(self, read: BlockingRead, ranges: Sequence[HeldRange]) -> Iterator[list[ChunkFile]]:
+        total = sum(each.end - each.start for each in ranges)
+        count = min(PARTS_MAX, total // self.part_bytes_min)
+        if count <= 1:
+            yield from filter(None, self._run_together(read, ranges))
+            return
+        parts = read(partial(divide_ranges, stream_id=self.stream_id, ranges=ranges, count=count))
+        left = [self._run_together(read, each) for each in parts]
+        with ThreadPoolExecutor(len(left), "eventproc-export") as threads:
+            running: dict[Future[list[ChunkFile] | None], Generator[list[ChunkFile], None, None]] = {}
+            try:
+                running = {threads.submit(next, each, None): each for each in left}
+                while running:
+                    for done in wait(running, return_when=FIRST_COMPLETED).done:
+                        part = running.pop(done)
+                        if (finished := done.result()) is not None:
+                            running[threads.submit(next, part, None)] = part
+                        if finished:
+                            yield finished
+            finally:
+                wait(running)  # each does one more read, at most
+                for part in left:
+                    part.close()
 
     def _run_together(
-        self, read: BlockingRead, ranges: dict[SegmentId, HeldRange]
-    ) -> Iterator[list[ChunkFile]]:
-        wanted = {segment: (each.start, each.end) for segment, each in ranges.items()}
+        self, read: BlockingRead, ranges: Sequence[HeldRange]
+    ) -> Generator[list[ChunkFile], None, None]:
+        """Export one range of each segment, and yield the files that each read completed, if any."""
+        wanted = {each.segment: (each.start, each.end) for each in ranges}
         writing: dict[SegmentId, _OpenChunk] = {}
         try:
             while wanted:
@@ -119,8 +155,7 @@ class ChunkExporter:
                         finished.append(self._finish(found.segment, writing.pop(found.segment)))
                     if found.end == end:
                         del wanted[found.segment]
-                if finished:
-                    yield finished
+                yield finished
         finally:
             for file in writing.values():
                 file.writer.abandon()
@@ -152,6 +187,29 @@ class ChunkExporter:
             bytes=file.writer.size_bytes,
             checksum=file.writer.checksum,
         )
+
+
+def divide_ranges(
+    tx: Tx, *, stream_id: int, ranges: Sequence[HeldRange], count: int
+) -> list[list[HeldRange]]:
+    """Return `count` parts of about equal size, each with at most one range of each segment.
+
+    All segments are cut at the same shares of their ranges: what was written at the same time shares blobs, so that
+    few blobs belong to two parts. A cut is the beginning of an extent, which an event begins at. One look-up each.
+    """
+    parts: list[list[HeldRange]] = [[] for _ in range(count)]
+    for each in ranges:
+        start = each.start
+        for number, part in enumerate(parts, 1):
+            end = each.end
+            if number < count:
+                target = each.start + (each.end - each.start) * number // count
+                (extent,) = read_extents(tx, stream_id, each.segment, target, limit=1) or (None,)
+                end = start if extent is None else min(max(extent.start, start), each.end)
+            if start < end:
+                part.append(HeldRange(each.segment, start, end))
+                start = end
+    return [part for part in parts if part]
 
 
 def find_runs(

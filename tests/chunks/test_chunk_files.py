@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import anyio
 import anyio.from_thread
+import anyio.lowlevel
 import anyio.to_thread
 import pyarrow as pa
 import pytest
@@ -19,7 +20,7 @@ from hypothesis import given, strategies as st
 
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.chunks.chunk_file import ChunkReader
-from eventproc.store.chunks.export import ChunkExporter
+from eventproc.store.chunks.export import PART_BYTES_MIN, PARTS_MAX, ChunkExporter
 from eventproc.store.chunks.index import (
     ChunkFile,
     LocatedRange,
@@ -35,7 +36,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.database.memory_database import open_memory_database
 from eventproc.store.file_store import LocalFiles
 from eventproc.store.model.errors import CorruptRecord, Truncated
-from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.segments import delete_segments, free_step, truncate_segments
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, find_held_plan, place_hold, release_holds
 from eventproc.store.segments.inline_extents import join_step
@@ -66,24 +67,37 @@ EVENTS = st.builds(
 
 
 async def export(
-    db: Database, folder: Path, ranges: Sequence[HeldRange], *, nonce: str = "n"
+    db: Database,
+    folder: Path,
+    ranges: Sequence[HeldRange],
+    *,
+    nonce: str = "n",
+    part_bytes_min: int = PART_BYTES_MIN,
 ) -> list[ChunkFile]:
     """Export ranges without registering them."""
+    token = anyio.lowlevel.current_token()
 
     def read(fn: Callable[[Tx], T]) -> T:
-        return anyio.from_thread.run(db.read, fn)
+        return anyio.from_thread.run(db.read, fn, token=token)
 
     def run() -> list[ChunkFile]:
         job = ChunkExporter(
-            files=LocalFiles(folder), stream=STREAM, stream_id=STREAM_ID, instance=nonce, sync=False
+            files=LocalFiles(folder),
+            stream=STREAM,
+            stream_id=STREAM_ID,
+            instance=nonce,
+            sync=False,
+            part_bytes_min=part_bytes_min,
         )
         return [each for some in job.run(read, ranges) for each in some]
 
     return await anyio.to_thread.run_sync(run)
 
 
-async def export_and_register(db: Database, folder: Path, ranges: Sequence[HeldRange]) -> list[ChunkFile]:
-    written = await export(db, folder, ranges)
+async def export_and_register(
+    db: Database, folder: Path, ranges: Sequence[HeldRange], *, part_bytes_min: int = PART_BYTES_MIN
+) -> list[ChunkFile]:
+    written = await export(db, folder, ranges, part_bytes_min=part_bytes_min)
     await db.write(partial(register_chunks, written=written))
     return written
 
@@ -128,14 +142,17 @@ async def expected(db: Database, segment: SegmentId, start: int, end: int) -> li
     ),
     bounds=st.tuples(st.floats(0, 1), st.floats(0, 1)),
     joined=st.booleans(),
+    part_bytes_min=st.sampled_from([1, 100, 3000, PART_BYTES_MIN]),
 )
 def test_a_chunk_holds_what_a_reader_reads_between_any_two_events(
     tmp_path_factory: pytest.TempPathFactory,
     appends: list[tuple[list[SampleEvent], list[SampleEvent]]],
     bounds: tuple[float, float],
     joined: bool,
+    part_bytes_min: int,
 ) -> None:
-    anyio.run(_compare, tmp_path_factory.mktemp("chunks"), appends, bounds, joined, backend="trio")
+    folder = tmp_path_factory.mktemp("chunks")
+    anyio.run(_compare, folder, appends, bounds, joined, part_bytes_min, backend="trio")
 
 
 async def _compare(
@@ -143,6 +160,7 @@ async def _compare(
     appends: list[tuple[list[SampleEvent], list[SampleEvent]]],
     bounds: tuple[float, float],
     joined: bool,
+    part_bytes_min: int,
 ) -> None:
     async with open_memory_database(migrations=SYSTEM_MIGRATIONS) as db:
         await make_segments(db)
@@ -157,10 +175,12 @@ async def _compare(
         ranges = [
             each for each in (HeldRange(ONE, start, end), HeldRange(TWO, 0, tail)) if each.start < each.end
         ]
-        chunks = await export_and_register(db, folder, ranges)
-        # In no order between segments: a file is yielded when it is complete.
-        covered = sorted((chunk.segment, chunk.start, chunk.end) for chunk in chunks)
-        assert covered == [(each.segment, each.start, each.end) for each in ranges]
+        chunks = await export_and_register(db, folder, ranges, part_bytes_min=part_bytes_min)
+        for each in ranges:
+            pieces = await db.read(partial(locate_range, stream_id=STREAM_ID, held=each))
+            assert all(piece.chunk in chunks for piece in pieces)
+            assert len(pieces) <= (1 if part_bytes_min == PART_BYTES_MIN else PARTS_MAX)
+        assert sum(chunk.length for chunk in chunks) == sum(each.end - each.start for each in ranges)
         for chunk in chunks:
             found = read_chunk(folder, chunk, chunk.start, chunk.end)
             assert found == await expected(db, chunk.segment, chunk.start, chunk.end)
@@ -194,6 +214,30 @@ async def test_a_range_lies_in_chunks_where_there_are_some_and_in_extents_elsewh
     (chunk,) = await export_and_register(db, tmp_path, [HeldRange(ONE, 20, 50)])
     found = await db.read(partial(locate_range, stream_id=STREAM_ID, held=HeldRange(ONE, 10, 80)))
     assert found == [LocatedRange(10, 20), LocatedRange(20, 50, chunk), LocatedRange(50, 80)]
+
+
+async def test_parts_that_are_exported_together_follow_each_other(db: Database, tmp_path: Path) -> None:
+    await _ten(db)
+    chunks = await export_and_register(db, tmp_path, [HeldRange(ONE, 10, 90)], part_bytes_min=1)
+    found = await db.read(partial(locate_range, stream_id=STREAM_ID, held=HeldRange(ONE, 0, 100)))
+    assert [(each.start, each.end) for each in found] == [
+        *((0, 10), (10, 30), (30, 50), (50, 70), (70, 90), (90, 100)),
+    ]
+    assert [each.chunk for each in found[1:-1]] == sorted(chunks, key=lambda chunk: chunk.start)
+
+
+async def test_when_a_part_fails_no_file_stays_unfinished(db: Database, tmp_path: Path) -> None:
+    await make_segments(db)
+    large = [SampleEvent(b"x" * 3000)]
+    for _ in range(8):
+        await db.write(appending(part(ONE, large), part(TWO, large)))
+    folder = LocalFiles(tmp_path / "files")
+    folder.create(f"{STREAM_ID}/{format_segment(TWO)}").finish()  # where the folder of that segment should be
+    tails = [(await state_of(db, each)).tail for each in (ONE, TWO)]
+    ranges = [HeldRange(each, 0, tail) for each, tail in zip((ONE, TWO), tails, strict=True)]
+    with pytest.raises(OSError, match=format_segment(TWO)):
+        await export(db, tmp_path / "files", ranges, part_bytes_min=1)
+    assert list(folder.paths()) == []
 
 
 async def test_second_export_of_a_range_keeps_the_file_of_the_first(db: Database, tmp_path: Path) -> None:
