@@ -28,7 +28,8 @@ _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 def session(*, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
     """Return a session with the format "eventproc": the active one, or a new one.
 
-    The defaults: no web page, and only errors in the log; with a local master nobody else can connect, and there is one
+    The defaults: no web page, only errors in the log, and no delayed acknowledgements between Spark and its Python
+    processes, which would cost 40 ms in a task; with a local master nobody else can connect, and there is one
     shuffle partition per core. The JVM starts once per process, so `spark.driver.memory` must be set in the first call.
 
     Args:
@@ -44,6 +45,7 @@ def session(*, master: str = "local[*]", conf: Mapping[str, str] | None = None) 
     settings: dict[str, bool | float | int | str | None] = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.python.daemon.module": "eventproc.spark.python_daemon",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log_configuration()}",
         **(_local_settings(master) if master.startswith("local") else {}),
         **(conf or {}),

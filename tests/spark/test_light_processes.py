@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from eventproc.blocking import BlockingEventproc
 from tests.spark.sink_support import events_of
@@ -71,3 +73,13 @@ def test_planner_commit_and_tasks_import_neither_pandas_nor_the_runtime(
     )
     assert (done.returncode, done.stdout) == (0, "\n"), done.stderr
     assert len(events_of(stream)) == 10_003
+
+
+def test_tasks_of_a_session_run_under_the_daemon_that_acknowledges_immediately(spark: SparkSession) -> None:
+    def program(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spec = sys.modules["__main__"].__spec__
+        name = None if spec is None else spec.name
+        yield from (pa.RecordBatch.from_pylist([{"name": name}]) for _ in batches)
+
+    found = spark.range(0, 1, 1, 1).mapInArrow(program, "name string").collect()
+    assert [row.name for row in found] == ["eventproc.spark.python_daemon"]

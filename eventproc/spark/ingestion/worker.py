@@ -66,12 +66,10 @@ SETTINGS: Final = {
     **SESSION,
     "spark.scheduler.mode": "FAIR",
     "spark.sql.adaptive.enabled": "false",
-    "spark.python.daemon.module": "eventproc.spark.python_daemon",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
-"""Settings of a worker's session. The last three halve what a small slice costs: no second planning between the stages
-of a job (30 ms), no delayed acknowledgements between Spark and Python (40 ms in each task), and no search for the
-caller's line in each expression (30 ms)."""
+"""Settings of a worker's session, beside those of `session`. The last two make a small slice cheaper: no second
+planning between the stages of a job (30 ms), and no search for the caller's line in each expression (30 ms)."""
 
 
 class IngestionWorker:
