@@ -42,9 +42,6 @@ ROW: Final = (
 )
 """A row of several types, one of them nested and one often null: about 175 bytes as JSON."""
 
-SMALL_ROWS: Final = 1_000
-"""Rows of a query whose fixed cost is measured."""
-
 
 async def json_sink(task: Task) -> Sample:
     """Rows as JSON into a stream."""
@@ -118,22 +115,16 @@ async def first_read(task: Task) -> Sample:
         return _timed(task, lambda _: _drop(_read(bench, columns="payload,key")), before=write)
 
 
-async def small_query(task: Task) -> Sample:
-    """A query over few events, from its start to its end."""
-    with _session(task) as bench:
-        _write(bench, _payloads(_rows(bench, SMALL_ROWS)))
-        return _timed(
-            task, lambda number: bench.batches(f"{number}", bench.stream().writeStream.format("noop"))
-        )
+async def query(task: Task) -> Sample:
+    """An AvailableNow query over a stream, from its start to its end."""
+    with _filled(task) as bench:
+        return _timed(task, lambda number: _query(bench, bench.stream(), number))
 
 
-async def small_parquet_query(task: Task) -> Sample:
-    """A query over few rows of Parquet, from its start to its end."""
-    with _session(task) as bench:
-        _write(bench, _payloads(_rows(bench, SMALL_ROWS)))
-        return _timed(
-            task, lambda number: bench.batches(f"{number}", bench.parquet().writeStream.format("noop"))
-        )
+async def parquet_query(task: Task) -> Sample:
+    """An AvailableNow query over Parquet, from its start to its end."""
+    with _filled(task) as bench:
+        return _timed(task, lambda number: _query(bench, bench.parquet(), number))
 
 
 async def latency_p50(task: Task) -> Sample:
@@ -191,6 +182,10 @@ def _read(bench: SparkBench, **options: str) -> DataFrame:
 
 def _parquet(bench: SparkBench) -> DataFrame:
     return bench.spark.read.parquet(str(bench.folder / "source"))
+
+
+def _query(bench: SparkBench, rows: DataFrame, number: int) -> None:
+    bench.batches(f"{number}", rows.writeStream.format("noop"))
 
 
 def _schema(bench: SparkBench) -> StructType:
