@@ -13,7 +13,6 @@ import attrs
 from eventproc.cli.help_texts import did_you_mean
 from eventproc.errors import EventprocError, NotFound, SupervisorTerminated, TransactionNotFound
 from eventproc.runtime import Eventproc
-from eventproc.store.ingestion.pointers import pointers
 
 NAMES_MAX: Final = 5_000
 """Names that are compared with the mistyped one. Higher: a failed command in a large directory takes longer."""
@@ -71,7 +70,7 @@ async def _known(ep: Eventproc, missing: NotFound) -> _Known | None:
             alive = await ep.supervisors(limit=NAMES_MAX)
             return _Known([each.id for each in alive], "eventproc supervisor list")
         case "table":
-            return _Known(list(await ep.db.read(pointers)), "eventproc table list")
+            return _named(await ep.tables(limit=NAMES_MAX), "eventproc table list")
         case "stream":
             return _named(await ep.streams(scope, limit=NAMES_MAX), f"eventproc stream list {scope}")
         case "topic":

@@ -89,6 +89,12 @@ from eventproc.store.model.epochs import (
     Segment,
 )
 from eventproc.store.model.ingestion import (
+    DroppedFiles,
+    TableColumn,
+    TableDescription,
+    TableInfo,
+    TableInterval,
+    TablePartitioning,
     TaskState,
     TaskStats,
 )
@@ -159,6 +165,7 @@ __all__ = [
     "CutOrder",
     "DeadLetter",
     "DelayedEvent",
+    "DroppedFiles",
     "Epoch",
     "GroupDescription",
     "GroupInfo",
@@ -216,6 +223,11 @@ __all__ = [
     "SupervisorState",
     "SupervisorStatus",
     "SupervisorVersion",
+    "TableColumn",
+    "TableDescription",
+    "TableInfo",
+    "TableInterval",
+    "TablePartitioning",
     "TaskInfo",
     "TaskState",
     "TaskStats",

@@ -31,6 +31,7 @@ from eventproc.groups.operations import OffsetReset, OffsetStart
 from eventproc.groups.state import SegmentOwnership
 from eventproc.ingestion import SupervisorSpec
 from eventproc.ingestion.changes import PartitionReset, SpecEffect
+from eventproc.ingestion.intervals import RowTime
 from eventproc.ingestion.memory import LagSample
 from eventproc.ingestion.status import (
     IngestTaskInfo,
@@ -59,6 +60,7 @@ from eventproc.store.model.cuts import CutOrder, StreamCut
 from eventproc.store.model.delays import DelayedEvent
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ingestion import DroppedFiles, TableDescription, TableInfo
 from eventproc.store.model.policies import OffloadPolicy, RetentionPolicy, ScalingPolicy
 from eventproc.store.replicated import ReplicatedType
 from eventproc.store.requests import Request
@@ -252,6 +254,16 @@ class BlockingEventproc(_Twin, Opened):
     def suspend_supervisors(self) -> list[str]: ...
     def resume_supervisors(self) -> list[str]: ...
     def terminate_supervisors(self) -> list[str]: ...
+    def tables(
+        self, *, prefix: str = "", after: str | None = None, limit: int | None = None
+    ) -> list[TableInfo]: ...
+    def describe_table(
+        self, name: str, *, start: RowTime | None = None, end: RowTime | None = None
+    ) -> TableDescription: ...
+    def table_version(self, name: str) -> str: ...
+    def drop_table(
+        self, name: str, *, start: RowTime | None = None, end: RowTime | None = None, dry_run: bool = False
+    ) -> DroppedFiles: ...
     @overload
     def create_topic(
         self,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import MAXYEAR, UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from eventproc.ingestion.spec import Granularity
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.ingestion import TIME_END_MS, TableFile
 
 FIXED_MS: Final[Mapping[Granularity, int]] = {
@@ -24,6 +26,32 @@ FIXED_MS: Final[Mapping[Granularity, int]] = {
 
 MONTHS: Final[Mapping[Granularity, int]] = {Granularity.MONTH: 1, Granularity.YEAR: 12}
 """Months of a granularity that follows the calendar."""
+
+RowTime: TypeAlias = datetime | str | int
+"""A time of rows: a datetime (without a zone it is UTC), a text in ISO 8601, or ms since 1970, also as a text."""
+
+
+def ms_of(what: str, time: RowTime | None) -> int | None:
+    """Return a time in ms since 1970. Raises InvalidArgument."""
+    if time is None or (isinstance(time, int) and not isinstance(time, bool)):
+        return time
+    if isinstance(time, str):
+        if re.fullmatch(r"-?[0-9]{1,18}", time):
+            return int(time)
+        try:
+            time = datetime.fromisoformat(time)
+        except ValueError:
+            reason = "it must be a time such as 2026-01-31T12:00, or in ms since 1970"
+            raise invalid_argument(what, time, reason) from None
+    if not isinstance(time, datetime):
+        raise invalid_argument(what, time, "it must be a datetime, a text in ISO 8601, or ms since 1970")
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1000)
+
+
+def ms_of_bounds(start: RowTime | None, end: RowTime | None) -> tuple[int | None, int | None]:
+    """Return both bounds in ms since 1970. Raises InvalidArgument."""
+    return ms_of("start", start), ms_of("end", end)
 
 
 def interval_start(ms: int, granularity: Granularity) -> int:

@@ -80,6 +80,12 @@ def table_schema(tx: Tx, name: str) -> DataSchema:
     return reduce(widened, _schemas(tx, name))
 
 
+def verify_table(tx: Tx, name: str) -> None:
+    """Raise NotFound if no spec ever wrote to a table, and no other engine made it. Cost: as `table_schema`."""
+    if not has_table(tx, name):
+        _schemas(tx, name)
+
+
 def partitioning(schema: DataSchema) -> TablePartitioning:
     """Return by what the table of a schema is partitioned: the next longer time that Iceberg knows. Pure."""
     if schema.segment_granularity is Granularity.SIX_HOUR:

@@ -32,6 +32,7 @@ from eventproc.runtime.maintenance import MaintenanceSystem
 from eventproc.runtime.processors import ProcessorSystem
 from eventproc.runtime.requests import Requests
 from eventproc.runtime.supervisors import SupervisorSystem
+from eventproc.runtime.tables import TableSystem
 from eventproc.runtime.tasks import Tasks
 from eventproc.runtime.topics import TopicSystem
 from eventproc.store.catalog import (
@@ -93,7 +94,7 @@ S = TypeVar("S")
 U = TypeVar("U")
 
 
-class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSystem, TopicSystem):
+class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSystem, TableSystem, TopicSystem):
     """An open directory, or memory. Made by `open` and `open_memory`; usable until their block ends, or until `close`.
 
     Closing it closes the writers, readers and running apps that are still open, the newest first.

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from eventproc.spark.queries import QueryDescription, StreamLag
     from eventproc.spark.sessions import register, session
     from eventproc.spark.sink import committed
-    from eventproc.store.model.ingestion import TableSummary
 
 _WHERE = {
     "AttachedEventproc": "eventproc.spark.attached",
@@ -26,7 +25,6 @@ _WHERE = {
     "Overwriting": "eventproc.spark.ingestion.tables",
     "QueryDescription": "eventproc.spark.queries",
     "StreamLag": "eventproc.spark.queries",
-    "TableSummary": "eventproc.store.model.ingestion",
     "attach": "eventproc.spark.attached",
     "committed": "eventproc.spark.sink",
     "find_java": "eventproc.spark.java",
@@ -43,7 +41,6 @@ __all__ = [
     "Overwriting",
     "QueryDescription",
     "StreamLag",
-    "TableSummary",
     "attach",
     "committed",
     "find_java",

@@ -23,10 +23,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from eventproc.blocking import BlockingEventproc, BlockingRunning
 from eventproc.blocking.loop import Loop, running_loop
 from eventproc.blocking.system import open_on
+from eventproc.ingestion.intervals import RowTime
 from eventproc.processors import GRACE_MS, App, ProcessorFailed
 from eventproc.runtime import Eventproc, open as open_store
 from eventproc.spark.foreach_batch import BatchWriter
-from eventproc.spark.ingestion.tables import Compaction, Moment, Overwriting, Tables
+from eventproc.spark.ingestion.tables import Compaction, Overwriting, Tables
 from eventproc.spark.option_names import path_option, spark_address
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.planner_processes import PlannerProcesses
@@ -37,7 +38,6 @@ from eventproc.spark.source_options import USUAL_COLUMNS, parse_options
 from eventproc.store.address import StoreAddress
 from eventproc.store.database import Durability
 from eventproc.store.model.argument_checks import check_instance, invalid_argument
-from eventproc.store.model.ingestion import TableSummary
 from eventproc.store.segments.holds import HOLD_MS
 
 QUERY_STOP_S: Final = 30
@@ -270,20 +270,12 @@ class AttachedEventproc(BlockingEventproc):
     def _lags(self, positions: Mapping[str, str]) -> tuple[StreamLag, ...]:
         return self._loop.call(partial(self._twin.db.read, partial(lags_of, positions=positions)))
 
-    def table_version(self, name: str) -> str:
-        """Return the version of a table, for `table` and `overwrite_table`. Cost: one read, a row per file.
-
-        Raises:
-            NotFound: No supervisor has written to a table of that name.
-        """
-        return self._tables.version(name)
-
     def table(
         self,
         name: str,
         *,
-        start: Moment | None = None,
-        end: Moment | None = None,
+        start: RowTime | None = None,
+        end: RowTime | None = None,
         realtime: bool = False,
         version: str | None = None,
     ) -> DataFrame:
@@ -312,12 +304,8 @@ class AttachedEventproc(BlockingEventproc):
         """
         return self._tables.read(name, start=start, end=end, realtime=realtime, version=version)
 
-    def tables(self) -> list[TableSummary]:
-        """Return the tables that have published rows, sorted by name."""
-        return self._tables.list()
-
     def compact_table(
-        self, name: str, *, start: Moment | None = None, end: Moment | None = None
+        self, name: str, *, start: RowTime | None = None, end: RowTime | None = None
     ) -> Compaction:
         """Rewrite the intervals of a table that lie in several files into as few as possible, rolled up again.
 
@@ -340,7 +328,7 @@ class AttachedEventproc(BlockingEventproc):
         return self._tables.compact(name, start=start, end=end)
 
     def overwrite_table(
-        self, name: str, rows: DataFrame, *, start: Moment, end: Moment, version: str
+        self, name: str, rows: DataFrame, *, start: RowTime, end: RowTime, version: str
     ) -> Overwriting:
         """Put rows in the place of everything that a table holds in [start, end), in one transaction.
 
@@ -371,21 +359,6 @@ class AttachedEventproc(BlockingEventproc):
         Cost: two jobs of Spark that write the rows, one that looks at their times, and one transaction.
         """
         return self._tables.overwrite(name, rows, start=start, end=end, version=version)
-
-    def drop_table(self, name: str, *, start: Moment | None = None, end: Moment | None = None) -> int:
-        """Remove the rows of a table; with bounds, of the intervals that lie within them. Return how many files.
-
-        The files are deleted a day later. Offsets stay as they are: the events are not ingested again.
-
-        Args:
-            name: The table.
-            start: Keep intervals that begin before this time.
-            end: Keep intervals that end after this time.
-
-        Raises:
-            NotFound: There is no such table.
-        """
-        return self._tables.drop(name, start=start, end=end)
 
     def detach(self) -> None:
         """Drain the running processors, close readers and writers, and close the store.

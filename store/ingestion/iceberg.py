@@ -67,18 +67,23 @@ from eventproc.store.ingestion.table_state import (
     file_of,
     partitioning_of,
     version_of,
+    within,
 )
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import CorruptRecord, InvalidArgument, NotSupported
 from eventproc.store.model.ingestion import (
     TIME,
     PublishOutcome,
+    TableColumn,
+    TableDescription,
     TableFile,
+    TableInfo,
     TablePartitioning,
-    TableSummary,
+    intervals_of_files,
     partition_name,
 )
 from eventproc.store.model.ingestion_errors import TableBusy, TableChanged
+from eventproc.store.model.list_pages import COMPLETE, ListPage
 from eventproc.store.segments.holds import is_directory_held
 
 T = TypeVar("T")
@@ -214,18 +219,27 @@ class StoreTables:
             raise NoSuchTableError(f"there is no table {identifier[-1]}")
         return found
 
-    def summaries(self) -> list[TableSummary]:
-        """Return all tables, sorted by name. Cost: the metadata of each."""
-        return [self._summary(name, self.at(name, location)) for name, location in self.locations().items()]
+    def summaries(self, page: ListPage = COMPLETE) -> list[TableInfo]:
+        """Return the tables, sorted by name. Cost: the metadata of each one of the page."""
+        return [
+            TableInfo.of(name, self.files_of(self.at(name, location)), location)
+            for name, location in page.of_names(self.locations()).items()
+        ]
 
-    def summary(self, name: str) -> TableSummary:
-        """Return the files, bytes, rows and times of a table; an empty one if nothing was published."""
-        return self._summary(name, self.find(name))
-
-    def _summary(self, name: str, table: Table | None) -> TableSummary:
-        if table is None:
-            return TableSummary.of(name, [], None)
-        return TableSummary.of(name, self.files_of(table), table.metadata_location)
+    def describe(self, name: str, start_ms: int | None = None, end_ms: int | None = None) -> TableDescription:
+        """Return what a table has, or its files with rows in [start_ms, end_ms); nothing if none was published."""
+        found = self.find(name)
+        files = [] if found is None else within(self.files_of(found), start_ms, end_ms)
+        fields = () if found is None else found.schema().fields
+        return TableDescription.of(
+            name,
+            files,
+            None if found is None else found.metadata_location,
+            version=version_of(None if found is None else found.metadata),
+            partitioning=None if found is None else partitioning_of(found.spec()),
+            columns=tuple(TableColumn(each.name, str(each.field_type)) for each in fields),
+            intervals_by_start=intervals_of_files(files),
+        )
 
     def version(self, name: str) -> str:
         """Return the version of a table: a text to compare."""
@@ -362,38 +376,41 @@ class StoreTables:
         except (TableChanged, ValidationException):
             return False
 
-    def drop(self, name: str, is_gone: Callable[[TableFile], bool]) -> int:
-        """Remove files from a table; return how many. They stay for a while, for queries that run."""
-        count = 0
+    def drop(
+        self, name: str, is_gone: Callable[[TableFile], bool], *, dry_run: bool = False
+    ) -> Sequence[TableFile]:
+        """Remove files from a table; return them. They stay for a while, for queries that run.
+
+        dry_run: only return them.
+        """
+        gone: Sequence[TableFile] = []
 
         def prepare(table: Table | None) -> Transaction | None:
-            nonlocal count
-            gone = (
-                {each.path for each in self.files_of(table) if is_gone(each)} if table is not None else set()
-            )
-            count = len(gone)
-            if table is None or not gone:
+            nonlocal gone
+            gone = [] if table is None else [each for each in self.files_of(table) if is_gone(each)]
+            if table is None or not gone or dry_run:
                 return None
+            paths = {each.path for each in gone}
             change, io = table.transaction(), store_files(table)
             with change.update_snapshot().overwrite() as snapshot:
                 for each, _ in entries_of(table):
-                    if io.path_of(each.file_path) in gone:
+                    if io.path_of(each.file_path) in paths:
                         snapshot.delete_data_file(each)
             return change
 
         self._change(name, prepare)
-        return count
+        return gone
 
-    def remove(self, name: str) -> int:
-        """Remove a table; return how many files it had. They stay for a while. One that cannot be read goes, too."""
+    def remove(self, name: str) -> Sequence[TableFile]:
+        """Remove a table; return its files. They stay for a while. One that cannot be read goes, too."""
         while (location := self._store.read(partial(find_pointer, name=name))) is not None:
             try:
-                count = len(self.files_of(self.at(name, location)))
+                gone = self.files_of(self.at(name, location))
             except (NotSupported, CorruptRecord, FileNotFoundError):  # it cannot be read, but it can go
-                count = 0
+                gone = []
             if self._store.write(partial(drop_pointer, name=name, before=location)):
-                return count
-        return 0
+                return gone
+        return []
 
     def expire(self, name: str) -> None:
         """Forget the snapshots that nobody needs, so that `sweep` may delete what only they name."""

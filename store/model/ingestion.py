@@ -275,32 +275,107 @@ class TableFile:
     max_ms: int
 
 
-@attrs.frozen
-class TableSummary:
-    """A table: its files, their bytes and rows, the first and the last time of a row, and its partitions with rows.
+@attrs.frozen(kw_only=True)
+class TableInfo:
+    """A table as `ep.tables()` lists it.
 
-    metadata: location of its newest metadata file, from which any engine reads the table; None if it has no rows yet.
+    name: the `datasource` of a spec.
+    intervals: how many of its partitions have rows.
+    files, rows, bytes: what is published of it.
+    first_ms, last_ms: the first and the last time of a row, in ms since 1970; None without rows.
+    metadata: location of its newest metadata file, from which any engine reads the table; None: nothing is published.
     """
 
+    __repr__ = short_repr_of_fields
+
     name: str
-    files: int
-    bytes: int
-    rows: int
-    min_ms: int | None
-    max_ms: int | None
     intervals: int
-    metadata: str | None = None
+    files: int
+    rows: int
+    bytes: int
+    first_ms: int | None
+    last_ms: int | None
+    metadata: str | None
 
     @classmethod
-    def of(cls, name: str, files: Sequence[TableFile], metadata: str | None) -> Self:
-        """Return the summary of files."""
+    def of(cls, name: str, files: Sequence[TableFile], metadata: str | None, **more: object) -> Self:
+        """Return what files say of a table. more: the fields of a subclass."""
         return cls(
             name=name,
-            files=len(files),
-            bytes=sum(each.bytes for each in files),
-            rows=sum(each.rows for each in files),
-            min_ms=min((each.min_ms for each in files), default=None),
-            max_ms=max((each.max_ms for each in files), default=None),
             intervals=len({each.start_ms for each in files}),
+            files=len(files),
+            rows=sum(each.rows for each in files),
+            bytes=sum(each.bytes for each in files),
+            first_ms=min((each.min_ms for each in files), default=None),
+            last_ms=max((each.max_ms for each in files), default=None),
             metadata=metadata,
+            **more,
         )
+
+
+@attrs.frozen
+class TableColumn:
+    """A column of a table. type: as Apache Iceberg names it, such as "long" and "timestamptz"."""
+
+    __repr__ = short_repr_of_fields
+
+    name: str
+    type: str
+
+
+@attrs.frozen
+class TableInterval:
+    """A partition of a table with rows in [start_ms, end_ms), in ms since 1970, and what is published of it."""
+
+    __repr__ = short_repr_of_fields
+
+    start_ms: int
+    end_ms: int
+    files: int
+    rows: int
+    bytes: int
+
+
+@attrs.frozen(kw_only=True)
+class TableDescription(TableInfo):
+    """A table, or what lies between two times of it.
+
+    version: changes with each publication, compaction, overwriting and drop.
+    partitioning: length of its partitions; None, and no columns: nothing is published.
+    columns: the time of a row first.
+    intervals_by_start: its partitions with rows.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    version: str
+    partitioning: TablePartitioning | None
+    columns: tuple[TableColumn, ...]
+    intervals_by_start: tuple[TableInterval, ...]
+
+
+@attrs.frozen
+class DroppedFiles:
+    """What is removed from a table: files, their rows and bytes."""
+
+    __repr__ = short_repr_of_fields
+
+    files: int
+    rows: int
+    bytes: int
+
+    @classmethod
+    def of(cls, files: Sequence[TableFile]) -> Self:
+        """Return what files have."""
+        return cls(len(files), sum(each.rows for each in files), sum(each.bytes for each in files))
+
+
+def intervals_of_files(files: Iterable[TableFile]) -> tuple[TableInterval, ...]:
+    """Return the partitions in which files lie, by their beginnings."""
+    found: dict[tuple[int, int], list[TableFile]] = {}
+    for each in files:
+        found.setdefault((each.start_ms, each.end_ms), []).append(each)
+    return tuple(
+        TableInterval(*times, *attrs.astuple(DroppedFiles.of(those)))
+        for times, those in sorted(found.items())
+    )

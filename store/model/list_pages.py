@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import attrs
@@ -43,6 +43,15 @@ class ListPage:
             None if after is None else check_str("after", after),
             None if limit is None else check_int("limit", limit, least=1),
         )
+
+    def of_names(self, found: Mapping[str, T]) -> dict[str, T]:
+        """Return those of the page, sorted, of values by names without scopes."""
+        names = [
+            each
+            for each in sorted(found)
+            if each.startswith(self.prefix) and (self.after is None or each > self.after)
+        ]
+        return {each: found[each] for each in names[: self.limit]}
 
 
 COMPLETE: Final = ListPage()

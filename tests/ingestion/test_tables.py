@@ -78,7 +78,7 @@ def opened_rows(ep: Eventproc) -> int:
 
 
 async def rows_of(ep: Eventproc) -> int:
-    return await with_tables(ep.db, lambda tables: tables.summary("clicks").rows)
+    return (await ep.describe_table("clicks")).rows
 
 
 async def test_other_engines_read_the_rows_that_are_published(
@@ -94,7 +94,7 @@ async def test_other_engines_read_the_rows_that_are_published(
     assert table.scan().to_arrow().num_rows == wanted == await rows_of(ep)
     assert table.scan(row_filter="__time >= '1970-01-02T00:00:00+00:00'").count() == sum(range(25, 31))
     assert polars.scan_iceberg(table).select(polars.len()).collect().item() == wanted
-    metadata = await with_tables(ep.db, lambda tables: tables.summary("clicks").metadata)
+    metadata = (await ep.describe_table("clicks")).metadata
     with duckdb.connect() as connection:
         load_extensions(connection)
         found = connection.execute(f"SELECT count(*), max(epoch_ms(__time)) FROM iceberg_scan('{metadata}')")
@@ -133,9 +133,10 @@ async def test_publications_a_compaction_and_drops_at_once_lose_and_double_no_ro
     async def drop() -> None:
         nonlocal dropped
         for _ in range(5):
-            dropped += await with_tables(
+            gone = await with_tables(
                 ep.db, lambda tables: tables.drop("clicks", lambda file: file.start_ms >= 5 * HOUR_MS)
             )
+            dropped += len(gone)
 
     async def compact() -> None:
         """Replace what lies in the first hours by one file with as many rows."""
@@ -226,15 +227,13 @@ async def test_a_version_ends_when_what_it_holds_is_replaced_or_dropped(ep: Even
     if change in ("compact", "fill"):
         assert await replace_rows(ep.db, 1)
     else:
-        assert (
-            await with_tables(
-                ep.db,
-                lambda tables: (
-                    tables.drop("clicks", lambda _: True) if change == "drop" else tables.remove("clicks")
-                ),
-            )
-            == 1
+        gone = await with_tables(
+            ep.db,
+            lambda tables: (
+                tables.drop("clicks", lambda _: True) if change == "drop" else tables.remove("clicks")
+            ),
         )
+        assert len(gone) == 1
         await publish_rows(ep.db, 1)
     with pytest.raises(TableChanged):
         await used(ep, version)
@@ -244,10 +243,10 @@ async def test_a_version_ends_when_what_it_holds_is_replaced_or_dropped(ep: Even
 async def test_dropped_rows_leave_the_table_and_their_files_stay_for_queries_that_run(ep: Eventproc) -> None:
     kept = [await publish_rows(ep.db, HOUR_MS + each) for each in range(3)]
     old = await publish_rows(ep.db, 1)
-    assert (
-        await with_tables(ep.db, lambda tables: tables.drop("clicks", lambda file: file.start_ms < HOUR_MS))
-        == 1
+    gone = await with_tables(
+        ep.db, lambda tables: tables.drop("clicks", lambda file: file.start_ms < HOUR_MS)
     )
+    assert [each.path for each in gone] == [old]
     # Each forgets snapshots that nobody needs.
     kept += [await publish_rows(ep.db, 2 * HOUR_MS + each) for each in range(30)]
     found = await with_tables(ep.db, lambda tables: tables.find("clicks"))
@@ -367,12 +366,12 @@ async def test_what_another_engine_changed_is_refused_by_name_and_other_tables_g
         await used(ep)
     with pytest.raises(NotSupported, match="clicks"):
         await publish_rows(ep.db, 2)
-    found = await with_tables(ep.db, lambda tables: tables.summaries())
+    found = await ep.tables()
     assert [(each.name, each.rows) for each in found] == [("clicks", 1), ("views", 1)]
     with pytest.raises(NotSupported, match="others"):
         await publish_rows(ep.db, 1, table="others")
     assert await with_tables(ep.db, lambda tables: tables.sweep(lambda _: False)) == 2, "what was refused"
-    assert await with_tables(ep.db, lambda tables: tables.remove("clicks")) == 1
+    assert (await ep.drop_table("clicks")).files == 1
     await publish_rows(ep.db, 2)
     assert await rows_of(ep) == 1
 

@@ -90,6 +90,7 @@ async def test_each_route_of_rest_answers_those_who_are_permitted_and_nobody_els
                 reader="r",
                 letter="0.0:1",
                 supervisor="missing",
+                table="missing",
             )
 
             # A stream of events does not end; HEAD needs the same permission.

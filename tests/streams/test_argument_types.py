@@ -81,6 +81,7 @@ NO_PREFIX = [5, b"s", ["s"], THING, "\ud800"]
 NO_TYPE = [5, "str", [], b"", THING]
 NO_PLACE = [None, 1.5, "end", b"tail", True, [], THING]
 NO_POSITIVE = [each for each in NO_INT if each is not None] + [0]
+NO_TIME = ["x", "end", 1.5, True, b"0", [], THING]
 NO_CUT = ["tail", 5, {0: 0}, [], b"", THING]
 
 CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
@@ -110,6 +111,13 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "streams, prefix": (lambda w, x: w.ep.streams("s", prefix=x), NO_PREFIX),
     "streams, tag": (lambda w, x: w.ep.streams("s", tag=x), NO_PREFIX),
     "scopes, prefix": (lambda w, x: w.ep.scopes(prefix=x), NO_TEXT),
+    "tables, prefix": (lambda w, x: w.ep.tables(prefix=x), NO_TEXT),
+    "tables, limit": (lambda w, x: w.ep.tables(limit=x), NO_POSITIVE),
+    "describe_table": (lambda w, x: w.ep.describe_table(x), NO_TEXT),
+    "describe_table, start": (lambda w, x: w.ep.describe_table("t", start=x), NO_TIME),
+    "table_version": (lambda w, x: w.ep.table_version(x), NO_TEXT),
+    "drop_table": (lambda w, x: w.ep.drop_table(x), NO_TEXT),
+    "drop_table, end": (lambda w, x: w.ep.drop_table("t", end=x), NO_TIME),
     "ingestion_workers, limit": (lambda w, x: w.ep.ingestion_workers(limit=x), NO_POSITIVE),
     "ingestion_log": (lambda w, x: w.ep.ingestion_log(x), NO_TEXT),
     "ingestion_log, after": (

@@ -16,6 +16,7 @@ import attrs
 
 from eventproc.groups import GroupStart
 from eventproc.groups.position_texts import parse_group_start
+from eventproc.ingestion.intervals import RowTime
 from eventproc.ingestion.status import IngestWorkerInfo, SupervisorInfo
 from eventproc.runtime import Eventproc
 from eventproc.server.rest.routes import (
@@ -33,6 +34,7 @@ from eventproc.server.rest.routes import (
 from eventproc.shares import ShareGroup
 from eventproc.store.access.permissions import Permission
 from eventproc.store.ingestion.logs import IngestLogLine
+from eventproc.store.model.ingestion import DroppedFiles, TableDescription, TableInfo
 from eventproc.store.records.plain import Limits
 from eventproc.store.requests import Request
 from eventproc.streams.request_calls import RequestOptions
@@ -44,15 +46,22 @@ Method = Callable[..., Awaitable[Any]]
 _ARGUMENT: Final = re.compile(r"^    (\w+): (.+(?:\n {6,}.+)*)", re.MULTILINE)
 """One of the arguments in the documentation of a method."""
 
-_LATER: Final = vars(topic) | {
+_LATER: Final = {
+    **vars(topic),
+    "RowTime": RowTime,
+} | {
     each.__name__: each
-    for each in (Group, IngestLogLine, IngestWorkerInfo, ShareGroup, SupervisorInfo, TopicInfo)
+    for each in (
+        *(DroppedFiles, Group, IngestLogLine, IngestWorkerInfo, ShareGroup, SupervisorInfo),
+        *(TableDescription, TableInfo, TopicInfo),
+    )
 }
 """Names in annotations of modules that import them for type checkers only."""
 
 _IN_PATH: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "reader": Annotated[str, Limits(about="Name of the reader.")],
+        "table": Annotated[str, Limits(about="Name of the table.")],
         "task": Annotated[str, Limits(about="Id of the task.")],
         "token": Annotated[str, Limits(about="Name of the token.")],
         "user": Annotated[str, Limits(about="Name of the user.")],

@@ -77,6 +77,7 @@ def _moment(_: object, text: str) -> Moment:
 Place: TypeAlias = Annotated[str, Text(about=POSITION, read=_place)]
 Cut: TypeAlias = Annotated[str, Text(about=POSITION, read=_cut)]
 At: TypeAlias = Annotated[str, Text(about="head, tail, or a time (ISO 8601, or ms).", read=_moment)]
+RowTimeText: TypeAlias = Annotated[str | None, Limits(about="A time (ISO 8601, or ms).")]
 Time: TypeAlias = Annotated[
     str, Text(about="A time (ISO 8601, or ms).", read=lambda _, text: parse_time(text))
 ]

@@ -40,6 +40,7 @@ from eventproc.server.rest.operator_calls import (
     At,
     Cut,
     Place,
+    RowTimeText,
     Time,
 )
 from eventproc.server.rest.routes import RestRoute, route
@@ -63,7 +64,10 @@ _groups = partial(route, tag="reader groups")
 
 _TAGS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        **{each: each for each in ("processors", "scopes", "streams", "supervisors", "topics", "users")},
+        **{
+            each: each
+            for each in ("processors", "scopes", "streams", "supervisors", "tables", "topics", "users")
+        },
         "groups": "reader groups",
         "ingestion": "supervisors",
         "shares": "share groups",
@@ -251,6 +255,18 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
         *("GET", "/ingestion/workers", Eventproc.ingestion_workers, "list_ingestion_workers"), by="instance"
     ),
     _own(*("GET", "/ingestion/tasks/{task}/log", Eventproc.ingestion_log, "get_ingestion_log"), by="id"),
+    _own("GET", "/tables", Eventproc.tables, "list_tables"),
+    _own(
+        "GET",
+        "/tables/{table}",
+        Eventproc.describe_table,
+        "describe_table",
+        start=RowTimeText,
+        end=RowTimeText,
+    ),
+    _own(
+        "POST", "/tables/{table}/drop", Eventproc.drop_table, "drop_table", start=RowTimeText, end=RowTimeText
+    ),
     _own("POST", "/verify", operator.verify_directory, status=202),
     _own("POST", "/compact", operator.compact_directory, status=202),
     _own("DELETE", "/scopes/{scope}", operator.delete_scope_with_streams, status=202, need=UPDATE_SERVER),

@@ -93,12 +93,12 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the files with rows within the bounds. One read of the database."""
+        from eventproc.ingestion.intervals import ms_of_bounds
         from eventproc.spark.ingestion.files import TableFiles
-        from eventproc.spark.ingestion.tables import ms_of
         from eventproc.store.ingestion.table_state import within
 
         asked = self._options
-        bounds = ms_of("start", asked.start), ms_of("end", asked.end)
+        bounds = ms_of_bounds(asked.start, asked.end)
         with _opened(asked.address) as directory:
             tables = TableFiles(directory)
             paths = tables.find(within(tables.tables.used(asked.table), *bounds))
@@ -111,17 +111,16 @@ class TableReader(DataSourceReader):
         import pyarrow.compute as pc
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        from eventproc.ingestion.intervals import ms_of_bounds
         from eventproc.spark.ingestion.parquet import rows_of_file
-        from eventproc.spark.ingestion.tables import ms_of
         from eventproc.store.file_store import open_file_store
         from eventproc.store.model.ingestion import TIME
 
         assert isinstance(partition, FileRead), f"{partition} is not a FileRead"
         if partition.path is None:
             return
-        bounds = (
-            ("greater_equal", ms_of("start", self._options.start)),
-            ("less", ms_of("end", self._options.end)),
+        bounds = zip(
+            ("greater_equal", "less"), ms_of_bounds(self._options.start, self._options.end), strict=True
         )
         wanted = to_arrow_schema(self._schema, timezone="UTC")
         for batch in rows_of_file(open_file_store(partition.place), partition.path, wanted):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 from pyspark.sql import (
@@ -22,7 +22,13 @@ from pyspark.sql import (
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from eventproc.ingestion import DataSchema, SupervisorSpec
-from eventproc.ingestion.intervals import interval_end, interval_start, intervals_of, lies_within
+from eventproc.ingestion.intervals import (
+    RowTime,
+    interval_end,
+    interval_start,
+    intervals_of,
+    ms_of_bounds,
+)
 from eventproc.ingestion.ranges import ends_of
 from eventproc.ingestion.spec import message_times
 from eventproc.ingestion.table_schema import changed_columns, partitioning, table_schema
@@ -44,14 +50,11 @@ from eventproc.store.ingestion.table_state import within
 from eventproc.store.ingestion.unpublished import UnpublishedEvents, unpublished_events
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import InvalidArgument
-from eventproc.store.model.ingestion import TIME, TIME_END_MS, TIME_MIN_MS, TableFile, TableSummary
+from eventproc.store.model.ingestion import TIME, TIME_END_MS, TIME_MIN_MS, TableFile
 from eventproc.store.model.ingestion_errors import TableChanged
 from eventproc.store.segments.holds import HOLD_MS
 
 T = TypeVar("T")
-
-Moment: TypeAlias = datetime | str | int
-"""A time: a datetime (without a zone it is UTC), a text in ISO 8601, or ms since 1970."""
 
 COMPACT_ROWS: Final = 5_000_000
 """Rows of a compacted file, at most. Larger files are read faster, smaller ones by more cores."""
@@ -95,37 +98,25 @@ class Tables:
         self._directory = self._found = None
         self._open.close()
 
-    def list(self) -> list[TableSummary]:
-        """Return the tables that have published rows, sorted by name."""
-        return self._stored.summaries()
-
-    def describe(self, name: str) -> TableSummary:
-        """Return a table's files, bytes, rows, and times. Raises NotFound."""
-        self._schema(name)
-        return self._stored.summary(name)
-
-    def files(self, name: str, start: Moment | None = None, end: Moment | None = None) -> Sequence[TableFile]:
+    def files(
+        self, name: str, start: RowTime | None = None, end: RowTime | None = None
+    ) -> Sequence[TableFile]:
         """Return the used files with rows in [start, end), by interval. Raises NotFound, InvalidArgument."""
-        bounds = ms_of("start", start), ms_of("end", end)
+        bounds = ms_of_bounds(start, end)
         self._schema(name)
         return within(self._stored.used(name), *bounds)
-
-    def version(self, name: str) -> str:
-        """Return the version of a table. See `AttachedEventproc.table_version`."""
-        self._schema(name)
-        return self._stored.version(name)
 
     def read(
         self,
         name: str,
         *,
-        start: Moment | None = None,
-        end: Moment | None = None,
+        start: RowTime | None = None,
+        end: RowTime | None = None,
         realtime: bool = False,
         version: str | None = None,
     ) -> DataFrame:
         """Return the rows of a table as they are now. See `AttachedEventproc.table`."""
-        start_ms, end_ms = ms_of("start", start), ms_of("end", end)
+        start_ms, end_ms = ms_of_bounds(start, end)
         if realtime and version is not None:
             raise invalid_argument("version", version, "a version has no rows that are not published")
         schema = self._schema(name)
@@ -140,7 +131,7 @@ class Tables:
             rows = rows.where(F.col(TIME) < F.timestamp_millis(F.lit(end_ms)))
         return rows
 
-    def compact(self, name: str, *, start: Moment | None = None, end: Moment | None = None) -> Compaction:
+    def compact(self, name: str, *, start: RowTime | None = None, end: RowTime | None = None) -> Compaction:
         """Rewrite each interval of several files into as few as possible. See `AttachedEventproc.compact_table`."""
         schema = self._schema(name)
         found = self.files(name, start, end)
@@ -166,11 +157,11 @@ class Tables:
         return self.compact(name, end=end_ms)
 
     def overwrite(
-        self, name: str, rows: DataFrame, *, start: Moment, end: Moment, version: str
+        self, name: str, rows: DataFrame, *, start: RowTime, end: RowTime, version: str
     ) -> Overwriting:
         """Put rows in the place of the intervals within [start, end). See `AttachedEventproc.overwrite_table`."""
         schema = self._schema(name)
-        low, high = ms_of("start", start), ms_of("end", end)
+        low, high = ms_of_bounds(start, end)
         assert low is not None and high is not None, "both bounds were given"
         columns = table_columns(schema)
         check_rows(name, columns, rows.schema)
@@ -251,14 +242,6 @@ class Tables:
         if not replaced:
             self._files().delete(paths)
         return replaced
-
-    def drop(self, name: str, *, start: Moment | None = None, end: Moment | None = None) -> int:
-        """Remove the intervals within [start, end). See `AttachedEventproc.drop_table`."""
-        bounds = ms_of("start", start), ms_of("end", end)
-        granularity = self._schema(name).segment_granularity
-        if bounds == (None, None):
-            return self._stored.remove(name)
-        return self._stored.drop(name, lambda file: lies_within(file, granularity, *bounds))
 
     def _published(self, schema: DataSchema, files: Sequence[TableFile]) -> DataFrame:
         columns = table_columns(schema)
@@ -344,18 +327,3 @@ def _check_within(start_ms: int, end_ms: int, low: int, high: int) -> None:
 def _iso(ms: int) -> str:
     known = min(max(ms, TIME_MIN_MS), TIME_END_MS - 1)
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=known)).isoformat()
-
-
-def ms_of(what: str, moment: Moment | None) -> int | None:
-    """Return a moment in ms since 1970. Raises InvalidArgument."""
-    if moment is None or (isinstance(moment, int) and not isinstance(moment, bool)):
-        return moment
-    if isinstance(moment, str):
-        try:
-            moment = datetime.fromisoformat(moment)
-        except ValueError:
-            raise invalid_argument(what, moment, "it must be a time such as 2026-01-31T12:00") from None
-    if not isinstance(moment, datetime):
-        raise invalid_argument(what, moment, "it must be a datetime, a text in ISO 8601, or ms since 1970")
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return int(aware.timestamp() * 1000)
