@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
+import eventproc
 from eventproc.cli.options import DurationParam, choice_options
-
-if TYPE_CHECKING:
-    from eventproc.store.model.policies import StreamConfig
 
 DAY_MS: Final = 24 * 3_600_000
 
@@ -35,16 +33,11 @@ class RetentionChoice(NamedTuple):
         kept |= {"consumed": True} if self.consumed else {}
         return kept, _given({"age_ms": _ms(self.offload_days), "size_bytes": self.offload_bytes})
 
-    def applied_to(self, config: StreamConfig) -> StreamConfig:
-        """Return the configuration that this makes of `config`."""
-        import attrs
-
-        from eventproc.store.model.policies import KEEP_ALL, OFFLOAD_NOTHING, as_offload, as_retention
-
+    @property
+    def policies(self) -> dict[str, Any]:
+        """The policies of a configuration, with what the options change."""
         kept, moved = self._limits
-        retention = attrs.evolve(KEEP_ALL if self.keep_all else config.retention, **kept)
-        offload = attrs.evolve(OFFLOAD_NOTHING if self.no_offload else config.offload, **moved)
-        return attrs.evolve(config, retention=as_retention(retention), offload=as_offload(offload))
+        return {"retention": eventproc.RetentionPolicy(**kept), "offload": eventproc.OffloadPolicy(**moved)}
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -130,10 +123,6 @@ ttl_option: Final = click.option(
 """Decorator of commands that take a `ttl: float | None`, in seconds. See `ttl_ms_of`."""
 
 
-def ttl_ms_of(ttl: float | None, before: int | None) -> int | None:
-    """Return the time to live in ms that `--ttl` asks for; `before` without the option, None for 0."""
-    if ttl is None:
-        return before
-    from eventproc.store.segments import check_ttl
-
-    return check_ttl(max(round(ttl * 1000), 1)) if ttl else None
+def ttl_ms_of(ttl: float | None) -> int | None:
+    """Return the time to live in ms that `--ttl` asks for; None for 0, and without the option."""
+    return max(round(ttl * 1000), 1) if ttl else None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+import eventproc
 from eventproc.cli.options import DurationParam, choice_options, milliseconds
 
 if TYPE_CHECKING:
@@ -23,42 +24,36 @@ class ScalingChoice(NamedTuple):
     window_s: float | None
 
     @property
-    def goes_by_rate(self) -> bool:
-        """Whether the options ask for a policy that goes by a rate."""
-        return self.events_per_second is not None or self.bytes_per_second is not None
-
-    @property
-    def is_given(self) -> bool:
-        """Whether one of the options was given."""
-        return any(each is not None for each in self)
-
-    def applied_to(self, policy: ScalingPolicy) -> ScalingPolicy:
-        """Return the policy that this makes of `policy`. Raises UsageError, InvalidArgument."""
-        from eventproc import ScalingKind, ScalingPolicy
-
-        if not self.is_given:
-            return policy
-        tunes = (self.factor, self.segments_max, self.window_s) != (None, None, None)
-        if not self.goes_by_rate and not (tunes and policy.goes_by_rate):
-            if tunes:
-                raise click.UsageError(
-                    "--factor, --segments-max and --window go with --events-per-second or --bytes-per-second"
-                )
-            return ScalingPolicy.fixed(1 if self.segments is None else self.segments)
+    def _limits(self) -> dict[str, Any]:
+        """What the options set, as fields of a policy. Raises UsageError."""
         if self.events_per_second is not None and self.bytes_per_second is not None:
             raise click.UsageError("--events-per-second and --bytes-per-second exclude each other")
-        changes: dict[str, Any] = {
-            "target": self.bytes_per_second if self.events_per_second is None else self.events_per_second,
+        rate = self.bytes_per_second if self.events_per_second is None else self.events_per_second
+        by_events = self.events_per_second is not None
+        kind = eventproc.ScalingKind.EVENT_RATE if by_events else eventproc.ScalingKind.BYTE_RATE
+        given = {
+            "kind": None if rate is None else kind,
+            "target": rate,
             "segments_min": self.segments,
             "factor": self.factor,
             "segments_max": self.segments_max,
             "window_ms": milliseconds(self.window_s),
         }
-        chosen = {name: getattr(policy, name) if each is None else each for name, each in changes.items()}
-        given = {name: each for name, each in chosen.items() if each is not None}
-        kept = policy.kind is ScalingKind.EVENT_RATE and self.bytes_per_second is None
-        by_events = kept or self.events_per_second is not None
-        return (ScalingPolicy.by_event_rate if by_events else ScalingPolicy.by_byte_rate)(**given)
+        return {name: each for name, each in given.items() if each is not None}
+
+    @property
+    def policy(self) -> ScalingPolicy:
+        """A policy with what the options set. Raises UsageError."""
+        limits: dict[str, Any] = {"kind": eventproc.ScalingKind.FIXED, "segments_min": 1} | self._limits
+        return eventproc.ScalingPolicy(**limits)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of a configuration that the options change: a number of segments alone makes another policy."""
+        given = self._limits
+        return (
+            ("scaling",) if given.keys() == {"segments_min"} else tuple(f"scaling.{name}" for name in given)
+        )
 
 
 scaling_options: Final = choice_options(

@@ -27,7 +27,7 @@ from eventproc.cli.verbs import Noun, find
 from eventproc.store.model.counts import counted
 
 if TYPE_CHECKING:
-    from eventproc import Operation, StreamCut
+    from eventproc import Operation, StreamConfig, StreamCut
     from eventproc.cli.submit import MakeOperation
     from eventproc.cluster import OffloadTask
     from eventproc.describe import Epoch, MeasuredPart, Request, StreamInfo
@@ -295,19 +295,12 @@ def create(
         eventproc stream create shop/orders --until-consumed --keep-days-min 1
     """
 
+    changes, fields = _changes(scaling, retention, tags)
+
     async def make(ep: Eventproc) -> Operation:
-        import attrs
-
-        from eventproc.store.model.policies import as_tags
-
         found = await find(ep.stream(name))
         config = eventproc.StreamConfig() if found is None else found.config
-        chosen = attrs.evolve(
-            retention.applied_to(config),
-            scaling=scaling.applied_to(config.scaling),
-            tags=as_tags(tags) if tags else config.tags,
-        )
-        return eventproc.CreateStream(name, chosen)
+        return eventproc.CreateStream(name, config.with_fields(changes, fields))
 
     return make
 
@@ -337,15 +330,20 @@ def update(
     """
     if tags and no_tags:
         raise click.UsageError("give either --tag or --no-tags")
-    if not (scaling.is_given or retention.fields or tags or no_tags):
+    changes, fields = _changes(scaling, retention, tags, no_tags=no_tags)
+    if not fields:
         raise click.UsageError(
             "say what to change: --segments, --keep-days, --offload-days, --keep-all, --no-offload, --tag ..."
         )
-    from eventproc.cli.stream_update import ChangeConfig
-    from eventproc.store.model.policies import as_tags
+    return eventproc.UpdateStream(name, eventproc.PRESENT, changes, not scaling.fields, fields)
 
-    changed = as_tags(tags) if tags or no_tags else None
-    return ChangeConfig(name, eventproc.PRESENT, scaling, retention, changed)
+
+def _changes(
+    scaling: ScalingChoice, retention: RetentionChoice, tags: tuple[str, ...], *, no_tags: bool = False
+) -> tuple[StreamConfig, tuple[str, ...]]:
+    """Return a configuration with what the options set, and the names of its fields that they set."""
+    config = eventproc.StreamConfig(scaling.policy, tags=tags, **retention.policies)
+    return config, (*scaling.fields, *(["tags"] if tags or no_tags else []), *retention.fields)
 
 
 @stream.submits("truncated {name}", consent="Truncate stream {name}")

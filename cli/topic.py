@@ -84,8 +84,10 @@ def create(
 
     async def make(ep: Eventproc) -> Operation:
         found = await find(ep.topic(name))
-        config, _ = _altered(None if found is None else found.config, partitions, partitioning)
-        return eventproc.CreateStream(name, _with_lifetime(config, retention, ttl))
+        changes, fields = _changes(partitions, partitioning, retention, ttl)
+        new = eventproc.StreamConfig(eventproc.ScalingPolicy.partitions(1))
+        config = new if found is None else found.config
+        return eventproc.CreateStream(name, config.with_fields(changes, fields))
 
     return make
 
@@ -158,21 +160,22 @@ def alter(
         eventproc topic alter shop/clicks --keep-days 7
         eventproc topic alter shop/clicks --ttl 3600
     """
-    if partitions is None and partitioning is None and ttl is None and not retention.fields:
+    changes, fields = _changes(partitions, partitioning, retention, ttl)
+    if not fields:
         raise click.UsageError("say what to change: --partitions, --partitioning, --keep-days, --ttl ...")
     from eventproc.cli.output.tables import show_done
     from eventproc.cli.submit import WaitOptions, submit_and_wait
 
     moves = False
-    given = {"scaling": partitions, "partitioning": partitioning, "ttl_ms": ttl}
-    fields = (*(field for field, value in given.items() if value is not None), *retention.fields)
 
     async def make(ep: Eventproc) -> UpdateStream:
         nonlocal moves
         found = await (await ep.topic(name)).describe()
-        config, moves = _altered(found.config, partitions, partitioning)
-        config, keeps = _with_lifetime(config, retention, ttl), partitions is None
-        return eventproc.UpdateStream(name, found.stream_id, config, keeps, fields, if_version=if_version)
+        moved = [each for each in fields if each in ("scaling", "partitioning")]
+        after = found.config.with_fields(changes, moved)
+        moves = after != found.config and after.partitioning is not eventproc.Partitioning.ROUND_ROBIN
+        keeps = partitions is None
+        return eventproc.UpdateStream(name, found.stream_id, changes, keeps, fields, if_version=if_version)
 
     async def show_altered(ep: Eventproc, request: Request) -> None:
         row: Row = {"done": "alter", "target": name, "request_id": request.id, "keys_moved": moves}
@@ -181,29 +184,19 @@ def alter(
     submit_and_wait(settings, make, WaitOptions(no_wait, timeout, request_id), show_altered, output)
 
 
-def _altered(
-    found: StreamConfig | None, partitions: int | None, partitioning: str | None
-) -> tuple[StreamConfig, bool]:
-    """Return a topic's configuration with these partitions, and whether keys go to other ones. None: a new topic."""
-    import attrs
-
-    from eventproc import Partitioning, ScalingPolicy, StreamConfig
-
-    before = StreamConfig(scaling=ScalingPolicy.partitions(1)) if found is None else found
-    after = attrs.evolve(
-        before,
-        scaling=before.scaling if partitions is None else ScalingPolicy.partitions(partitions),
-        partitioning=(before.partitioning or Partitioning.KEY)
-        if partitioning is None
-        else Partitioning(partitioning),
+def _changes(
+    partitions: int | None, partitioning: str | None, retention: RetentionChoice, ttl: float | None
+) -> tuple[StreamConfig, tuple[str, ...]]:
+    """Return a configuration with what the options set, and the names of its fields that they set."""
+    config = eventproc.StreamConfig(
+        eventproc.ScalingPolicy.partitions(1 if partitions is None else partitions),
+        partitioning=eventproc.Partitioning(partitioning or "key"),
+        ttl_ms=ttl_ms_of(ttl),
+        **retention.policies,
     )
-    return after, after != before and after.partitioning is not Partitioning.ROUND_ROBIN
-
-
-def _with_lifetime(config: StreamConfig, retention: RetentionChoice, ttl: float | None) -> StreamConfig:
-    import attrs
-
-    return attrs.evolve(retention.applied_to(config), ttl_ms=ttl_ms_of(ttl, config.ttl_ms))
+    given = {"scaling": partitions, "partitioning": partitioning, "ttl_ms": ttl}
+    fields = (*(field for field, value in given.items() if value is not None), *retention.fields)
+    return config, fields
 
 
 def _truncation(name: str, partition: int | None, **_: object) -> str:

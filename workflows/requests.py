@@ -26,7 +26,7 @@ from eventproc.store.model.argument_checks import (
     invalid_argument,
 )
 from eventproc.store.model.ids import SegmentId, as_segments
-from eventproc.store.model.policies import OffloadPolicy, RetentionPolicy, StreamConfig
+from eventproc.store.model.policies import CONFIG_FIELDS, Partitioning, StreamConfig, as_config
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.short_repr import short_repr_of_fields
 
@@ -65,13 +65,6 @@ def _checked_version(version: int | None) -> int | None:
     return None if version is None else check_int("if_version", version, least=1)
 
 
-_FIELDS: Final = frozenset(
-    [each.name for each in attrs.fields(StreamConfig)]
-    + [f"retention.{each.name}" for each in attrs.fields(RetentionPolicy)]
-    + [f"offload.{each.name}" for each in attrs.fields(OffloadPolicy)]
-)
-
-
 def _checked_fields(fields: Iterable[str] | None) -> tuple[str, ...] | None:
     if fields is None:
         return None
@@ -79,29 +72,28 @@ def _checked_fields(fields: Iterable[str] | None) -> tuple[str, ...] | None:
         [check_str("fields", each) for each in check_iterable("fields", fields, "it must be names")]
     )
     for each in names:
-        if each not in _FIELDS:
-            raise invalid_argument("fields", each, f"it must be one of {', '.join(sorted(_FIELDS))}")
+        if each not in CONFIG_FIELDS:
+            raise invalid_argument("fields", each, f"it must be one of {', '.join(sorted(CONFIG_FIELDS))}")
     return names
 
 
-def changed_config(config: StreamConfig, changes: StreamConfig, fields: Iterable[str]) -> StreamConfig:
-    """Return `config` with these fields of `changes`. The limits of both may contradict each other."""
-    for each in fields:
-        field, _, limit = each.partition(".")
-        value = getattr(changes, field)
-        if limit:
-            value = attrs.evolve(getattr(config, field), **{limit: getattr(value, limit)})
-        config = attrs.evolve(config, **{field: value})
+def _new_config(value: StreamConfig) -> StreamConfig:
+    config = as_config(value)
+    if config.is_topic and config.partitioning is None:
+        return attrs.evolve(config, partitioning=Partitioning.KEY)
     return config
 
 
 @attrs.frozen
 class CreateStream:
-    """Create a stream. An existing stream with an equal configuration is left as it is."""
+    """Create a stream. An existing stream with an equal configuration is left as it is.
+
+    Making one raises InvalidArgument for a configuration that no stream can have.
+    """
 
     kind: ClassVar[str] = "create"
     stream: str
-    config: StreamConfig
+    config: StreamConfig = attrs.field(converter=_new_config)
 
     @property
     def target(self) -> str:
@@ -151,8 +143,9 @@ class UpdateStream(OfStream):
     """Change the configuration. With a fixed policy the number of segments changes in the same transaction.
 
     keep_segments: leave the number of segments as it is, also if scales have changed it since.
-    fields: names of the fields of `config` that change, or of one limit, such as "retention.age_ms"; the others stay as
-        they are when the request runs, and `config` has their defaults here. None: all.
+    fields: names of the fields of `config` that change, or of one limit, such as "retention.age_ms" and
+        "scaling.factor"; the others stay as they are when the request runs, and `config` has their defaults here.
+        None: all.
     """
 
     kind: ClassVar[str] = "update"
@@ -163,7 +156,7 @@ class UpdateStream(OfStream):
     def __attrs_post_init__(self) -> None:
         """Forget what does not change, so that equal updates are equal whatever the stream had."""
         if self.fields is not None:
-            object.__setattr__(self, "config", changed_config(StreamConfig(), self.config, self.fields))
+            object.__setattr__(self, "config", StreamConfig().with_fields(self.config, self.fields))
 
 
 @attrs.frozen

@@ -27,12 +27,12 @@ from eventproc.store.database import Tx
 from eventproc.store.model.counts import counted
 from eventproc.store.model.errors import ScaleRefused
 from eventproc.store.model.partitions import growth, partition_ids
-from eventproc.store.model.policies import OFFLOAD_NOTHING, StreamConfig, as_retention
+from eventproc.store.model.policies import OFFLOAD_NOTHING, ScalingPolicy, StreamConfig, as_config
 from eventproc.store.model.ranges import initial_ranges
 from eventproc.store.model.states import StreamEvent, StreamState, advance
 from eventproc.store.records import Versioned, replace
 from eventproc.store.segments.file_blobs import chunk_files
-from eventproc.workflows.requests import UpdateStream, changed_config
+from eventproc.workflows.requests import UpdateStream
 from eventproc.workflows.scale_stream import open_epoch, plan_epoch
 
 
@@ -43,23 +43,22 @@ def check(tx: Tx, request: UpdateStream) -> bool:
     """
     stream = _changeable_stream(tx, request).value
     config = _config_after(stream, request)
-    _verify_kind(stream, config)
     if config.offload not in (stream.config.offload, OFFLOAD_NOTHING):
         chunk_files(tx)
-    return stream.config == config and not _count_differs(tx, stream, request)
+    return stream.config == config and not _count_differs(tx, stream, request, config.scaling)
 
 
 def apply(tx: Tx, request: UpdateStream, request_id: str) -> bool:
     """Store the configuration, and open an epoch with the new number of segments if it differs. One step."""
     before = _changeable_stream(tx, request)
     stream = attrs.evolve(before.value, config=_config_after(before.value, request))
-    _verify_kind(before.value, stream.config)
     updating = advance(stream.state, StreamEvent.UPDATE, name=request.stream)
-    if _count_differs(tx, stream, request) or before.value.config.partitioning != stream.config.partitioning:
-        wanted = request.config.scaling.segments_min
+    wanted = stream.config.scaling.segments_min
+    differs = _count_differs(tx, stream, request, stream.config.scaling)
+    if differs or before.value.config.partitioning != stream.config.partitioning:
         current = current_epoch(tx, stream)
         if stream.config.is_topic:
-            added = wanted - len(partition_ids(current)) if _count_differs(tx, stream, request) else 0
+            added = wanted - len(partition_ids(current)) if differs else 0
             seal, ranges = growth(current, added)
         else:
             seal, ranges = current.ids, initial_ranges(wanted)
@@ -84,20 +83,22 @@ def _changeable_stream(tx: Tx, request: UpdateStream) -> Versioned[StreamRecord]
 def _config_after(stream: StreamRecord, request: UpdateStream) -> StreamConfig:
     """Return the configuration after the update, of what the stream has now: another update may have come between.
 
-    Raises InvalidArgument if the limits of both updates contradict each other.
+    Raises ScaleRefused, and InvalidArgument if no stream can have it, such as if the limits of both updates contradict
+    each other.
     """
     if request.fields is not None:
-        config = changed_config(stream.config, request.config, request.fields)
-        return attrs.evolve(config, retention=as_retention(config.retention))
-    # Events stay where they are: the storage is chosen once, when the stream is created.
-    return attrs.evolve(request.config, storage=stream.config.storage)
+        config = stream.config.with_fields(request.config, request.fields)
+    else:  # events stay where they are: the storage is chosen once, when the stream is created
+        config = attrs.evolve(request.config, storage=stream.config.storage)
+    _verify_kind(stream, config)
+    return as_config(config)
 
 
-def _count_differs(tx: Tx, stream: StreamRecord, request: UpdateStream) -> bool:
+def _count_differs(tx: Tx, stream: StreamRecord, request: UpdateStream, after: ScalingPolicy) -> bool:
     # A fixed policy is a count, and one by rate a minimum: pravega.md 3.2, "segment count fix-up".
     if request.keep_segments:
         return False
-    return not request.config.scaling.leaves(len(partition_ids(current_epoch(tx, stream))))
+    return not after.leaves(len(partition_ids(current_epoch(tx, stream))))
 
 
 def _verify_kind(stream: StreamRecord, config: StreamConfig) -> None:

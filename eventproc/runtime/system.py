@@ -60,8 +60,6 @@ from eventproc.store.model.policies import (
     RetentionPolicy,
     ScalingPolicy,
     StreamConfig,
-    as_offload,
-    as_retention,
     as_scaling,
     as_tags,
 )
@@ -340,13 +338,12 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         """
         StreamName.parse(name)
         chosen = codec_for(payload, codec)
-        check_str("storage", storage)
         config = StreamConfig(
             ScalingPolicy.fixed(1) if scaling is None else as_scaling(scaling),
             storage=storage,
-            retention=as_retention(retention),
+            retention=retention,
             tags=as_tags(tags),
-            offload=as_offload(offload),
+            offload=offload,
         )
         request = await request_calls.run_request(self._db, CreateStream(name, config), **options)
         if isinstance(request.result, int):

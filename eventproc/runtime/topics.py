@@ -21,11 +21,8 @@ from eventproc.store.model.policies import (
     RetentionPolicy,
     ScalingPolicy,
     StreamConfig,
-    as_offload,
-    as_retention,
 )
 from eventproc.store.openable import Openable
-from eventproc.store.segments import check_ttl
 from eventproc.streams import request_calls
 from eventproc.streams.codec import Codec, codec_for
 from eventproc.streams.request_calls import RequestOptions
@@ -122,9 +119,9 @@ class TopicSystem(Openable):
             ScalingPolicy.partitions(partitions),
             storage,
             strategy,
-            as_retention(retention),
-            None if ttl_ms is None else check_ttl(ttl_ms),
-            offload=as_offload(offload),
+            retention,
+            ttl_ms,
+            offload=offload,
         )
         request = await request_calls.run_request(self._db, CreateStream(name, config), **options)
         if isinstance(request.result, int):

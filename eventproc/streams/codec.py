@@ -12,7 +12,7 @@ from typing_extensions import TypeVar
 
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import EventprocError, InvalidArgument
-from eventproc.store.segments import check_ttl
+from eventproc.store.model.policies import check_ttl
 from eventproc.streams.payloads.mismatch import describe, type_name
 from eventproc.streams.payloads.models import family_of
 

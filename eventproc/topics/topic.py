@@ -20,8 +20,8 @@ from eventproc.store.model.policies import (
     ScalingPolicy,
     as_offload,
     as_retention,
+    check_ttl,
 )
-from eventproc.store.segments import check_ttl
 from eventproc.streams.codec import Codec, PayloadCodec
 from eventproc.streams.partitioners import Partitioner
 from eventproc.streams.request_calls import ChangeOptions, run_request

@@ -5,6 +5,7 @@ Only what is enforced exists.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -196,16 +197,29 @@ class ScalingPolicy:
 
 
 def as_scaling(value: object) -> ScalingPolicy:
-    """Return `value` if it is a policy that `ScalingPolicy` makes. Raises InvalidArgument."""
-    reason = "it must be a ScalingPolicy, such as ScalingPolicy.fixed(2)"
-    policy = check_instance(ScalingPolicy, "scaling", value, reason)
-    kind = check_instance(ScalingKind, "scaling", policy.kind, reason)
-    if kind is ScalingKind.PARTITIONS:
+    """Return `value` if it is a policy of a stream that is no topic. Raises InvalidArgument."""
+    policy = _as_policy(value)
+    if policy.kind is ScalingKind.PARTITIONS:
         raise InvalidArgument(
             what="scaling", value="partitions", reason="a stream has segments; use `ep.create_topic`"
         )
-    if kind is ScalingKind.FIXED:
-        return ScalingPolicy.fixed(policy.segments_min)
+    return policy
+
+
+def _as_policy(value: object) -> ScalingPolicy:
+    """Return `value` if it is a policy that `ScalingPolicy` makes, with the defaults of what is None."""
+    reason = "it must be a ScalingPolicy, such as ScalingPolicy.fixed(2)"
+    policy = check_instance(ScalingPolicy, "scaling", value, reason)
+    kind = check_instance(ScalingKind, "scaling", policy.kind, reason)
+    if not policy.goes_by_rate:
+        tunes = ("target", "factor", "segments_max", "window_ms")
+        if given := [each for each in tunes if getattr(policy, each) is not None]:
+            reason = (
+                "only a policy by a rate of events or bytes has it; choose such a policy, or leave it out"
+            )
+            raise InvalidArgument(what="scaling", value=", ".join(given), reason=reason)
+        make_count = ScalingPolicy.fixed if kind is ScalingKind.FIXED else ScalingPolicy.partitions
+        return make_count(policy.segments_min)
     make = ScalingPolicy.by_event_rate if kind is ScalingKind.EVENT_RATE else ScalingPolicy.by_byte_rate
     return make(
         check_instance(int, "target rate", policy.target, "it must be an int"),
@@ -343,6 +357,15 @@ def as_tags(value: object) -> tuple[str, ...]:
     return tuple(tags)
 
 
+TTL_MS_MAX: Final = 2**53
+"""Longest time to live in ms, about 285,000 years: append time and sum stay exact in every format."""
+
+
+def check_ttl(ttl_ms: int) -> int:
+    """Return the time to live. Raises InvalidArgument."""
+    return check_int("ttl_ms", ttl_ms, least=1, most=TTL_MS_MAX, unit="ms")
+
+
 DATABASE_STORAGE: Final = "database"
 """Name of the storage that keeps events in the database itself."""
 
@@ -372,6 +395,56 @@ class StreamConfig:
     def is_topic(self) -> bool:
         """Whether the stream is a topic."""
         return self.scaling.kind is ScalingKind.PARTITIONS
+
+    def with_fields(self, changes: StreamConfig, fields: Iterable[str]) -> StreamConfig:
+        """Return this configuration with some fields of another one. An operation checks the result.
+
+        Args:
+            changes: what has their new values.
+            fields: names of them, such as "tags", or of one limit, such as "retention.age_ms".
+        """
+        config = self
+        for each in fields:
+            field, _, limit = each.partition(".")
+            value = getattr(changes, field)
+            if limit:
+                value = attrs.evolve(getattr(config, field), **{limit: getattr(value, limit)})
+            config = attrs.evolve(config, **{field: value})
+        return config
+
+
+CONFIG_FIELDS: Final = frozenset(
+    [each.name for each in attrs.fields(StreamConfig)]
+    + [
+        f"{policy}.{each.name}"
+        for policy, kind in (
+            ("scaling", ScalingPolicy),
+            ("retention", RetentionPolicy),
+            ("offload", OffloadPolicy),
+        )
+        for each in attrs.fields(kind)
+    ]
+)
+"""What `StreamConfig.with_fields` takes."""
+
+
+def as_config(value: object) -> StreamConfig:
+    """Return `value` if it is a configuration with valid policies, with the defaults of what is None.
+
+    Raises InvalidArgument.
+    """
+    config = check_instance(StreamConfig, "config", value, "it must be a StreamConfig")
+    if config.partitioning is not None and not config.is_topic:
+        raise invalid_argument("partitioning", config.partitioning, "only a topic has one")
+    return attrs.evolve(
+        config,
+        scaling=_as_policy(config.scaling),
+        storage=check_str("storage", config.storage),
+        retention=as_retention(config.retention),
+        ttl_ms=None if config.ttl_ms is None else check_ttl(config.ttl_ms),
+        tags=as_tags(config.tags),
+        offload=as_offload(config.offload),
+    )
 
 
 def differing(a: StreamConfig, b: StreamConfig) -> tuple[str, ...]:

@@ -50,7 +50,6 @@ from eventproc.store.segments.state import (
 from eventproc.store.segments.time_to_live import (
     NEVER,
     TimedHeaders,
-    check_ttl,
     first_expiry,
     live_ranges,
     with_ttl,
@@ -79,7 +78,6 @@ __all__ = [
     "TimedHeaders",
     "WriterSequence",
     "append",
-    "check_ttl",
     "create_segments",
     "delete_segments",
     "first_event_age_ms",

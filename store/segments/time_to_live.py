@@ -11,12 +11,9 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby, repeat
 from typing import Final
 
-from eventproc.store.model.argument_checks import check_int
+from eventproc.store.model.policies import check_ttl
 from eventproc.store.segments.columns import Headers
 from eventproc.store.segments.event import TTL_HEADER, EventRun
-
-TTL_MS_MAX: Final = 2**53
-"""Longest time to live in ms, about 285,000 years: append time and sum stay exact in every format."""
 
 NEVER: Final = math.inf
 """When an event without a time to live expires."""
@@ -24,11 +21,6 @@ NEVER: Final = math.inf
 
 class TimedHeaders(dict[str, str]):
     """Headers with a time to live, which only the library makes: users' headers may not have the reserved name."""
-
-
-def check_ttl(ttl_ms: int) -> int:
-    """Return the time to live. Raises InvalidArgument."""
-    return check_int("ttl_ms", ttl_ms, least=1, most=TTL_MS_MAX, unit="ms")
 
 
 def with_ttl(headers: Mapping[str, str], ttl_ms: int) -> TimedHeaders:

@@ -82,6 +82,15 @@ NO_TYPE = [5, "str", [], b"", THING]
 NO_PLACE = [None, 1.5, "end", b"tail", True, [], THING]
 NO_POSITIVE = [each for each in NO_INT if each is not None] + [0]
 NO_TIME = ["x", "end", 1.5, True, b"0", [], THING]
+NO_CONFIG: list[dict[str, Any]] = [
+    {"retention": eventproc.RetentionPolicy(age_ms=-1)},
+    {"offload": eventproc.OffloadPolicy(age_ms=0)},
+    {"scaling": eventproc.ScalingPolicy(eventproc.ScalingKind.EVENT_RATE, 1)},
+    {"scaling": eventproc.ScalingPolicy(eventproc.ScalingKind.FIXED, 2, factor=3)},
+    {"tags": ("",)},
+    {"ttl_ms": 0},
+    {"partitioning": eventproc.Partitioning.KEY},
+]
 NO_CUT = ["tail", 5, {0: 0}, [], b"", THING]
 
 CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
@@ -130,6 +139,28 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "requests.preview": (
         lambda w, x: w.ep.requests.preview(x),
         ["seal", None, 5, {}, THING, SealStream],
+    ),
+    "requests.submit, policy of a new stream": (
+        lambda w, x: w.ep.requests.submit(untyped.Create("s/u", StreamConfig(**x))),
+        NO_CONFIG,
+    ),
+    "requests.submit, policy": (
+        lambda w, x: w.ep.requests.submit(untyped.Update("s/t", 0, StreamConfig(**x))),
+        NO_CONFIG,
+    ),
+    "requests.submit, one limit": (
+        lambda w, x: w.ep.requests.submit(
+            untyped.Update("s/t", 0, StreamConfig(**x[1]), keep_segments=True, fields=(x[0],))
+        ),
+        [
+            ("retention.age_ms", {"retention": eventproc.RetentionPolicy(age_ms=-1)}),
+            ("retention.age_ms_min", {"retention": eventproc.RetentionPolicy(age_ms_min=1)}),
+            ("offload.size_bytes", {"offload": eventproc.OffloadPolicy(size_bytes=0)}),
+            ("scaling.factor", {"scaling": attrs.evolve(eventproc.ScalingPolicy.fixed(1), factor=3)}),
+            ("scaling.segments_min", {"scaling": eventproc.ScalingPolicy(eventproc.ScalingKind.FIXED, 0)}),
+            ("tags", {"tags": ("",)}),
+            ("ttl_ms", {"ttl_ms": 0}),
+        ],
     ),
     "requests.submit, id": (lambda w, x: w.ep.requests.submit(SealStream("s/t", 1), request_id=x), NO_ID),
     "requests.submit, within": (
