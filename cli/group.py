@@ -359,6 +359,8 @@ async def reset(
     from eventproc.groups.position_texts import parse_cuts, parse_group_start
 
     if partitions or (number, shift, duration_s) != (None, None, None):
+        from eventproc.topics.partition import parse_partition
+
         if checkpoint is not None or streams or ends:
             raise click.UsageError(
                 "--checkpoint, --stream and --until do not go with the options of partitions"
@@ -373,7 +375,7 @@ async def reset(
             duration_ms=milliseconds(duration_s),
             number=number,
             shift=shift,
-            partitions=[_partition(text) for text in partitions] or None,
+            partitions=list(map(parse_partition, partitions)) or None,
             dry_run=dry_run,
         )
         return {"partitions": moved}
@@ -404,13 +406,6 @@ def _offset_start(text: str) -> OffsetStart:
     from eventproc.streams.position_texts import parse_time
 
     return "head" if text == "head" else "tail" if text == "tail" else parse_time(text)
-
-
-def _partition(text: str) -> tuple[str, int]:
-    topic, _, number = text.rpartition(":")
-    if not topic or not number.isascii() or not number.isdecimal():
-        raise click.UsageError(f"--partition {text!r}: it must look like SCOPE/TOPIC:NUMBER")
-    return topic, int(number)
 
 
 @group.does("updated group {name}")

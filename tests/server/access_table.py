@@ -75,6 +75,7 @@ REST: Mapping[str, Row] = {
     "describe_delayed": READS,
     "cancel_delayed": UPDATES,
     "move_delayed": UPDATES,
+    "reset_offsets": UPDATES,
     "list_tasks": READS_SERVER,
     "describe_task": READS_SERVER,
     "cancel_task": UPDATES_SERVER,

@@ -46,6 +46,24 @@ async def test_a_consumer_group_shows_its_offsets_by_partition(rest: RestInMemor
     assert [each["partition"] for each in found] == [0, 1]
 
 
+async def test_the_offsets_of_a_partition_are_reset_as_in_python(rest: RestInMemory, ep: Eventproc) -> None:
+    topic = await ep.create_topic("s/topic", partitions=2)
+    async with topic.producer() as producer:
+        for number in range(6):
+            await producer.write(b"%d" % number, partition=number % 2)
+    group = await ep.create_group("s/c", ["s/topic"])
+    path, body = f"{OWN}/groups/s/c/offsets/reset", {"number": 2, "partitions": ["s/topic:1"]}
+    planned = await rest.ok("POST", path, {**body, "dry_run": True})
+    assert [(each["partition"], each["number"]) for each in planned] == [(1, 2)]
+    assert [each.events for each in await group.offsets()] == [3, 3]
+    assert await rest.ok("POST", path, body) == planned
+    assert [each.events for each in await group.offsets()] == [3, 1]
+    assert len(await rest.ok("POST", path, {"start": "tail"})) == 2
+    assert [each.events for each in await group.offsets()] == [0, 0]
+    for wrong in ({}, {"start": "tail", "shift": 1}, {"start": "tail", "partitions": ["s/topic"]}):
+        assert (await rest.call("POST", path, wrong)).status == 400
+
+
 async def test_a_share_group_is_created_listed_reset_and_deleted(rest: RestInMemory) -> None:
     body = {"name": "q", "streams": ["s/t"], "start": ["head"], "deliveries_max": 2}
     made = await rest.ok("POST", f"{OWN}/shares/s", body)
@@ -53,8 +71,11 @@ async def test_a_share_group_is_created_listed_reset_and_deleted(rest: RestInMem
     listed = await rest.ok("GET", f"{OWN}/shares?scope=s")
     assert [each["name"] for each in listed["items"]] == ["s/q"]
     assert (await rest.ok("GET", f"{OWN}/shares/s/q"))["generation"] == made["generation"]
-    moved = await rest.ok("POST", f"{OWN}/shares/s/q/reset", {"to": ["tail"]})
-    assert moved["generation"] > made["generation"]
+    (moved,) = await rest.ok("POST", f"{OWN}/shares/s/q/reset", {"start": ["tail"], "dry_run": True})
+    assert (moved["events_before"], moved["events_after"]) == (3, 0)
+    assert (await rest.ok("GET", f"{OWN}/shares/s/q"))["generation"] == made["generation"]
+    assert await rest.ok("POST", f"{OWN}/shares/s/q/reset", {"start": ["tail"]}) == [moved]
+    assert (await rest.ok("GET", f"{OWN}/shares/s/q"))["generation"] > made["generation"]
     assert (await rest.call("DELETE", f"{OWN}/shares/s/q")).status == 204
     assert (await rest.call("GET", f"{OWN}/shares/s/q")).status == 404
 

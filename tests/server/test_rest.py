@@ -193,15 +193,17 @@ async def test_reader_groups_are_listed_shown_reset_and_deleted(rest: RestClient
     assert {"readerGroupName": "readers"} in rest.get("/v1/scopes/s/readergroups")["readerGroups"]
     path = "/eventproc/v1/groups/s/readers"
     assert rest.get(path)["events"] == 2
-    looked = rest.call("POST", f"{path}/reset", {"to": ["head"]}).body
-    assert (looked["executed"], looked["streams"][0]["events_after"]) == (False, 5)
+    (looked,) = rest.call("POST", f"{path}/reset", {"start": ["head"], "dry_run": True}).body
+    assert looked["events_after"] == 5
     assert rest.get(path)["events"] == 2
-    assert rest.call("POST", f"{path}/reset", {"to": ["head"], "execute": True}).body["executed"]
+    assert rest.call("POST", f"{path}/reset", {"start": ["head"]}).body == [looked]
     assert rest.get(path)["events"] == 5
     cut = rest.get("/eventproc/v1/streams/s/read/cut?at=tail")["cut"]
-    assert rest.call("POST", f"{path}/reset", {"to": [cut], "execute": True}).status == 200
+    assert rest.call("POST", f"{path}/reset", {"start": [cut]}).status == 200
     assert rest.get(path)["cuts"] == {"s/read": cut}
-    assert rest.call("POST", f"{path}/reset", {}).status == 400
+    refused = rest.call("POST", f"{path}/reset", {"checkpoint": "none"})
+    assert (refused.status, "checkpoint" in refused.body["detail"]) == (404, True)
+    assert rest.call("POST", f"{path}/reset", {"to": ["head"]}).status == 400
     assert rest.call("DELETE", "/v1/scopes/s/readergroups/readers").status == 204
     assert rest.call("GET", "/v1/scopes/s/readergroups/readers").status == 404
 

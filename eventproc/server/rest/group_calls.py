@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal, TypeAlias
 
 import attrs
 
-from eventproc.groups import GroupStart, ResetPreview, ShareGroupDescription
-from eventproc.groups.position_texts import parse_group_start
+from eventproc.groups import GroupStart
 from eventproc.processors.dead_letters.dead_letter import DeadLetter
 from eventproc.runtime import Eventproc
-from eventproc.server.rest.method_answers import Position, Start, Streams, creating, named, start_of
+from eventproc.server.rest.method_answers import (
+    START,
+    STREAMS_MAX,
+    Position,
+    Start,
+    Streams,
+    Text,
+    creating,
+    named,
+    start_of,
+)
 from eventproc.server.rest.routes import (
     PAGE,
     After,
@@ -23,10 +33,10 @@ from eventproc.server.rest.routes import (
 )
 from eventproc.shares import ShareGroup
 from eventproc.store.access.permissions import Permission
-from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.records.plain import Limits
 from eventproc.store.requests import Request
-from eventproc.topics import Group, Topic, TopicDescription, operations
+from eventproc.topics import Group, Topic, TopicDescription, TopicPartition, operations
+from eventproc.topics.partition import parse_partition
 from eventproc.workflows.requests import PRESENT
 
 IDS_MAX = 10_000
@@ -34,6 +44,21 @@ IDS_MAX = 10_000
 
 LetterId: TypeAlias = Annotated[str, Limits(about="Id of the dead letter, such as 0.0:17.")]
 Partitioning: TypeAlias = Literal["key", "round_robin"]
+
+
+async def _start(call: RestCall, group: Group | ShareGroup, texts: Sequence[str] | str) -> GroupStart:
+    streams = [each.name for each in (await group.info()).streams]
+    return await start_of(call, streams, (texts,) if isinstance(texts, str) else texts)
+
+
+def _partitions(_: RestCall, __: Group, texts: Sequence[str]) -> list[TopicPartition]:
+    return list(map(parse_partition, texts))
+
+
+NewStart: TypeAlias = Annotated[tuple[Position, ...], Text(1, STREAMS_MAX, START, read=_start)]
+Partitions: TypeAlias = Annotated[
+    tuple[str, ...] | None, Text(1, STREAMS_MAX, "As scope/topic:number; null: all.", read=_partitions)
+]
 
 GROUP: Final = named(Eventproc.group)
 SHARE: Final = named(Eventproc.share_group)
@@ -56,56 +81,6 @@ create_topic = creating(
     omitted=("payload", "codec", "storage"),
     partitioning=Partitioning,
 )
-
-
-@attrs.frozen(kw_only=True)
-class ResetBody:
-    """The new position, or a checkpoint. Nothing changes unless `execute` is true.
-
-    to: head, tail or a time; or cuts, at most one of each stream.
-    """
-
-    to: Annotated[tuple[Position, ...], Limits(1, 1_000)] | None = None
-    checkpoint: str | None = None
-    execute: bool = False
-
-
-@attrs.frozen
-class ResetReport:
-    """Each stream of a group before and after a reset, and whether it was done."""
-
-    executed: bool
-    streams: tuple[ResetPreview, ...]
-
-
-async def reset_group(call: RestCall, scope: ScopeName, group: LocalName, body: ResetBody) -> ResetReport:
-    """Move a reader group to another position, or show what that would do. Its online readers continue there."""
-    if (body.to is None) == (body.checkpoint is None):
-        raise invalid_argument("to", body.to, "give either `to` or `checkpoint`")
-    found = await call.ep.group(f"{scope}/{group}")
-    start: GroupStart = "head"
-    if body.to is not None:
-        names = [each.name for each in (await found.info()).streams]
-        start = parse_group_start(body.to, {each: (await call.ep.stream(each)).stream_id for each in names})
-    rows = await found.reset(start, checkpoint=body.checkpoint, dry_run=not body.execute)
-    return ResetReport(body.execute, tuple(rows))
-
-
-@attrs.frozen
-class ShareStart:
-    """The new position of a share group."""
-
-    to: Start
-
-
-async def reset_share(
-    call: RestCall, scope: ScopeName, group: LocalName, body: ShareStart
-) -> ShareGroupDescription:
-    """Move a share group to another position."""
-    found = await call.ep.share_group(f"{scope}/{group}")
-    streams = [each.name for each in (await found.info()).streams]
-    await found.reset(await start_of(call, streams, body.to))
-    return await found.describe()
 
 
 async def changed_topic(call: RestCall, done: Request) -> TopicDescription:

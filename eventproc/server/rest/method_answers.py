@@ -104,18 +104,18 @@ Position: TypeAlias = Annotated[str, Limits(about=POSITION)]
 Streams: TypeAlias = Annotated[
     tuple[str, ...], Limits(1, STREAMS_MAX, "Streams, as scope/name. The caller needs READ on each.")
 ]
-Start: TypeAlias = Annotated[
-    tuple[Position, ...], Limits(1, STREAMS_MAX, "head, tail or a time; or cuts, at most one of each stream.")
-]
+START: Final = "head, tail or a time; or cuts, at most one of each stream."
+
+Start: TypeAlias = Annotated[tuple[Position, ...], Limits(1, STREAMS_MAX, START)]
 
 DIRECTORY: Final = Target(lambda call: call.ep)
 
 
 @attrs.frozen(kw_only=True)
 class Text(Limits):
-    """A text of the query. read: returns the value of the text, for the target; it may be a coroutine."""
+    """A text, or several. read: returns their value, for a call and the target; it may be a coroutine."""
 
-    read: Callable[[Any, str], Any]
+    read: Callable[[RestCall, Any, Any], Any]
 
 
 @attrs.frozen
@@ -165,8 +165,9 @@ def calling(
         elif is_page:
             given["limit"] = given.get("limit", PAGE) + 1
         for each in texts.keys() & given.keys():
-            read = texts[each](found[0], given[each])
-            given[each] = await read if inspect.iscoroutine(read) else read
+            if given[each] is not None:
+                read = texts[each](call, found[0], given[each])
+                given[each] = await read if inspect.iscoroutine(read) else read
         if submits:
             given |= {"request_id": call.request_id, "timeout_ms": call.wait_ms}
         done = await method(*found, *first, **given)

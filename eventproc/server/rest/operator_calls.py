@@ -62,15 +62,15 @@ NO_USERS: Final = "a change of users through a server that knows none"
 FIRST_USER: Final = "add the first one at the shell of the server, with `eventproc user add NAME`"
 
 
-def _place(stream: Stream, text: str) -> Moment | StreamCut:
+def _place(_: RestCall, stream: Stream, text: str) -> Moment | StreamCut:
     return parse_position(text, stream.name, stream.stream_id)
 
 
-async def _cut(stream: Stream, text: str) -> StreamCut:
-    return await cut_at_position(stream, _place(stream, text))
+async def _cut(call: RestCall, stream: Stream, text: str) -> StreamCut:
+    return await cut_at_position(stream, _place(call, stream, text))
 
 
-def _moment(_: object, text: str) -> Moment:
+def _moment(_: RestCall, __: object, text: str) -> Moment:
     return "head" if text == "head" else "tail" if text == "tail" else parse_time(text)
 
 
@@ -79,7 +79,7 @@ Cut: TypeAlias = Annotated[str, Text(about=POSITION, read=_cut)]
 At: TypeAlias = Annotated[str, Text(about="head, tail, or a time (ISO 8601, or ms).", read=_moment)]
 RowTimeText: TypeAlias = Annotated[str | None, Limits(about="A time (ISO 8601, or ms).")]
 Time: TypeAlias = Annotated[
-    str, Text(about="A time (ISO 8601, or ms).", read=lambda _, text: parse_time(text))
+    str, Text(about="A time (ISO 8601, or ms).", read=lambda _, __, text: parse_time(text))
 ]
 
 
@@ -118,7 +118,7 @@ class CutReport:
 async def get_cut(call: RestCall, scope: ScopeName, stream: LocalName, at: Position = "tail") -> CutReport:
     """Show the cut at a position, for a truncation or a reset."""
     found = await call.ep.stream(f"{scope}/{stream}")
-    return CutReport(found.name, await _cut(found, at))
+    return CutReport(found.name, await _cut(call, found, at))
 
 
 @attrs.frozen
@@ -173,7 +173,7 @@ async def compare_stream_cuts(
 ) -> CutComparison:
     """Compare two positions of a stream."""
     handle = await call.ep.stream(f"{scope}/{stream}")
-    left, right = await _cut(handle, one), await _cut(handle, other)
+    left, right = await _cut(call, handle, one), await _cut(call, handle, other)
     return CutComparison(left, right, await handle.compare_cuts(left, right))
 
 
