@@ -19,7 +19,7 @@ from eventproc.store.model.errors import NotFound
 
 P = TypeVar("P")
 
-DELAYED_TOPIC: Final = "delayed events"
+DELAYED_CHANNEL: Final = "delayed events"
 
 _COLUMNS: Final = (
     "event_id, stream, due_ms, payload, routing_key, event_time, headers, partition_number, failure"
@@ -79,7 +79,7 @@ def store_delayed(tx: Tx, stream: str, stream_id: int, events: Sequence[NewDelay
             for each in events
         ],
     )
-    tx.wake(DELAYED_TOPIC)
+    tx.wake(DELAYED_CHANNEL)
 
 
 def first_due_ms(tx: Tx) -> int | None:
@@ -90,7 +90,7 @@ def first_due_ms(tx: Tx) -> int | None:
     return None if row is None else int(row[0])
 
 
-WATCH: Final = Watch(DELAYED_TOPIC, first_due_ms)
+WATCH: Final = Watch(DELAYED_CHANNEL, first_due_ms)
 """Notices that another event is the next one."""
 
 
@@ -165,7 +165,7 @@ def cancel_delayed(tx: Tx, id: str) -> DelayedEvent[bytes]:
     """Forget an event, which is never appended then; return it. Raises NotFound: it may have been appended."""
     found = get_delayed(tx, id)
     forget_delayed(tx, [id])
-    tx.wake(DELAYED_TOPIC)
+    tx.wake(DELAYED_CHANNEL)
     return found
 
 
@@ -176,7 +176,7 @@ def move_delayed(tx: Tx, id: str, delay: Delay) -> DelayedEvent[bytes]:
         "UPDATE delayed_event SET due_ms = ?, failure = NULL WHERE event_id = ?",
         (delay.due_ms(tx.now_ms), id),
     )
-    tx.wake(DELAYED_TOPIC)
+    tx.wake(DELAYED_CHANNEL)
     return get_delayed(tx, id)
 
 

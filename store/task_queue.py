@@ -42,7 +42,7 @@ TASK_MEMORY_MS: Final = 24 * 3600 * 1000
 ATTEMPTS_MAX: Final = 5
 """Starts of a task; after as many deaths it fails, because it may be their cause."""
 
-TASKS_TOPIC: Final = "tasks"
+TASKS_CHANNEL: Final = "tasks"
 
 COUNTER: Final = "tasks"
 """Name of a counter: how many changes of tasks concern those that run them."""
@@ -299,7 +299,7 @@ def note_progress(tx: Tx, started: TaskInfo, done: int, total: int | None) -> No
         raise TaskCancelled
     if (found.value.done, found.value.total) != (done, total):
         replace(tx, TASK, found, attrs.evolve(found.value, done=done, total=total))
-        tx.wake(_topic(started.id))
+        tx.wake(_channel(started.id))
 
 
 def end_task(
@@ -338,7 +338,7 @@ def forget_tasks(tx: Tx, *, limit: int = 1000) -> bool:
 
 def watch_tasks() -> Watch:
     """Return the watch for tasks that were submitted, started, released or ended. Each wake-up costs one look-up."""
-    return Watch(TASKS_TOPIC, partial(counted, name=COUNTER))
+    return Watch(TASKS_CHANNEL, partial(counted, name=COUNTER))
 
 
 def watch_task(task_id: str) -> Watch:
@@ -348,7 +348,7 @@ def watch_task(task_id: str) -> Watch:
         found = _find(tx, task_id)
         return None if found is None else (found.key, found.version)
 
-    return Watch(_topic(task_id), probe)
+    return Watch(_channel(task_id), probe)
 
 
 def _end(tx: Tx, found: Versioned[TaskInfo], ended: TaskInfo) -> TaskInfo:
@@ -404,7 +404,7 @@ def _open_key(task: TaskInfo) -> str:
     return f"{_OPEN}{bucket_of(task.resource):02}/{task.id}"
 
 
-def _topic(task_id: str) -> tuple[str, str]:
+def _channel(task_id: str) -> tuple[str, str]:
     return "task", task_id
 
 
@@ -414,5 +414,5 @@ def _asked(task: TaskInfo) -> tuple[str, str, dict[str, str | int]]:
 
 def _wake(tx: Tx, task_id: str) -> None:
     count_up(tx, COUNTER)
-    tx.wake(TASKS_TOPIC)
-    tx.wake(_topic(task_id))
+    tx.wake(TASKS_CHANNEL)
+    tx.wake(_channel(task_id))

@@ -25,7 +25,7 @@ from eventproc.store.model.buckets import bucket_of
 from eventproc.store.model.errors import DiskFull, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner
 from eventproc.store.task_queue import (
-    TASKS_TOPIC,
+    TASKS_CHANNEL,
     TaskCancelled,
     TaskInfo,
     TaskStatus,
@@ -101,7 +101,7 @@ async def run_tasks(db: Database, jobs: Mapping[str, Job], *, tasks_max: int = T
     async with anyio.create_task_group() as tasks:
         # A death changes the owners of some bucket. A task of the dead may lie in one that moved before.
         with db.subscribe([watch_tasks(), BUCKETS.watch()]) as changes, buckets.notifying(changes):
-            runner = _Runner(db, jobs, tasks_max, partial(changes.notify, TASKS_TOPIC))
+            runner = _Runner(db, jobs, tasks_max, partial(changes.notify, TASKS_CHANNEL))
 
             async def start_due() -> None:
                 await runner.start_due(buckets.owned, tasks)

@@ -44,12 +44,12 @@ from eventproc.store.groups import (
     SegmentKey,
     ShareOptions,
     TruncatedPolicy,
+    channel_of,
     get_group,
     last_generation,
     progress_of,
     readable_group,
     start_share_group,
-    topic_of,
     write_signs_of_life,
 )
 from eventproc.store.model.argument_checks import invalid_argument
@@ -115,7 +115,7 @@ def ensure_group(
     else:
         initialize(tx, group.log, GROUP_LOG, state)
         write_segments(tx, name, GroupState(generation=0), state)
-    tx.wake(topic_of(name))
+    tx.wake(channel_of(name))
     tx.wake(GROUPS)
     return True
 

@@ -16,10 +16,10 @@ from eventproc.store.database import Database, SharedSlot, Subscription, Tx
 from eventproc.store.groups import (
     GroupOptions,
     GroupRecord,
+    channel_of,
     get_group,
     member_instances,
     silent_members,
-    topic_of,
 )
 
 LOG = logging.getLogger("eventproc.groups")
@@ -72,7 +72,7 @@ class LocalMemberships:
     def _wake_members(self, group: str) -> None:
         for (other, _, _), changes in self._present.items():
             if other == group:
-                changes.notify(topic_of(group))
+                changes.notify(channel_of(group))
 
     def has(self, group: str, reader: str, epoch: int) -> bool:
         """Return whether that membership is alive. Also called on the writer's thread: look-ups, no change."""

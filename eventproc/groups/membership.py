@@ -65,10 +65,10 @@ from eventproc.store.groups import (
     GroupOptions,
     GroupRecord,
     SegmentKey,
+    channel_of,
     get_group,
+    progress_channel,
     progress_of,
-    progress_topic,
-    topic_of,
     watch_group,
     write_sign_of_life,
     write_status,
@@ -322,7 +322,7 @@ class GroupMember(Membership):
             self._changes.add(watch_growth(stream_id))
             watches_more = True
         for stream_id in self._topics - topics:
-            self._changes.discard(watch_growth(stream_id).topic)
+            self._changes.discard(watch_growth(stream_id).channel)
         self._topics = topics
         return watches_more
 
@@ -339,7 +339,7 @@ class GroupMember(Membership):
         await self._db.write(partial(self._subscribe, wanted=wanted), step=Step.GROUP_CHANGE)
         self._subscription = wanted
         self._catalog = None
-        self._changes.notify(topic_of(self.group))
+        self._changes.notify(channel_of(self.group))
 
     def _subscribe(self, tx: Tx, wanted: tuple[str, ...] | None) -> None:
         state = change(tx, self.group)
@@ -420,7 +420,7 @@ class GroupMember(Membership):
         """See `Membership.move`."""
         for assigned, progress in moved.items():
             move_progress(tx, self.claim(assigned), progress)
-        tx.wake(progress_topic(self.group))
+        tx.wake(progress_channel(self.group))
 
     def complete(self, tx: Tx, assigned: SegmentOwnership) -> None:
         """See `Membership.complete`."""
@@ -630,7 +630,7 @@ class GroupMember(Membership):
         self._paused = state.paused
         self._generation = -1 if came_back or self._is_due(state) else state.generation
         if self._generation < 0:
-            self._changes.notify(topic_of(self.group))
+            self._changes.notify(channel_of(self.group))
 
     def _give_up(self, keys: Iterable[SegmentKey], state: GroupState) -> None:
         """Drop segments that this reader no longer owns in `state`; an older state cannot bring them back."""

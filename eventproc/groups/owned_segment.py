@@ -67,7 +67,7 @@ class InFlightRun:
         self.done[number - self.first] = 1
         self.remaining -= 1
         if not self.remaining:
-            self.owned.settle(self)
+            self.owned.finish_run(self)
 
     def finish_except(self, ranges: list[tuple[int, int]]) -> None:
         """Mark the events outside these sorted ranges of indices as finished: they have expired."""
@@ -79,7 +79,7 @@ class InFlightRun:
             at = high
         self.remaining = self.done.count(0)
         if not self.remaining:
-            self.owned.settle(self)
+            self.owned.finish_run(self)
 
     def is_finished(self, number: int) -> bool:
         """Return whether event `number` of this run is finished."""
@@ -161,7 +161,7 @@ class OwnedSegment:
             self._join_finished()
         self._runs.append(created)
         if not created.remaining:
-            self.settle(created)
+            self.finish_run(created)
         return created
 
     def _join_finished(self) -> None:
@@ -176,7 +176,7 @@ class OwnedSegment:
         self._runs = joined
         self._join_at = 2 * len(joined) + RUNS_TO_JOIN
 
-    def settle(self, run: InFlightRun) -> None:
+    def finish_run(self, run: InFlightRun) -> None:
         """Note that all events of `run` are finished."""
         self.waiting_bytes -= run.size_bytes
         run.done, run.ends = bytearray(), []

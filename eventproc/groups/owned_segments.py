@@ -41,7 +41,7 @@ class InFlight:
         """The offset behind the last event that was delivered."""
         return self.run.end_of(self.count)
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Note in the segment that the events are finished."""
         if done := self.done:  # read once: another thread may increase it meanwhile
             if self.skipped and done == len(self.run):

@@ -317,7 +317,7 @@ class GroupReader(JoinedMember, Generic[P]):
                 if session.must_follow() or count - saved >= SAVE_EVENTS:
                     saved = count
                     async with session.turn:
-                        in_flight.settle()
+                        in_flight.finish()
                         await (session.follow() if session.stale else session.save(complete=False))
                 if not session.in_flight:  # its segment was lost or released
                     break
@@ -370,7 +370,7 @@ class ThreadBatch(Generic[P]):
         """Follow the group and save, between two events; on the loop. Return whether the run is still this reader's."""
         session, in_flight = self._session, self._in_flight
         async with session.turn:
-            in_flight.settle()
+            in_flight.finish()
             session.mark()
             if session.stale:
                 await session.follow()

@@ -30,7 +30,7 @@ from eventproc.groups.state import SegmentOwnership
 from eventproc.groups.truncation import skip
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.faults import Step
-from eventproc.store.groups import GroupStream, SegmentKey, get_group, topic_of
+from eventproc.store.groups import GroupStream, SegmentKey, channel_of, get_group
 from eventproc.store.model.argument_checks import check_iterable, invalid_argument
 from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.errors import (
@@ -182,7 +182,7 @@ class MemberSession:
         """Let only the transaction `txn` move the progress from now on. Raises IllegalTransition."""
         self.verify_free(f"another transaction, {txn},")
         for each in self.in_flight:
-            each.settle()
+            each.finish()
         self.segments.hold()
         self._hold = SessionHold(self, txn)
         return self._hold
@@ -305,7 +305,7 @@ class MemberSession:
         """
         for each in self.in_flight:
             each.done = each.count
-            each.settle()
+            each.finish()
             self.mark()
         if self.auto_commit or self._hold is not None:
             self.commit_positions()
@@ -444,7 +444,7 @@ class MemberSession:
         """Make durable what is finished. complete: also open successors of segments that are completely processed."""
         async with self._saving:
             for each in self.in_flight:
-                each.settle()
+                each.finish()
             while True:
                 moved, done = self.segments.unsaved(), self.segments.done() if complete else []
                 if not moved and not done:
@@ -500,7 +500,7 @@ class MemberSession:
     def _note_lost(self, segments: Iterable[OwnedSegment]) -> None:
         """Remember a lost segment with events in a joint transaction, or in hand for one: it cannot commit any more."""
         for each in self.in_flight:
-            each.settle()
+            each.finish()
         in_hand = {each.owned.key for each in self.in_flight if each.count > each.done}
         for owned in segments:
             if owned.finished != owned.savable or owned.key in in_hand:
@@ -571,7 +571,7 @@ class MemberSession:
     def wake(self) -> None:
         """Let the reader follow the group before it goes on, also if it waits."""
         self.stale = True
-        self._changes.notify(topic_of(self._member.group))
+        self._changes.notify(channel_of(self._member.group))
 
     # Positions, of consumers.
 

@@ -459,17 +459,19 @@ def _leave(state: GroupState, update: ReaderLeft) -> GroupState:
     given = _disown(state, reader, update.positions)
     members = {each: member for each, member in state.members.items() if each != reader}
     untargeted = [attrs.evolve(each, target=None) for each in given.assignments if each.target == reader]
-    return _settle(attrs.evolve(given, members=members), untargeted, None)
+    return _replace_assignments(attrs.evolve(given, members=members), untargeted, None)
 
 
-def _settle(state: GroupState, changed: Iterable[SegmentAssignment], at_ms: int | None) -> GroupState:
+def _replace_assignments(
+    state: GroupState, changed: Iterable[SegmentAssignment], at_ms: int | None
+) -> GroupState:
     """Replace assignments. Those whose owner has to release them are late since `at_ms`, if not since earlier."""
-    settled = {}
+    replaced = {}
     for each in changed:
         late = at_ms if each.late_since_ms is None else each.late_since_ms
         since = late if state.is_surplus(each) else None
-        settled[each.key] = each if each.late_since_ms == since else attrs.evolve(each, late_since_ms=since)
-    return _with(state, state.open | settled)
+        replaced[each.key] = each if each.late_since_ms == since else attrs.evolve(each, late_since_ms=since)
+    return _with(state, state.open | replaced)
 
 
 def _go_away(state: GroupState, update: ReaderAway) -> GroupState:
@@ -511,14 +513,14 @@ def _subscribe(state: GroupState, update: SubscriptionChanged) -> GroupState:
         for each in state.assignments
         if reader in (each.owner, each.target)
     ]
-    return _settle(state, changed, update.at_ms)
+    return _replace_assignments(state, changed, update.at_ms)
 
 
 def _retarget(state: GroupState, update: Retargeted) -> GroupState:
     changed = [
         attrs.evolve(state.open[key], target=reader) for reader, keys in update.targets for key in keys
     ]
-    return _settle(attrs.evolve(state, assigning=None), changed, update.at_ms)
+    return _replace_assignments(attrs.evolve(state, assigning=None), changed, update.at_ms)
 
 
 def _acquire(state: GroupState, reader: str, keys: Iterable[SegmentKey]) -> GroupState:
@@ -584,7 +586,7 @@ def _start_checkpoint(state: GroupState, update: CheckpointStarted) -> GroupStat
         waiting=tuple(state.waiting),
         streams=tuple(each.stream_id for each in state.streams),
     )
-    return _settle_checkpoints(attrs.evolve(state, started=(*state.started, started)))
+    return _complete_checkpoints(attrs.evolve(state, started=(*state.started, started)))
 
 
 def _pass_checkpoint(
@@ -598,14 +600,14 @@ def _pass_checkpoint(
             merged = dict(each.positions) | dict(positions)
             each = attrs.evolve(each, pending=pending, positions=tuple(sorted(merged.items(), key=_key_of)))
         started.append(each)
-    return _settle_checkpoints(attrs.evolve(state, started=tuple(started)))
+    return _complete_checkpoints(attrs.evolve(state, started=tuple(started)))
 
 
 def _key_of(position: SegmentProgress) -> SegmentKey:
     return position[0]
 
 
-def _settle_checkpoints(state: GroupState) -> GroupState:
+def _complete_checkpoints(state: GroupState) -> GroupState:
     """Move checkpoints without pending readers to the complete ones."""
     done = tuple(each for each in state.started if not each.pending)
     if not done:

@@ -20,11 +20,11 @@ from eventproc.store.groups import (
     GROUP,
     GroupRecord,
     SegmentKey,
+    channel_of,
     delete_member,
     delete_segment_rows,
     insert_member,
     progress_by_segment,
-    topic_of,
     with_patience,
     write_owner,
     write_segment,
@@ -116,7 +116,7 @@ def write_state(tx: Tx, record: Versioned[GroupRecord], before: GroupState, afte
             joined_ms = after.present[reader].joined_ms
             insert_member(tx, name, reader, instance=instance, epoch=epoch, joined_ms=joined_ms)
     write_segments(tx, name, before, after)
-    tx.wake(topic_of(name))
+    tx.wake(channel_of(name))
 
 
 def write_segments(tx: Tx, name: str, before: GroupState, after: GroupState) -> None:

@@ -33,7 +33,7 @@ from eventproc.store.catalog import watch_catalog
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.faults import Step
-from eventproc.store.groups import SHARE_POLL_EVENTS, get_group, topic_of, watch_share
+from eventproc.store.groups import SHARE_POLL_EVENTS, channel_of, get_group, watch_share
 from eventproc.store.model.argument_checks import (
     check_instance,
     check_int,
@@ -542,7 +542,7 @@ class ShareConsumer(Openable, Generic[P]):
     def _wake(self) -> None:
         """Let a poll that waits see that this consumer was closed, or that its task failed."""
         if self._changes is not None:
-            self._changes.notify(topic_of(self._group))
+            self._changes.notify(channel_of(self._group))
 
     def _verify_open(self) -> None:
         if self._tasks.failure is not None:

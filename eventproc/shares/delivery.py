@@ -26,13 +26,13 @@ from eventproc.store.groups import (
     SHARE,
     GroupRecord,
     GroupStream,
+    channel_of,
     delete_deliveries,
     followed,
     get_group,
     open_new_segments,
     read_deliveries,
     replace_share,
-    topic_of,
     write_deliveries,
 )
 from eventproc.store.model.deliveries import (
@@ -254,7 +254,7 @@ def acquire(
         if after is not before:
             write_deliveries(tx, name, key, before, after)
             if has_expired and _may_end(tx, key, after):
-                tx.wake(topic_of(name))
+                tx.wake(channel_of(name))
     return Acquisition(tuple(runs), until_ms, record.generation, lost)
 
 
@@ -316,7 +316,7 @@ def settle(
         write_deliveries(tx, name, key, found, after)
         wakes = wakes or any(True for _ in after.available) or found.room == 0 or _may_end(tx, key, after)
     if wakes:
-        tx.wake(topic_of(name))
+        tx.wake(channel_of(name))
     return tuple(lost)
 
 
@@ -411,7 +411,7 @@ def _follow(tx: Tx, db: Database, name: str) -> tuple[GroupRecord, dict[SegmentK
             continue
         if after is not before:
             write_deliveries(tx, name, key, before, after)
-            tx.wake(topic_of(name))
+            tx.wake(channel_of(name))
         kept[key] = after
     delete_deliveries(tx, name, gone)
     if lost_events:

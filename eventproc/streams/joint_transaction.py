@@ -129,7 +129,7 @@ class JointTransaction:
         )  # held while a stream is added, and during the decision
         self._entered = False
         self._left = False
-        self._settled = False  # decided by a call of this handle
+        self._decided_here = False  # decided by a call of this handle
         self._given_up = False  # an abort was requested
 
     def __repr__(self) -> str:
@@ -149,7 +149,7 @@ class JointTransaction:
     ) -> None:
         assert self._entered, "the block was entered"
         try:
-            if why is None and not self._settled and not self._given_up:
+            if why is None and not self._decided_here and not self._given_up:
                 await self.commit()
         finally:
             self._entered, self._left = False, True
@@ -305,7 +305,7 @@ class JointTransaction:
             LockHeld: another process held the write lock for too long; the transaction is still open, try again.
         """
         timeout_ms = check_int("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
-        if not self._is_decided or (not self._settled and self._waits):
+        if not self._is_decided or (not self._decided_here and self._waits):
             self._verify_open("commit")
             await self._decide()
         else:
@@ -331,7 +331,7 @@ class JointTransaction:
         except TransactionDecided:
             self._given_up = False  # another process committed it
             raise
-        self._settled = True
+        self._decided_here = True
 
     async def ping(self) -> PingResult:
         """Extend the lease from now, and return whether that was possible. The block does so by itself.
@@ -358,7 +358,7 @@ class JointTransaction:
 
     @property
     def _is_decided(self) -> bool:
-        return self._settled or any(part.is_decided for part in self._parts.values())
+        return self._decided_here or any(part.is_decided for part in self._parts.values())
 
     @property
     def _waits(self) -> bool:
@@ -408,7 +408,7 @@ class JointTransaction:
                         await commit_together(self._db, stagings, move)
             elif move is not None:
                 await self._db.write(move, step=Step.TRANSACTION_END)
-            self._settled = True
+            self._decided_here = True
 
     @asynccontextmanager
     async def _moving(self) -> AsyncIterator[MoveProgress | None]:
@@ -445,7 +445,7 @@ class JointTransaction:
 
     def _verify_open(self, event: str) -> None:
         self._verify_entered(event)
-        if self._given_up or self._settled:
+        if self._given_up or self._decided_here:
             state = "aborted" if self._given_up else "committed"
             raise IllegalTransition(name=self._name, event=event, state=f"{state}; begin another one")
 

@@ -193,7 +193,7 @@ class StreamReader(Openable, Generic[P]):
             for event in iteration.events(found):
                 yield event
 
-    def _settle(self) -> None:
+    def _pass_handed_out(self) -> None:
         """Move the frontier behind the events of a run that were handed out, if that was not done yet."""
         if (in_flight := self._in_flight) is not None:
             self._in_flight = None
@@ -249,7 +249,7 @@ class Iteration(Generic[P]):
                 yield event
                 if reader._in_flight is not in_flight:
                     self._verify_newest()
-            reader._settle()
+            reader._pass_handed_out()
         self._end(found)
 
     def batch(self, found: Fetched) -> Batch[P]:
@@ -267,7 +267,7 @@ class Iteration(Generic[P]):
             self._verify_cut(as_cut(until, "end of reading"))
             stream, held = reader._stream, reader._frontier_now().held
             self._limits = await reader._db.read(lambda tx: limits_of(tx, stream, until, held))
-        reader._settle()
+        reader._pass_handed_out()
         self._begun, reader._newest = True, self
 
     def _verify_cut(self, until: StreamCut) -> None:

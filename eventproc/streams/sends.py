@@ -33,7 +33,7 @@ class Send:
     size_bytes: int = 0
     sequence: int | None = None
     posted: bool = False
-    settled: bool = False
+    resolved: bool = False
     error: EventprocError | None = None
     delayed: list[NewDelayedEvent] = attrs.field(factory=list)
     is_new: bool = False
@@ -44,19 +44,19 @@ class Send:
     _events: dict[SegmentId, list[Event[Any]]] = attrs.field(factory=dict)
     _done: anyio.Event | None = None
 
-    def settle(self, error: EventprocError | None) -> None:
+    def resolve(self, error: EventprocError | None) -> None:
         """Wake the waiting callers: the events are durable if `error` is None. A second call changes nothing."""
-        if not self.settled:
-            self.settled = True
+        if not self.resolved:
+            self.resolved = True
             self.error = error
             if self._done is not None:
                 self._done.set()
 
     def done(self) -> anyio.Event:
-        """Return an event that is set once the send is settled. Created on demand, as most sends have no waiter."""
+        """Return an event that is set once the send is resolved. Created on demand, as most sends have no waiter."""
         if self._done is None:
             self._done = anyio.Event()
-            if self.settled:
+            if self.resolved:
                 self._done.set()
         return self._done
 

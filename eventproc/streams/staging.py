@@ -139,7 +139,7 @@ class Staging:
 
         def make(tx: Tx) -> Router:
             self._create(tx)
-            tx.after(partial(self.settled, None))
+            tx.after(partial(self.note_staged, None))
             return self._look(tx)
 
         async with self.lock:
@@ -225,7 +225,7 @@ class Staging:
             identity = WriterSequence(self._writer, batch.sequence)
             stage(tx, self._stream, self.stream_id, self._txn_id, parts, identity=identity, guard=self._guard)
 
-    def settled(self, batch: _Batch | None, decided: TxnRecord | None = None) -> None:
+    def note_staged(self, batch: _Batch | None, decided: TxnRecord | None = None) -> None:
         """Record that the transaction, and this batch of it, is durable, and perhaps decided."""
         self.begun = True
         if batch is not None:
@@ -364,7 +364,7 @@ async def _write(
 def _stage(firsts: Sequence[_First], seen: bool, tx: Tx) -> None:
     for staging, batch, _, parts in firsts:
         staging.stage(tx, batch, parts)
-    tx.after(partial(_settle, firsts, [None] * len(firsts)))
+    tx.after(partial(_note_staged, firsts, [None] * len(firsts)))
 
 
 def _commit(firsts: Sequence[_First], seen: bool, tx: Tx, *, move: MoveProgress | None, direct: bool) -> None:
@@ -380,7 +380,7 @@ def _commit(firsts: Sequence[_First], seen: bool, tx: Tx, *, move: MoveProgress 
             done = [decide_commit(tx, start.stream_id, start.id)]
         else:
             done = decide_joint_commit(tx, start.id, [staging.stream_id for staging, *_ in firsts])
-    tx.after(partial(_settle, firsts, done))
+    tx.after(partial(_note_staged, firsts, done))
 
 
 def _abort(firsts: Sequence[_First], seen: bool, tx: Tx, *, force: bool) -> None:
@@ -395,13 +395,13 @@ def _abort(firsts: Sequence[_First], seen: bool, tx: Tx, *, force: bool) -> None
         decide_abort(tx, start.stream_id, start.id, reason=BY_OWNER, force=force) for _, _, start, _ in stored
     ]
     done += [abort_directly(tx, start, reason=BY_OWNER) for _, _, start, _ in others]
-    tx.after(partial(_settle, stored + others, done))
+    tx.after(partial(_note_staged, stored + others, done))
 
 
 def _is_decided(tx: Tx, txn_id: str) -> bool:
     return any(each.state is not TxnState.OPEN for each in joint_rows(tx, txn_id))
 
 
-def _settle(firsts: Sequence[_First], decided: Sequence[TxnRecord | None]) -> None:
+def _note_staged(firsts: Sequence[_First], decided: Sequence[TxnRecord | None]) -> None:
     for (staging, batch, *_), txn in zip(firsts, decided, strict=True):
-        staging.settled(batch, txn)
+        staging.note_staged(batch, txn)

@@ -115,7 +115,7 @@ class Transaction(Generic[P]):
         self._draining = False
         self._closing = False
         self._expires = False  # at the end of its lease, as it has reached its longest execution time
-        self._settled = False  # decided by a call of this handle
+        self._decided_here = False  # decided by a call of this handle
         self._given_up = False  # an abort was requested
         self._left = False
         self._since_yield = 0
@@ -142,7 +142,7 @@ class Transaction(Generic[P]):
     ) -> None:
         assert self._entered, "the block was entered"
         try:
-            if why is None and not self._settled and not self._given_up:
+            if why is None and not self._decided_here and not self._given_up:
                 await self.commit()
         finally:
             self._entered, self._ready, self._left = False, False, True
@@ -311,7 +311,7 @@ class Transaction(Generic[P]):
         except TransactionDecided:
             self._given_up = False  # another process committed it
             raise
-        self._settled = True
+        self._decided_here = True
 
     async def preview_abort(self, *, force: bool = False) -> TransactionDescription:
         """Return the transaction that `abort` would end, and change nothing.
@@ -380,7 +380,7 @@ class Transaction(Generic[P]):
         else:
             await anyio.lowlevel.checkpoint()
         self._client.verify_commit()
-        self._settled = True
+        self._decided_here = True
 
     async def _abort_at_the_end(self) -> None:
         """Abort a transaction that is not decided."""

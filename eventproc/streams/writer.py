@@ -5,7 +5,7 @@ the disk's pace makes the batches; there is no linger time. If nothing waits and
 caller sends. One send is one transaction over all segments that it touches. A send that meets a sealed segment has
 changed nothing: its events are routed again by the new epoch, ahead of those posted since.
 
-What must be true: every send is settled exactly once, with an error unless the database acknowledged it, however the
+What must be true: every send is resolved exactly once, with an error unless the database acknowledged it, however the
 writer ends; and no event is written after an earlier posted event failed.
 """
 
@@ -146,7 +146,7 @@ class EventWriter(Openable, Generic[P]):
             try:
                 await self._tasks.stop()
             finally:
-                self._settle_waiting(Closed(what=self._what))
+                self._resolve_waiting(Closed(what=self._what))
         if failure is not None and why is None:
             raise failure
 
@@ -525,7 +525,7 @@ class EventWriter(Openable, Generic[P]):
             self._room = None
 
     async def _send(self, send: Send) -> None:
-        """Send and settle, in the sender's task or in that of a lone caller; one at a time."""
+        """Send and resolve, in the sender's task or in that of a lone caller; one at a time."""
         sequence = self._sequence + 1 if send.sequence is None else send.sequence
         identity = None if self._name is None else WriterSequence(self._name, sequence)
         self._sending = send
@@ -547,12 +547,12 @@ class EventWriter(Openable, Generic[P]):
                 # The writer chose this sequence itself, so another writer uses the name.
                 raise WriterFenced(stream=self._stream, writer=str(self._name))
             self._sequence = sequence
-            send.settle(None)
+            send.resolve(None)
         except EventprocError as error:
-            send.settle(error)
+            send.resolve(error)
             raise
         except BaseException as error:
-            send.settle(WriterFailed(stream=self._stream, reason=f"the writer ended ({error!r})"))
+            send.resolve(WriterFailed(stream=self._stream, reason=f"the writer ended ({error!r})"))
             raise
         finally:
             self._sending = None
@@ -593,7 +593,7 @@ class EventWriter(Openable, Generic[P]):
         send.appended, send.times, send.is_new = appended, times, True
         self._sequence = sequence
         self.events_written += sum([part.count for part in appended]) + len(send.delayed)
-        send.settle(None)
+        send.resolve(None)
 
     async def _follow(self, send: Send) -> None:
         """Route the events of a refused send, and those posted since, by the current epoch."""
@@ -627,7 +627,7 @@ class EventWriter(Openable, Generic[P]):
     def _fail(self, error: EventprocError) -> None:
         """Keep the first failure, and drop later posted events: written alone they would be out of order."""
         self._failure = error
-        self._settle_waiting(WriterFailed(stream=self._stream, reason=str(error)))
+        self._resolve_waiting(WriterFailed(stream=self._stream, reason=str(error)))
 
     def _sender_failed(self, error: BaseException) -> None:
         """Accept no event, and wake every caller: the task that sends has ended by an error. `close` raises it."""
@@ -638,10 +638,10 @@ class EventWriter(Openable, Generic[P]):
     def _task_failed(self, error: BaseException) -> WriterFailed:
         return WriterFailed(stream=self._stream, reason=f"the writer ended ({error!r})")
 
-    def _settle_waiting(self, error: EventprocError) -> None:
+    def _resolve_waiting(self, error: EventprocError) -> None:
         """Drop the events that no send has taken yet, and wake their callers with the error."""
         for send in (*self._ready, self._next):
-            send.settle(error)
+            send.resolve(error)
         self._ready.clear()
         self._next = Send()
         self._buffers.take()

@@ -206,7 +206,7 @@ def note_change(tx: Tx) -> None:
         create(tx, CHANGES, _ONLY, Changes(1))
     else:
         replace(tx, CHANGES, before, Changes(before.value.count + 1))
-    tx.wake(WATCH.topic)
+    tx.wake(WATCH.channel)
 
 
 def _probe(tx: Tx) -> Hashable:

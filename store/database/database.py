@@ -4,9 +4,9 @@
 awaits on a shared connection would see and commit the rows of other callers. The form in a file and the form in memory
 keep the same promises.
 
-A subscription waits for changes of a *topic*, which is any hashable value (a stream's tail, a request's outcome). A
-commit of this process names the topics that it changes and wakes their subscriptions directly. A commit of another
-process only sends a notification. One read then runs all *probes*, and each topic whose probe returns another value
+A subscription waits for changes of a *channel*, which is any hashable value (a stream's tail, a request's outcome). A
+commit of this process names the channels that it changes and wakes their subscriptions directly. A commit of another
+process only sends a notification. One read then runs all *probes*, and each channel whose probe returns another value
 than before is woken. A wake-up may come without a change. Every change causes a wake-up if the caller first subscribes,
 then reads the state, then waits. Source: architecture.md section 1.
 """
@@ -44,9 +44,9 @@ UNKNOWN: Final = object()
 
 @attrs.frozen
 class Watch:
-    """A topic, and the query that detects a change of it by another process."""
+    """A channel, and the query that detects a change of it by another process."""
 
-    topic: Hashable
+    channel: Hashable
     probe: Callable[[Tx], Hashable]
     """Runs in a read; must be cheap (one indexed lookup). A value that differs from the last one means a change."""
 
@@ -64,44 +64,44 @@ class Subscriptions:
     def stop(self, refusal: Callable[[], BaseException]) -> None:
         """Wake every waiting task; its wait, and every later one, raises what `refusal` returns."""
         self.refusal = refusal
-        for topic, subscriptions in self._subscriptions.items():
+        for channel, subscriptions in self._subscriptions.items():
             for subscription in subscriptions:
-                subscription.notify(topic)
+                subscription.notify(channel)
 
     @property
     def watches(self) -> tuple[Watch, ...]:
         """Every watch of an active subscription."""
         return tuple(self._last)
 
-    def wake(self, topics: Iterable[Hashable]) -> None:
-        """Wake the subscriptions on `topics`."""
+    def wake(self, channels: Iterable[Hashable]) -> None:
+        """Wake the subscriptions on `channels`."""
         if self._subscriptions:
-            for topic in topics:
-                for subscription in self._subscriptions.get(topic, ()):
-                    subscription.notify(topic)
+            for channel in channels:
+                for subscription in self._subscriptions.get(channel, ()):
+                    subscription.notify(channel)
 
     def compare(self, values: dict[Watch, Hashable]) -> None:
-        """Wake the topics whose probes returned other values than last time."""
+        """Wake the channels whose probes returned other values than last time."""
         for watch, value in values.items():
             if watch not in self._last:  # its last subscription has ended
                 continue
             last, self._last[watch] = self._last[watch], value
             if last is UNKNOWN or value is UNKNOWN or last != value:
-                self.wake((watch.topic,))
+                self.wake((watch.channel,))
 
     def add(self, subscription: Subscription, watch: Watch) -> None:
         """Wake `subscription` on changes of `watch`."""
-        self._subscriptions.setdefault(watch.topic, {})[subscription] = None
+        self._subscriptions.setdefault(watch.channel, {})[subscription] = None
         self._last.setdefault(watch, UNKNOWN)
 
     def discard(self, subscription: Subscription, watch: Watch) -> None:
         """Undo `add`."""
-        waiting = self._subscriptions.get(watch.topic, {})
+        waiting = self._subscriptions.get(watch.channel, {})
         waiting.pop(subscription, None)
         if not any(watch in other.watches for other in waiting):
             self._last.pop(watch, None)
         if not waiting:
-            self._subscriptions.pop(watch.topic, None)
+            self._subscriptions.pop(watch.channel, None)
 
 
 def run_probes(watches: Iterable[Watch], tx: Tx) -> dict[Watch, Hashable]:
@@ -113,13 +113,13 @@ def run_probes(watches: Iterable[Watch], tx: Tx) -> dict[Watch, Hashable]:
         except Exception:
             if tx.on_server and not tx.connection.in_transaction:
                 raise  # the connection was lost, and the read begins again on another one
-            LOG.warning("the probe of %r failed", watch.topic, exc_info=True)
+            LOG.warning("the probe of %r failed", watch.channel, exc_info=True)
             values[watch] = UNKNOWN
     return values
 
 
 class Subscription:
-    """Waits for changes of its topics, from this process and others. Active inside its `with` block."""
+    """Waits for changes of its channels, from this process and others. Active inside its `with` block."""
 
     def __init__(self, subscriptions: Subscriptions, watches: Iterable[Watch]) -> None:
         self.watches: dict[Watch, None] = dict.fromkeys(watches)
@@ -151,22 +151,22 @@ class Subscription:
         if self._active:
             self._subscriptions.add(self, watch)
 
-    def discard(self, topic: Hashable) -> None:
-        """Stop waiting for `topic`, if the subscription waits for it."""
-        self._changed.discard(topic)
-        for watch in [watch for watch in self.watches if watch.topic == topic]:
+    def discard(self, channel: Hashable) -> None:
+        """Stop waiting for `channel`, if the subscription waits for it."""
+        self._changed.discard(channel)
+        for watch in [watch for watch in self.watches if watch.channel == channel]:
             del self.watches[watch]
             if self._active:
                 self._subscriptions.discard(self, watch)
 
-    def notify(self, topic: Hashable) -> None:
-        """Record a change of `topic` and wake the waiting task. Called by `Subscriptions`."""
-        self._changed.add(topic)
+    def notify(self, channel: Hashable) -> None:
+        """Record a change of `channel` and wake the waiting task. Called by `Subscriptions`."""
+        self._changed.add(channel)
         if self._event is not None:
             self._event.set()
 
     async def wait(self, timeout_ms: int | None = None) -> frozenset[Hashable]:
-        """Return the topics that changed since the previous wait; an empty set after `timeout_ms` without a change.
+        """Return the channels that changed since the previous wait; an empty set after `timeout_ms` without a change.
 
         Only one task at a time may wait on a subscription. A call always reaches a scheduling point. It returns too
         when the subscription ends. Raises Closed and DatabaseStopped.
@@ -385,13 +385,13 @@ class Database(ABC):
         return Subscription(self._subscriptions, watches)
 
     def _publish(self, batch: CommitBatch) -> None:
-        """Apply the effects of a durable batch and wake the subscriptions on its topics."""
+        """Apply the effects of a durable batch and wake the subscriptions on its channels."""
         for effect in batch.tx.effects:
             try:
                 effect()
             except Exception:
                 LOG.exception("an effect of a committed write failed")
-        self._subscriptions.wake(batch.tx.topics)
+        self._subscriptions.wake(batch.tx.channels)
 
 
 def cancellation_returns() -> bool:

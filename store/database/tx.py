@@ -1,9 +1,9 @@
 """The transaction that a function given to `Database.write` or `Database.read` runs in, and what it reaches.
 
 A `Tx` is a plain synchronous object: SQL runs immediately, on the connection's thread. It also collects what happens
-only when the transaction is durable: topics to wake and effects in memory. They belong to the function that registered
-them and are dropped if it raises. It also holds *pending writes*, which the functions of one commit batch share (many
-appends to one segment become one row) and which are written once, just before COMMIT.
+only when the transaction is durable: channels to wake and effects in memory. They belong to the function that
+registered them and are dropped if it raises. It also holds *pending writes*, which the functions of one commit batch
+share (many appends to one segment become one row) and which are written once, just before COMMIT.
 
 Objects in memory that belong to one opening of a database, such as caches, have slots. A room declares each of its
 objects once, as a module constant beside the class:
@@ -336,6 +336,7 @@ class Tx:
         "_restrict",
         "cache",
         "changed",
+        "channels",
         "clock",
         "connection",
         "effects",
@@ -347,7 +348,6 @@ class Tx:
         "pending",
         "shared",
         "snapshot",
-        "topics",
         "vacuumed",
     )
 
@@ -398,7 +398,7 @@ class Tx:
         self.changed = False
         self.vacuumed = False
         self.effects: list[Callable[[], None]] = []
-        self.topics: list[Hashable] = []
+        self.channels: list[Hashable] = []
         self.shared = SharedState() if shared is None else shared
         self.connection = connection
         self.pending = PendingState()
@@ -411,9 +411,9 @@ class Tx:
         """Whether it runs on PostgreSQL: for what describes the database itself."""
         return not isinstance(self.connection, sqlite3.Connection)
 
-    def wake(self, topic: Hashable) -> None:
-        """Wake the subscriptions of this process on `topic` once the transaction is durable."""
-        self.topics.append(topic)
+    def wake(self, channel: Hashable) -> None:
+        """Wake the subscriptions of this process on `channel` once the transaction is durable."""
+        self.channels.append(channel)
 
     def after(self, effect: Callable[[], None]) -> None:
         """Call `effect` on the event loop once the transaction is durable; otherwise drop it.
@@ -482,12 +482,12 @@ class Tx:
 
     def mark(self) -> tuple[int, int]:
         """Return the position to `rewind` to if the function that starts here raises."""
-        return len(self.topics), len(self.effects)
+        return len(self.channels), len(self.effects)
 
     def rewind(self, mark: tuple[int, int]) -> None:
-        """Forget the topics and effects registered since `mark`."""
-        topics, effects = mark
-        del self.topics[topics:]
+        """Forget the channels and effects registered since `mark`."""
+        channels, effects = mark
+        del self.channels[channels:]
         del self.effects[effects:]
 
     def drop_pending(self) -> None:

@@ -237,7 +237,7 @@ GENERATION: Final = "group_generation"
 """Name of a counter: the highest generation of any deleted group. A later group starts above it and repeats none."""
 
 
-def topic_of(group: str) -> tuple[str, str]:
+def channel_of(group: str) -> tuple[str, str]:
     """Return the topic to wake when a group changed."""
     return "group", group
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from eventproc.store.database import Tx, Watch
-from eventproc.store.groups.records import GROUP, GROUPS, RELEASED, raise_last_generation, topic_of
+from eventproc.store.groups.records import GROUP, GROUPS, RELEASED, channel_of, raise_last_generation
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text
@@ -35,7 +35,7 @@ def watch_group(group: str) -> Watch:
         ).fetchone()
         return None if row is None else row[0]
 
-    return Watch(topic_of(group), probe)
+    return Watch(channel_of(group), probe)
 
 
 def watch_progress(group: str) -> Watch:
@@ -50,10 +50,10 @@ def watch_progress(group: str) -> Watch:
             "SELECT coalesce(sum(number), 0) FROM group_segment WHERE group_name = ?", (group,)
         ).fetchone()[0]
 
-    return Watch(progress_topic(group), probe)
+    return Watch(progress_channel(group), probe)
 
 
-def progress_topic(group: str) -> tuple[str, str]:
+def progress_channel(group: str) -> tuple[str, str]:
     """Return the topic to wake after progress of the group became durable."""
     return "progress", group
 
@@ -231,5 +231,5 @@ def delete_group(tx: Tx, name: str) -> None:
         tx.execute(f"DELETE FROM {table} WHERE group_name = ?", (name,))
     delete_all(tx, RELEASED, keys(tx, RELEASED, prefix=f"{name}/"))
     raise_last_generation(tx, found.value.generation)
-    tx.wake(topic_of(name))
+    tx.wake(channel_of(name))
     tx.wake(GROUPS)

@@ -12,7 +12,7 @@ import attrs
 
 from eventproc.store.catalog import StreamRecord, get_stream
 from eventproc.store.database import Tx, Watch, upsert
-from eventproc.store.groups.records import GROUP, GroupRecord, GroupStream, topic_of
+from eventproc.store.groups.records import GROUP, GroupRecord, GroupStream, channel_of
 from eventproc.store.groups.rows import SegmentKey
 from eventproc.store.model.deliveries import DeliveredRange, DeliveryLock, SegmentDeliveries
 from eventproc.store.model.ids import SegmentId, epoch_of
@@ -48,7 +48,7 @@ def watch_share(group: str) -> Watch:
         ).fetchone()
         return version, available, finished
 
-    return Watch(topic_of(group), probe)
+    return Watch(channel_of(group), probe)
 
 
 def read_deliveries(tx: Tx, group: str) -> dict[SegmentKey, SegmentDeliveries]:
@@ -193,4 +193,4 @@ def add_share_stream(tx: Tx, group: str, name: str) -> None:
 def replace_share(tx: Tx, found: Versioned[GroupRecord], after: GroupRecord) -> None:
     """Replace the record of a share group, and wake its consumers."""
     replace(tx, GROUP, found, after)
-    tx.wake(topic_of(found.key))
+    tx.wake(channel_of(found.key))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventproc.store.ingestion.notices import (
-    INGEST_TOPIC,
+    INGEST_CHANNEL,
     RUN,
     StoredNotice,
     announce,
@@ -47,7 +47,7 @@ from eventproc.store.ingestion.tasks import (
 )
 
 __all__ = [
-    "INGEST_TOPIC",
+    "INGEST_CHANNEL",
     "RUN",
     "IngestOffset",
     "IngestWorker",

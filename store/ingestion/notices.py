@@ -14,7 +14,7 @@ import attrs
 from eventproc.store.database import Tx, Watch
 from eventproc.store.records import count_up, counted
 
-INGEST_TOPIC: Final = "ingest"
+INGEST_CHANNEL: Final = "ingest"
 """Topic to wake after a change that supervisors or workers must see."""
 
 RUN: Final = "run"
@@ -33,12 +33,12 @@ class StoredNotice:
 def announce(tx: Tx) -> None:
     """Wake supervisors and workers, in this process and in others, once the transaction is durable."""
     count_up(tx, "ingest")
-    tx.wake(INGEST_TOPIC)
+    tx.wake(INGEST_CHANNEL)
 
 
 def watch_ingestion() -> Watch:
     """Return the subscription to everything that `announce` announces. Each wake-up costs one look-up."""
-    return Watch(INGEST_TOPIC, partial(counted, name="ingest"))
+    return Watch(INGEST_CHANNEL, partial(counted, name="ingest"))
 
 
 def post_notice(tx: Tx, supervisor: str, kind: str = RUN, body: str = "{}") -> None:

@@ -53,7 +53,7 @@ def seal_segments(
     )
     tx.wake(("stream", stream_id))
     if any(map(is_reserve, tails)):
-        tx.wake(_growth_topic(stream_id))
+        tx.wake(_growth_channel(stream_id))
     return SealedTotals(
         bytes=sum([tail.offset for tail in tails.values()]),
         events=sum([tail.number for tail in tails.values()]),
@@ -61,7 +61,7 @@ def seal_segments(
     )
 
 
-def _growth_topic(stream_id: int) -> tuple[str, int]:
+def _growth_channel(stream_id: int) -> tuple[str, int]:
     """Return what to wake when the reserve of a topic was sealed: by growth, or with the topic."""
     return "growth", stream_id
 
@@ -75,7 +75,7 @@ def watch_growth(stream_id: int) -> Watch:
         row: tuple[int | None] = tx.execute(query, (stream_id,)).fetchone()
         return row[0]
 
-    return Watch(_growth_topic(stream_id), probe)
+    return Watch(_growth_channel(stream_id), probe)
 
 
 def truncate_segments(

@@ -62,7 +62,7 @@ COMMIT_NOW_ROWS: Final = 64
 lower: more commits wait for the host, which takes a millisecond and a sync of the disk."""
 
 TXN_OPENED: Final = "transactions"
-"""Topic of new transactions, for the host's timers."""
+"""Channel of new transactions, for the host's timers."""
 
 
 @attrs.frozen

@@ -49,7 +49,7 @@ async def other(tmp_path: Path, world: World) -> AsyncIterator[World]:
 
 
 def has(name: str) -> Watch:
-    """Return a watch with its own topic for each row."""
+    """Return a watch with its own channel for each row."""
     return Watch(name, lambda tx: name in names(tx))
 
 
@@ -66,7 +66,7 @@ async def test_a_commit_of_another_process_wakes_a_waiter(world: World) -> None:
             assert await subscription.wait() == {"a"}
 
 
-async def test_only_changed_topics_are_woken_after_the_first_read(world: World, other: World) -> None:
+async def test_only_changed_channels_are_woken_after_the_first_read(world: World, other: World) -> None:
     with world.db.subscribe([has("a"), has("b")]) as subscription, anyio.fail_after(60):
         await other.db.write(insert("first"))
         assert await subscription.wait() == {"a", "b"}  # their previous values are unknown
@@ -91,7 +91,7 @@ async def test_all_watches_are_asked_in_one_snapshot(world: World, other: World)
         transactions.append(tx)
         return len(transactions)
 
-    watches = [Watch(topic, probe) for topic in range(5)]
+    watches = [Watch(channel, probe) for channel in range(5)]
     with world.db.subscribe(watches) as subscription, anyio.fail_after(60):
         await other.db.write(insert("a"))
         assert await subscription.wait() == {0, 1, 2, 3, 4}

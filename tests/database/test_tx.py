@@ -159,8 +159,8 @@ async def test_rollback_empties_the_cache_of_the_transaction(world: World) -> No
 # --- waiting for changes -------------------------------------------------------------------------
 
 
-def watch(topic: str) -> Watch:
-    return Watch(topic, lambda tx: tuple(names(tx)))
+def watch(channel: str) -> Watch:
+    return Watch(channel, lambda tx: tuple(names(tx)))
 
 
 async def test_a_committed_wake_reaches_the_subscription_even_before_it_waits(world: World) -> None:
@@ -180,7 +180,7 @@ async def test_a_wake_of_a_raising_function_has_no_effect(world: World) -> None:
         assert await subscription.wait(timeout_ms=0) == frozenset()
 
 
-async def test_topics_are_added_and_discarded_while_subscribed(world: World) -> None:
+async def test_channels_are_added_and_discarded_while_subscribed(world: World) -> None:
     def wake_both(tx: Tx) -> None:
         tx.wake("items")
         tx.wake("others")

@@ -44,5 +44,5 @@ async def test_progress_is_heard_of_in_its_process_and_seen_by_the_others(ep: Ev
         before = await ep.db.read(watch.probe)
         with ep.db.subscribe([watch]) as changes, anyio.fail_after(10):
             await ep.db.write(lambda tx: member.move(tx, {member.owned[key_of(stream, 0)]: Progress(1, 9)}))
-            assert await changes.wait() == {watch.topic}
+            assert await changes.wait() == {watch.channel}
         assert await ep.db.read(watch.probe) != before

@@ -36,10 +36,10 @@ async def test_a_batch_of_a_keyed_handler_has_events_of_several_keys_each_in_ord
         batches.append([event.number for event in events])
 
     harness = WorkerHarness(handle, batch=5, concurrency=1)
-    harness.pool.hold("collect")
+    harness.pool.block("collect")
     async with harness.running():
         await harness.put(["a", "b", "a", "b", "a", "c"])
-        harness.pool.release("collect")
+        harness.pool.unblock("collect")
         await harness.pool.drain()
     assert batches == [[0, 2, 4, 1, 3], [5]]
 

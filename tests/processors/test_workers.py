@@ -103,12 +103,12 @@ async def _process(seed: int, order: ProcessingOrder, batch: int | None) -> None
                 await harness.pool.drain()
                 assert not harness.pool.queues.unfinished
             if random.random() < 0.2:
-                harness.pool.hold("test")
+                harness.pool.block("test")
                 await harness.pool.wait_quiet()
                 assert not seen.running
                 await anyio.sleep(1)
                 assert not seen.running
-                harness.pool.release("test")
+                harness.pool.unblock("test")
         await harness.pool.drain()
     for queue, numbers in expected.items():
         seen_here = sorted(seen.by_lane[queue]) if queue is None else seen.by_lane[queue]
@@ -282,13 +282,13 @@ async def test_work_that_is_held_begins_nothing_until_the_last_reason_is_gone() 
 
     harness = WorkerHarness(handle)
     async with harness.running():
-        harness.pool.hold("one")
-        harness.pool.hold("two")
+        harness.pool.block("one")
+        harness.pool.block("two")
         await harness.put(["a", None])
-        harness.pool.release("one")
+        harness.pool.unblock("one")
         await settled()
         assert harness.done == []
-        harness.pool.release("two")
+        harness.pool.unblock("two")
         await harness.pool.drain()
     assert sorted(harness.done) == [0, 1]
 
@@ -296,7 +296,7 @@ async def test_work_that_is_held_begins_nothing_until_the_last_reason_is_gone() 
 async def test_holding_stops_a_lane_in_the_middle_of_a_turn() -> None:
     async def handle(event: Event) -> None:
         if event.number == 1:
-            harness.pool.hold("now")
+            harness.pool.block("now")
 
     harness = WorkerHarness(handle)
     async with harness.running():
@@ -304,7 +304,7 @@ async def test_holding_stops_a_lane_in_the_middle_of_a_turn() -> None:
         await harness.pool.wait_quiet()
         await settled()
         assert harness.done == [0, 1]
-        harness.pool.release("now")
+        harness.pool.unblock("now")
         await harness.pool.drain()
     assert harness.done == [0, 1, 2, 3, 4]
 

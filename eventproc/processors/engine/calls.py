@@ -100,7 +100,7 @@ class Calls:
         self._options = options
         self._pool = pool
         self._queues = pool.queues
-        self._pause_reasons = pool.pause_reasons
+        self._blocked_by = pool.blocked_by
         self._listener = listener
         self._clock = clock
         self._measure = measure
@@ -192,10 +192,10 @@ class Calls:
         taken: has the present queue at the end. Several queues share a turn, because its overhead is what an event
         costs.
         """
-        handler, holds, now_ms, queue = self.handler, self._pause_reasons, self._pool.now_ms, taken[0]
+        handler, blocked_by, now_ms, queue = self.handler, self._blocked_by, self._pool.now_ms, taken[0]
         call, is_plain = handler.call, handler.decode is None and not handler.takes_context
         for _ in range(EVENTS_A_TURN):
-            if holds.active:
+            if blocked_by.active:
                 break
             if not queue.items:
                 self._queues.give_back(taken.pop())
@@ -227,7 +227,7 @@ class Calls:
 
     async def _run_on_thread(self, worker: Worker, queue: KeyQueue) -> FailedCall | None:
         """Call a sync handler for several events in one visit to a thread; all are finished when it returns."""
-        pool, holds = self._pool, self._pause_reasons
+        pool, blocked_by = self._pool, self._blocked_by
         if queue.key is None:
             share = self._queues.ready // len(pool.workers)
             queue.items.extend(self._queues.take_free(min(share, EVENTS_A_TURN - 1)))
@@ -239,7 +239,7 @@ class Calls:
         def run() -> BaseException | None:
             worker.thread = get_ident()
             for item in items:
-                if holds.active or item[1].owned.closing:
+                if blocked_by.active or item[1].owned.closing:
                     return None
                 worker.items, worker.since_ms = (item,), pool.now_ms()
                 worker.attempt = 1 if done else attempt
@@ -253,7 +253,7 @@ class Calls:
                 done.append((event, () if context is None else context._end()))
             return None
 
-        if not items or holds.active:
+        if not items or blocked_by.active:
             return None
         worker.items, worker.since_ms = tuple(items[:1]), pool.now_ms()
         error = await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._thread_limiter())
@@ -274,7 +274,7 @@ class Calls:
         counts = await self._collect(taken)
         pool.wake()  # queues were taken without waking the next worker
         items = [item for queue, n in zip(taken, counts, strict=True) for item in islice(queue.items, n)]
-        if not items or self._pause_reasons.active:
+        if not items or self._blocked_by.active:
             return None
         worker.items, worker.since_ms, worker.retry = items, pool.now_ms(), taken[0].retry
         worker.attempt = taken[0].next_attempt
@@ -311,7 +311,7 @@ class Calls:
         if taken[0].attempt or taken[0].alone:
             return counts
         left, has_waited = batching.size - counts[0], False
-        while left and not self._pause_reasons.active:
+        while left and not self._blocked_by.active:
             if not queues:
                 if pool.draining or anyio.current_time() >= deadline:
                     break

@@ -154,7 +154,7 @@ class Engine:
         self._stopping = True
         self._fetcher.wake()
         if not self.options.exactly_once:
-            self.pool.hold("stopping")
+            self.pool.block("stopping")
 
     async def stop(self) -> None:
         """End gracefully: begin no call, let running calls finish, commit; return when all has ended.
@@ -189,7 +189,7 @@ class Engine:
             await self._stop_handler()
             self._calls.handler = await self._start_handler()
             self.counters.restarts += 1
-            self.pool.release("restarting")
+            self.pool.unblock("restarting")
 
     async def _stop_handler(self) -> None:
         if not self._started:
@@ -224,7 +224,7 @@ class Engine:
 
     async def save(self) -> None:
         """Begin no further call, and commit what is finished, if possible."""
-        self.pool.hold("ended")  # a cancelled call on a thread goes on: no other call may follow it
+        self.pool.block("ended")  # a cancelled call on a thread goes on: no other call may follow it
         self.pool.notify()  # no task needs to wait for calls to end any more
         try:
             if not self.options.exactly_once:
@@ -254,7 +254,7 @@ class Engine:
         if self.options.on_commit is not None:
             self._committer.outbox.handled.append((in_flight.owned, handled))
         if not in_flight.remaining:
-            self._settled(in_flight)
+            self._run_finished(in_flight)
 
     def failed(self, item: Item, error: Exception, attempt: int) -> None:
         """See `CallListener.failed`."""
@@ -289,9 +289,9 @@ class Engine:
         self._committer.ask()
         self._hold_if_behind()
         if not in_flight.remaining:
-            self._settled(in_flight)
+            self._run_finished(in_flight)
         if directive is Directive.RESTART:
-            self.pool.hold("restarting")  # immediately: the next call is for the new handler
+            self.pool.block("restarting")  # immediately: the next call is for the new handler
             self._restart.set()
 
     def _give_up(self, item: Item, error: Exception, attempt: int) -> None:
@@ -337,7 +337,7 @@ class Engine:
             raise ProcessorFailed(processor=name, reason=reason)
         return directive
 
-    def _settled(self, in_flight: InFlightRun) -> None:
+    def _run_finished(self, in_flight: InFlightRun) -> None:
         """All events of a run are finished: there may be room again, or a segment may be complete."""
         self._wake_short()
         if in_flight.owned.complete:
@@ -347,11 +347,11 @@ class Engine:
     def _hold_if_behind(self) -> None:
         """Begin no further call while a commit does not end and what waits for it grows."""
         if self._committer.is_behind:
-            self.pool.hold("behind")
+            self.pool.block("behind")
 
     def _commit_ended(self) -> None:
         """A commit ended or failed."""
-        self.pool.release("behind")
+        self.pool.unblock("behind")
         self.measure.in_flight(self.pool.queues.unfinished)
         self._wake_short()
 
@@ -375,9 +375,9 @@ class Engine:
         while True:
             await self._follow()
             if self.membership.paused and not self.options.exactly_once:
-                self.pool.hold("paused")
+                self.pool.block("paused")
             else:
-                self.pool.release("paused")
+                self.pool.unblock("paused")
             for key in self.membership.surplus:
                 owned = self.segments.find(key)
                 if owned is not None and owned not in self._releasing:

@@ -51,7 +51,7 @@ class Worker:
     thread: int | None = None
 
 
-class PauseReasons:
+class BlockReasons:
     """The reasons why no call may begin. Calls may begin while `active` is False."""
 
     __slots__ = ("_reasons", "active")
@@ -74,7 +74,7 @@ class PauseReasons:
 class WorkerPool:
     """Gives the events of `queues` to workers; used on the event loop only.
 
-    pause_reasons: the reasons why no call may begin; see `hold` and `release`.
+    blocked_by: the reasons why no call may begin; see `block` and `unblock`.
     draining: whether `drain` waits, so that batches do not linger.
     waiting: set by `notify`, for the tasks in `until`.
     """
@@ -96,7 +96,7 @@ class WorkerPool:
         self.queues = queues
         self.now_ms = now_ms
         self.workers = [Worker() for _ in range(concurrency)]
-        self.pause_reasons = PauseReasons()
+        self.blocked_by = BlockReasons()
         self.draining = False
         self._on_idle = on_idle
         self._limits = limits or ProcessorLimits()
@@ -142,7 +142,7 @@ class WorkerPool:
     @property
     def is_idle(self) -> bool:
         """Whether workers have nothing to do: all events handed out are running, or wait behind those that are."""
-        return bool(self._sleeping or self._vacant) and not self.queues and not self.pause_reasons.active
+        return bool(self._sleeping or self._vacant) and not self.queues and not self.blocked_by.active
 
     # Waiting for calls to end.
 
@@ -182,16 +182,16 @@ class WorkerPool:
             for event in waiting:
                 event.set()
 
-    # Holding calls back.
+    # Blocking calls.
 
-    def hold(self, reason: str) -> None:
-        """Begin no further call until `release(reason)`. See `wait_quiet`."""
-        self.pause_reasons.add(reason)
+    def block(self, reason: str) -> None:
+        """Begin no further call until `unblock(reason)`. See `wait_quiet`."""
+        self.blocked_by.add(reason)
         self._wake_all()
 
-    def release(self, reason: str) -> None:
-        """Revoke `hold(reason)`; holds for other reasons stay."""
-        self.pause_reasons.remove(reason)
+    def unblock(self, reason: str) -> None:
+        """Revoke `block(reason)`; other reasons stay."""
+        self.blocked_by.remove(reason)
         self.wake()
         if self.is_idle:
             self._on_idle()
@@ -220,7 +220,7 @@ class WorkerPool:
 
     async def wait_ready(self, deadline: float = float("inf")) -> None:
         """Return when an event may be handled, or at `deadline`, or when `drain` waits."""
-        while self.pause_reasons.active or not self.queues:
+        while self.blocked_by.active or not self.queues:
             wake = anyio.Event()
             self._sleeping.append(wake)
             if self._room is not None:
@@ -237,7 +237,7 @@ class WorkerPool:
             else:
                 self._sleeping.remove(wake)
             if deadline != float("inf") and (
-                self.draining or self.pause_reasons.active or anyio.current_time() >= deadline
+                self.draining or self.blocked_by.active or anyio.current_time() >= deadline
             ):
                 return
 
