@@ -23,10 +23,9 @@ from eventproc.store.model.argument_checks import (
     check_iterable,
     check_mapping,
     check_str,
-    invalid_argument,
 )
 from eventproc.store.model.ids import SegmentId, as_segments
-from eventproc.store.model.policies import CONFIG_FIELDS, Partitioning, StreamConfig, as_config
+from eventproc.store.model.policies import Partitioning, StreamConfig, as_config
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.short_repr import short_repr_of_fields
 
@@ -68,13 +67,7 @@ def _checked_version(version: int | None) -> int | None:
 def _checked_fields(fields: Iterable[str] | None) -> tuple[str, ...] | None:
     if fields is None:
         return None
-    names = tuple(
-        [check_str("fields", each) for each in check_iterable("fields", fields, "it must be names")]
-    )
-    for each in names:
-        if each not in CONFIG_FIELDS:
-            raise invalid_argument("fields", each, f"it must be one of {', '.join(sorted(CONFIG_FIELDS))}")
-    return names
+    return tuple([check_str("fields", each) for each in check_iterable("fields", fields, "it must be names")])
 
 
 def _new_config(value: StreamConfig) -> StreamConfig:

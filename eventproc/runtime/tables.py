@@ -35,7 +35,7 @@ class TableSystem:
 
         Raises:
             InvalidArgument: an argument has the wrong type, or the limit is not positive.
-            NotSupported: there are tables, and the extra `tables` is not installed, or another engine made one.
+            NotSupported: there are tables, and the extra `tables` is not installed.
 
         Cost:
             Reads the metadata of each table that is returned.
@@ -62,7 +62,8 @@ class TableSystem:
         Raises:
             NotFound: no supervisor ever wrote to a table of that name.
             InvalidArgument: `start` or `end` is not a time.
-            NotSupported: as `tables`; or this store has no place for files.
+            NotSupported: the extra `tables` is not installed, this store has no place for files, or another engine
+                made the table elsewhere.
 
         Cost:
             Reads the metadata of the table.

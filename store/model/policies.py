@@ -402,9 +402,16 @@ class StreamConfig:
         Args:
             changes: what has their new values.
             fields: names of them, such as "tags", or of one limit, such as "retention.age_ms".
+
+        Raises:
+            InvalidArgument: there is no such field.
         """
         config = self
         for each in fields:
+            if each not in CONFIG_FIELDS:
+                raise invalid_argument(
+                    "fields", each, f"it must be one of {', '.join(sorted(CONFIG_FIELDS))}"
+                )
             field, _, limit = each.partition(".")
             value = getattr(changes, field)
             if limit:
