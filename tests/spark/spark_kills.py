@@ -132,8 +132,10 @@ class KillsSite:
 
     copies: Sequence[str] = ()
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, master: str = "local[1]") -> None:
+        """master: Spark's, for the workers."""
         self.folder: Final = folder
+        self.master: Final = master
         self.address = str(folder / "streams")
 
     def open(self, *, host: bool = False) -> BlockingEventproc:
@@ -143,18 +145,8 @@ class KillsSite:
     def command(self, kind: str) -> list[str]:
         """Return the arguments of the interpreter for a process of a kind, but for a writer's own."""
         if kind == "worker":
-            return [
-                "-m",
-                "eventproc",
-                "-C",
-                self.address,
-                "ingest",
-                "worker",
-                "--slots",
-                "4",
-                "--master",
-                "local[1]",
-            ]
+            worker = ["ingest", "worker", "--slots", "4", "--master", self.master]
+            return ["-m", "eventproc", "-C", self.address, *worker]
         return ["-m", "tests.spark.spark_kills", kind, self.address]
 
     def variables(self, machine: Machine) -> dict[str, str]:

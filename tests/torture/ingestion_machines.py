@@ -84,9 +84,8 @@ class ClusterSite(KillsSite):
     copies = (COPY,)
 
     def __init__(self, folder: Path, server: Server, master: str) -> None:
-        super().__init__(folder)
+        super().__init__(folder, master=master)
         self._server = server
-        self._master = master
         self.address = f"postgresql://postgres@{SERVICES}:{PORT}/postgres?schema=cluster"
         (folder / "spark-defaults.conf").write_text(
             "".join(f"{name} {SETTINGS[name]}\n" for name in SETTINGS)
@@ -100,8 +99,8 @@ class ClusterSite(KillsSite):
         """See `KillsSite`."""
         if kind == "query":
             checkpoints = str(self.folder / "checkpoints")
-            return ["-m", "tests.torture.ingestion_machines", kind, self._master, self.address, checkpoints]
-        return [self._master if each == "local[1]" else each for each in super().command(kind)]
+            return ["-m", "tests.torture.ingestion_machines", kind, self.master, self.address, checkpoints]
+        return super().command(kind)
 
     def variables(self, machine: Machine) -> dict[str, str]:
         """See `KillsSite`."""
