@@ -169,7 +169,7 @@ class SystemSimulation:
                     actors.start_soon(self._pause_and_expire)
                     actors.start_soon(self._harm)
                 await self._calm()
-                while (left_ms := await self.world.delayed_ms()) is not None:
+                while (left_ms := await self.world.delayed_ms()) is not None:  # noqa: ASYNC110  # virtual time
                     await anyio.sleep((left_ms + 50) / 1000)
                 await self.policies.have_run()
                 self.policies.check(STREAM, KEPT)
