@@ -146,10 +146,8 @@ def list_delayed(tx: Tx, *, stream: str | None, after: str | None, limit: int) -
 
 
 def count_delayed(tx: Tx, stream_id: int) -> int:
-    """Return how many events of a stream are not due yet. Reads an index over them."""
-    (count,) = tx.execute(
-        "SELECT count(*) FROM delayed_event WHERE stream_id = ? AND due_ms IS NOT NULL", (stream_id,)
-    ).fetchone()
+    """Return how many events of a stream wait, or could not be appended. Reads an index over them."""
+    (count,) = tx.execute("SELECT count(*) FROM delayed_event WHERE stream_id = ?", (stream_id,)).fetchone()
     return int(count)
 
 

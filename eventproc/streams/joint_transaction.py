@@ -39,7 +39,7 @@ from eventproc.store.tasks import run_uninterrupted
 from eventproc.store.transactions import PingResult
 from eventproc.streams.codec import PayloadCodec, codec_for
 from eventproc.streams.description import TransactionDescription
-from eventproc.streams.new_events import NewEvent, as_new_event, check_events, headers_by_codec
+from eventproc.streams.new_events import NewEvent, as_immediate_event, check_events, headers_by_codec
 from eventproc.streams.request_calls import PATIENCE_MS_MAX, WAIT_MS
 from eventproc.streams.staging import MoveProgress, Staging, abort_together, commit_together
 from eventproc.streams.transaction import ABORT_WAIT_MS, Transaction
@@ -259,7 +259,7 @@ class JointTransaction:
         part, codec = await self._part(stream)
         count = 0
         for event in events:
-            new = as_new_event(event)
+            new = as_immediate_event(event)
             await part.write(
                 codec.encode(new.payload),
                 key=new.key,

@@ -69,6 +69,14 @@ def as_new_event(event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[P]:
     raise invalid_argument("event", event, "it must be a NewEvent, or a pair (payload, key)")
 
 
+def as_immediate_event(event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[P]:
+    """Return an event of a transaction as `as_new_event` does. Raises InvalidArgument for one with a delay."""
+    new = as_new_event(event)
+    if new.delay_ms is not None or new.at is not None:
+        raise invalid_argument("event", new, "a transaction has no delayed events; write it after the commit")
+    return new
+
+
 def checked_event(
     data: bytes, key: str | None, event_time: int | None, headers: Mapping[str, str] | None
 ) -> tuple[bytes, str | None, int | None, Mapping[str, str] | None]:

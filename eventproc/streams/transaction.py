@@ -36,7 +36,7 @@ from eventproc.store.tasks import run_uninterrupted
 from eventproc.store.transactions import PingResult, ping_interval_ms, state_after_abort
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.description import TransactionDescription
-from eventproc.streams.new_events import NewEvent, as_new_event, check_events, headers_by_codec
+from eventproc.streams.new_events import NewEvent, as_immediate_event, check_events, headers_by_codec
 from eventproc.streams.request_calls import PATIENCE_MS_MAX, WAIT_MS
 from eventproc.streams.staging import Staging, abort_together, commit_together
 from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT, AttendedBlock
@@ -233,7 +233,7 @@ class Transaction(Generic[P]):
         for event in events:
             if not self._ready:
                 await self._get_ready()
-            new = as_new_event(event)
+            new = as_immediate_event(event)
             if new.partition is not None and not self._staging.knows(new.partition):
                 await self._learn_partitions()
             self._put(new.payload, new.key, new.event_time, new.stored_headers, new.partition)

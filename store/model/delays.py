@@ -52,7 +52,7 @@ def as_due_ms(at: datetime | int) -> int:
     """Return a time in ms since 1970. Raises InvalidArgument for one without a zone, or outside 1970 to 9999."""
     if isinstance(cast("object", at), datetime):
         moment = cast("datetime", at)
-        if moment.tzinfo is None:
+        if moment.utcoffset() is None:
             raise invalid_argument("at", moment, "it has no time zone; datetime.now(UTC) has one")
         at = (moment - _EPOCH) // timedelta(milliseconds=1)
     return check_int("at", cast("int", at), least=0, most=DUE_MS_MAX)

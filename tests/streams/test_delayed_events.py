@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,15 @@ MINUTE_MS = 60_000
 BACKENDS = ["asyncio", "trio"]
 
 Test = Callable[[RunningApp], Awaitable[None]]
+
+
+class NoOffset(tzinfo):
+    """A zone that does not know how far it is from UTC."""
+
+    def utcoffset(self, when: datetime | None) -> None:
+        return None
+
+    dst = tzname = utcoffset
 
 
 def live(test: Test, *, backend: str = "asyncio", apps: tuple[App, ...] = ()) -> None:
@@ -167,6 +176,7 @@ def test_an_event_whose_stream_was_sealed_stays_with_the_reason_and_blocks_no_ot
         assert [each for each, _ in await appended(t, "s/other")] == [b"fine"]
         found = await t.ep.delayed.get(stuck.id)
         assert (found.due_ms, str(found.failure).partition(":")[0]) == (None, "s/t is sealed")
+        assert (await t.ep.requests.preview(DeleteStream("s/t", PRESENT))).delayed == 1
         await t.ep.delayed.cancel(stuck.id)
         async with other.writer() as late:
             await other.seal()
@@ -198,6 +208,7 @@ def test_the_events_of_a_deleted_stream_go_with_it() -> None:
         ({"delay_ms": -1}, "delay_ms"),
         ({"delay_ms": 1.5}, "delay_ms"),
         ({"at": datetime(2030, 1, 1)}, "no time zone"),
+        ({"at": datetime(2030, 1, 1, tzinfo=NoOffset())}, "no time zone"),
         ({"at": -1}, "at"),
         ({"at": "tomorrow"}, "at"),
         ({"at": 5, "delay_ms": 5}, "delay_ms says already"),
@@ -212,6 +223,20 @@ def test_a_time_that_is_none_is_refused_and_nothing_is_written(options: dict[str
             with pytest.raises(InvalidArgument, match=reason):
                 await writer.write_many([NewEvent(b"x", **options)])
         assert await t.ep.delayed.list() == []
+
+    live(test)
+
+
+def test_transactions_refuse_a_delayed_event_instead_of_committing_it_now() -> None:
+    async def test(t: RunningApp) -> None:
+        stream = await t.ep.stream("s/t")
+        for event in (NewEvent(b"x", delay_ms=5), NewEvent(b"x", at=5)):
+            async with stream.transaction() as one, t.ep.transaction() as joint:
+                with pytest.raises(InvalidArgument, match="no delayed events"):
+                    await one.write_many([event])
+                with pytest.raises(InvalidArgument, match="no delayed events"):
+                    await joint.write_many(stream, [event])
+        assert (await t.events("s/t"), await t.ep.delayed.list()) == ([], [])
 
     live(test)
 
