@@ -59,25 +59,18 @@ def store_delayed(tx: Tx, stream: str, stream_id: int, events: Sequence[NewDelay
     Cost: a look-up, and a row in three indexes for each event.
     """
     get_writable_stream(tx, stream, stream_id=stream_id)
+    rows = []
     for each in events:
         each.due_ms = each.delay.due_ms(tx.now_ms)
+        key = None if each.key is None else each.key.encode()
+        headers = json.dumps(each.headers, separators=(",", ":")) if each.headers else None
+        size_bytes = len(each.payload) + len(key or b"") + len(headers or "")
+        place = (each.id, stream_id, stream, each.due_ms, size_bytes)
+        rows.append((*place, each.payload, key, each.event_time, headers, each.partition))
     tx.executemany(
-        "INSERT INTO delayed_event (event_id, stream_id, stream, due_ms, payload, routing_key, event_time, headers,"
-        " partition_number) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                each.id,
-                stream_id,
-                stream,
-                each.due_ms,
-                each.payload,
-                None if each.key is None else each.key.encode(),
-                each.event_time,
-                None if not each.headers else json.dumps(each.headers, separators=(",", ":")),
-                each.partition,
-            )
-            for each in events
-        ],
+        "INSERT INTO delayed_event (event_id, stream_id, stream, due_ms, size_bytes, payload, routing_key, event_time,"
+        " headers, partition_number) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        rows,
     )
     tx.wake(DELAYED_CHANNEL)
 
@@ -100,7 +93,7 @@ def due_events(tx: Tx, *, limit: int, bytes_max: int) -> list[tuple[int, Delayed
     Of many, as many as the bounds admit, and at least one.
     """
     sizes = tx.execute(
-        "SELECT due_ms, id, length(payload) FROM delayed_event WHERE due_ms <= ? ORDER BY due_ms, id LIMIT ?",
+        "SELECT due_ms, id, size_bytes FROM delayed_event WHERE due_ms <= ? ORDER BY due_ms, id LIMIT ?",
         (tx.now_ms, limit),
     ).fetchall()
     left, last = bytes_max, None

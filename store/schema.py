@@ -571,6 +571,8 @@ CREATE TABLE delayed_event (
     stream_id INTEGER NOT NULL,
     stream TEXT NOT NULL,
     due_ms INTEGER,
+    -- Of payload, key and headers: bounds a transaction before any of them is read.
+    size_bytes INTEGER NOT NULL,
     payload BLOB NOT NULL,
     -- In UTF-8, because a server takes no text with NUL.
     routing_key BLOB,

@@ -22,7 +22,7 @@ from eventproc.store.delayed_events import (
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.delays import Delay, DelayedEvent
-from eventproc.store.model.errors import EventprocError, NotFound, StreamReplaced
+from eventproc.store.model.errors import EventprocError, InvalidArgument, NotFound, StreamReplaced
 from eventproc.store.ownership import Owner
 from eventproc.store.segments import TTL_HEADER, TimedHeaders, append
 from eventproc.streams.segment_buffers import SegmentBuffers, add_event
@@ -137,15 +137,21 @@ def _append(tx: Tx, stream: str, stream_id: int, events: Sequence[DelayedEvent[b
         note_failure(tx, ids, str(why))
         return
     spread = int.from_bytes(tx.clock.random_bytes(4), "big")
-    buffers = SegmentBuffers(KeyRoutes(current_router(tx, record)), spread)
     appended = []
-    for each in events:
-        headers = TimedHeaders(each.headers) if TTL_HEADER in each.headers else each.headers or None
-        try:
-            add_event(buffers, each.payload, each.key, each.event_time, headers, each.partition, stream)
-        except EventprocError as why:
-            note_failure(tx, [each.id], str(why))
-        else:
-            appended.append(each.id)
-    append(tx, stream, stream_id, buffers.parts(buffers.take()))
-    forget_delayed(tx, appended)
+    try:
+        buffers = SegmentBuffers(KeyRoutes(current_router(tx, record)), spread)
+        for each in events:
+            headers = TimedHeaders(each.headers) if TTL_HEADER in each.headers else each.headers or None
+            try:
+                add_event(buffers, each.payload, each.key, each.event_time, headers, each.partition, stream)
+            except InvalidArgument as why:
+                note_failure(tx, [each.id], str(why))
+            else:
+                appended.append(each.id)
+        append(tx, stream, stream_id, buffers.parts(buffers.take()))
+    except (
+        EventprocError
+    ) as why:  # its rows are damaged; other streams, and the host, must not wait for a person
+        note_failure(tx, ids, str(why))
+    else:
+        forget_delayed(tx, appended)

@@ -186,6 +186,25 @@ def test_an_event_whose_stream_was_sealed_stays_with_the_reason_and_blocks_no_ot
     live(test)
 
 
+def test_a_damaged_stream_delays_no_other_one_and_its_events_are_appended_after_its_repair() -> None:
+    async def test(t: RunningApp) -> None:
+        stream, other = await t.ep.stream("s/t"), await t.ep.create_stream("s/other")
+        async with stream.writer() as writer, other.writer() as others:
+            stuck = await writer.write(b"stuck", delay_ms=10)
+            await others.write(b"fine", delay_ms=20)
+        lose = "UPDATE segment SET segment = segment + ? WHERE stream_id = ?"
+        await t.ep.db.write(lambda tx: tx.execute(lose, (77, stream.stream_id)).close())
+        await anyio.sleep(1)
+        await t.ep.db.write(lambda tx: tx.execute(lose, (-77, stream.stream_id)).close())
+        assert [each for each, _ in await appended(t, "s/other")] == [b"fine"]
+        assert str((await t.ep.delayed.get(stuck.id)).failure).startswith("no segment 's/t")
+        await t.ep.delayed.move(stuck.id, delay_ms=5)
+        await t.settled()
+        assert [each for each, _ in await appended(t)] == [b"stuck"]
+
+    live(test)
+
+
 def test_the_events_of_a_deleted_stream_go_with_it() -> None:
     async def test(t: RunningApp) -> None:
         stream = await t.ep.stream("s/t")
@@ -289,6 +308,21 @@ def test_each_is_appended_once_by_whichever_instance_lives(seed: int, point: str
             assert found == sorted(found)
 
     VirtualRuntime(seed=seed).run(test)
+
+
+def test_large_headers_bound_what_one_transaction_appends() -> None:
+    async def test() -> None:
+        async with SimulatedWorld(seed=1) as world:
+            writing = await world.start(host=False)
+            await world.start(faults=[("delayed.delivery.committed", "die")])
+            await writing.ep.create_scope("s")
+            async with (await writing.ep.create_stream("s/t")).writer() as writer:
+                headers = {"h": "x" * 60_000}
+                await writer.write_many(NewEvent(b"", headers=headers, delay_ms=9) for _ in range(100))
+            await anyio.sleep(1)
+            assert 0 < len(await world.events("s/t")) < 100
+
+    VirtualRuntime(seed=1).run(test)
 
 
 @pytest.mark.anyio
