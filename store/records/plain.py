@@ -124,7 +124,7 @@ def fields_of(kind: Any) -> Mapping[str, attrs.Attribute[Any]]:
     spelled: Callable[[str], str] = camel if issubclass(plain, CamelNames) else str
     fields: tuple[Any, ...] = attrs.fields(attrs.resolve_types(plain))
     if arguments:  # of a type with parameters
-        given = dict(zip(plain.__parameters__, arguments, strict=True))
+        given = dict(zip(getattr(plain, "__parameters__", ()), arguments, strict=True))
         fields = tuple(
             each.evolve(type=each.type[arguments])
             if getattr(each.type, "__parameters__", ())
