@@ -33,7 +33,7 @@ class RequestPreview:
     request: the request, as it would be recorded. already_done: whether there is nothing to do.
     head, cut: where the stream begins before and after a truncation. transactions: open ones, which are aborted.
     stream_count, group_count, synchronizer_count: what is deleted. events, bytes: what can be read of it now.
-    delayed: events that are not due yet, and will never be appended.
+    delayed: events that were not appended yet, and never will be.
     streams, groups: the names of what is deleted with a scope.
     """
 
