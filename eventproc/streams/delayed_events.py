@@ -22,7 +22,7 @@ from eventproc.store.delayed_events import (
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.delays import Delay, DelayedEvent
-from eventproc.store.model.errors import EventprocError, InvalidArgument, NotFound, StreamReplaced
+from eventproc.store.model.errors import EventprocError, InvalidArgument, NotFound, Retryable, StreamReplaced
 from eventproc.store.ownership import Owner
 from eventproc.store.segments import TTL_HEADER, TimedHeaders, append
 from eventproc.streams.segment_buffers import SegmentBuffers, add_event
@@ -149,9 +149,9 @@ def _append(tx: Tx, stream: str, stream_id: int, events: Sequence[DelayedEvent[b
             else:
                 appended.append(each.id)
         append(tx, stream, stream_id, buffers.parts(buffers.take()))
-    except (
-        EventprocError
-    ) as why:  # its rows are damaged; other streams, and the host, must not wait for a person
+    except Retryable:
+        raise
+    except EventprocError as why:  # its rows are damaged: other streams must not wait for a person
         note_failure(tx, ids, str(why))
     else:
         forget_delayed(tx, appended)
