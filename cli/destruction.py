@@ -43,11 +43,15 @@ COUNTED: Final[Mapping[str, str]] = {
     "letters": "dead letter",
     "grants": "grant",
     "tokens": "token",
+    "schedules": "schedule",
     "delayed": "delayed event",
     "events": "event",
 }
 """The fields of a dry run that the question counts, in this order, each with its noun. Their size follows."""
 
+
+SELDOM: Final = frozenset({"delayed"})
+"""The fields that the question leaves out if there are none."""
 
 FREEING: Final = frozenset({TruncateStream.kind, DeleteStream.kind, DeleteScope.kind})
 """The requests whose events are freed in the background after they are done."""
@@ -131,7 +135,8 @@ def losses_row(found: RequestPreview) -> Row:
 
 def losses_text(row: Row) -> str:
     """Return the losses that a dry run names, in words: "1 stream, 3 events, 170 B"."""
-    losses = [counted(int(str(row[name])), noun) for name, noun in COUNTED.items() if name in row]
+    found = {name: int(str(row[name])) for name in COUNTED if name in row}
+    losses = [counted(each, COUNTED[name]) for name, each in found.items() if each or name not in SELDOM]
     if "bytes" in row:
         losses.append(size_text(int(str(row["bytes"]))))
     return ", ".join(losses)

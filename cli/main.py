@@ -38,6 +38,7 @@ COMMANDS: Final = MappingProxyType(
         ),
         "write": ("write", "Write the lines, JSON lines or CSV rows of a file to a stream."),
         "delayed": ("delayed", "List, show, cancel and move events that are not due yet."),
+        "schedule": ("schedule", "Create, show, pause, resume and delete schedules of events."),
         "read": ("read", "Read the events of a stream."),
         "group": ("group", "Create, show, reset, checkpoint and delete reader groups."),
         "share": ("share", "Create, show, reset and delete share groups: streams as queues."),

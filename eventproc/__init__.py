@@ -52,9 +52,11 @@ if TYPE_CHECKING:
     from eventproc.runtime import (
         Eventproc as Eventproc,
         Requests as Requests,
-        copy as copy,
         open as open,
         open_memory as open_memory,
+    )
+    from eventproc.runtime.copying import (
+        copy as copy,
     )
     from eventproc.runtime.tasks import (
         Tasks as Tasks,
@@ -155,6 +157,9 @@ if TYPE_CHECKING:
         ChangeOptions as ChangeOptions,
         RequestOptions as RequestOptions,
     )
+    from eventproc.streams.schedules import (
+        Schedules as Schedules,
+    )
     from eventproc.topics import (
         Consumer as Consumer,
         Group as Group,
@@ -247,6 +252,7 @@ _WHERE = {
     "ScaleStream": "eventproc.workflows.requests",
     "ScalingKind": "eventproc.store.model.policies",
     "ScalingPolicy": "eventproc.store.model.policies",
+    "Schedules": "eventproc.streams.schedules",
     "SealStream": "eventproc.workflows.requests",
     "SegmentId": "eventproc.store.model.ids",
     "ShareConsumer": "eventproc.shares",
@@ -270,7 +276,7 @@ _WHERE = {
     "UpdateStream": "eventproc.workflows.requests",
     "Users": "eventproc.runtime.users",
     "VerifyTask": "eventproc.cluster",
-    "copy": "eventproc.runtime",
+    "copy": "eventproc.runtime.copying",
     "open": "eventproc.runtime",
     "open_blocking": "eventproc.blocking",
     "open_memory": "eventproc.runtime",

@@ -105,6 +105,7 @@ from eventproc.store.model.scaling import (
     LoadVerdict,
     SegmentVerdict,
 )
+from eventproc.store.model.schedules import MissedTicks
 from eventproc.store.model.states import (
     ScopeState,
     StreamState,
@@ -118,6 +119,7 @@ from eventproc.store.requests import (
     RequestOrigin,
     RequestStatus,
 )
+from eventproc.store.schedules import ScheduleInfo
 from eventproc.store.segments import (
     AppendResult,
 )
@@ -182,6 +184,7 @@ __all__ = [
     "MeasuredPart",
     "MemberDescription",
     "MemberStatus",
+    "MissedTicks",
     "NewToken",
     "OffloadResult",
     "OffsetReset",
@@ -202,6 +205,7 @@ __all__ = [
     "ResetPreview",
     "RestoreResult",
     "ScalingDescription",
+    "ScheduleInfo",
     "ScopeInfo",
     "ScopeState",
     "Segment",

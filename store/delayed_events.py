@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import attrs
 
@@ -76,19 +76,35 @@ def store_delayed(tx: Tx, stream: str, stream_id: int, events: Sequence[NewDelay
 
 
 def first_due_ms(tx: Tx) -> int | None:
-    """Return when the next event is due; None if none waits. One look-up."""
+    """Return when the next event, or tick of a schedule, is due; None if none waits. One look-up."""
     row = tx.execute(
         "SELECT due_ms FROM delayed_event WHERE due_ms IS NOT NULL ORDER BY due_ms LIMIT 1"
     ).fetchone()
     return None if row is None else int(row[0])
 
 
+def first_once_due_ms(tx: Tx) -> int | None:
+    """Return when the next event that no schedule repeats is due; None if none waits. Passes the schedules' rows."""
+    row = tx.execute(
+        "SELECT due_ms FROM delayed_event WHERE due_ms IS NOT NULL AND schedule IS NULL ORDER BY due_ms LIMIT 1"
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+class DueRow(NamedTuple):
+    """A row that is due. schedule: of which it is a tick; None: it is an event that was written with a delay."""
+
+    stream_id: int
+    schedule: str | None
+    event: DelayedEvent[bytes]
+
+
 WATCH: Final = Watch(DELAYED_CHANNEL, first_due_ms)
 """Notices that another event is the next one."""
 
 
-def due_events(tx: Tx, *, limit: int, bytes_max: int) -> list[tuple[int, DelayedEvent[bytes]]]:
-    """Return the events that are due, in the order in which they are, each with the id of its stream.
+def due_rows(tx: Tx, *, limit: int, bytes_max: int) -> list[DueRow]:
+    """Return the rows that are due, in the order in which they are.
 
     Of many, as many as the bounds admit, and at least one.
     """
@@ -105,11 +121,11 @@ def due_events(tx: Tx, *, limit: int, bytes_max: int) -> list[tuple[int, Delayed
     if last is None:
         return []
     rows = tx.execute(
-        f"SELECT stream_id, {_COLUMNS} FROM delayed_event WHERE due_ms IS NOT NULL AND (due_ms, id) <= (?, ?)"
+        f"SELECT stream_id, schedule, {_COLUMNS} FROM delayed_event WHERE due_ms IS NOT NULL AND (due_ms, id) <= (?, ?)"
         " ORDER BY due_ms, id",
         last,
     ).fetchall()
-    return [(stream_id, _event(row)) for stream_id, *row in rows]
+    return [DueRow(stream_id, schedule, _event(row)) for stream_id, schedule, *row in rows]
 
 
 def forget_delayed(tx: Tx, ids: Iterable[str]) -> None:
@@ -132,7 +148,8 @@ def list_delayed(tx: Tx, *, stream: str | None, after: str | None, limit: int) -
     """
     of_stream = "" if stream is None else f"stream_id = {get_stream(tx, stream).value.stream_id} AND "
     rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM delayed_event WHERE {of_stream}event_id > ? ORDER BY event_id LIMIT ?",
+        f"SELECT {_COLUMNS} FROM delayed_event WHERE {of_stream}event_id > ? AND schedule IS NULL"
+        " ORDER BY event_id LIMIT ?",
         (after or "", limit),
     ).fetchall()
     return [_event(row) for row in rows]
@@ -146,7 +163,9 @@ def count_delayed(tx: Tx, stream_id: int) -> int:
 
 def get_delayed(tx: Tx, id: str) -> DelayedEvent[bytes]:
     """Return a delayed event. Raises NotFound: there is none of that id, or it was appended. One look-up."""
-    row = tx.execute(f"SELECT {_COLUMNS} FROM delayed_event WHERE event_id = ?", (id,)).fetchone()
+    row = tx.execute(
+        f"SELECT {_COLUMNS} FROM delayed_event WHERE event_id = ? AND schedule IS NULL", (id,)
+    ).fetchone()
     if row is None:
         raise NotFound(kind="delayed event", name=id)
     return _event(row)

@@ -581,9 +581,12 @@ CREATE TABLE delayed_event (
     headers TEXT,
     -- Of the topic, or NULL if its strategy chooses.
     partition_number INTEGER,
-    failure TEXT
+    failure TEXT,
+    -- The schedule of which it is the next tick, or NULL.
+    schedule TEXT
 );
 CREATE INDEX delayed_event_due ON delayed_event (due_ms, id);
+CREATE UNIQUE INDEX delayed_event_schedule ON delayed_event (schedule) WHERE schedule IS NOT NULL;
 CREATE INDEX delayed_event_of ON delayed_event (stream_id, event_id);
 """
 """What the tenth migration adds."""

@@ -32,6 +32,7 @@ from eventproc.store.openable import Openable
 from eventproc.store.replicated import StateSynchronizer
 from eventproc.streams import EventWriter, JointTransaction, Stream, StreamReader, Transaction
 from eventproc.streams.delayed_events import DelayedEvents
+from eventproc.streams.schedules import Schedules
 from eventproc.topics import Consumer, Group, Topic
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,6 +43,7 @@ KINDS: Final[tuple[type, ...]] = (
     Requests,
     Tasks,
     DelayedEvents,
+    Schedules,
     Users,
     Cluster,
     Stream,
@@ -62,12 +64,7 @@ KINDS: Final[tuple[type, ...]] = (
 )
 
 ATTRIBUTES: Final = {
-    "Eventproc": {
-        "requests": "BlockingRequests",
-        "cluster": "BlockingCluster",
-        "tasks": "BlockingTasks",
-        "delayed": "BlockingDelayedEvents",
-    },
+    "Eventproc": {"requests": "BlockingRequests", "cluster": "BlockingCluster", "tasks": "BlockingTasks"},
     "Stream": {"name": "str", "stream_id": "int", "codec": "PayloadCodec[T]"},
     "Topic": {"partitioner": "Partitioner[T] | None"},
     "EventWriter": {"events_written": "int"},

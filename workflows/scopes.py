@@ -56,6 +56,8 @@ def delete_empty_scope(tx: Tx, name: str) -> None:
 
     Raises InvalidArgument, NotFound, ScopeNotEmpty, and IllegalTransition while a request deletes it.
     """
+    from eventproc.store.schedules import SCHEDULE  # few programs delete a scope
+
     check_scope_name(name)
     found = get_scope(tx, name)
     verify_active(found.value, "delete")
@@ -63,8 +65,11 @@ def delete_empty_scope(tx: Tx, name: str) -> None:
     streams = count_keys(tx, STREAM, prefix=prefix)
     groups = count_keys(tx, GROUP, prefix=prefix)
     objects = count_keys(tx, SYNCHRONIZER, prefix=prefix)
-    if streams or groups or objects:
-        raise ScopeNotEmpty(scope=name, streams=streams, groups=groups, synchronizers=objects)
+    schedules = count_keys(tx, SCHEDULE, prefix=prefix)
+    if streams or groups or objects or schedules:
+        raise ScopeNotEmpty(
+            scope=name, streams=streams, groups=groups, synchronizers=objects, schedules=schedules
+        )
     delete_tables_of_scope(tx, name)
     delete(tx, SCOPE, found)
     tx.wake(SCOPES)
@@ -79,6 +84,8 @@ def check(tx: Tx, request: DeleteScope) -> bool:
 
 def apply(tx: Tx, request: DeleteScope, request_id: str) -> bool:
     """Run one step; return whether it was the last. Raises CommitsPending, as the seal of a stream does."""
+    from eventproc.store.schedules import delete_schedule, schedule_names
+
     scope = get_scope(tx, request.scope)
     deleting = advance_scope(scope.value.state, ScopeEvent.DELETE, name=request.scope)
     if scope.value.state is not ScopeState.DELETING:
@@ -89,6 +96,9 @@ def apply(tx: Tx, request: DeleteScope, request_id: str) -> bool:
         return False
     if objects := named_objects(tx, request.scope, ListPage(limit=1)):
         delete_named(tx, objects[0])
+        return False
+    if schedules := schedule_names(tx, request.scope, ListPage(limit=1)):
+        delete_schedule(tx, schedules[0])
         return False
     if delete_tables_of_scope(tx, request.scope, limit=TABLES_A_STEP):
         return False

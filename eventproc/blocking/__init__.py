@@ -28,6 +28,7 @@ _MADE = {
     "BlockingDeadLetters": "eventproc.processors.dead_letters.operations",
     "BlockingGroup": "eventproc.topics",
     "BlockingRequests": "eventproc.runtime.requests",
+    "BlockingSchedules": "eventproc.streams.schedules",
     "BlockingShareConsumer": "eventproc.shares",
     "BlockingShareGroup": "eventproc.shares",
     "BlockingStateSynchronizer": "eventproc.store.replicated",

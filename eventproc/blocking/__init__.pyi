@@ -64,6 +64,7 @@ from eventproc.store.model.ingestion import DroppedFiles, TableDescription, Tabl
 from eventproc.store.model.policies import OffloadPolicy, RetentionPolicy, ScalingPolicy
 from eventproc.store.replicated import ReplicatedType
 from eventproc.store.requests import Request
+from eventproc.store.schedules import ScheduleInfo
 from eventproc.store.segments import AppendResult, Event
 from eventproc.store.task_queue import TaskInfo
 from eventproc.store.transactions import PingResult
@@ -111,7 +112,10 @@ class BlockingEventproc(_Twin, Opened):
     requests: BlockingRequests
     cluster: BlockingCluster
     tasks: BlockingTasks
-    delayed: BlockingDelayedEvents
+    @property
+    def delayed(self) -> BlockingDelayedEvents: ...
+    @property
+    def schedules(self) -> BlockingSchedules: ...
     @property
     def users(self) -> BlockingUsers: ...
     @property
@@ -343,6 +347,34 @@ class BlockingDelayedEvents(_Twin):
     def move(
         self, event_id: str, *, delay_ms: int | None = None, at: datetime | int | None = None
     ) -> DelayedEvent[bytes]: ...
+
+class BlockingSchedules(_Twin):
+    def create(
+        self,
+        name: str,
+        *,
+        cron: str,
+        stream: str,
+        tz: str = "UTC",
+        payload: object = b"",
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        missed: str = ...,
+        replace: bool = False,
+    ) -> ScheduleInfo: ...
+    def get(self, name: str) -> ScheduleInfo: ...
+    def list(
+        self,
+        scope: str | None = None,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> builtins.list[ScheduleInfo]: ...
+    def next(self, name: str, *, count: int = 10) -> builtins.list[int]: ...
+    def pause(self, name: str) -> ScheduleInfo: ...
+    def resume(self, name: str) -> ScheduleInfo: ...
+    def delete(self, name: str) -> None: ...
 
 class BlockingUsers(_Twin):
     def add(self, name: str, *, password: str | None = None) -> UserInfo: ...

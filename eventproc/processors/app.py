@@ -11,7 +11,7 @@ Declaring runs nothing and opens nothing; every option is checked immediately.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
 
 import attrs
 from typing_extensions import TypedDict, Unpack
@@ -37,6 +37,9 @@ from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import AlreadyExists
 from eventproc.store.segments import Event
 from eventproc.streams.codec import Codec, P, codec_for, decode_of
+
+if TYPE_CHECKING:
+    from eventproc.store.schedules import ScheduleRecord
 
 T = TypeVar("T")
 
@@ -122,6 +125,7 @@ class App:
     def __init__(self) -> None:
         self._processors: dict[str, Processor] = {}
         self._setups: list[Callable[[AppTx], None]] = []
+        self._schedules: dict[str, ScheduleRecord] = {}
 
     def __repr__(self) -> str:
         return f"App({', '.join(self._processors)})"
@@ -135,6 +139,11 @@ class App:
     def setups(self) -> tuple[Callable[[AppTx], None], ...]:
         """The functions given to `setup`, in the order of their declaration."""
         return tuple(self._setups)
+
+    @property
+    def schedules(self) -> tuple[ScheduleRecord, ...]:
+        """What `periodic` has declared, in the order of the declarations."""
+        return tuple(self._schedules.values())
 
     @overload
     def processor(
@@ -173,6 +182,48 @@ class App:
 
         def declare(target: T) -> T:
             self._declare(processor(target, streams, batch=batch, **options))
+            return target
+
+        return declare
+
+    def periodic(
+        self,
+        schedule: str,
+        *,
+        cron: str,
+        tz: str = "UTC",
+        missed: str = "latest",
+        **options: Unpack[ProcessorOptions[Any]],
+    ) -> Callable[[T], T]:
+        """Decorate a handler, which is called once for each time that a cron expression names, over all processes.
+
+        It is the handler of a processor of the stream `schedule`, which a schedule of the same name appends to. When
+        the app starts, it creates both, or changes the schedule to what is declared here; the scope must exist. The
+        event time is the tick. A handler that fails is retried, and then the event becomes a dead letter, as with any
+        processor.
+
+        Args:
+            schedule: full name of the stream and the schedule, "scope/name".
+            cron: the expression, see `Schedules.create`.
+            tz: name of its time zone. Default: UTC.
+            missed: what becomes of ticks that no process was there for, see `Schedules.create`. Default: the last one.
+            options: See `ProcessorOptions`.
+
+        Raises:
+            InvalidArgument: An argument is not valid.
+            AlreadyExists: The app has a periodic handler of this name, or a processor with its name or group.
+        """
+        from eventproc.store.model.schedules import check_timetable  # few programs need it
+        from eventproc.streams.schedules import as_schedule
+
+        declared = as_schedule(schedule, cron, schedule, tz, missed=missed)
+        check_timetable(cron, tz, 0)
+        if schedule in self._schedules:
+            raise AlreadyExists(kind="periodic handler", name=schedule)
+
+        def declare(target: T) -> T:
+            self._declare(processor(target, (schedule,), batch=None, **options))
+            self._schedules[schedule] = declared
             return target
 
         return declare

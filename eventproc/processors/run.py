@@ -31,10 +31,9 @@ from eventproc.groups import (
     watch_group,
     watch_progress,
 )
-from eventproc.groups.finished import as_written, wait_finished
 from eventproc.processors.app import App, Processor
 from eventproc.processors.context import AppTx
-from eventproc.processors.dead_letters.store import verify_letter_stream
+from eventproc.processors.dead_letters.store import ensure_stream, verify_letter_stream
 from eventproc.processors.engine.engine import WIND_UP_MS, Engine
 from eventproc.processors.engine.workers import find_blocker
 from eventproc.processors.errors import HandlerAbandoned, ProcessorFailed, failure_text
@@ -448,6 +447,8 @@ class Running(Openable):
             Closed: The app was closed meanwhile.
             InvalidArgument: No processor of the app reads the stream, or it is no event.
         """
+        from eventproc.groups.finished import as_written, wait_finished  # few programs need it
+
         written = as_written(event)
         reading = [each for each in self._processors.values() if written.stream in each.options.streams]
         if not reading:
@@ -560,6 +561,11 @@ def run_app(
 
 
 def _set_up(tx: Tx, app: App) -> None:
+    for schedule in app.schedules:
+        from eventproc.store.schedules import create_schedule  # few programs need it
+
+        ensure_stream(tx, schedule.stream)
+        create_schedule(tx, schedule, replaces=True)
     for each in app.processors:
         options = each.options
         try:

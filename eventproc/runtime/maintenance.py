@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from eventproc.store.database import Database, FileWork
-from eventproc.store.database.standalone import Advance
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.segments.free_pages import free_space
 
 if TYPE_CHECKING:
     from eventproc.cluster.compaction import CompactResult
     from eventproc.store.backup.results import BackupPlan, BackupResult
+    from eventproc.store.database.standalone import Advance
 
 
 class MaintenanceSystem:

@@ -76,7 +76,6 @@ from eventproc.store.replicated import (
 from eventproc.store.tasks import HandleTasks, LoopEnd, run_uninterrupted
 from eventproc.streams import JointTransaction, ProgressSource, ScopeInfo, StreamInfo, request_calls
 from eventproc.streams.codec import Codec, codec_for
-from eventproc.streams.delayed_events import DelayedEvents
 from eventproc.streams.request_calls import RequestOptions
 from eventproc.streams.stream import Stream
 from eventproc.streams.transaction import LEASE_MS
@@ -86,6 +85,8 @@ from eventproc.workflows.scopes import create_scope, delete_empty_scope
 
 if TYPE_CHECKING:
     from eventproc.runtime.users import Users
+    from eventproc.streams.delayed_events import DelayedEvents
+    from eventproc.streams.schedules import Schedules
 
 P = TypeVar("P")
 S = TypeVar("S")
@@ -99,7 +100,6 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
 
     requests: submits requests, and finds them by id.
     tasks: submits long work, and finds it by id.
-    delayed: the events that are not due yet.
     cluster: the instances that have it open, and an event for each that comes or goes.
     """
 
@@ -112,7 +112,20 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         self.requests = Requests(db)
         self.cluster = Cluster(db)
         self.tasks = Tasks(db)
-        self.delayed = DelayedEvents(db)
+
+    @cached_property
+    def delayed(self) -> DelayedEvents:
+        """The events that are not due yet."""
+        from eventproc.streams.delayed_events import DelayedEvents  # few programs need it
+
+        return DelayedEvents(self._db)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """What appends an event at each time that a cron expression names."""
+        from eventproc.streams.schedules import Schedules  # few programs need it
+
+        return Schedules(self._db)
 
     @cached_property
     def users(self) -> Users:
@@ -240,12 +253,13 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
 
         Args:
             name: the scope's name.
-            recursive: delete its reader groups, synchronizers and streams first. Default: an empty scope only.
+            recursive: delete its reader groups, synchronizers, schedules and streams first. Default: an empty
+                scope only.
             options: for a recursive delete: see `RequestOptions`.
 
         Raises:
             NotFound: no such scope.
-            ScopeNotEmpty: the scope has streams, reader groups or synchronizers, and `recursive` is False.
+            ScopeNotEmpty: the scope has streams, reader groups, synchronizers or schedules, and `recursive` is False.
             IllegalTransition: the scope is being deleted.
             InvalidArgument: an id is given without `recursive`, or an argument is not valid.
             StillPending: the wait ended first; the deletion goes on.

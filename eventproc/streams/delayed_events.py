@@ -11,8 +11,9 @@ from typing import Final
 from eventproc.store.catalog import KeyRoutes, current_router, get_writable_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.delayed_events import (
+    DueRow,
     cancel_delayed,
-    due_events,
+    due_rows,
     forget_delayed,
     get_delayed,
     list_delayed,
@@ -24,6 +25,7 @@ from eventproc.store.model.argument_checks import check_int, check_str, invalid_
 from eventproc.store.model.delays import Delay, DelayedEvent
 from eventproc.store.model.errors import EventprocError, InvalidArgument, NotFound, Retryable, StreamReplaced
 from eventproc.store.ownership import Owner
+from eventproc.store.schedules import tick
 from eventproc.store.segments import TTL_HEADER, TimedHeaders, append
 from eventproc.streams.segment_buffers import SegmentBuffers, add_event
 
@@ -117,17 +119,17 @@ def append_due(tx: Tx, *, owner: Owner) -> int:
     Raises OwnerFenced. Cost: about 10 us an event.
     """
     owner.check(tx)
-    found = due_events(tx, limit=DUE_EVENTS_A_STEP, bytes_max=DUE_BYTES_A_STEP)
-    by_stream: dict[tuple[str, int], list[DelayedEvent[bytes]]] = {}
-    for stream_id, event in found:
-        by_stream.setdefault((event.stream, stream_id), []).append(event)
-    for (stream, stream_id), events in by_stream.items():
-        _append(tx, stream, stream_id, events)
+    found = due_rows(tx, limit=DUE_EVENTS_A_STEP, bytes_max=DUE_BYTES_A_STEP)
+    by_stream: dict[tuple[str, int], list[DueRow]] = {}
+    for row in found:
+        by_stream.setdefault((row.event.stream, row.stream_id), []).append(row)
+    for (stream, stream_id), rows in by_stream.items():
+        _append(tx, stream, stream_id, rows)
     return len(found)
 
 
-def _append(tx: Tx, stream: str, stream_id: int, events: Sequence[DelayedEvent[bytes]]) -> None:
-    ids = [each.id for each in events]
+def _append(tx: Tx, stream: str, stream_id: int, rows: Sequence[DueRow]) -> None:
+    ids = [row.event.id for row in rows]
     try:
         record = get_writable_stream(tx, stream, stream_id=stream_id).value
     except (NotFound, StreamReplaced):
@@ -140,18 +142,31 @@ def _append(tx: Tx, stream: str, stream_id: int, events: Sequence[DelayedEvent[b
     appended = []
     try:
         buffers = SegmentBuffers(KeyRoutes(current_router(tx, record)), spread)
-        for each in events:
-            headers = TimedHeaders(each.headers) if TTL_HEADER in each.headers else each.headers or None
+        for row in rows:
             try:
-                add_event(buffers, each.payload, each.key, each.event_time, headers, each.partition, stream)
+                for each in _events_of(tx, row):
+                    headers = (
+                        TimedHeaders(each.headers) if TTL_HEADER in each.headers else each.headers or None
+                    )
+                    add_event(
+                        buffers, each.payload, each.key, each.event_time, headers, each.partition, stream
+                    )
             except InvalidArgument as why:
-                note_failure(tx, [each.id], str(why))
+                note_failure(tx, [row.event.id], str(why))
             else:
-                appended.append(each.id)
-        append(tx, stream, stream_id, buffers.parts(buffers.take()))
+                appended += [row.event.id] if row.schedule is None else []
+        if parts := buffers.parts(buffers.take()):
+            append(tx, stream, stream_id, parts)
     except Retryable:
         raise
     except EventprocError as why:  # its rows are damaged: other streams must not wait for a person
         note_failure(tx, ids, str(why))
     else:
         forget_delayed(tx, appended)
+
+
+def _events_of(tx: Tx, row: DueRow) -> list[DelayedEvent[bytes]]:
+    if row.schedule is None:
+        return [row.event]
+    assert row.event.due_ms is not None, "a row that is due has a time"
+    return tick(tx, row.schedule, row.event.due_ms)

@@ -86,6 +86,7 @@ async def offload(
         sync=False,  # every file is synced later, before events move into it, also one that existed before
         batch_bytes=limits.batch_bytes,
         batch_events_max=limits.batch_events_max,
+        parts_max=1,  # reads go through the event loop, from this thread only; nobody waits for it
     )
     total = OffloadResult()
     for segment in await db.read(partial(_segments, stream, stream_id)):

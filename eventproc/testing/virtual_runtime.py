@@ -11,7 +11,7 @@ import anyio
 from eventproc.processors import App, Running
 from eventproc.processors.dead_letters.dead_letter import DeadLetter
 from eventproc.runtime import Eventproc, open_memory
-from eventproc.store.delayed_events import first_due_ms
+from eventproc.store.delayed_events import first_once_due_ms
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.names import StreamName
@@ -108,8 +108,8 @@ class SystemInTest:
         return await self.ep.dead_letters(group).list()
 
     async def delayed_ms(self) -> int | None:
-        """Return how long it is until the next delayed event is due, in ms; None if none waits."""
-        due_ms, now_ms = await self.ep.db.read(lambda tx: (first_due_ms(tx), tx.now_ms))
+        """Return how long it is until the next delayed event is due, in ms; None if none waits but for schedules."""
+        due_ms, now_ms = await self.ep.db.read(lambda tx: (first_once_due_ms(tx), tx.now_ms))
         return None if due_ms is None else max(due_ms - now_ms, 0)
 
     async def has_open_transactions(self) -> bool:

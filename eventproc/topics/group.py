@@ -24,7 +24,6 @@ from eventproc.groups import (
 from eventproc.groups.assignors import Assignor
 from eventproc.groups.changes import GroupUpdate, update_options
 from eventproc.groups.cuts import group_cuts
-from eventproc.groups.finished import as_written, wait_finished
 from eventproc.groups.liveness import POLL_MS, expire_silent, has_silent
 from eventproc.groups.operations import (
     OffsetReset,
@@ -224,6 +223,8 @@ class Group:
         Cost:
             A few look-ups, again whenever the group made progress durable.
         """
+        from eventproc.groups.finished import as_written, wait_finished  # few programs need it
+
         await wait_finished(self._db, [self.name], as_written(event), timeout_ms)
 
     async def cuts(self) -> dict[str, StreamCut]:

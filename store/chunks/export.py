@@ -85,6 +85,7 @@ class ChunkExporter:
 
     files: the chunk files. instance: id of this instance, which is part of the names. sync: make the files survive a
     loss of power. batch_bytes, batch_events_max: size of a record batch. part_bytes_min: size of a part.
+    parts_max: how many threads may read; with 1, only the caller's does.
     """
 
     files: FileStore
@@ -94,6 +95,7 @@ class ChunkExporter:
     sync: bool
     batch_bytes: int = BATCH_BYTES
     batch_events_max: int = BATCH_EVENTS_MAX
+    parts_max: int = PARTS_MAX
     part_bytes_min: int = PART_BYTES_MIN
 
     def run(self, read: BlockingRead, ranges: Sequence[HeldRange]) -> Iterator[list[ChunkFile]]:
@@ -114,7 +116,7 @@ class ChunkExporter:
 
     def _run_parts(self, read: BlockingRead, ranges: Sequence[HeldRange]) -> Iterator[list[ChunkFile]]:
         total = sum(each.end - each.start for each in ranges)
-        count = min(PARTS_MAX, total // self.part_bytes_min)
+        count = min(self.parts_max, total // self.part_bytes_min)
         if count <= 1:
             yield from filter(None, self._run_together(read, ranges))
             return

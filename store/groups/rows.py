@@ -54,7 +54,7 @@ def watch_progress(group: str) -> Watch:
 
 
 def progress_channel(group: str) -> tuple[str, str]:
-    """Return the topic to wake after progress of the group became durable."""
+    """Return the channel to wake after progress of the group became durable."""
     return "progress", group
 
 
@@ -70,12 +70,14 @@ def find_progress(tx: Tx, group: str, key: SegmentKey) -> Progress | None:
 
 
 def progress_of(tx: Tx, group: str, keys: Iterable[SegmentKey]) -> tuple[SegmentProgress, ...]:
-    """Return the durable progress of open segments of the group. One look-up each."""
+    """Return the durable progress of segments of the group. One look-up each."""
     found: list[SegmentProgress] = []
-    for key in keys:
-        progress = find_progress(tx, group, key)
-        assert progress is not None, f"{key} is no open segment of {group}"
-        found.append((key, progress))
+    for stream_id, segment in keys:
+        row = tx.execute(
+            "SELECT finished FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?",
+            (group, stream_id, segment),
+        ).fetchone()
+        found.append(((stream_id, segment), progress_of_text(row[0], group, stream_id, segment)))
     return tuple(found)
 
 

@@ -334,7 +334,7 @@ class IllegalTransition(Rejected):
 
 @error
 class ScopeNotEmpty(Rejected):
-    """A scope to be deleted still has streams, reader groups or synchronizers.
+    """A scope to be deleted still has streams, reader groups, synchronizers or schedules.
 
     Delete them first, or delete the scope with `recursive=True`.
     """
@@ -343,14 +343,15 @@ class ScopeNotEmpty(Rejected):
     streams: int
     groups: int
     synchronizers: int = 0
+    schedules: int = 0
 
     @property
     def contents(self) -> str:
         """What the scope has, such as "2 streams and 1 group"."""
-        streams, groups = counted(self.streams, "stream"), counted(self.groups, "group")
-        if self.synchronizers:
-            return f"{streams}, {groups} and {counted(self.synchronizers, 'synchronizer')}"
-        return f"{streams} and {groups}"
+        found = [counted(self.streams, "stream"), counted(self.groups, "group")]
+        found += [counted(self.synchronizers, "synchronizer")] if self.synchronizers else []
+        found += [counted(self.schedules, "schedule")] if self.schedules else []
+        return f"{', '.join(found[:-1])} and {found[-1]}"
 
     def __str__(self) -> str:
         remedy = "delete them first, or the scope with all that is in it (recursive)"

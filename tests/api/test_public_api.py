@@ -26,6 +26,7 @@ FOR_TESTS_AND_EXTENSIONS = {"Clock", "Cursor", "Faults", "Database", "Tx"}
 
 FOR_THE_ENGINE = {
     "App.processors",
+    "App.schedules",
     "Context.end",
     "Request.deadline",
     "ReplicatedType.decode",

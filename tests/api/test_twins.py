@@ -19,6 +19,7 @@ from eventproc.blocking import (
     BlockingReader,
     BlockingRequests,
     BlockingRunning,
+    BlockingSchedules,
     BlockingShareConsumer,
     BlockingShareGroup,
     BlockingStateSynchronizer,
@@ -36,6 +37,7 @@ from eventproc.runtime.requests import Requests
 from eventproc.runtime.tasks import Tasks
 from eventproc.runtime.users import Users
 from eventproc.streams.delayed_events import DelayedEvents
+from eventproc.streams.schedules import Schedules
 from tools.blocking import PATH, render
 
 TWINS = [
@@ -44,6 +46,7 @@ TWINS = [
     (BlockingCluster, Cluster),
     (BlockingTasks, Tasks),
     (BlockingDelayedEvents, DelayedEvents),
+    (BlockingSchedules, Schedules),
     (BlockingUsers, Users),
     (BlockingStream, eventproc.Stream),
     (BlockingWriter, eventproc.EventWriter),

@@ -31,7 +31,7 @@ DESTRUCTIVE: Final = frozenset(
         *("scope delete", "stream truncate", "stream seal", "stream delete"),
         *("topic truncate", "topic delete"),
         *("group delete", "share delete", "txn abort", "dead-letter drop"),
-        *("table drop", "table overwrite", "user delete"),
+        *("table drop", "table overwrite", "user delete", "schedule delete"),
     }
 )
 
@@ -85,6 +85,7 @@ async def stored(ep: Eventproc) -> dict[str, object]:
         "positions": [(await (await ep.group(each.name)).describe()).events for each in groups],
         "letters": [each.id for each in await ep.dead_letters(MAILER).list()],
         "users": await ep.db.read(list_users),
+        "schedules": await ep.schedules.list(),
     }
 
 

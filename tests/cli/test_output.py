@@ -112,6 +112,11 @@ def _delayed(cli: Cli) -> str:
     return str(json.loads(cli("delayed", "list", "-o", "json").ok())[0]["id"])
 
 
+def _schedule(cli: Cli) -> str:
+    cli("schedule", "create", "shop/close", "--cron", "0 18 * * *", "--stream", "shop/orders").ok()
+    return "shop/close"
+
+
 def _txn(cli: Cli) -> str:
     return begin(cli, b"1\n")
 
@@ -234,6 +239,13 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "processor resume": (MAILER,),
         "cluster list": (),
         "cluster describe": (),
+        "schedule create": ("shop/close", "--cron", "0 18 * * *", "--stream", "shop/orders"),
+        "schedule list": (),
+        "schedule show": (_schedule,),
+        "schedule next": (_schedule,),
+        "schedule pause": (_schedule,),
+        "schedule resume": (_schedule,),
+        "schedule delete": (_schedule, "--yes"),
         "delayed list": (),
         "delayed show": (_delayed,),
         "delayed cancel": (_delayed,),

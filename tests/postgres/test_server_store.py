@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from contextlib import aclosing
+from itertools import pairwise
 
 import anyio
 import pytest
@@ -350,3 +352,26 @@ async def test_processor_goes_on_after_the_server_was_away_for_longer_than_a_cal
                 with anyio.fail_after(60):
                     await done.wait()
             assert handled == [b"1", b"2"]
+
+
+async def test_delayed_events_and_ticks_are_appended_by_the_host_of_a_server(url: str) -> None:
+    async with eventproc.open(url) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with stream.writer(name="w") as writer:
+            await writer.write_many(
+                [eventproc.NewEvent(b"%d" % n, "k\0", delay_ms=200 + n % 3) for n in range(30)], sequence=1
+            )
+        await ep.schedules.create("s/c", cron="* * * * * *", stream="s/t", payload="tick", missed="all")
+        found: list[eventproc.Event] = []
+        async with stream.reader() as reader, aclosing(aiter(reader)) as events:
+            with anyio.fail_after(30):
+                while sum(each.payload == b"tick" for each in found) < 2 or len(found) < 32:
+                    found.append(await anext(events))
+        await ep.schedules.delete("s/c")
+        written = [int(each.payload) for each in found if each.payload != b"tick"]
+        assert written == sorted(range(30), key=lambda n: (n % 3, n))
+        ticks = [each.event_time or 0 for each in found if each.payload == b"tick"]
+        assert [after - before for before, after in pairwise(ticks)] == [1_000] * (len(ticks) - 1)
+        assert (await ep.delayed.list(), await ep.schedules.list()) == ([], [])
+        await check(ep.db)

@@ -91,6 +91,8 @@ async def test_each_route_of_rest_answers_those_who_are_permitted_and_nobody_els
                 letter="0.0:1",
                 supervisor="missing",
                 table="missing",
+                event="1",
+                schedule="missing",
             )
 
             # A stream of events does not end; HEAD needs the same permission.

@@ -530,3 +530,23 @@ def test_delayed_events_are_listed_moved_and_cancelled(rest: RestClient, directo
     moved = rest.call("POST", f"{path}/{second.id}/move", {"at": "2100-01-31T08:00Z"})
     assert (moved.status, moved.body["due_ms"]) == (200, 4_105_065_600_000)
     assert rest.call("GET", f"/eventproc/v1/streams/s/x/delayed/{second.id}").status == 404
+
+
+def test_schedules_are_created_paused_resumed_listed_and_deleted(rest: RestClient, directory: Path) -> None:
+    with eventproc.open_blocking(directory, host=False) as ep:
+        ep.create_scope("again")
+        ep.create_stream("again/t")
+    path = "/eventproc/v1/schedules/again/close"
+    asked = {"cron": "0 18 * * mon-fri", "tz": "Europe/Paris", "stream": "again/t", "payload": "close"}
+    made = rest.call("POST", path, asked)
+    assert (made.status, made.body["payload"], made.body["due_ms"] > 0) == (201, "Y2xvc2U=", True)
+    assert rest.call("POST", path, {**asked, "tz": "UTC"}).status == 409
+    assert rest.call("POST", path, {**asked, "cron": "no"}).status == 400
+    assert rest.call("POST", f"{path}/pause").body["due_ms"] is None
+    assert rest.call("POST", f"{path}/resume").body["due_ms"] == made.body["due_ms"]
+    assert [each["name"] for each in rest.get("/eventproc/v1/schedules?scope=again")["items"]] == [
+        "again/close"
+    ]
+    assert rest.get(path)["missed"] == "latest"
+    assert rest.call("DELETE", path).status == 204
+    assert rest.call("GET", path).status == 404

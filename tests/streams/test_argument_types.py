@@ -16,6 +16,7 @@ from eventproc.store.model.errors import InvalidArgument, InvalidCut
 from eventproc.store.model.policies import StreamConfig
 from eventproc.streams import EventWriter, NewEvent, Stream, StreamReader, Transaction, request_calls
 from eventproc.streams.delayed_events import DelayedEvents
+from eventproc.streams.schedules import Schedules
 from eventproc.workflows.requests import (
     CreateStream,
     DeleteScope,
@@ -266,6 +267,35 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "write, delay": (lambda w, x: w.writer.write(b"", delay_ms=x), [v for v in NO_WAIT if v is not None]),
     "write, at": (lambda w, x: w.writer.write(b"", at=x), [v for v in NO_WAIT if v is not None]),
     "post, delay": (lambda w, x: w.writer.post(b"", delay_ms=x), [v for v in NO_WAIT if v is not None]),
+    "schedules.create": (
+        lambda w, x: w.ep.schedules.create(x, cron="* * * * *", stream="s/t"),
+        [5, b"s/t", None, "s", THING],
+    ),
+    "schedules.create, cron": (
+        lambda w, x: w.ep.schedules.create("s/c", cron=x, stream="s/t"),
+        [5, None, "", "x", "* * * *", "61 * * * *", "0 0 30 2 *", THING],
+    ),
+    "schedules.create, stream": (
+        lambda w, x: w.ep.schedules.create("s/c", cron="* * * * *", stream=x),
+        [5, None, "s", THING],
+    ),
+    "schedules.create, tz": (
+        lambda w, x: w.ep.schedules.create("s/c", cron="* * * * *", stream="s/t", tz=x),
+        [5, None, "", "Mars/Olympus", "../etc", "a\0b", THING],
+    ),
+    "schedules.create, missed": (
+        lambda w, x: w.ep.schedules.create("s/c", cron="* * * * *", stream="s/t", missed=x),
+        [5, None, "", "some", THING],
+    ),
+    "schedules.get": (lambda w, x: w.ep.schedules.get(x), [5, b"", [], None, THING]),
+    "schedules.list": (
+        lambda w, x: w.ep.schedules.list(limit=x),
+        [*NO_INT[:1], *NO_INT[2:], 0, -1],
+    ),
+    "schedules.next": (lambda w, x: w.ep.schedules.next("s/c", count=x), [*NO_INT, 0, 1_001]),
+    "schedules.pause": (lambda w, x: w.ep.schedules.pause(x), [5, b"", [], None, THING]),
+    "schedules.resume": (lambda w, x: w.ep.schedules.resume(x), [5, b"", [], None, THING]),
+    "schedules.delete": (lambda w, x: w.ep.schedules.delete(x), [5, b"", [], None, THING]),
     "delayed.list": (lambda w, x: w.ep.delayed.list(limit=x), [*NO_INT, 0, -1]),
     "delayed.get": (lambda w, x: w.ep.delayed.get(x), [5, b"", [], None, THING]),
     "delayed.cancel": (lambda w, x: w.ep.delayed.cancel(x), [5, b"", [], None, THING]),
@@ -405,6 +435,7 @@ def test_every_public_method_is_in_the_table() -> None:
         (Eventproc, ""),
         (Requests, "requests."),
         (DelayedEvents, "delayed."),
+        (Schedules, "schedules."),
         (Stream, ""),
         (EventWriter, ""),
         (StreamReader, ""),

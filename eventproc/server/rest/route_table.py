@@ -21,6 +21,7 @@ from eventproc.server.rest import (
     health_calls as health,
     operator_calls as operator,
     pravega_calls as pravega,
+    schedule_calls as schedules,
 )
 from eventproc.server.rest.group_calls import GROUP, PROCESSOR, SHARE, TOPIC
 from eventproc.server.rest.method_answers import (
@@ -47,6 +48,7 @@ from eventproc.server.rest.routes import RestRoute, route
 from eventproc.shares import ShareGroup
 from eventproc.streams import Stream, Transaction
 from eventproc.streams.operations import MergeNeighbours, SplitSegment, TruncateTo
+from eventproc.streams.schedules import Schedules
 from eventproc.topics import Group, Topic
 from eventproc.topics.operations import TruncatePartitions
 from eventproc.workflows.requests import ScaleStream
@@ -128,6 +130,7 @@ _supervisor = _Noun(f"{OWN}/supervisors/{{supervisor}}", SUPERVISOR)
 _own = _Noun(OWN)
 _task = _Noun(f"{OWN}/tasks", TASKS)
 _user = _Noun(f"{OWN}/users", CHANGEABLE)
+_schedule = _Noun(f"{OWN}/schedules/{{scope}}/{{schedule}}")
 
 _then_status = partial(_supervisor, "POST", then=Supervisor.status)
 _scale = partial(_stream, "POST", submits=True, then=operator.opened)
@@ -288,6 +291,12 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _task("GET", "", Tasks.list, "list_tasks", by="id"),
     _task("GET", "/{task}", Tasks.get, "describe_task"),
     _task("POST", "/{task}/cancel", Tasks.cancel, "cancel_task"),
+    _Noun(f"{OWN}/schedules", schedules.SCHEDULES)("GET", "", Schedules.list, "list_schedules"),
+    _schedule("POST", "", schedules.create_schedule, status=201, errors=(404,)),
+    _schedule("GET", "", schedules.describe_schedule),
+    _schedule("DELETE", "", schedules.delete_schedule),
+    _schedule("POST", "/pause", schedules.pause_schedule),
+    _schedule("POST", "/resume", schedules.resume_schedule),
     _own("GET", "/requests", operator.list_requests),
     _own("GET", "/requests/{request}", operator.describe_request, need=USER),
     _Noun(f"{OWN}/cluster", CLUSTER)("GET", "", Cluster.describe, "describe_cluster"),

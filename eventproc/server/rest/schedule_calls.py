@@ -1,0 +1,66 @@
+"""Schedules over REST: what appends an event to a stream again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, TypeAlias
+
+import attrs
+
+from eventproc.server.rest.method_answers import Target
+from eventproc.server.rest.routes import LocalName, RestCall, ScopeName
+from eventproc.store.access.permissions import Permission
+from eventproc.store.model.names import StreamName
+from eventproc.store.model.schedules import MissedTicks
+from eventproc.store.records.plain import Limits
+from eventproc.store.schedules import ScheduleInfo
+
+SCHEDULES: Final = Target(lambda call: call.ep.schedules)
+
+Cron: TypeAlias = Annotated[str, Limits(about="Minute, hour, day of month, month, day of week.")]
+
+
+@attrs.frozen(kw_only=True)
+class ScheduleBody:
+    """What a schedule appends when. The caller needs READ_UPDATE on the stream, too.
+
+    payload: text of the events. replace: whether it takes the place of another schedule of its name.
+    """
+
+    cron: Cron
+    stream: str
+    tz: str = "UTC"
+    payload: str = ""
+    key: str | None = None
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    missed: MissedTicks = MissedTicks.LATEST
+    replace: bool = False
+
+
+async def create_schedule(
+    call: RestCall, scope: ScopeName, schedule: LocalName, body: ScheduleBody
+) -> ScheduleInfo:
+    """Create a schedule, which ticks from now on. An equal one stays as it is."""
+    call.caller.verify(Permission.READ_UPDATE, str(StreamName.parse(body.stream)))
+    asked: dict[str, Any] = {**attrs.asdict(body, recurse=False), "payload": body.payload.encode()}
+    return await call.ep.schedules.create(f"{scope}/{schedule}", **asked)
+
+
+async def describe_schedule(call: RestCall, scope: ScopeName, schedule: LocalName) -> ScheduleInfo:
+    """Show a schedule and its next tick."""
+    return await call.ep.schedules.get(f"{scope}/{schedule}")
+
+
+async def pause_schedule(call: RestCall, scope: ScopeName, schedule: LocalName) -> ScheduleInfo:
+    """Let a schedule tick no more. What it misses is left out."""
+    return await call.ep.schedules.pause(f"{scope}/{schedule}")
+
+
+async def resume_schedule(call: RestCall, scope: ScopeName, schedule: LocalName) -> ScheduleInfo:
+    """Let a schedule tick from now on, also one with a failure."""
+    return await call.ep.schedules.resume(f"{scope}/{schedule}")
+
+
+async def delete_schedule(call: RestCall, scope: ScopeName, schedule: LocalName) -> None:
+    """Remove a schedule. The events that it has appended stay."""
+    await call.ep.schedules.delete(f"{scope}/{schedule}")
