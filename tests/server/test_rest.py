@@ -541,7 +541,14 @@ def test_schedules_are_created_paused_resumed_listed_and_deleted(rest: RestClien
     made = rest.call("POST", path, asked)
     assert (made.status, made.body["payload"], made.body["due_ms"] > 0) == (201, "Y2xvc2U=", True)
     assert rest.call("POST", path, {**asked, "tz": "UTC"}).status == 409
-    assert rest.call("POST", path, {**asked, "cron": "no"}).status == 400
+    wrong: list[tuple[str, object]] = [
+        ("cron", "no"),
+        ("cron", []),
+        ("headers", {"": None}),
+        ("missed", "some"),
+    ]
+    for name, value in wrong:
+        assert rest.call("POST", path, {**asked, name: value}).status == 400
     assert rest.call("POST", f"{path}/pause").body["due_ms"] is None
     assert rest.call("POST", f"{path}/resume").body["due_ms"] == made.body["due_ms"]
     assert [each["name"] for each in rest.get("/eventproc/v1/schedules?scope=again")["items"]] == [

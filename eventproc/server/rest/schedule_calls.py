@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeAlias
 
 import attrs
@@ -12,7 +11,7 @@ from eventproc.server.rest.routes import LocalName, RestCall, ScopeName
 from eventproc.store.access.permissions import Permission
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.schedules import MissedTicks
-from eventproc.store.records.plain import Limits
+from eventproc.store.records.plain import JsonObject, Limits
 from eventproc.store.schedules import ScheduleInfo
 
 SCHEDULES: Final = Target(lambda call: call.ep.schedules)
@@ -24,7 +23,8 @@ Cron: TypeAlias = Annotated[str, Limits(about="Minute, hour, day of month, month
 class ScheduleBody:
     """What a schedule appends when. The caller needs READ_UPDATE on the stream, too.
 
-    payload: text of the events. replace: whether it takes the place of another schedule of its name.
+    payload: text of the events. headers: names and texts beside it. replace: whether it takes the place of another
+    schedule of its name.
     """
 
     cron: Cron
@@ -32,7 +32,7 @@ class ScheduleBody:
     tz: str = "UTC"
     payload: str = ""
     key: str | None = None
-    headers: Mapping[str, str] = attrs.field(factory=dict)
+    headers: JsonObject = attrs.field(factory=dict)
     missed: MissedTicks = MissedTicks.LATEST
     replace: bool = False
 
