@@ -18,12 +18,15 @@ from eventproc.store.delayed_events import DELAYED_CHANNEL
 from eventproc.store.model.delays import DelayedEvent
 from eventproc.store.model.errors import AlreadyExists
 from eventproc.store.model.list_pages import COMPLETE, ListPage
-from eventproc.store.model.schedules import MissedTicks, next_tick_ms, ticks_now
+from eventproc.store.model.schedules import TICKS_A_STEP, MissedTicks, next_tick_ms, ticks_now
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import RecordKind, create, delete, find, get, replace
 
 SCHEDULE_HEADER: Final = "ep-schedule"
 """Header of the events of a schedule: its name. Their event time is the tick."""
+
+TICK_BYTES_A_STEP: Final = 4 * 2**20
+"""Bytes of missed ticks of a schedule that one transaction appends, but for the first one. Half of a commit's limit."""
 
 ENDED: Final = "no time of the next 50 years fits its expression"
 STREAM_DELETED: Final = "its stream was deleted; create it again"
@@ -31,7 +34,7 @@ STREAM_DELETED: Final = "its stream was deleted; create it again"
 
 @attrs.frozen(kw_only=True)
 class ScheduleRecord:
-    """A schedule. name: "scope/name". stream_id: of the stream when the schedule was created."""
+    """A schedule, as it is stored; `ScheduleInfo` says what its fields mean."""
 
     name: str
     stream: str
@@ -50,12 +53,13 @@ SCHEDULE: Final = RecordKind(name="schedule", value=ScheduleRecord)
 
 
 @attrs.frozen(kw_only=True)
-class ScheduleInfo:
+class ScheduleInfo(ScheduleRecord):
     """A schedule, and its next tick.
 
     Attributes:
         name: full name, "scope/name".
         stream: full name of the stream that gets an event at each tick.
+        stream_id: its id when the schedule began to tick.
         cron: the expression, with five fields, or six that begin with the second.
         tz: name of the time zone of the expression.
         missed: what becomes of ticks that no process could append.
@@ -70,16 +74,6 @@ class ScheduleInfo:
 
     __repr__ = short_repr_of_fields
 
-    name: str
-    stream: str
-    cron: str
-    tz: str
-    missed: MissedTicks
-    payload: bytes
-    key: str | None
-    headers: Mapping[str, str]
-    created_ms: int
-    paused: bool
     due_ms: int | None
     failure: str | None
 
@@ -118,9 +112,7 @@ def get_schedule(tx: Tx, name: str) -> ScheduleInfo:
     record = get(tx, SCHEDULE, name).value
     row = tx.execute("SELECT due_ms, failure FROM delayed_event WHERE schedule = ?", (name,)).fetchone()
     due_ms, failure = (None, None if record.paused else STREAM_DELETED) if row is None else row
-    shown = {each.name: getattr(record, each.name) for each in attrs.fields(ScheduleRecord)}
-    del shown["stream_id"]
-    return ScheduleInfo(**shown, due_ms=due_ms, failure=failure)
+    return ScheduleInfo(**attrs.asdict(record, recurse=False), due_ms=due_ms, failure=failure)
 
 
 def list_schedules(tx: Tx, scope: str | None = None, page: ListPage = COMPLETE) -> list[ScheduleInfo]:
@@ -170,7 +162,10 @@ def tick(tx: Tx, name: str, due_ms: int) -> list[DelayedEvent[bytes]]:
         _forget_tick(tx, name)
         return []
     record = found.value
-    ticks, next_ms = ticks_now(record.cron, record.tz, record.missed, due_ms=due_ms, now_ms=tx.now_ms)
+    limit = max(1, min(TICKS_A_STEP, TICK_BYTES_A_STEP // max(len(record.payload), 1)))
+    ticks, next_ms = ticks_now(
+        record.cron, record.tz, record.missed, due_ms=due_ms, now_ms=tx.now_ms, limit=limit
+    )
     tx.execute(
         "UPDATE delayed_event SET due_ms = ?, failure = ? WHERE schedule = ?",
         (next_ms, ENDED if next_ms is None else None, name),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Mapping
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from eventproc.store.database import Database
@@ -12,7 +13,7 @@ from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int, check_str
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import StreamName
-from eventproc.store.model.schedules import MissedTicks, check_timetable, next_tick_ms
+from eventproc.store.model.schedules import MissedTicks, check_timetable, ticks_after
 from eventproc.store.schedules import (
     ScheduleInfo,
     ScheduleRecord,
@@ -129,11 +130,7 @@ class Schedules:
         """
         count = check_int("count", count, least=1, most=NEXT_MAX)
         info = await self.get(name)
-        found, at_ms = builtins.list[int](), self._db.clock.wall_ms()
-        while len(found) < count and (tick_ms := next_tick_ms(info.cron, info.tz, at_ms)) is not None:
-            found.append(tick_ms)
-            at_ms = tick_ms
-        return found
+        return builtins.list(islice(ticks_after(info.cron, info.tz, self._db.clock.wall_ms()), count))
 
     async def pause(self, name: str) -> ScheduleInfo:
         """Let a schedule tick no more, and return it. What it misses is left out.

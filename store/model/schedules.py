@@ -54,9 +54,14 @@ def zone_of(tz: str) -> tzinfo:
         raise invalid_argument("tz", tz, reason) from None
 
 
+def ticks_after(cron: str, tz: str, after_ms: int) -> Iterator[int]:
+    """Yield the ticks behind a time, in ms since 1970. Ends where there is none for 50 years."""
+    return _ticks(cron, _local(after_ms, tz))
+
+
 def next_tick_ms(cron: str, tz: str, after_ms: int) -> int | None:
-    """Return the first tick behind a time, in ms since 1970; None if there is none in 50 years."""
-    return next(_ticks(cron, _local(after_ms, tz)), None)
+    """Return the first tick behind a time; None if there is none in 50 years."""
+    return next(ticks_after(cron, tz, after_ms), None)
 
 
 def last_tick_ms(cron: str, tz: str, until_ms: int) -> int | None:
@@ -66,29 +71,24 @@ def last_tick_ms(cron: str, tz: str, until_ms: int) -> int | None:
 
 
 def ticks_now(
-    cron: str, tz: str, missed: MissedTicks, *, due_ms: int, now_ms: int
+    cron: str, tz: str, missed: MissedTicks, *, due_ms: int, now_ms: int, limit: int = TICKS_A_STEP
 ) -> tuple[list[int], int | None]:
     """Return the ticks that happen now, and the next one, which may be due, too.
 
-    due_ms: the first tick that did not happen yet; it has come.
+    due_ms: the first tick that did not happen yet; it has come. limit: how many may happen now, at least one.
     """
     if now_ms - due_ms <= MISSED_MS:
         return [due_ms], next_tick_ms(cron, tz, due_ms)
     if missed is MissedTicks.ALL:
-        found, tick = list[int](), due_ms
-        for tick in _from(cron, tz, due_ms):
-            if tick > now_ms or len(found) == TICKS_A_STEP:
+        found = [due_ms]
+        for tick in ticks_after(cron, tz, due_ms):
+            if tick > now_ms or len(found) == limit:
                 return found, tick
             found.append(tick)
         return found, None
     last_ms = last_tick_ms(cron, tz, now_ms)
     happens = missed is MissedTicks.LATEST and last_ms is not None
     return [max(last_ms or 0, due_ms)] if happens else [], next_tick_ms(cron, tz, now_ms)
-
-
-def _from(cron: str, tz: str, due_ms: int) -> Iterator[int]:
-    yield due_ms
-    yield from _ticks(cron, _local(due_ms, tz))
 
 
 def _local(ms: int, tz: str) -> datetime:

@@ -163,6 +163,34 @@ def test_a_tick_happens_once_through_deaths_and_suspended_hosts(seed: int) -> No
     VirtualRuntime(seed=seed).run(test)
 
 
+def commits_for_missed_ticks(payload: bytes) -> int:
+    """Return how many commits an instance makes that appends twelve missed ticks."""
+    commits: list[int] = []
+
+    async def test() -> None:
+        async with SimulatedWorld(seed=1) as world:
+            first = await world.start()
+            await first.ep.create_scope("s")
+            await first.ep.create_stream("s/t")
+            await first.ep.schedules.create(
+                "s/c", cron="* * * * *", stream="s/t", missed="all", payload=payload
+            )
+            await first.stop()
+            world.clock.step_wall(12 * MINUTE_MS)
+            second = await world.start()
+            await anyio.sleep(1)
+            assert [each.payload for each in await world.events("s/t")] == [payload] * 12
+            commits.append(world.commits[second.name])
+
+    VirtualRuntime().run(test)
+    return commits[0]
+
+
+def test_missed_ticks_with_large_payloads_are_appended_in_small_transactions() -> None:
+    # Four of a mebibyte fill a transaction.
+    assert commits_for_missed_ticks(b"x" * 2**20) == commits_for_missed_ticks(b"x") + 2
+
+
 def test_a_schedule_is_created_once_replaced_paused_resumed_and_deleted() -> None:
     async def test(t: RunningApp) -> None:
         schedules = t.ep.schedules
