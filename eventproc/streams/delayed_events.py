@@ -30,7 +30,7 @@ from eventproc.store.segments import TTL_HEADER, TimedHeaders, append
 from eventproc.streams.segment_buffers import SegmentBuffers, add_event
 
 DUE_EVENTS_A_STEP: Final = 2_000
-"""Events that one transaction appends when they are due: some 20 ms. Higher: other writes wait longer."""
+"""Events that one transaction appends when they are due: some 20 ms in a directory. Higher: others wait longer."""
 
 DUE_BYTES_A_STEP: Final = 4 * 2**20
 """Bytes of them, the same. Half of a commit's limit."""
