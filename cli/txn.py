@@ -31,7 +31,7 @@ FINISHED_COLUMNS: Final = (
     "state",
     "created_ms",
     "finished_ms",
-    "position",
+    "order",
     "events",
     "size_bytes",
     "reason",
@@ -72,7 +72,7 @@ async def list_(
 @stream_argument
 @ID
 async def describe(ep: Eventproc, name: str, id: str) -> TransactionDescription:
-    """Show a transaction: owner, size, lease, and the position of its events after the commit.
+    """Show a transaction: owner, size, lease, and where its events lie after the commit.
 
     Examples:
         eventproc txn describe shop/orders 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55

@@ -254,7 +254,7 @@ LEFT_OUT_FIRST: Final = (
         "published_at_ms",
         "segments_min",
     ),
-    *("lease_left_ms", "lease_ms", "position", "number", "offset", "owner_alive", "truncated", "skipped"),
+    *("lease_left_ms", "lease_ms", "order", "number", "offset", "owner_alive", "truncated", "skipped"),
     *("restarts", "splits", "merges", "automatic", "attempts", "low", "high", "head", "tail"),
     *("cut_before", "events_before", "progress_at_ms", "lag_bytes", "size_bytes", "bytes", "pid", "kind"),
     *("waiting", "age_ms", "segments", "streams", "readers", "failed"),

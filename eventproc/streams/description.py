@@ -269,7 +269,7 @@ class TransactionDescription:
     lease_ms: how long it outlives its last ping; None: as long as its owner lives.
     lease_left_ms: time until it is aborted, unless it is pinged.
     events, size_bytes: what is staged, framed.
-    position: its place in the order of the stream's commits; known once it is decided.
+    order: its place in the order of the stream's commits; known once it is decided.
     appended: where its events are once it is committed, one entry a segment.
     reason: of its abort; while it is committing, the last failure of the commit.
     streams: of a joint transaction, all in which it is stored by now; else its own.
@@ -289,7 +289,7 @@ class TransactionDescription:
     lease_left_ms: int | None
     events: int
     size_bytes: int
-    position: int | None
+    order: int | None
     appended: tuple[AppendResult, ...]
     reason: str | None
     finished_ms: int | None
@@ -313,7 +313,7 @@ def describe_txn(tx: Tx, txn: TxnRecord, peers: Peers) -> TransactionDescription
         lease_left_ms=txn.lease_left_ms(tx) if is_open else None,
         events=txn.events,
         size_bytes=txn.size_bytes,
-        position=txn.position,
+        order=txn.order,
         appended=tuple([each.printable() for each in txn.appended]),
         reason=txn.reason,
         finished_ms=txn.finished_ms,

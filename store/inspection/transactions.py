@@ -90,12 +90,10 @@ def _decision(txn: TxnRecord) -> str:
 
 
 def _of_order(txns: list[TxnRecord]) -> Iterator[str]:
-    """Yield commits of one stream that do not lie in the order of their positions."""
-    decided = sorted(
-        ((txn.position, txn) for txn in txns if txn.position is not None), key=lambda each: each[0]
-    )
+    """Yield commits of one stream that do not lie in their order."""
+    decided = sorted(((txn.order, txn) for txn in txns if txn.order is not None), key=lambda each: each[0])
     if any(before[0] == after[0] for before, after in pairwise(decided)):
-        yield f"two transactions of {txns[0].stream} have one position"
+        yield f"two transactions of {txns[0].stream} have one place in the order of commits"
     ends: dict[int, int] = {}
     pending = False
     for _, txn in decided:

@@ -27,7 +27,7 @@ from eventproc.store.transactions.txn_record import (
     TxnRecord,
     end_txn,
     flush_txns,
-    last_finished_position,
+    last_finished_order,
     txn_from_row,
 )
 
@@ -148,6 +148,6 @@ def _forget_old(tx: Tx, stream_id: int, first: str, end: str, before: int, limit
 
 def _forget_many(tx: Tx, stream_id: int, limit: int) -> int:
     """Forget commits of the stream that TXNS_FINISHED_MAX others followed, at most `limit`; return how many."""
-    passed = (last_finished_position(tx, stream_id) or 0) - TXNS_FINISHED_MAX
+    passed = (last_finished_order(tx, stream_id) or 0) - TXNS_FINISHED_MAX
     values = (stream_id, tx.now_ms - TXN_MEMORY_MS_MIN, stream_id, passed, limit)
     return tx.execute(_FORGET_MANY, values).rowcount

@@ -161,7 +161,7 @@ def ping(tx: Tx, stream_id: int, txn_id: str, *, instance: str, lease_ms: int | 
 
 
 def decide_commit(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord:
-    """Decide to commit: give an open transaction the next position in the stream's order of commits, and return it.
+    """Decide to commit: give an open transaction the next place in the order of the stream's commits, and return it.
 
     A joint transaction gets one in each of its streams. A repeated decision changes nothing.
     Raises NotFound, TransactionAborted, and TransactionMovesProgress for an open joint transaction with a consumer.
@@ -188,7 +188,7 @@ def decide_and_commit(tx: Tx, stream_id: int, txn_id: str) -> TxnRecord:
     if found.state is not TxnState.OPEN or order.undone or not is_small:
         return decide_commit(tx, stream_id, txn_id)
     state = advance_txn(found.state, TxnEvent.COMMIT, name=_name(found))
-    decided = change_txn(tx, found, state=state, position=order.last + 1)
+    decided = change_txn(tx, found, state=state, order=order.last + 1)
     stream = get_stream(tx, found.stream, stream_id=stream_id).value
     done = commit_round(tx, stream, transactions_max=1)
     if done.committed:
@@ -220,7 +220,7 @@ def _decide_commit(tx: Tx, found: TxnRecord) -> TxnRecord:
     order = commit_order(tx, found.stream_id)
     if not order.undone:
         notify_commit(tx, found.stream, found.stream_id)
-    return change_txn(tx, found, state=state, position=order.last + 1)
+    return change_txn(tx, found, state=state, order=order.last + 1)
 
 
 def decide_abort(
@@ -242,7 +242,7 @@ def decide_abort(
     if given_up:
         reason = f"{reason}, as its commit failed: {found.reason}"
     joint = None if given_up else found.joint
-    after = change_txn(tx, found, expected=version, state=state, reason=reason, position=None, joint=joint)
+    after = change_txn(tx, found, expected=version, state=state, reason=reason, order=None, joint=joint)
     _notify_abort(tx, found)
     for each in others:
         _abort(tx, each, reason=f"{reason}, in {found.stream}")

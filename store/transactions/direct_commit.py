@@ -1,6 +1,6 @@
 """Direct commits: a transaction that fits in one send is begun, appended, decided and finished in one step.
 
-What must be true: the commit takes the next position of its stream's order, so it is refused while an earlier decided
+What must be true: the commit takes the next place in its stream's order, so it is refused while an earlier decided
 transaction is unfinished. Nothing of it may have been staged, because staged events precede those of this call. The
 segments guard the rest: an append to a sealed or deleted segment raises and changes nothing.
 
@@ -82,7 +82,7 @@ def commit_directly(
 
 
 def _is_possible(order: CommitOrder, found: TxnRecord | None) -> bool:
-    """Return whether the commit may take the next position, and nothing of it is staged."""
+    """Return whether the commit may take the next place, and nothing of it is staged."""
     return not order.undone and (found is None or (found.state is TxnState.OPEN and not found.rows))
 
 
@@ -97,7 +97,7 @@ def _commit(
     if len(appended) > 1:
         appended = tuple(sorted(appended, key=_segment))
     decided: dict[str, Any] = {
-        "position": order.last + 1,
+        "order": order.last + 1,
         "events": sum([where.count for where in appended]),
         "size_bytes": sum([part.events.size_bytes for part in parts]),
         "rows": len(parts),

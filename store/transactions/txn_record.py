@@ -34,7 +34,7 @@ class TxnRecord:
     created_ms, finished_ms: wall clock.
     instance: the instance that began or last pinged it. lease_ms: None if it lasts as long as that instance lives.
     lease_until_ms, execution_until_ms: monotonic ms of the boot `boot_id`, None without a lease.
-    position: its position in the order of the stream's commits, from the decision on.
+    order: its place in the order of the stream's commits, from the decision on.
     events, size_bytes, rows: what is staged: events, bytes with frames, index rows.
     prepared: how often its commit was prepared.
     appended: where its events were appended, one result per segment.
@@ -55,7 +55,7 @@ class TxnRecord:
     boot_id: str
     lease_until_ms: int | None
     execution_until_ms: int | None
-    position: int | None = None
+    order: int | None = None
     events: int = 0
     size_bytes: int = 0
     rows: int = 0
@@ -105,7 +105,7 @@ _INSERT: Final = (
 class CommitOrder:
     """Where a stream's order of commits stands in this transaction.
 
-    last: position of the last decided commit, 0 if none is known. undone: it is not finished yet.
+    last: order of the last decided commit, 0 if none is known. undone: it is not finished yet.
     """
 
     last: int
@@ -148,22 +148,22 @@ def commit_order(tx: Tx, stream_id: int) -> CommitOrder:
 
 def _read_order(tx: Tx, stream_id: int) -> CommitOrder:
     flush_txns(tx)
-    undone = _last_position(tx, stream_id, finished=0)
-    last = undone if undone is not None else last_finished_position(tx, stream_id)
+    undone = _last_order(tx, stream_id, finished=0)
+    last = undone if undone is not None else last_finished_order(tx, stream_id)
     return CommitOrder(last or 0, undone is not None)
 
 
 def has_decided(tx: Tx, stream_id: int) -> bool:
     """Return whether the stream has a transaction that is decided and not committed yet. One look-up."""
-    return _last_position(tx, stream_id, finished=0) is not None
+    return _last_order(tx, stream_id, finished=0) is not None
 
 
-def last_finished_position(tx: Tx, stream_id: int) -> int | None:
-    """Return the position of the stream's last commit that is finished, None if none is known. One look-up."""
-    return _last_position(tx, stream_id, finished=1)
+def last_finished_order(tx: Tx, stream_id: int) -> int | None:
+    """Return the order of the stream's last commit that is finished, None if none is known. One look-up."""
+    return _last_order(tx, stream_id, finished=1)
 
 
-def _last_position(tx: Tx, stream_id: int, *, finished: int) -> int | None:
+def _last_order(tx: Tx, stream_id: int, *, finished: int) -> int | None:
     flush_txns(tx)
     row = tx.execute(
         "SELECT max(position) FROM txn WHERE stream_id = ? AND finished = ? AND position IS NOT NULL",
@@ -398,7 +398,7 @@ def _decoded(row: tuple[Any, ...]) -> TxnRecord:
         boot_id=row[9],
         lease_until_ms=row[10],
         execution_until_ms=row[11],
-        position=row[12],
+        order=row[12],
         events=row[13],
         size_bytes=row[14],
         rows=row[15],
@@ -417,14 +417,14 @@ def appended_from_json(plain: Iterable[list[int]]) -> tuple[AppendResult, ...]:
     )
 
 
-_COLUMN: Final = MappingProxyType({"size_bytes": "bytes", "boot_id": "boot"})
+_COLUMN: Final = MappingProxyType({"size_bytes": "bytes", "boot_id": "boot", "order": "position"})
 """Fields whose column has another name."""
 
 
 def _row_of(txn: TxnRecord) -> tuple[Any, ...]:
     return (
         *(txn.id, txn.stream, txn.stream_id, txn.state.value, txn.version, txn.epoch, txn.created_ms),
-        *(txn.instance, txn.lease_ms, txn.boot_id, txn.lease_until_ms, txn.execution_until_ms, txn.position),
+        *(txn.instance, txn.lease_ms, txn.boot_id, txn.lease_until_ms, txn.execution_until_ms, txn.order),
         *(
             txn.events,
             txn.size_bytes,

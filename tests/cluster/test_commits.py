@@ -153,7 +153,7 @@ async def test_large_commit_does_not_hold_up_those_of_other_streams(monkeypatch:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(commit_others)
                 done = await serve(life, large, ids)
-        assert [txn.position for txn in done] == [1, 2]
+        assert [txn.order for txn in done] == [1, 2]
         assert by_key(await events_of(large)) == {HIGH: [b"0", b"1"]}
         await life.check()
 

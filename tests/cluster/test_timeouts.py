@@ -301,7 +301,7 @@ async def test_the_results_of_the_last_commits_and_aborts_are_kept_and_earlier_o
     life.clock.advance(TXN_MEMORY_MS_MIN + 1)
     assert await kept_results(life, txn_stream) == {other, *ids[-3:]}
     assert (await txn_stream.get(unfinished)).state is TxnState.OPEN
-    assert (await txn_stream.commit(unfinished)).position == (9 if end == "commit" else 2)
+    assert (await txn_stream.commit(unfinished)).order == (9 if end == "commit" else 2)
 
 
 async def kept_results(life: Life, txn_stream: TxnStream) -> set[str]:

@@ -228,9 +228,9 @@ class TransactionSimulation:
             )
             if found.state is TxnState.COMMITTED:
                 assert "commit" in twin.tried, "the transaction was never decided"
-                assert found.position is not None
+                assert found.order is not None
                 assert found.events in (len(twin.events), len(twin.events) + len(twin.pending))
-                committed.append((found.position, [*twin.events, *twin.pending][: found.events]))
+                committed.append((found.order, [*twin.events, *twin.pending][: found.events]))
         wanted: dict[str | None, list[bytes]] = {}
         for _, events in sorted(committed, key=lambda each: each[0]):
             for payload, key in events:

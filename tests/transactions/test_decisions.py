@@ -121,7 +121,7 @@ async def test_staging_for_a_sealed_segment_is_refused_completely(txn_stream: Tx
 async def test_a_decision_is_final_and_repeating_it_changes_nothing(txn_stream: TxnStream) -> None:
     committed, aborted = await txn_stream.begin(), await txn_stream.begin()
     decided = await txn_stream.commit(committed)
-    assert (decided.state, decided.version, decided.position) == (TxnState.COMMITTING, 1, 1)
+    assert (decided.state, decided.version, decided.order) == (TxnState.COMMITTING, 1, 1)
     assert await txn_stream.commit(committed) == decided
     dropped = await txn_stream.abort(aborted)
     assert (dropped.state, dropped.version, dropped.reason) == (TxnState.ABORTING, 1, "a test")
@@ -142,8 +142,8 @@ async def test_a_decision_is_final_and_repeating_it_changes_nothing(txn_stream: 
 
 async def test_only_the_first_of_several_decisions_rings(txn_stream: TxnStream) -> None:
     ids = [await txn_stream.begin() for _ in range(5)]
-    positions = [(await txn_stream.commit(txn_id)).position for txn_id in reversed(ids)]
-    assert positions == [1, 2, 3, 4, 5]
+    orders = [(await txn_stream.commit(txn_id)).order for txn_id in reversed(ids)]
+    assert orders == [1, 2, 3, 4, 5]
     assert await txn_stream.rows("SELECT sum(count) FROM extent WHERE stream_id = 2") == [(1,)]
 
 
@@ -204,7 +204,7 @@ async def staged(txn_stream: TxnStream, *payloads: bytes) -> str:
 async def test_a_small_transaction_is_visible_when_its_decision_is_durable(txn_stream: TxnStream) -> None:
     txn_id = await staged(txn_stream, b"a", b"b")
     done = await txn_stream.commit_now(txn_id)
-    assert (done.state, done.events, done.position) == (TxnState.COMMITTED, 2, 1)
+    assert (done.state, done.events, done.order) == (TxnState.COMMITTED, 2, 1)
     assert by_key(await events_of(txn_stream)) == {LOW: [b"a", b"b"]}
     assert await txn_stream.rows("SELECT * FROM staged") == []
 

@@ -71,7 +71,7 @@ async def test_a_direct_commit_is_visible_and_finished_with_its_transaction(txn_
         await txn_stream.db.write(direct(txn_stream, events(ONE, b"2", b"3"), events(ZERO, b"1")))
     )
     assert await payloads(txn_stream) == {ZERO: [b"1"], ONE: [b"2", b"3"]}
-    assert (done.state, done.position, done.events, done.rows) == (TxnState.COMMITTED, 1, 3, 2)
+    assert (done.state, done.order, done.events, done.rows) == (TxnState.COMMITTED, 1, 3, 2)
     assert [(each.segment, each.offset, each.number, each.count) for each in done.appended] == [
         (ZERO, 0, 0, 1),
         (ONE, 0, 0, 2),
@@ -87,9 +87,9 @@ async def test_a_hundred_direct_commits_that_wait_together_share_their_rows(
 ) -> None:
     calls = [direct(txn_stream, events(ZERO, b"%d" % n), events(ONE, b"%d" % n)) for n in range(100)]
     done = [record_of(each) for each in await world.write_together(*calls)]
-    by_position = sorted(done, key=lambda txn: txn.position or 0)
-    assert [txn.position for txn in by_position] == list(range(1, 101))
-    assert [[each.number for each in txn.appended] for txn in by_position] == [[n, n] for n in range(100)]
+    by_order = sorted(done, key=lambda txn: txn.order or 0)
+    assert [txn.order for txn in by_order] == list(range(1, 101))
+    assert [[each.number for each in txn.appended] for txn in by_order] == [[n, n] for n in range(100)]
     [(extents, count)] = await txn_stream.rows("SELECT count(*), sum(count) FROM extent WHERE stream_id = 4")
     assert count == 200
     assert int(str(extents)) <= 2 * 10  # two for each group commit, of which a busy machine may need several
@@ -107,8 +107,8 @@ async def test_direct_and_decided_commits_of_one_group_commit_have_one_order(txn
         return first, deciding(txn_stream, staged)(tx), after(tx)
 
     first, second, refused = await txn_stream.db.write(in_turn)  # as callers in this order
-    assert first is not None and (first.position, first.state) == (1, TxnState.COMMITTED)
-    assert (second.position, second.state) == (2, TxnState.COMMITTING)
+    assert first is not None and (first.order, first.state) == (1, TxnState.COMMITTED)
+    assert (second.order, second.state) == (2, TxnState.COMMITTING)
     assert refused is None
     assert (await payloads(txn_stream))[ZERO] == [b"before", b"plain"]
     assert await txn_stream.db.read(partial(has_decided, stream_id=txn_stream.stream.stream_id))
@@ -125,7 +125,7 @@ async def test_a_failing_neighbour_in_the_group_commit_costs_no_direct_commit(
     good = [direct(txn_stream, events(ZERO, b"%d" % n)) for n in range(3)]
     outcomes = await world.write_together(good[0], change_and_fail, good[1], change_and_fail, good[2])
     done = [record_of(each) for each in outcomes if not isinstance(each, Refused)]
-    assert sorted(txn.position or 0 for txn in done) == [1, 2, 3]
+    assert sorted(txn.order or 0 for txn in done) == [1, 2, 3]
     assert sorted((await payloads(txn_stream))[ZERO]) == [b"0", b"1", b"2"]
     found = await txn_stream.db.read(partial(list_finished, stream_id=txn_stream.stream.stream_id))
     assert {txn.id for txn in found} == {txn.id for txn in done}

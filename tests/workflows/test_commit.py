@@ -76,7 +76,7 @@ async def test_commits_appear_in_the_order_of_their_decisions(life: Life, txn_st
             await split(life, ONE, 0.75)
     order = [4, 1, 5, 0]
     done = await commit(life, txn_stream, *[ids[number] for number in order])
-    assert [txn.position for txn in done] == [1, 2, 3, 4]
+    assert [txn.order for txn in done] == [1, 2, 3, 4]
     assert by_key(await events_of(txn_stream)) == {HIGH: [b"%d" % number for number in order]}
     assert [(await txn_stream.get(ids[number])).state for number in (2, 3)] == [TxnState.OPEN] * 2
     await life.check()
@@ -94,7 +94,7 @@ async def test_a_round_commits_a_hundred_and_the_next_ones_the_rest(
     done = await serve(life, txn_stream, ids)
     assert life.faults.commits - before <= 5  # the claim, three rounds, and perhaps a progress of the engine
     assert by_key(await events_of(txn_stream))[HIGH] == [b"%d" % number for number in range(250)]
-    assert [txn.position for txn in done] == list(range(1, 251))
+    assert [txn.order for txn in done] == list(range(1, 251))
     notices = await txn_stream.rows("SELECT sum(count) FROM extent WHERE stream_id = 2")
     assert notices == [(3,)]
     await life.check()
@@ -129,7 +129,7 @@ async def test_interrupted_commit_is_finished_before_the_next_one(when: str) -> 
             interrupted.append(left.state)
         await txn_stream.commit(second)
         done = await serve(life, txn_stream, [second, first])
-        assert [(txn.state, txn.position) for txn in done] == [
+        assert [(txn.state, txn.order) for txn in done] == [
             (TxnState.COMMITTED, 2),
             (TxnState.COMMITTED, 1),
         ]
