@@ -74,7 +74,7 @@ class Step(enum.StrEnum):
     GROUP_JOIN = "group.join"
     """A reader or a processor joins its group."""
     GROUP_REFRESH = "group.refresh"
-    """A member takes its segments, gives a sign of life, or removes dead members."""
+    """A member takes its segments, writes a heartbeat, or removes dead members."""
     GROUP_RELEASE = "group.release"
     """A member hands segments over."""
     GROUP_LEAVE = "group.leave"

@@ -1,4 +1,4 @@
-"""Owners of shared work that are suspended or wedged: they live, and give no sign of life.
+"""Owners of shared work that are suspended or wedged: they live, and write no heartbeat.
 
 An owner of buckets or of segment containers keeps them until a deadline, SILENT_MS after its last heartbeat, in the
 monotonic clock that all instances of a directory share. Then the others take them over, as from a dead owner: each
@@ -23,7 +23,7 @@ BEAT_MS: Final = 1_000
 """Pause between two heartbeats of an owner, and between two looks at those of the others. Each costs about 20 us."""
 
 SILENT_MS: Final = 10_000
-"""How long an owner that gives no sign of life keeps what it owns. Higher: the work of a suspended one waits longer.
+"""How long an owner that writes no heartbeat keeps what it owns. Higher: the work of a suspended one waits longer.
 Lower: one whose machine is busy, or whose event loop its user blocks, loses it, which is safe and costs two moves."""
 
 assert SILENT_MS >= 3 * BEAT_MS, "a live owner may miss two heartbeats"
@@ -40,7 +40,7 @@ class SilenceDeadlines:
         """Return the owners whose time is over.
 
         The time of an owner begins with its last heartbeat, and not before this instance began to look at it. It begins
-        again after a pause of this instance: if a whole machine was stopped, nobody gave a sign of life.
+        again after a pause of this instance: if a whole machine was stopped, nobody wrote a heartbeat.
 
         Args:
             beats: the owners, and when each wrote its last heartbeat.
@@ -65,13 +65,13 @@ class OwnerWatch:
         self._next_ms = 0
 
     def beat(self, db: Database) -> None:
-        """Give a sign of life. Call it before this opening begins to own something."""
+        """Write a heartbeat. Call it before this opening begins to own something."""
         if self._own is None:
             self._own = db.peers.beat_of(db.instance_id)
         self._own.write(0)
 
     def keep(self, db: Database) -> None:
-        """Give a sign of life, and look at the others, if BEAT_MS have passed. Call it while there are other owners."""
+        """Write a heartbeat, and look at the others, if BEAT_MS have passed. Call it while there are other owners."""
         now_ms = db.clock.monotonic_ms()
         if now_ms < self._next_ms:
             return

@@ -50,7 +50,7 @@ from eventproc.store.groups import (
     progress_of,
     readable_group,
     start_share_group,
-    write_signs_of_life,
+    write_heartbeats,
 )
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import AlreadyExists, NotFound
@@ -210,8 +210,8 @@ def update_options(tx: Tx, name: str, changes: GroupUpdate) -> GroupOptions:
     if updates:
         change(tx, name, *updates)
     if after.patience_ms is not None and after.patience_ms != before.patience_ms:
-        # Readers have given signs of life as often as the patience before demanded it, if any.
-        write_signs_of_life(tx, name)
+        # Readers have written heartbeats as often as the patience before demanded it, if any.
+        write_heartbeats(tx, name)
     return after
 
 

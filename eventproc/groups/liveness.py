@@ -29,7 +29,7 @@ POLL_MS: Final = 200
 member. Higher: events of a dead reader wait longer. Lower: no use, as deaths are rare."""
 
 BEATS_IN_PATIENCE: Final = 3
-"""Signs of life within the patience of a group, so two may be late. Each costs a write."""
+"""Heartbeats within the patience of a group, so two may be late. Each costs a write."""
 
 ASSIGN_MS: Final = 5_000
 """How long a group waits for its own assignor, which needs milliseconds. Higher: segments have no reader for longer if

@@ -70,7 +70,7 @@ from eventproc.store.groups import (
     progress_channel,
     progress_of,
     watch_group,
-    write_sign_of_life,
+    write_heartbeat,
     write_status,
 )
 from eventproc.store.model.argument_checks import check_int
@@ -262,19 +262,19 @@ class GroupMember(Membership):
 
     @property
     def needs_beat(self) -> bool:
-        """Whether only a refresh that gives a sign of life brings this reader up to date."""
+        """Whether only a refresh that writes a heartbeat brings this reader up to date."""
         return self._is_expired or self._beat_due()
 
     @property
     def may_be_expired(self) -> bool:
-        """Whether the patience ran out since the last sign of life: the process was suspended, or its user busy."""
+        """Whether the patience ran out since the last heartbeat: the process was suspended, or its user busy."""
         patience_ms = self._options.patience_ms
         return patience_ms is not None and self._db.clock.monotonic_ms() - self._beaten_ms > patience_ms
 
     async def refresh(self, *, beat: bool = True) -> None:
         """See `Membership.refresh`.
 
-        beat: give the signs of life that are due, and join again after an expiry. A task beside the reader's must not:
+        beat: write the heartbeats that are due, and join again after an expiry. A task beside the reader's must not:
         it would keep a reader alive that hangs.
         """
         while not await self._refresh(beat=beat):
@@ -385,7 +385,7 @@ class GroupMember(Membership):
         return has_changed
 
     async def wait_change(self, timeout_ms: int | None = None, *, beat: bool = True) -> None:
-        """See `Membership.wait_change`. beat: give signs of life; a task beside the reader's must not."""
+        """See `Membership.wait_change`. beat: write heartbeats; a task beside the reader's must not."""
         clock = self._db.clock
         until_ms = None if timeout_ms is None else clock.monotonic_ms() + timeout_ms
         while True:
@@ -399,7 +399,7 @@ class GroupMember(Membership):
             pause_ms = min((each for each in pauses if each is not None), default=None)
             changed = await self._changes.wait(pause_ms)
             expired = left_ms is not None and left_ms <= (pause_ms or 0)
-            # A refresh gives a sign of life, and looks for readers that give none.
+            # A refresh writes a heartbeat, and looks for readers that write none.
             due = beat and self._beat_due()
             if (
                 changed
@@ -539,8 +539,8 @@ class GroupMember(Membership):
         return patience_ms is not None and now_ms - self._beaten_ms >= patience_ms // BEATS_IN_PATIENCE
 
     def _beat(self, tx: Tx) -> None:
-        """Give a sign of life."""
-        write_sign_of_life(tx, self.group, self.reader, self.epoch)
+        """Write a heartbeat."""
+        write_heartbeat(tx, self.group, self.reader, self.epoch)
         self._beaten_ms = tx.monotonic_ms
 
     def _join(self, tx: Tx) -> None:

@@ -207,7 +207,7 @@ class MemberSession:
     async def follow(self) -> None:
         """Do what the group decided: release segments that are due to others, acquire those due to this reader.
 
-        Called when the user asks for the next event: it gives a sign of life. Raises also what the listener raises.
+        Called when the user asks for the next event: it writes a heartbeat. Raises also what the listener raises.
         """
         await self._catch_up(beat=True)
         self.moved = {key: each for key, each in self.moved.items() if not self._is_lost(each)}
@@ -546,7 +546,7 @@ class MemberSession:
             LOG.info("%s: %s", self._member.group, why)
 
     async def keep_time(self) -> None:
-        """Wake the reader as often as its signs of life, or automatic checkpoints, need it; until cancelled."""
+        """Wake the reader as often as its heartbeats, or automatic checkpoints, need it; until cancelled."""
         while True:
             options, changed = self._member.options, self._options_changed
             pauses = [options.checkpoint_ms, options.patience_ms and options.patience_ms // BEATS_IN_PATIENCE]

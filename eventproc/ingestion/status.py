@@ -129,7 +129,7 @@ class IngestWorkerInfo:
     instance: its opening of the store, which `cluster list` shows too.
     machine, pid: where it runs; None if an older version of eventproc registered it.
     slots: how many tasks it runs simultaneously. tasks: ids of those that it runs now.
-    seen_ms: its last sign of life, of the worker, which gives one each minute, or of a task; wall time.
+    seen_ms: its last heartbeat, of the worker, which writes one each minute, or of a task; wall time.
     alive: False: it died without leaving, or its machine cannot reach the server; it is listed for an hour.
     """
 

@@ -266,10 +266,10 @@ class PeerLock(Protocol):
 
 
 class PeerHeartbeat(Protocol):
-    """The last sign of life of the opening that does some work, readable by all."""
+    """The last heartbeat of the opening that does some work, readable by all."""
 
     def write(self, owner_epoch: int) -> None:
-        """Give a sign of life as the owner with this owner epoch. A failure is logged."""
+        """Write a heartbeat as the owner with this owner epoch. A failure is logged."""
         ...
 
     def read(self) -> Heartbeat | None:

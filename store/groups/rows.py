@@ -1,4 +1,4 @@
-"""The rows of a group's segments and members: how far each segment is finished, its owner, signs of life.
+"""The rows of a group's segments and members: how far each segment is finished, its owner, heartbeats.
 
 The log of a group decides which member owns which segment (`eventproc/groups/`), and these rows repeat it. Progress is
 the exception: it moves in its row alone (`store.progress.move_progress`) and enters the log when the segment changes
@@ -168,7 +168,7 @@ def write_waiting(tx: Tx, group: str, key: SegmentKey, predecessors: Iterable[Se
 
 
 def insert_member(tx: Tx, group: str, reader: str, *, instance: str, epoch: int, joined_ms: int) -> None:
-    """Add the row of a reader that joined. Its first sign of life is now."""
+    """Add the row of a reader that joined. Its first heartbeat is now."""
     tx.execute(
         "INSERT INTO group_member (group_name, reader, instance, epoch, joined_ms, seen_ms)"
         " VALUES (?, ?, ?, ?, ?, ?)",
@@ -181,7 +181,7 @@ def delete_member(tx: Tx, group: str, reader: str) -> None:
     tx.execute("DELETE FROM group_member WHERE group_name = ? AND reader = ?", (group, reader))
 
 
-def write_sign_of_life(tx: Tx, group: str, reader: str, epoch: int) -> None:
+def write_heartbeat(tx: Tx, group: str, reader: str, epoch: int) -> None:
     """Note that the reader is alive, as long as its membership is still the one of `epoch`."""
     tx.execute(
         "UPDATE group_member SET seen_ms = ? WHERE group_name = ? AND reader = ? AND epoch = ?",
@@ -189,13 +189,13 @@ def write_sign_of_life(tx: Tx, group: str, reader: str, epoch: int) -> None:
     )
 
 
-def write_signs_of_life(tx: Tx, group: str) -> None:
+def write_heartbeats(tx: Tx, group: str) -> None:
     """Count every reader of the group as alive now: the patience with it begins."""
     tx.execute("UPDATE group_member SET seen_ms = ? WHERE group_name = ?", (tx.monotonic_ms, group))
 
 
 def silent_members(tx: Tx, group: str, patience_ms: int, *, exclude: str) -> frozenset[str]:
-    """Return the readers, except `exclude`, that gave no sign of life for longer than `patience_ms`. One query."""
+    """Return the readers, except `exclude`, that wrote no heartbeat for longer than `patience_ms`. One query."""
     rows = tx.execute(
         "SELECT reader FROM group_member WHERE group_name = ? AND seen_ms < ? AND reader != ?",
         (group, tx.monotonic_ms - patience_ms, exclude),

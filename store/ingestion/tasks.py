@@ -54,7 +54,7 @@ PUBLISHED: Final = "everything of its group is published"
 """Why a task is stopped whose work another replica has done."""
 
 DEAD_KEPT_MS: Final = 3_600_000
-"""How long a worker that died is listed, after its last sign of life. Higher: more rows, for a longer look back."""
+"""How long a worker that died is listed, after its last heartbeat. Higher: more rows, for a longer look back."""
 
 
 @attrs.frozen(kw_only=True)
@@ -75,7 +75,7 @@ class TaskOrder:
 class IngestWorker:
     """A process that runs tasks. instance: of its opening, whose lock shows that it lives.
 
-    machine, pid: where it runs; None if that is not known. seen_ms: its last sign of life, in wall ms.
+    machine, pid: where it runs; None if that is not known. seen_ms: its last heartbeat, in wall ms.
     """
 
     instance: str
@@ -98,7 +98,7 @@ def register_worker(
 
 
 def keep_worker(tx: Tx, instance: str) -> None:
-    """Note a sign of life of a worker."""
+    """Note a heartbeat of a worker."""
     tx.execute("UPDATE ingest_worker SET seen_ms = ? WHERE instance = ?", (tx.now_ms, instance))
 
 
@@ -316,7 +316,7 @@ def close_sequence(tx: Tx, task_id: str, worker: str, n: int) -> Positions:
 
 
 def keep_task(tx: Tx, task_id: str, worker: str, stats: TaskStats) -> None:
-    """Give a sign of life, for a task that writes or publishes for long. Raises TaskFenced."""
+    """Write a heartbeat, for a task that writes or publishes for long. Raises TaskFenced."""
     task = get_running(tx, task_id, worker)
     write_task(tx, attrs.evolve(task, seen_ms=tx.now_ms, stats=with_publications(task, stats)))
 

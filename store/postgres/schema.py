@@ -34,7 +34,7 @@ SERVER_TABLES: Final = (
         batch bigint NOT NULL DEFAULT 0,
         at_ms bigint NOT NULL
     ) WITH (fillfactor = 50)""",
-    # The last sign of life of those that do what only one may do.
+    # The last heartbeat of those that do what only one may do.
     """CREATE TABLE beat (
         name text COLLATE "C" PRIMARY KEY,
         owner_epoch bigint NOT NULL,

@@ -29,7 +29,7 @@ async def ep() -> AsyncIterator[Eventproc]:
         yield ep
 
 
-async def signs_of_life(ep: Eventproc) -> list[int]:
+async def heartbeats(ep: Eventproc) -> list[int]:
     rows = await ep.db.read(lambda tx: tx.execute("SELECT seen_ms FROM group_member").fetchall())
     return [seen_ms for (seen_ms,) in rows]
 
@@ -42,11 +42,11 @@ async def test_a_reader_that_slept_asks_only_when_it_exceeded_the_patience(
     group = await ep.create_group("g", ["s/t"], patience_ms=PATIENCE_MS)
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         await anext(events)
-        before = await signs_of_life(ep)
+        before = await heartbeats(ep)
         clock.advance(slept_ms)
         assert (await anext(events)).payload == b"1"
-        assert (await signs_of_life(ep) == [clock.monotonic_ms()]) == asks
-        assert asks or await signs_of_life(ep) == before
+        assert (await heartbeats(ep) == [clock.monotonic_ms()]) == asks
+        assert asks or await heartbeats(ep) == before
 
 
 async def test_without_a_patience_nobody_asks(ep: Eventproc) -> None:
@@ -54,10 +54,10 @@ async def test_without_a_patience_nobody_asks(ep: Eventproc) -> None:
     group = await ep.create_group("g", ["s/t"])
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         await anext(events)
-        before = await signs_of_life(ep)
+        before = await heartbeats(ep)
         clock.advance(10**9)
         assert (await anext(events)).payload == b"1"
-        assert await signs_of_life(ep) == before
+        assert await heartbeats(ep) == before
 
 
 async def test_the_segments_of_a_reader_that_hangs_go_to_another_one(ep: Eventproc) -> None:

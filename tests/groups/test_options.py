@@ -97,7 +97,7 @@ async def test_new_patience_counts_from_the_change_and_expires_no_healthy_reader
         join_member(ep.db, GROUP_NAME, "b", as_reader=True) as b,
     ):
         epochs = a.epoch, b.epoch
-        clock.advance(100 * PATIENCE_MS)  # without a sign of life: none was needed
+        clock.advance(100 * PATIENCE_MS)  # without a heartbeat: none was needed
         await group.update(patience_ms=PATIENCE_MS)
         for _ in range(5):
             clock.advance(PATIENCE_MS // 2)

@@ -336,7 +336,7 @@ class ScriptedTask:
         return plan
 
     async def keep(self, *, progress_ms: int) -> None:
-        """Give a sign of life of a job that makes no progress since then."""
+        """Write a heartbeat of a job that makes no progress since then."""
         await self._own(keep_task, stats=attrs.evolve(self.stats, progress_ms=progress_ms))
 
     async def publish(self) -> PublishOutcome:

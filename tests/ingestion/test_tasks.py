@@ -311,7 +311,7 @@ async def test_lines_of_logs_are_forgotten_after_a_week(bench: Bench) -> None:
     assert await bench.ep.ingestion_log(task.id) == []
 
 
-async def test_workers_are_listed_with_their_place_slots_tasks_and_last_sign_of_life(bench: Bench) -> None:
+async def test_workers_are_listed_with_their_place_slots_tasks_and_last_heartbeat(bench: Bench) -> None:
     await bench.start_supervisor()
     dead, alive = await bench.worker("0", slots=3), bench.db.instance_id
     register = partial(register_worker, instance=alive, slots=2, machine="m1", pid=7)

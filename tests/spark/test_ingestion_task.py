@@ -471,7 +471,7 @@ def test_a_task_reads_a_stream_that_appears_while_it_runs(ep: BlockingEventproc,
         assert run._reader.slices(starts, ends) != []
 
 
-def test_a_long_job_gives_signs_of_life_until_its_task_is_replaced(
+def test_a_long_job_writes_heartbeats_until_its_task_is_replaced(
     ep: BlockingEventproc, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = ep.create_stream(STREAM)
@@ -486,7 +486,7 @@ def test_a_long_job_gives_signs_of_life_until_its_task_is_replaced(
         run = TaskRun(order, spec, room)
 
         def silent() -> int | None:
-            """Let the last sign of life be old; return when the next one came, 0 without one."""
+            """Let the last heartbeat be old; return when the next one came, 0 without one."""
             room.directory.write(lambda tx: write_task(tx, attrs.evolve(order.task, seen_ms=0)))
             run.keep()
             found = room.directory.read(partial(find_task, task_id=run.id))
@@ -502,7 +502,7 @@ def test_a_long_job_gives_signs_of_life_until_its_task_is_replaced(
             with monkeypatch.context() as patched:
                 patched.setattr(PlannerDirectory, "write", full_disk)
                 run.keep()
-            assert not run._killed, "a sign of life may be missing"
+            assert not run._killed, "a heartbeat may be missing"
             room.directory.write(lambda tx: end_task(tx, order.task, TaskState.STOPPED))
             run._reported_ms -= KEEP_MS
             run.keep()
@@ -528,7 +528,7 @@ def test_a_hung_job_shows_since_when_and_its_core_is_free_after_its_task_was_sto
         run = TaskRun(order, spec, room)
 
         def shown() -> tuple[int, int]:
-            """Give a sign of life; return when it was given, and since when there is no progress."""
+            """Write a heartbeat; return when it was written, and since when there is no progress."""
             run._reported_ms -= KEEP_MS
             run.keep()
             task = room.directory.read(partial(find_task, task_id=run.id))

@@ -59,7 +59,7 @@ REPORT_MS: Final = 1_000
 """Pause between two reports of a task that has nothing to read."""
 
 KEEP_MS: Final = 10_000
-"""Pause between two signs of life while a job runs."""
+"""Pause between two heartbeats while a job runs."""
 
 
 @attrs.frozen
@@ -150,7 +150,7 @@ class TaskRun:
         cancel_jobs(self._room.spark.sparkContext, self._group)
 
     def keep(self) -> None:
-        """Give a sign of life if a job has been running for long. Called by the worker's own thread.
+        """Write a heartbeat if a job has been running for long. Called by the worker's own thread.
 
         It says since when the job makes no progress, so that the supervisor replaces a task whose job hangs.
         """
@@ -167,7 +167,7 @@ class TaskRun:
             except TaskFenced:
                 self.kill()
             except Retryable as why:
-                LOG.warning("task %s could not give a sign of life, and tries again: %s", self.id, why)
+                LOG.warning("task %s could not write a heartbeat, and tries again: %s", self.id, why)
 
     def join(self, timeout_s: float | None = None) -> None:
         """Wait for the thread."""

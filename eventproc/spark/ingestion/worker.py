@@ -53,7 +53,7 @@ LOOK_MS: Final = 1_000
 """Pause between two looks at the tasks without a wake-up: ended runs leave their slots then."""
 
 SWEEP_MS: Final = 60_000
-"""Pause between two sweeps of files, and between two signs of life of the worker, which cost a transaction. Higher:
+"""Pause between two sweeps of files, and between two heartbeats of the worker, which cost a transaction. Higher:
 `eventproc ingest workers` shows an older time for a worker that died."""
 
 COMPACT_MS: Final = 3_600_000
@@ -275,6 +275,6 @@ def compact_old(spark: SparkSession, address: StoreAddress, now_ms: int, ages: M
 
 
 def _keep(tx: Tx, instance: str) -> None:
-    """Give a sign of life, and forget old logs."""
+    """Write a heartbeat, and forget old logs."""
     keep_worker(tx, instance)
     forget_old_logs(tx)
