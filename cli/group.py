@@ -25,9 +25,8 @@ from eventproc.cli.verbs import Noun, describe_each, find, stream_ids
 if TYPE_CHECKING:
     from eventproc import GroupCheckpoint
     from eventproc.cli.output.tables import Row
-    from eventproc.describe import GroupDescription, PartitionOffsets
+    from eventproc.describe import GroupDescription, GroupPartition
     from eventproc.groups import DeletedPolicy, GroupResetEnd, GroupStart
-    from eventproc.groups.operations import OffsetStart
     from eventproc.runtime import Eventproc
 
 LAG_COLUMNS: Final = ("lag_events=events", "lag_bytes=bytes", "lag_ms=age_ms")
@@ -44,8 +43,8 @@ TABLES: Final = {
 
 CHECKPOINT_COLUMNS: Final = ("name", "completed_at_ms=at_ms", "automatic", "cuts")
 CONSUMER_COLUMNS: Final = ("consumer=reader", "pid", "alive", "joined_at_ms=joined_ms", "partitions")
-OFFSET_COLUMNS: Final = (
-    *("topic", "partition", "consumer", "committed", "begin", "end", "lag", "events", "lag_ms"),
+PARTITION_COLUMNS: Final = (
+    *("topic", "partition", "consumer", "committed", "first", "end", "lag", "events", "lag_ms"),
 )
 RESETS: Final = {
     "streams": ("stream", "cut_before", "cut_after", "events_before", "events_after"),
@@ -209,17 +208,17 @@ async def members(ep: Eventproc, name: str) -> GroupDescription:
     return await (await ep.group(name)).describe()
 
 
-@group.shows(OFFSET_COLUMNS)
+@group.shows(PARTITION_COLUMNS)
 @group_argument
-async def offsets(ep: Eventproc, name: str) -> list[PartitionOffsets]:
-    """Show the offsets of a group by partition, as event numbers, and how many events each is behind.
+async def partitions(ep: Eventproc, name: str) -> list[GroupPartition]:
+    """Show the committed event number of each partition of a group, and how many events the group is behind.
 
-    A lag without a value means that no offset was committed yet.
+    A lag without a value means that no number was committed yet.
 
     Examples:
-        eventproc group offsets shop/billing
+        eventproc group partitions shop/billing
     """
-    return list(await (await ep.group(name)).offsets())
+    return list(await (await ep.group(name)).partitions())
 
 
 @group.does("created group {target}", existing="group {target} exists already")
@@ -359,6 +358,7 @@ async def reset(
     from eventproc.groups.position_texts import parse_cuts, parse_group_start
 
     if partitions or (number, shift, duration_s) != (None, None, None):
+        from eventproc.streams.position_texts import parse_moment
         from eventproc.topics.partition import parse_partition
 
         if checkpoint is not None or streams or ends:
@@ -370,8 +370,8 @@ async def reset(
             or positions[1:]
         ):
             raise click.UsageError("use exactly one of --to POSITION, --number, --shift and --duration")
-        moved = await (await ep.group(name)).reset_offsets(
-            _offset_start(positions[0]) if positions else None,
+        moved = await (await ep.group(name)).reset_partitions(
+            parse_moment(positions[0]) if positions else None,
             duration_ms=milliseconds(duration_s),
             number=number,
             shift=shift,
@@ -400,12 +400,6 @@ async def reset(
         if stream not in read
     ]
     return {"streams": [*found, *left]}
-
-
-def _offset_start(text: str) -> OffsetStart:
-    from eventproc.streams.position_texts import parse_time
-
-    return "head" if text == "head" else "tail" if text == "tail" else parse_time(text)
 
 
 @group.does("updated group {name}")

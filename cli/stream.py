@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from eventproc.runtime import Eventproc
     from eventproc.streams import PastScale, SegmentDescription, Stream, StreamDescription
     from eventproc.streams.offload import OffloadResult
-    from eventproc.streams.queries import Moment
 
 COLUMNS: Final = (
     *("name", "state", "events", "bytes=size_bytes", "events_per_second", "scaling=config.scaling.kind"),
@@ -131,7 +130,7 @@ async def segments(
         eventproc stream segments shop/orders --sealed --limit 100 --after 2.1
         eventproc stream segments shop/orders --from head --to 2026-11-20T12:30:00Z
     """
-    from eventproc.streams.position_texts import parse_segments
+    from eventproc.streams.position_texts import parse_moment, parse_segments
 
     between = start is not None or end is not None
     if (at is not None) + (epoch is not None) + sealed + between > 1:
@@ -145,7 +144,7 @@ async def segments(
     if between:
         low, high = await _cut(stream, start or "head"), await _cut(stream, end or "tail")
         return await stream.segments_between(low, high, after=last, limit=limit)
-    return await stream.segments(_moment(at or "tail"), epoch=epoch)
+    return await stream.segments(parse_moment(at or "tail"), epoch=epoch)
 
 
 def _with_former_segments(row: Row) -> Row:
@@ -487,16 +486,6 @@ def scale(name: str, sealed: str, ranges: str) -> Operation:
 
     seal = parse_segments([sealed])
     return eventproc.ScaleStream(name, eventproc.PRESENT, seal, parse_ranges(ranges))
-
-
-def _moment(text: str) -> Moment:
-    from eventproc.streams.position_texts import parse_time
-
-    match text:
-        case "head" | "tail":
-            return text
-        case _:
-            return parse_time(text)
 
 
 async def _cut(stream: Stream, text: str) -> StreamCut:

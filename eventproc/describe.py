@@ -29,7 +29,7 @@ from eventproc.groups.describe import (
     SegmentLag,
 )
 from eventproc.groups.operations import (
-    OffsetReset,
+    GroupPartitionReset,
     ResetPreview,
 )
 from eventproc.ingestion.changes import PartitionReset, SpecEffect
@@ -141,8 +141,8 @@ from eventproc.streams.offload import (
     OffloadResult,
 )
 from eventproc.topics import (
+    GroupPartition,
     PartitionDescription,
-    PartitionOffsets,
     TopicDescription,
     TopicInfo,
 )
@@ -171,6 +171,8 @@ __all__ = [
     "Epoch",
     "GroupDescription",
     "GroupInfo",
+    "GroupPartition",
+    "GroupPartitionReset",
     "GroupStream",
     "IngestLogLine",
     "IngestPartition",
@@ -187,9 +189,7 @@ __all__ = [
     "MissedTicks",
     "NewToken",
     "OffloadResult",
-    "OffsetReset",
     "PartitionDescription",
-    "PartitionOffsets",
     "PartitionReset",
     "PastScale",
     "PingResult",

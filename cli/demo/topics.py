@@ -1,7 +1,7 @@
 """`eventproc demo --topics`: the rows through a topic, whose consumers are processes that die, come and are joined.
 
 Four consumers, each a process of its own, take the rows of a topic of eight partitions and copy them into a stream. A
-batch and its offsets are one transaction, so that a row is copied once, whatever dies. Two consumers are killed
+batch and its progress are one transaction, so that a row is copied once, whatever dies. Two consumers are killed
 (SIGKILL) and one joins while the rows are written, and the topic gets four more partitions. This process reads the
 copies, and counts: a row comes once, and after the earlier rows of its key and partition.
 """

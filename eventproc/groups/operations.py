@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import attrs
 
@@ -51,6 +51,7 @@ from eventproc.store.segments import (
     offset_of_number,
     segment_state,
 )
+from eventproc.streams.queries import Moment
 
 CHECKPOINTS_OUTSTANDING_MAX: Final = 3
 """Checkpoints under way at the same time, without automatic ones. More than one is a sign of a slow reader."""
@@ -260,13 +261,9 @@ def _ends_after_reset(tx: Tx, group: str, names: Sequence[str], until: GroupRese
     return ends
 
 
-OffsetStart: TypeAlias = Literal["head", "tail"] | int
-"""Where a partition of a group is reset to: an end, or a time in wall ms."""
-
-
 @attrs.frozen(kw_only=True)
-class OffsetReset:
-    """A partition before and after a reset of its offset.
+class GroupPartitionReset:
+    """A partition of a group before and after a reset.
 
     committed: the number of the next event to read before it; None if none was ever committed.
     number: of the next event to read after it.
@@ -283,14 +280,14 @@ class OffsetReset:
 
 
 @attrs.frozen(kw_only=True)
-class OffsetResetRequest:
+class PartitionTarget:
     """Where each partition of a group is reset to: one of the fields, the others None. Raises InvalidArgument.
 
     start: an end, or the first event appended at that wall time or later. duration_ms: the first event that is not
     older. number: of an event. shift: so many events further, or back if negative.
     """
 
-    start: OffsetStart | None = None
+    start: Moment | None = None
     duration_ms: int | None = None
     number: int | None = None
     shift: int | None = None
@@ -308,7 +305,7 @@ class OffsetResetRequest:
         if self.shift is not None:
             check_int("shift", self.shift)
 
-    def start_at(self, tx: Tx) -> OffsetStart | None:
+    def start_at(self, tx: Tx) -> Moment | None:
         """Return the start position of a complete stream; None for a position that only a partition has."""
         return self.start if self.duration_ms is None else tx.now_ms - self.duration_ms
 
@@ -325,15 +322,15 @@ class OffsetResetRequest:
         return number, number != wanted
 
 
-def reset_offsets(
+def reset_partitions(
     tx: Tx,
     db: Database,
     group: str,
-    request: OffsetResetRequest,
+    request: PartitionTarget,
     *,
     partitions: Collection[tuple[str, int]] | None = None,
     dry_run: bool = False,
-) -> list[OffsetReset]:
+) -> list[GroupPartitionReset]:
     """Move partitions of a group without online readers; return them as before and after.
 
     partitions: (stream, partition) of those to move; None: all. A partition is a segment that the group has reached.
@@ -342,14 +339,14 @@ def reset_offsets(
     read.
     """
     if not dry_run:
-        verify_empty(tx, db, group, event="a reset of offsets")
+        verify_empty(tx, db, group, event="a reset of partitions")
         follow_catalog(tx, group)
     before = {each.stream.name: each for each in _standings(tx, group)}
     moved_ms = progress_times(tx, group)
     wanted = None if partitions is None else set(partitions)
     start = request.start_at(tx)
     if start is None or wanted is not None:
-        moved = [_moved_offsets(tx, each, request, wanted) for each in before.values()]
+        moved = [_moved_partitions(tx, each, request, wanted) for each in before.values()]
     elif before:
         positions = reset_positions(tx, group, start, checkpoint=None, streams=list(before), until="same")
         moved = [(each, frozenset[SegmentId]()) for each in positions]
@@ -367,7 +364,7 @@ def reset_offsets(
         raise invalid_argument("partitions", strangers[0], reason)
     if not dry_run:
         change(tx, group, GroupReset(tuple(after for after, _ in moved)))
-    rows: list[OffsetReset] = []
+    rows: list[GroupPartitionReset] = []
     committed_now: list[SegmentKey] = []
     for after, clamped in moved:
         name, stream_id = after.stream.name, after.stream.stream_id
@@ -378,7 +375,7 @@ def reset_offsets(
                 continue
             committed = moved_ms.get((stream_id, segment)) is not None and segment in old
             rows.append(
-                OffsetReset(
+                GroupPartitionReset(
                     stream=name,
                     partition=number_of(segment),
                     committed=old[segment].number if committed else None,
@@ -406,8 +403,8 @@ def _standings(tx: Tx, group: str) -> list[StartPosition]:
     return [added.get(each.name) or _standing(state, each, finished) for each in after.streams]
 
 
-def _moved_offsets(
-    tx: Tx, where: StartPosition, request: OffsetResetRequest, wanted: set[tuple[str, int]] | None
+def _moved_partitions(
+    tx: Tx, where: StartPosition, request: PartitionTarget, wanted: set[tuple[str, int]] | None
 ) -> tuple[StartPosition, frozenset[SegmentId]]:
     """Return the position after the request, and the segments in which it was clamped."""
     held: list[tuple[SegmentId, Progress]] = []
@@ -424,11 +421,11 @@ def _moved_offsets(
     return attrs.evolve(where, held=tuple(held)), frozenset(clamped)
 
 
-def set_offsets(tx: Tx, db: Database, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Commit offsets for a group without online readers. Raises as `reset_offsets`."""
-    for (stream, partition), number in offsets.items():
-        request = OffsetResetRequest(number=number)
-        (found,) = reset_offsets(tx, db, group, request, partitions=[(stream, partition)])
+def commit_numbers(tx: Tx, db: Database, group: str, numbers: Mapping[tuple[str, int], int]) -> None:
+    """Commit event numbers for a group without online readers. Raises as `reset_partitions`."""
+    for (stream, partition), number in numbers.items():
+        request = PartitionTarget(number=number)
+        (found,) = reset_partitions(tx, db, group, request, partitions=[(stream, partition)])
         if found.clamped:
             reason = f"partition {partition} of {stream} keeps event {found.number} and others on one side of it only"
             raise invalid_argument("number", number, reason)

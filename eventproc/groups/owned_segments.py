@@ -118,12 +118,12 @@ class OwnedSegments:
         )
 
     def hold(self) -> None:
-        """Let nothing be saved that is not finished yet, until `release` or `give_back`."""
+        """Let nothing be saved that is not finished yet, until `end_hold` or `give_back`."""
         self._holding = True
         for owned in self:
             owned.held = owned.finished
 
-    def release(self) -> None:
+    def end_hold(self) -> None:
         """Let everything that is finished be saved."""
         self._holding = False
         for owned in self:

@@ -686,7 +686,7 @@ class SessionHold:
         session = self._session
         session._hold = session._lost = None
         if self.moved:
-            session.segments.release()
+            session.segments.end_hold()
         else:
             session.give_back()
         waits = not self.moved or session._member.surplus or session.segments.done()

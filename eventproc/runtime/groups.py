@@ -85,7 +85,7 @@ class GroupSystem:
                 "range", "round_robin", "lag" (spreads the unread events), or the name of an own `Assignor`, whose code
                 its consumers bring.
             retains: what a stream with retention by consumption keeps for the group: what it has not finished
-                ("progress", default), what it has not released ("manual"), or nothing (None).
+                ("progress", default), what it has not allowed to be truncated ("manual"), or nothing (None).
 
         Raises:
             NotFound: no such stream.

@@ -23,7 +23,7 @@ from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.file_store import FileStore
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.segments.file_blobs import chunk_files
-from eventproc.store.segments.holds import RENEW_MS, release_holds, renew_holds
+from eventproc.store.segments.holds import RENEW_MS, end_holds, renew_holds
 from eventproc.store.tasks import run_uninterrupted
 
 LOG = logging.getLogger("eventproc.spark")
@@ -113,7 +113,7 @@ class PlannerDirectory:
     def end_done(self, tx: Tx) -> None:
         """End the holds of finished batches within an existing transaction."""
         done = list(self._done)
-        release_holds(tx, done)
+        end_holds(tx, done)
         tx.after(lambda: self._forget(done))
 
     def note(self, batch: str, holds: Sequence[HoldKey]) -> None:
@@ -128,7 +128,7 @@ class PlannerDirectory:
             self._done += [hold for _, holds in self._held[:last] for hold in holds]
             self._held = self._held[last:]
 
-    def release(self, batch: str) -> None:
+    def end_batch(self, batch: str) -> None:
         """End the holds of the batch and of all batches before it, in a transaction. Raises the errors of a write."""
         self.finish(batch)
         if self._done:

@@ -68,7 +68,7 @@ def reading_ranges(
             read = partial(read_slices, layout)
             yield frame_of(spark, read, [each.slices for each in tasks], layout.schema())
         finally:
-            directory.release(BATCH)
+            directory.end_batch(BATCH)
 
 
 def _pair(stream: str, segment: SegmentId, pair: object) -> tuple[int, int]:

@@ -28,7 +28,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import segment_ids
 from eventproc.store.segments.file_blobs import chunk_files
 from eventproc.store.segments.free_pages import vacuum_step
-from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold, release_holds
+from eventproc.store.segments.holds import HOLD_MS, HeldRange, end_holds, place_hold
 from eventproc.store.tasks import run_uninterrupted
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ async def _offload_run(
             done = OffloadResult(done.events + events, done.bytes + at - chunk.start, done.files + 1)
         return run.end, done
     finally:
-        await run_uninterrupted(lambda: db.write(lambda tx: release_holds(tx, [(stream_id, name)])))
+        await run_uninterrupted(lambda: db.write(lambda tx: end_holds(tx, [(stream_id, name)])))
 
 
 def _export_run(

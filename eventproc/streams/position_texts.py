@@ -22,12 +22,8 @@ def parse_position(text: str, stream: str, stream_id: int) -> Moment | StreamCut
     Raises InvalidArgument, and InvalidCut for a cut of another stream or of a deleted stream of that name. The
     stream checks the rest of the cut when the position is used.
     """
-    if text == "head":
-        return "head"
-    if text == "tail":
-        return "tail"
     if "=" not in text:
-        return parse_time(text)
+        return parse_moment(text)
     try:
         cut = StreamCut.parse(text, stream)
     except InvalidCut as why:
@@ -39,6 +35,11 @@ def parse_position(text: str, stream: str, stream_id: int) -> Moment | StreamCut
         )
         raise InvalidCut(stream=stream, cut=text, reason=reason)
     return cut
+
+
+def parse_moment(text: str) -> Moment:
+    """Return the end of a stream, or the wall time in ms, that `text` names. Raises as `parse_time`."""
+    return "head" if text == "head" else "tail" if text == "tail" else parse_time(text)
 
 
 def parse_time(text: str) -> int:

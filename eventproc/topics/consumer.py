@@ -309,7 +309,7 @@ class Consumer(JoinedMember, Generic[P]):
                 yield event
 
     def hold_progress(self, txn: str) -> ProgressHold:
-        """Let only a joint transaction move the offsets, until the transaction ends. `ep.transaction` calls it.
+        """Let only a joint transaction move the progress, until the transaction ends. `ep.transaction` calls it.
 
         Its commit commits the positions of all assigned partitions. Until then the consumer keeps its partitions.
 
@@ -323,33 +323,33 @@ class Consumer(JoinedMember, Generic[P]):
         self._verify_no_callback("begin a transaction")
         return self._open.hold(txn)
 
-    async def commit(self, offsets: Mapping[PartitionRef, int] | None = None) -> None:
+    async def commit(self, numbers: Mapping[PartitionRef, int] | None = None) -> None:
         """Make positions durable: another consumer would continue there.
 
         Args:
-            offsets: {(topic, partition): number of the next event to read}. None (default): the positions of all
+            numbers: {(topic, partition): number of the next event to read}. None (default): the positions of all
                 assigned partitions, so that every event that was delivered counts as processed.
 
         Raises:
-            SegmentFenced: a partition with delivered events was taken from this consumer. Its offset is unchanged; the
-                others are committed. Nothing is committed if `offsets` names one that is not assigned.
-            InvalidArgument: `offsets` has the wrong form, or a number lies beyond the end of its partition.
+            SegmentFenced: a partition with delivered events was taken from this consumer. Its number is unchanged; the
+                others are committed. Nothing is committed if `numbers` names one that is not assigned.
+            InvalidArgument: `numbers` has the wrong form, or a number lies beyond the end of its partition.
             NotFound: the group was deleted.
             IllegalTransition: a joint transaction holds the progress, and moves it with its commit.
 
         Cost:
-            One write, if anything moved; with `offsets` also a read.
+            One write, if anything moved; with `numbers` also a read.
         """
         session = self._open
         session.verify_free("commit")
         session.fenced = None
-        if offsets is None:
+        if numbers is None:
             if (lost := session.lost) is not None:
                 session.fenced = self._fenced(lost)
             committed = session.commit_assigned()
         else:
             committed = []
-            wanted = as_offsets(offsets)
+            wanted = as_numbers(numbers)
             partitions = {where: self._assigned(where) for where in wanted}
             places = await self._places({partitions[where]: number for where, number in wanted.items()})
             for owned, number, offset in places:
@@ -360,14 +360,14 @@ class Consumer(JoinedMember, Generic[P]):
                 else:
                     session.fenced = self._fenced(owned)
         await session.save(complete=False)
-        for owned in committed:  # another task may have released it since, at an earlier offset
+        for owned in committed:  # another task may have released it since, at an earlier event
             if owned not in session.segments and owned.durable != owned.finished:
                 session.fenced = self._fenced(owned)
         if session.fenced is not None:
             raise session.fenced
 
     async def seek(self, partition: PartitionRef, number: int) -> None:
-        """Deliver another event of a partition next. The committed offset changes with the next commit.
+        """Deliver another event of a partition next. The committed number changes with the next commit.
 
         Args:
             partition: (topic, partition), one that is assigned to this consumer.
@@ -563,11 +563,11 @@ def as_partitions(partitions: object) -> tuple[TopicPartition, ...]:
     return tuple(map(_partition, check_iterable("partitions", partitions, reason)))
 
 
-def as_offsets(offsets: object) -> dict[TopicPartition, int]:
-    """Return the offsets that a caller passed. Raises InvalidArgument."""
+def as_numbers(numbers: object) -> dict[TopicPartition, int]:
+    """Return the event numbers that a caller passed. Raises InvalidArgument."""
     return {
         _partition(partition): check_int("number", number, least=0)
         for partition, number in check_mapping(
-            "offsets", offsets, "it must be {(topic, partition): number}"
+            "numbers", numbers, "it must be {(topic, partition): number}"
         ).items()
     }

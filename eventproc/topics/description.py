@@ -30,7 +30,7 @@ class TopicInfo(StreamInfo):
 
 @attrs.frozen
 class PartitionDescription:
-    """A partition: its events have the numbers [first, end), which consumers call offsets.
+    """A partition: its events have the numbers [first, end).
 
     number: its number, from 0. segment: its segment. size_bytes: of the events that can be read, with frames.
     """

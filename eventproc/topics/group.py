@@ -26,16 +26,15 @@ from eventproc.groups.changes import GroupUpdate, update_options
 from eventproc.groups.cuts import group_cuts
 from eventproc.groups.liveness import POLL_MS, expire_silent, has_silent
 from eventproc.groups.operations import (
-    OffsetReset,
-    OffsetResetRequest,
-    OffsetStart,
+    GroupPartitionReset,
+    PartitionTarget,
+    commit_numbers,
     find_checkpoint,
     list_checkpoints,
     pending_readers,
     reader_offline,
     reset_group,
-    reset_offsets,
-    set_offsets,
+    reset_partitions,
     start_checkpoint,
     verify_empty,
 )
@@ -44,9 +43,9 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import (
     GroupOptions,
+    allow_truncation,
     delete_group,
     get_group,
-    release,
     watch_group,
 )
 from eventproc.store.model.argument_checks import check_int, check_str
@@ -55,8 +54,9 @@ from eventproc.store.model.group_errors import CheckpointPending
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
 from eventproc.streams.codec import Codec, codec_for, decode_of
-from eventproc.topics.consumer import Consumer, PartitionRef, as_offsets, as_partitions
-from eventproc.topics.offsets import PartitionOffsets, partition_offsets
+from eventproc.streams.queries import Moment
+from eventproc.topics.consumer import Consumer, PartitionRef, as_numbers, as_partitions
+from eventproc.topics.group_partitions import GroupPartition, group_partitions
 from eventproc.topics.rebalance_callbacks import PartitionsCallback, RebalanceCallbacks
 
 P = TypeVar("P")
@@ -241,8 +241,8 @@ class Group:
         """
         return await self._db.read(partial(group_cuts, name=self.name))
 
-    async def offsets(self) -> tuple[PartitionOffsets, ...]:
-        """Return the offsets of each partition, sorted.
+    async def partitions(self) -> tuple[GroupPartition, ...]:
+        """Return the committed number and the lag of each partition, sorted.
 
         Raises:
             NotFound: no such group.
@@ -250,21 +250,21 @@ class Group:
         Cost:
             A few look-ups for each partition.
         """
-        return await self._db.read(lambda tx: partition_offsets(tx, describe_group(tx, self.name)))
+        return await self._db.read(lambda tx: group_partitions(tx, describe_group(tx, self.name)))
 
-    async def commit(self, offsets: Mapping[PartitionRef, int]) -> None:
-        """Set offsets of a group without consumers online.
+    async def commit(self, numbers: Mapping[PartitionRef, int]) -> None:
+        """Set the committed numbers of a group without consumers online.
 
         Args:
-            offsets: {(topic, partition): offset of the next event to read}.
+            numbers: {(topic, partition): number of the next event to read}.
 
         Raises:
             NotFound: no such group.
             GroupNotEmpty: consumers are online.
-            InvalidArgument: the group does not read the partition, or the offset lies outside it.
+            InvalidArgument: the group does not read the partition, or the number lies outside it.
         """
-        chosen = {(where.topic, where.partition): offset for where, offset in as_offsets(offsets).items()}
-        await self._db.write(lambda tx: set_offsets(tx, self._db, self.name, chosen))
+        chosen = {(where.topic, where.partition): number for where, number in as_numbers(numbers).items()}
+        await self._db.write(lambda tx: commit_numbers(tx, self._db, self.name, chosen))
 
     async def checkpoint(
         self, name: str | None = None, *, timeout_ms: int = CHECKPOINT_WAIT_MS
@@ -371,16 +371,16 @@ class Group:
         )
         return await (self._db.read(act) if dry_run else self._db.write(act, step=Step.GROUP_CHANGE))
 
-    async def reset_offsets(
+    async def reset_partitions(
         self,
-        start: OffsetStart | None = None,
+        start: Moment | None = None,
         *,
         duration_ms: int | None = None,
         number: int | None = None,
         shift: int | None = None,
         partitions: Iterable[PartitionRef] | None = None,
         dry_run: bool = False,
-    ) -> tuple[OffsetReset, ...]:
+    ) -> tuple[GroupPartitionReset, ...]:
         """Move partitions of a group without consumers online, by event numbers. Exactly one argument says where to.
 
         Args:
@@ -400,30 +400,30 @@ class Group:
             GroupStreamReplaced: a topic of the group was deleted.
             InvalidArgument: not exactly one target, or a partition that the group does not read.
         """
-        request = OffsetResetRequest(start=start, duration_ms=duration_ms, number=number, shift=shift)
+        request = PartitionTarget(start=start, duration_ms=duration_ms, number=number, shift=shift)
         chosen = None if partitions is None else as_partitions(partitions)
 
-        def act(tx: Tx) -> list[OffsetReset]:
-            return reset_offsets(tx, self._db, self.name, request, partitions=chosen, dry_run=dry_run)
+        def act(tx: Tx) -> list[GroupPartitionReset]:
+            return reset_partitions(tx, self._db, self.name, request, partitions=chosen, dry_run=dry_run)
 
         return tuple(await (self._db.read(act) if dry_run else self._db.write(act)))
 
-    async def release(self, cut: StreamCut) -> None:
+    async def allow_truncation(self, cut: StreamCut) -> None:
         """Let a stream with retention by consumption lose the events before `cut`, as far as this group is concerned.
 
         For a group created with `retains="manual"`: until the first call it keeps the stream from losing anything.
 
         Args:
-            cut: of one of the group's streams, at or after the cut that was released last.
+            cut: of one of the group's streams, at or after the one of the last call.
 
         Raises:
             NotFound: no such group.
             StreamReplaced: the stream of the cut was deleted.
-            InvalidArgument: the group does not release by itself, or does not read the stream.
+            InvalidArgument: the group was not created with `retains="manual"`, or does not read the stream.
             InvalidCut: the cut is not one of the stream, or is before the last one.
         """
-        as_cut(cut, "released cut")
-        await self._db.write(partial(release, group=self.name, cut=cut), step=Step.GROUP_CHANGE)
+        as_cut(cut, "cut")
+        await self._db.write(partial(allow_truncation, group=self.name, cut=cut), step=Step.GROUP_CHANGE)
 
     async def update(self, **options: Unpack[GroupUpdate]) -> GroupOptions:
         """Change options of the group, and return all of them. Readers stay online, and follow before their next event.

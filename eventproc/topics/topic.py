@@ -261,7 +261,7 @@ class Topic(Stream[T]):
             cut: a cut of this topic: the events before it are removed, from all partitions.
             partition: its number. None (default): all partitions.
             before_ms: remove the events that were appended before this wall time, in ms since 1970.
-            before_number: remove the events of `partition` before this event number, which consumers call its offset.
+            before_number: remove the events of `partition` before this event number.
             options: see `ChangeOptions`.
 
         Raises:

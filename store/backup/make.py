@@ -52,8 +52,8 @@ from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, PLACE, chunk_file
 from eventproc.store.segments.holds import (
     HOLD_MS,
     RENEW_MS,
+    end_directory_hold,
     hold_directory,
-    release_directory,
     renew_directory,
 )
 from eventproc.store.tasks import BackgroundTasks, run_uninterrupted
@@ -119,10 +119,10 @@ async def make_backup(db: Database, to: Path, advance: Advance = lambda _done, _
 async def _release(db: Database, name: str) -> None:
     """End the hold. If that fails, as on a full disk, it ends by itself within an hour, and the backup is as it is."""
     try:
-        await db.write(lambda tx: release_directory(tx, name))
+        await db.write(lambda tx: end_directory_hold(tx, name))
     except EventprocError as why:
         LOG.warning(
-            "the hold of a backup of %s could not be released (%s); it ends within an hour", db.path, why
+            "the hold of a backup of %s could not be ended (%s); it ends within an hour", db.path, why
         )
 
 

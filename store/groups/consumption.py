@@ -15,12 +15,12 @@ from eventproc.store.catalog.cuts import head_cut
 from eventproc.store.database import Tx
 from eventproc.store.groups.records import (
     GROUP,
-    RELEASED,
     SHARE,
+    TRUNCATABLE,
     GroupRecord,
-    ReleasedCut,
+    TruncatableCut,
     get_group,
-    released_key,
+    truncatable_key,
 )
 from eventproc.store.groups.share_groups import followed, unopened_segments
 from eventproc.store.model.cuts import (
@@ -93,35 +93,34 @@ def cut_before(tx: Tx, stream: StreamRecord, unfinished: Mapping[SegmentId, int]
     return _cut(stream, offsets)
 
 
-def release(tx: Tx, group: str, cut: StreamCut) -> None:
+def allow_truncation(tx: Tx, group: str, cut: StreamCut) -> None:
     """Let retention by consumption truncate the stream up to `cut`, as far as this group is concerned.
 
-    Raises NotFound, StreamReplaced; InvalidArgument if the group does not release by itself, or does not read the
-    stream; InvalidCut if the cut is not one of the stream, or is before the one that was released last.
+    Raises NotFound, StreamReplaced; InvalidArgument if the group is not one with `retains="manual"`, or does not
+    read the stream; InvalidCut if the cut is not one of the stream, or is before the one of the last call.
     """
     record = get_group(tx, group)
     if record.options.retains != "manual":
-        raise InvalidArgument(
-            what="release", value=group, reason='the group was not created with retains="manual"'
-        )
+        reason = 'the group was not created with retains="manual"'
+        raise InvalidArgument(what="truncation", value=group, reason=reason)
     if all(each.name != cut.stream for each in record.streams):
-        raise InvalidArgument(what="release", value=cut.stream, reason=f"group {group} does not read it")
+        raise InvalidArgument(what="truncation", value=cut.stream, reason=f"group {group} does not read it")
     stream = get_stream(tx, cut.stream, stream_id=cut.stream_id).value
     history = StoredHistory(tx, stream)
     verify_cut(cut, history)
     for segment in cut.offsets:
         verify_offset(tx, cut, segment)
-    key, after = released_key(group, stream.stream_id), ReleasedCut(dict(cut.offsets))
-    before = find(tx, RELEASED, key)
+    key, after = truncatable_key(group, stream.stream_id), TruncatableCut(dict(cut.offsets))
+    before = find(tx, TRUNCATABLE, key)
     if before is None:
-        create(tx, RELEASED, key, after)
+        create(tx, TRUNCATABLE, key, after)
         return
     last = _cut(stream, before.value.offsets)
     if not _is_after(cut, last, history):
         raise InvalidCut(
-            stream=cut.stream, cut=str(cut), reason=f"group {group} has released the stream up to {last}"
+            stream=cut.stream, cut=str(cut), reason=f"group {group} has allowed truncation up to {last}"
         )
-    replace(tx, RELEASED, before, after)
+    replace(tx, TRUNCATABLE, before, after)
 
 
 def _group_cuts(tx: Tx, stream: StreamRecord) -> Iterator[StreamCut]:
@@ -141,8 +140,8 @@ def _group_cuts(tx: Tx, stream: StreamRecord) -> Iterator[StreamCut]:
         if record.kind == SHARE:
             yield from _share_cuts(tx, stream, record, offsets)
         elif group in own and record.options.retains == "manual":
-            released = find(tx, RELEASED, released_key(group, stream.stream_id))
-            yield head_cut(tx, stream) if released is None else _cut(stream, released.value.offsets)
+            allowed = find(tx, TRUNCATABLE, truncatable_key(group, stream.stream_id))
+            yield head_cut(tx, stream) if allowed is None else _cut(stream, allowed.value.offsets)
         elif group in own and record.options.retains is not None:
             yield _reader_cut(tx, stream, offsets)
 

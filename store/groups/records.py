@@ -29,7 +29,7 @@ other streams, and a stream created under the same name later from its head ("dr
 
 RetainedPart: TypeAlias = Literal["progress", "manual"]
 """What a group keeps a stream from losing by retention by consumption: what it has not finished ("progress"), or what
-it has not released with `Group.release` ("manual")."""
+`Group.allow_truncation` has not named ("manual")."""
 
 GroupKind: TypeAlias = Literal["readers", "processor", "share"]
 """Who uses a group: readers and consumers, a processor, or the consumers of a queue."""
@@ -106,7 +106,7 @@ class GroupOptions:
     assignor: who decides which reader owns which segment: "equal" (default), "range", "round_robin", "lag", or an own
         one.
     retains: what a stream with retention by consumption keeps for the group: what it has not finished ("progress",
-        default), what it has not released ("manual"), or nothing (None).
+        default), what it has not allowed to be truncated ("manual"), or nothing (None).
     Raises InvalidArgument.
     """
 
@@ -219,17 +219,17 @@ def get_group(tx: Tx, name: str, *, share: bool = False) -> GroupRecord:
 
 
 @attrs.frozen
-class ReleasedCut:
-    """How far a group with `retains="manual"` has released a stream."""
+class TruncatableCut:
+    """How far a group with `retains="manual"` lets a stream be truncated."""
 
     offsets: Mapping[SegmentId, int]
 
 
-RELEASED: Final = RecordKind(name="released cut", value=ReleasedCut)
+TRUNCATABLE: Final = RecordKind(name="released cut", value=TruncatableCut)
 
 
-def released_key(group: str, stream_id: int) -> str:
-    """Return the key of the record of what a group has released of a stream."""
+def truncatable_key(group: str, stream_id: int) -> str:
+    """Return the key of the record of how far a group lets a stream be truncated."""
     return f"{group}/{stream_id:016d}"
 
 

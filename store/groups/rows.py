@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from eventproc.store.database import Tx, Watch
-from eventproc.store.groups.records import GROUP, GROUPS, RELEASED, channel_of, raise_last_generation
+from eventproc.store.groups.records import GROUP, GROUPS, TRUNCATABLE, channel_of, raise_last_generation
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text
@@ -231,7 +231,7 @@ def delete_group(tx: Tx, name: str) -> None:
         delete_log(tx, found.value.log)
     for table in ("group_segment", "group_member", "delivery"):
         tx.execute(f"DELETE FROM {table} WHERE group_name = ?", (name,))
-    delete_all(tx, RELEASED, keys(tx, RELEASED, prefix=f"{name}/"))
+    delete_all(tx, TRUNCATABLE, keys(tx, TRUNCATABLE, prefix=f"{name}/"))
     raise_last_generation(tx, found.value.generation)
     tx.wake(channel_of(name))
     tx.wake(GROUPS)

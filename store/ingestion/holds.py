@@ -11,7 +11,7 @@ from typing import Final
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.ingestion import NO_POSITIONS, PartitionKey, Positions
-from eventproc.store.segments.holds import HeldRange, held_by_name, place_hold, release_holds
+from eventproc.store.segments.holds import HeldRange, end_holds, held_by_name, place_hold
 
 _END: Final = 2**62
 """End of a hold that has none: what is appended later is held, too."""
@@ -36,7 +36,7 @@ def hold_unpublished(
     name = _name(supervisor)
     hold_events(tx, name, starts, until_ms, ends)
     ended = {stream_id for stream_id, _ in held_by_name(tx, name)} - {stream_id for stream_id, _ in starts}
-    release_holds(tx, [(stream_id, name) for stream_id in ended])
+    end_holds(tx, [(stream_id, name) for stream_id in ended])
 
 
 def held_unpublished(tx: Tx, supervisor: str) -> dict[PartitionKey, int]:

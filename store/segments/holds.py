@@ -67,7 +67,7 @@ def renew_holds(tx: Tx, holds: Iterable[tuple[int, str]], *, until_ms: int) -> N
     )
 
 
-def release_holds(tx: Tx, holds: Iterable[tuple[int, str]]) -> None:
+def end_holds(tx: Tx, holds: Iterable[tuple[int, str]]) -> None:
     """End holds, (stream id, name), and let the reaper look at their streams. Missing holds are ignored."""
     for stream_id, name in holds:
         done = tx.execute("DELETE FROM hold WHERE stream_id = ? AND name = ?", (stream_id, name))
@@ -86,9 +86,9 @@ def renew_directory(tx: Tx, name: str, *, until_ms: int) -> None:
     renew_holds(tx, [(NO_STREAM, name)], until_ms=until_ms)
 
 
-def release_directory(tx: Tx, name: str) -> None:
+def end_directory_hold(tx: Tx, name: str) -> None:
     """End the hold of `hold_directory`. A missing one is ignored."""
-    release_holds(tx, [(NO_STREAM, name)])
+    end_holds(tx, [(NO_STREAM, name)])
 
 
 def is_directory_held(tx: Tx) -> bool:

@@ -39,7 +39,7 @@ from eventproc.store.ingestion.pointers import forget_dropped
 from eventproc.store.ingestion.table_access import on_tables
 from eventproc.store.inspection.database_file import directory_identity
 from eventproc.store.ownership import find_owner
-from eventproc.store.segments.holds import hold_directory, release_directory
+from eventproc.store.segments.holds import end_directory_hold, hold_directory
 from eventproc.store.task_queue import TaskStatus
 from tests.backup.support import (
     COUNT,
@@ -305,7 +305,7 @@ async def test_a_backup_whose_hold_cannot_be_released_is_made_and_ends(
         raise DiskFull(path=str(data))
 
     ep = await eventproc.open(data)
-    monkeypatch.setattr(make, "release_directory", no_space)
+    monkeypatch.setattr(make, "end_directory_hold", no_space)
     with anyio.fail_after(5, shield=True):
         made = await ep.backup(tmp_path / "backup")
         await ep.close()
@@ -542,5 +542,5 @@ async def test_a_sweep_waits_for_a_backup_and_keeps_what_a_table_names(ep: Event
     await ep.db.write(partial(forget_dropped, before_ms=2**62))
     await ep.db.write(lambda tx: hold_directory(tx, "backup", until_ms=tx.now_ms + 60_000))
     assert await on_tables(ep.db, sweep) == []
-    await ep.db.write(lambda tx: release_directory(tx, "backup"))
+    await ep.db.write(lambda tx: end_directory_hold(tx, "backup"))
     assert await on_tables(ep.db, sweep) == sorted([kept, dropped])

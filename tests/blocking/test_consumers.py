@@ -35,10 +35,10 @@ def test_a_consumer_polls_commits_and_seeks(ep: BlockingEventproc) -> None:
         assert consumer.poll(timeout_ms=0) == []
         assert consumer.paused == heard[0]
         with pytest.raises(errors.GroupNotEmpty):
-            group.reset_offsets("head")
-    group.reset_offsets("tail")
-    (offsets,) = ep.group("s/consumers").offsets()
-    assert (offsets.committed, offsets.lag) == (10, 0)
+            group.reset_partitions("head")
+    group.reset_partitions("tail")
+    (partition,) = ep.group("s/consumers").partitions()
+    assert (partition.committed, partition.lag) == (10, 0)
 
 
 def test_a_callback_in_a_thread_may_commit(ep: BlockingEventproc) -> None:
@@ -49,7 +49,7 @@ def test_a_callback_in_a_thread_may_commit(ep: BlockingEventproc) -> None:
     )
     with consumer:
         consumer.poll(1)
-    assert group.offsets()[0].committed == 1
+    assert group.partitions()[0].committed == 1
 
 
 def test_a_plain_function_handles_the_events_in_other_threads(ep: BlockingEventproc) -> None:

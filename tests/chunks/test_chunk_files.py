@@ -38,7 +38,7 @@ from eventproc.store.file_store import LocalFiles
 from eventproc.store.model.errors import CorruptRecord, Truncated
 from eventproc.store.model.ids import SegmentId, format_segment
 from eventproc.store.segments import delete_segments, free_step, truncate_segments
-from eventproc.store.segments.holds import HOLD_MS, HeldRange, find_held_plan, place_hold, release_holds
+from eventproc.store.segments.holds import HOLD_MS, HeldRange, end_holds, find_held_plan, place_hold
 from eventproc.store.segments.inline_extents import join_step
 from tests.segments.support import (
     ONE,
@@ -333,7 +333,7 @@ async def test_what_was_held_is_freed_once_it_is_released(db: Database) -> None:
         lambda tx: tx.execute("SELECT not_before_ms > ? FROM reap", (tx.now_ms,)).fetchone()
     )
     assert waits == (1,)
-    await db.write(lambda tx: release_holds(tx, [(STREAM_ID, "h")]))
+    await db.write(lambda tx: end_holds(tx, [(STREAM_ID, "h")]))
     due = await db.read(lambda tx: tx.execute("SELECT not_before_ms FROM reap").fetchone())
     assert due == (0,)
     await _truncate(db, 80)

@@ -217,7 +217,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "group lag": (GROUP,),
         "group checkpoints": (GROUP,),
         "group members": (GROUP,),
-        "group offsets": (GROUP,),
+        "group partitions": (GROUP,),
         "group create": ("shop/more", "--stream", "shop/orders"),
         "group reset": (GROUP, "--to", "tail"),
         "group update": (GROUP, "--patience", "30"),

@@ -55,7 +55,7 @@ async def eventually(ep: Eventproc, condition: Callable[[], Awaitable[bool]]) ->
 
 
 async def committed(group: Group) -> dict[tuple[str, int], int | None]:
-    return {(each.topic, each.partition): each.committed for each in await group.offsets()}
+    return {(each.topic, each.partition): each.committed for each in await group.partitions()}
 
 
 class Heard:

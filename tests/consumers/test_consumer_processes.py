@@ -36,7 +36,7 @@ async def produce(topic: Topic, numbers: range, partitions: int) -> None:
 def delivered(base: Path) -> list[tuple[str, int, int, int]]:
     path = base / "delivered"
     rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-    return [(name, int(partition), int(offset), int(payload)) for name, partition, offset, payload in rows]
+    return [(name, int(partition), int(number), int(payload)) for name, partition, number, payload in rows]
 
 
 async def until_delivered(ep: Eventproc, base: Path, count: int) -> None:
@@ -81,8 +81,8 @@ async def test_kills_of_consumers_lose_no_event_and_no_order(tmp_path: Path) -> 
 def _check_deliveries(rows: list[tuple[str, int, int, int]]) -> None:
     assert {payload for *_, payload in rows} == set(range(EVENTS))
     newest: dict[int, int] = defaultdict(lambda: -1)
-    for name, partition, offset, _ in rows:
-        came = f"{name}: offset {offset} of partition {partition} came after {newest[partition]}"
-        assert offset <= newest[partition] + 1, came  # what was not committed before a kill comes again
-        newest[partition] = max(newest[partition], offset)
+    for name, partition, number, _ in rows:
+        came = f"{name}: number {number} of partition {partition} came after {newest[partition]}"
+        assert number <= newest[partition] + 1, came  # what was not committed before a kill comes again
+        newest[partition] = max(newest[partition], number)
     assert len(rows) < EVENTS + 2 * 20 * 8, "a kill repeats at most one batch"

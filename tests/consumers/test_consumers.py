@@ -15,7 +15,7 @@ from eventproc.topics import TopicPartition
 from tests.consumers.support import TOPIC, committed, make_topic, numbers_of, poll_all, produce
 
 
-async def test_a_poll_returns_typed_events_with_partition_and_offset(ep: Eventproc) -> None:
+async def test_a_poll_returns_typed_events_with_partition_and_number(ep: Eventproc) -> None:
     topic = await ep.create_stream(TOPIC, payload=int)
     async with topic.writer() as writer:
         await writer.write(7, key="ana", headers={"h": "1"}, event_time=5)
@@ -66,7 +66,7 @@ async def test_the_next_poll_commits_the_events_of_the_poll_before(ep: Eventproc
 
 @pytest.mark.acceptance("K4")
 @pytest.mark.acceptance("K38")
-async def test_with_manual_commits_only_commit_moves_the_offset(ep: Eventproc) -> None:
+async def test_with_manual_commits_only_commit_moves_the_number(ep: Eventproc) -> None:
     await make_topic(ep, 1, events=10)
     group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c", auto_commit=False) as consumer:
@@ -82,7 +82,7 @@ async def test_with_manual_commits_only_commit_moves_the_offset(ep: Eventproc) -
         assert numbers_of(await consumer.poll()) == [6, 7, 8, 9]
 
 
-async def test_chosen_offsets_are_committed_and_the_position_stays(ep: Eventproc) -> None:
+async def test_chosen_numbers_are_committed_and_the_position_stays(ep: Eventproc) -> None:
     await make_topic(ep, 1, events=10)
     group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c", auto_commit=False) as consumer:
@@ -163,7 +163,7 @@ async def test_a_paused_partition_stays_assigned_and_continues_where_it_was(ep: 
         assert {event.partition for event in await poll_all(consumer)} == {1}
         assert list(consumer.paused) == [(TOPIC, 0)]
         assert len(consumer.assignment) == 2
-        lag = {each.partition: each.events for each in await group.offsets()}
+        lag = {each.partition: each.events for each in await group.partitions()}
         assert lag[0] > 0
         consumer.resume()
         rest = await poll_all(consumer)
@@ -213,7 +213,7 @@ async def test_a_handler_gets_the_events_of_each_partition_in_order(ep: Eventpro
 
         await consumer.run(handle, poll_max=4, parallel=2)
     assert sorted(seen) == [0, 1, 2]
-    assert all(offsets == list(range(len(offsets))) for offsets in seen.values())
+    assert all(numbers == list(range(len(numbers))) for numbers in seen.values())
     assert sum(map(len, seen.values())) == 30
 
 
@@ -231,7 +231,7 @@ async def test_the_events_of_a_failed_handler_come_again_and_others_are_committe
         with pytest.raises(ValueError, match="poison"):
             await consumer.run(handle, poll_max=100)
         consumer.resume()
-        offsets = {each.partition: each for each in await group.offsets()}
-        assert offsets[1].events == offsets[1].end
+        partitions = {each.partition: each for each in await group.partitions()}
+        assert partitions[1].events == partitions[1].end
         assert consumer.position[TopicPartition(TOPIC, 1)] == 0
         assert [event.number for event in await consumer.poll(1)] == [0]

@@ -133,7 +133,7 @@ async def test_a_commit_says_that_delivered_events_were_lost_to_others(ep: Event
             await a.commit()
 
 
-async def test_a_commit_without_offsets_follows_one_that_went_back(ep: Eventproc) -> None:
+async def test_a_commit_without_numbers_follows_one_that_went_back(ep: Eventproc) -> None:
     await make_topic(ep, 1, events=10)
     group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("a", auto_commit=False) as a:

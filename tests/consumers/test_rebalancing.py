@@ -86,7 +86,7 @@ async def test_on_revoked_may_commit_and_the_new_owner_repeats_nothing(ep: Event
         await b.close()
     assert sorted(seen) == list(range(40))
     assert sorted((await committed(group)).values(), key=str) == sorted(
-        [each.end for each in await group.offsets()], key=str
+        [each.end for each in await group.partitions()], key=str
     )
 
 
@@ -240,8 +240,8 @@ async def test_a_consumer_commits_what_it_still_owns_after_others_changed(ep: Ev
         await b.close()  # the group's generation grows
         assert (await group.describe()).generation > before
         await a.commit()
-        offsets = await committed(group)
-        assert all(offsets[where] == number for where, number in a.position.items())
+        numbers = await committed(group)
+        assert all(numbers[where] == number for where, number in a.position.items())
 
 
 @pytest.mark.parametrize("form", ["memory"])

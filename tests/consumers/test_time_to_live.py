@@ -42,7 +42,7 @@ async def group_of(ep: Eventproc) -> Group:
 
 
 async def lag_of(group: Group) -> int:
-    return sum(each.lag or 0 for each in await group.offsets())
+    return sum(each.lag or 0 for each in await group.partitions())
 
 
 async def test_events_that_expired_before_delivery_are_skipped(ep: Eventproc) -> None:
@@ -74,7 +74,7 @@ async def test_the_ttl_of_an_event_precedes_that_of_its_topic(ep: Eventproc) -> 
 
 
 @pytest.mark.parametrize("auto_commit", [True, False])
-async def test_a_batch_of_expired_events_moves_the_offset_and_stalls_nobody(
+async def test_a_batch_of_expired_events_moves_the_number_and_stalls_nobody(
     ep: Eventproc, auto_commit: bool
 ) -> None:
     topic = await timed_topic(ep, [10] * 3_000, partitions=2)

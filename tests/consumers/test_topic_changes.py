@@ -38,7 +38,7 @@ async def test_partitions_added_under_a_group_at_the_tail_are_read_from_their_be
         assert sorted(numbers_of(seen)) == list(range(10, 30))
         assert {event.partition for event in seen} == {0, 1, 2, 3}
         assert min(event.number for event in seen if event.partition > 1) == 0
-    assert {each.partition for each in await group.offsets()} == {0, 1, 2, 3}
+    assert {each.partition for each in await group.partitions()} == {0, 1, 2, 3}
 
 
 async def test_partitions_added_are_read_while_another_consumer_hangs_with_an_event(ep: Eventproc) -> None:
@@ -84,7 +84,7 @@ async def test_a_deleted_topic_leaves_the_group_and_the_other_topic_flows(ep: Ev
         await produce_keys(second, range(3, 8))
         assert {each.topic for each in a.assignment} == {"s/second"}
         assert ("lost", (0, 1)) in heard.calls
-        assert {each.topic for each in await group.offsets()} == {"s/second"}
+        assert {each.topic for each in await group.partitions()} == {"s/second"}
     assert [each.name for each in (await group.describe()).streams] == ["s/second"]
 
 
@@ -249,11 +249,11 @@ async def test_range_puts_equal_partitions_of_two_topics_on_one_consumer(ep: Eve
 
 
 @pytest.mark.parametrize(
-    ("policy", "offsets"), [("earliest", [6, 7, 8, 9]), ("latest", [10]), ("error", None)]
+    ("policy", "numbers"), [("earliest", [6, 7, 8, 9]), ("latest", [10]), ("error", None)]
 )
 @pytest.mark.acceptance("K21", differs="there is no policy by duration: a reset by duration does that")
-async def test_a_truncation_behind_the_offset_follows_the_policy(
-    ep: Eventproc, policy: str, offsets: list[int] | None
+async def test_a_truncation_behind_the_number_follows_the_policy(
+    ep: Eventproc, policy: str, numbers: list[int] | None
 ) -> None:
     topic = await ep.create_topic("s/t", partitions=1)
     await produce_keys(topic, range(10))
@@ -262,7 +262,7 @@ async def test_a_truncation_behind_the_offset_follows_the_policy(
         await a.poll(2)
     await topic.truncate(partition=0, before_number=6)
     async with group.consumer("a") as a:
-        if offsets is None:
+        if numbers is None:
             with pytest.raises(errors.Truncated, match="s/t"):
                 await a.poll()
             return
@@ -270,7 +270,7 @@ async def test_a_truncation_behind_the_offset_follows_the_policy(
         if policy == "latest":
             await produce_keys(topic, range(10, 11))
             found += await poll_some(a, 1)
-        assert [event.number for event in found] == offsets
+        assert [event.number for event in found] == numbers
         assert (await group.describe()).lost_events > 0
 
 
@@ -289,7 +289,7 @@ async def test_going_on_at_the_latest_loses_nothing_of_partitions_that_were_not_
     assert (await group.describe()).lost_events == 10
 
 
-async def test_a_joint_transaction_moves_the_offset_with_its_events(ep: Eventproc) -> None:
+async def test_a_joint_transaction_moves_the_number_with_its_events(ep: Eventproc) -> None:
     topic = await ep.create_topic("s/t", partitions=2)
     bills = await ep.create_topic("s/bills", partitions=2)
     await produce_keys(topic, range(10))

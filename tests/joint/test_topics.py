@@ -1,4 +1,4 @@
-"""Joint transactions over topics, with the offsets of a consumer in them."""
+"""Joint transactions over topics, with the progress of a consumer in them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def fail_with(ep: Eventproc, consumer: Consumer[bytes], bills: Topic) -> N
 
 
 @pytest.mark.parametrize("auto_commit", [True, False])
-async def test_offsets_and_outputs_of_a_poll_are_committed_together(
+async def test_progress_and_outputs_of_a_poll_are_committed_together(
     ep: Eventproc, clicks: Topic, auto_commit: bool
 ) -> None:
     bills = [await ep.create_topic(f"s/{name}", partitions=2) for name in ("bills", "audit")]

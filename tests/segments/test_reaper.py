@@ -17,7 +17,7 @@ from eventproc.store.segments import (
     truncate_segments,
 )
 from eventproc.store.segments.extents import JOIN_EXTENTS_MAX
-from eventproc.store.segments.holds import HOLD_MS, HeldRange, place_hold, release_holds
+from eventproc.store.segments.holds import HOLD_MS, HeldRange, end_holds, place_hold
 from eventproc.store.segments.inline_extents import JOIN_EXTENTS_MIN
 from eventproc.store.segments.reaper import STEP_EXTENTS_MAX
 from eventproc.store.segments.state import find_tail
@@ -98,7 +98,7 @@ async def test_an_extent_is_kept_while_a_hold_begins_inside_it(db: Database) -> 
     await _truncate(db, one=27)
     assert not await db.write(partial(free_step, stream_id=STREAM_ID, deleted=False))
     assert await rows(db, "extent") == 1
-    await db.write(lambda tx: release_holds(tx, [(STREAM_ID, "h")]))
+    await db.write(lambda tx: end_holds(tx, [(STREAM_ID, "h")]))
     await _free(db)
     assert await rows(db, "extent") == 0
 

@@ -39,27 +39,27 @@ async def test_a_group_is_created_updated_checkpointed_and_deleted(rest: RestInM
     assert (await rest.call("DELETE", "/v1/scopes/s/readergroups/g")).status == 204
 
 
-async def test_a_consumer_group_shows_its_offsets_by_partition(rest: RestInMemory, ep: Eventproc) -> None:
+async def test_a_consumer_group_shows_its_partitions(rest: RestInMemory, ep: Eventproc) -> None:
     await ep.create_topic("s/topic", partitions=2)
     await ep.create_group("s/c", ["s/topic"], on_deleted="drop")
-    found = await rest.ok("GET", f"{OWN}/groups/s/c/offsets")
+    found = await rest.ok("GET", f"{OWN}/groups/s/c/partitions")
     assert [each["partition"] for each in found] == [0, 1]
 
 
-async def test_the_offsets_of_a_partition_are_reset_as_in_python(rest: RestInMemory, ep: Eventproc) -> None:
+async def test_the_number_of_a_partition_is_reset_as_in_python(rest: RestInMemory, ep: Eventproc) -> None:
     topic = await ep.create_topic("s/topic", partitions=2)
     async with topic.producer() as producer:
         for number in range(6):
             await producer.write(b"%d" % number, partition=number % 2)
     group = await ep.create_group("s/c", ["s/topic"])
-    path, body = f"{OWN}/groups/s/c/offsets/reset", {"number": 2, "partitions": ["s/topic:1"]}
+    path, body = f"{OWN}/groups/s/c/partitions/reset", {"number": 2, "partitions": ["s/topic:1"]}
     planned = await rest.ok("POST", path, {**body, "dry_run": True})
     assert [(each["partition"], each["number"]) for each in planned] == [(1, 2)]
-    assert [each.events for each in await group.offsets()] == [3, 3]
+    assert [each.events for each in await group.partitions()] == [3, 3]
     assert await rest.ok("POST", path, body) == planned
-    assert [each.events for each in await group.offsets()] == [3, 1]
+    assert [each.events for each in await group.partitions()] == [3, 1]
     assert len(await rest.ok("POST", path, {"start": "tail"})) == 2
-    assert [each.events for each in await group.offsets()] == [0, 0]
+    assert [each.events for each in await group.partitions()] == [0, 0]
     for wrong in ({}, {"start": "tail", "shift": 1}, {"start": "tail", "partitions": ["s/topic"]}):
         assert (await rest.call("POST", path, wrong)).status == 400
 

@@ -370,7 +370,7 @@ async def test_a_handle_does_not_delete_a_group_of_another_kind_that_has_its_nam
         with pytest.raises(NotFound, match="no group 's/g'"):
             await readers.delete(if_empty=if_empty)
     with pytest.raises(NotFound, match="no group 's/g'"):
-        await readers.reset_offsets("head")
+        await readers.reset_partitions("head")
     assert (await queue.describe()).events == 1
 
 

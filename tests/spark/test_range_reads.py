@@ -37,7 +37,7 @@ def test_chosen_ranges_of_chosen_segments_are_read(path: Path, stream: BlockingS
         found = plan(directory, {FIRST: (5 * FRAMED, 9 * FRAMED), SECOND: (FRAMED, FRAMED)})
         assert [(event.segment, event.number) for event in found] == [(FIRST, n) for n in range(5, 9)]
         assert plan(directory, {FIRST: (7 * FRAMED, 8 * FRAMED)}) == found[2:3]
-        directory.release("b")
+        directory.end_batch("b")
         assert directory.read(lambda tx: tx.execute("SELECT count(*) FROM hold").fetchone()) == (0,)
 
 
@@ -50,7 +50,7 @@ def test_held_range_stays_readable_behind_the_head_and_a_released_one_is_refused
         stream.truncate(stream.tail())
         free(directory)
         assert plan(directory, {FIRST: (FRAMED, 9 * FRAMED)}) == found[1:]
-        directory.release("b")
+        directory.end_batch("b")
         with pytest.raises(Truncated):
             plan(directory, {FIRST: (0, 9 * FRAMED)})
 

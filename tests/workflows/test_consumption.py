@@ -120,26 +120,26 @@ async def test_only_groups_that_retain_hold_events_back(ep: Eventproc, clock: Vi
     assert await head_after(ep) == at(stream, 8)
 
 
-@pytest.mark.acceptance("F3", differs="a group that has released nothing keeps everything")
-async def test_a_group_that_releases_by_itself_keeps_what_it_has_not_released(
+@pytest.mark.acceptance("F3", differs="a group that has allowed nothing keeps everything")
+async def test_a_manual_group_keeps_what_it_has_not_allowed_to_be_truncated(
     ep: Eventproc, clock: VirtualClock
 ) -> None:
     stream = await ep.create_stream("s/t", retention=RetentionPolicy(consumed=True))
     await write(stream, clock, 10)
     group = await group_at(ep, "s/g", at(stream, 9), retains="manual")
     assert await head_after(ep) == at(stream, 0)
-    await group.release(at(stream, 4))
+    await group.allow_truncation(at(stream, 4))
     assert await head_after(ep) == at(stream, 4)
-    with pytest.raises(InvalidCut, match="has released the stream up to"):
-        await group.release(at(stream, 3))
+    with pytest.raises(InvalidCut, match="has allowed truncation up to"):
+        await group.allow_truncation(at(stream, 3))
     with pytest.raises(InvalidCut, match="inside an event"):
-        await group.release(StreamCut("s/t", stream.stream_id, {SegmentId(0): 5 * EVENT + 1}))
+        await group.allow_truncation(StreamCut("s/t", stream.stream_id, {SegmentId(0): 5 * EVENT + 1}))
     other = await ep.create_stream("s/other")
     with pytest.raises(InvalidArgument, match="does not read it"):
-        await group.release(await other.tail())
+        await group.allow_truncation(await other.tail())
     await group_at(ep, "s/plain", at(stream, 9))
     with pytest.raises(InvalidArgument, match="manual"):
-        await (await ep.group("s/plain")).release(at(stream, 9))
+        await (await ep.group("s/plain")).allow_truncation(at(stream, 9))
     await group.delete()
     assert await head_after(ep) == at(stream, 9)
 
@@ -230,7 +230,7 @@ async def test_a_group_before_the_kept_history_counts_with_the_head(
     stream = await ep.create_stream("s/t", retention=RetentionPolicy(consumed=True))
     await write(stream, clock, 2)
     group = await group_at(ep, "s/g", at(stream, 0), retains="manual")
-    await group.release(at(stream, 2))
+    await group.allow_truncation(at(stream, 2))
     last = SegmentId(0)
     for _ in range(4):
         last = (await stream.split(last))[-1]

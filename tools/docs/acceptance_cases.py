@@ -282,7 +282,7 @@ REQUIRED: Final = {
     ),
     "F3": (
         "updateSubscriberStreamCutTest",
-        "A group releases a stream up to a cut that is valid, and never before the last one.",
+        "A group allows truncation up to a cut that is valid, and never before the last one.",
     ),
     "F4": (
         "scaleTest",
@@ -317,11 +317,11 @@ REQUIRED: Final = {
     ),
     "K5": (
         "",
-        "The partitions of a consumer that is silent move when its lease has ended, and not before.",
+        "The partitions of a consumer that is silent move when the patience of its group has ended, and not before.",
     ),
     "K6": (
         "",
-        "A suspended consumer that wakes up cannot commit: a typed error, and the offset stays. It hears `on_lost`.",
+        "A suspended consumer that wakes up cannot commit: a typed error, and the number stays. It hears `on_lost`.",
     ),
     "K7": (
         "",
@@ -373,15 +373,15 @@ REQUIRED: Final = {
     ),
     "K19": (
         "",
-        "A deleted topic leaves the group, with its offsets; the other topics go on.",
+        "A deleted topic leaves the group, with its numbers; the other topics go on.",
     ),
     "K20": (
         "",
-        "A topic that was deleted and created again is not read from the old offset.",
+        "A topic that was deleted and created again is not read from the old number.",
     ),
     "K21": (
         "",
-        "A truncation behind the offset is handled by the group's policy: earliest, latest, or a typed error.",
+        "A truncation behind the number is handled by the group's policy: earliest, latest, or a typed error.",
     ),
     "K22": (
         "",
@@ -413,15 +413,15 @@ REQUIRED: Final = {
     ),
     "K29": (
         "",
-        "An administrator commits offsets of a group without consumers, and of no other.",
+        "An administrator commits numbers of a group without consumers, and of no other.",
     ),
     "K30": (
         "",
-        "Only a group without consumers can be deleted; its offsets go with it.",
+        "Only a group without consumers can be deleted; its numbers go with it.",
     ),
     "K31": (
         "",
-        "Offsets are kept as long as the group needs them.",
+        "Committed numbers are kept as long as the group needs them.",
     ),
     "K32": (
         "",
@@ -441,7 +441,7 @@ REQUIRED: Final = {
     ),
     "K36": (
         "",
-        "Members churned at random in two processes: one owner each, epochs and offsets grow, every event is processed.",
+        "Members churned at random in two processes: one owner each, epochs and numbers grow, every event is processed.",
     ),
     "K37": (
         "",

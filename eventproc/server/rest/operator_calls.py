@@ -49,7 +49,7 @@ from eventproc.streams import (
 )
 from eventproc.streams.description import describe_segment as segment_description
 from eventproc.streams.operations import opened_segments
-from eventproc.streams.position_texts import parse_position, parse_time
+from eventproc.streams.position_texts import parse_moment, parse_position, parse_time
 from eventproc.streams.queries import Moment
 
 SegmentText: TypeAlias = Annotated[str, Limits(about="Id of a segment, such as 2.1.")]
@@ -70,13 +70,11 @@ async def _cut(call: RestCall, stream: Stream, text: str) -> StreamCut:
     return await cut_at_position(stream, _place(call, stream, text))
 
 
-def _moment(_: RestCall, __: object, text: str) -> Moment:
-    return "head" if text == "head" else "tail" if text == "tail" else parse_time(text)
-
-
 Place: TypeAlias = Annotated[str, Text(about=POSITION, read=_place)]
 Cut: TypeAlias = Annotated[str, Text(about=POSITION, read=_cut)]
-At: TypeAlias = Annotated[str, Text(about="head, tail, or a time (ISO 8601, or ms).", read=_moment)]
+At: TypeAlias = Annotated[
+    str, Text(about="head, tail, or a time (ISO 8601, or ms).", read=lambda _, __, text: parse_moment(text))
+]
 RowTimeText: TypeAlias = Annotated[str | None, Limits(about="A time (ISO 8601, or ms).")]
 Time: TypeAlias = Annotated[
     str, Text(about="A time (ISO 8601, or ms).", read=lambda _, __, text: parse_time(text))

@@ -214,9 +214,9 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
         *("POST", "/readers/{reader}/offline", Group.reader_offline, "take_reader_offline"),
         omitted=("position",),
     ),
-    _group("GET", "/offsets", Group.offsets, "list_offsets"),
+    _group("GET", "/partitions", Group.partitions, "list_group_partitions"),
     _group(
-        *("POST", "/offsets/reset", Group.reset_offsets, "reset_offsets"),
+        *("POST", "/partitions/reset", Group.reset_partitions, "reset_partitions"),
         start=At,
         partitions=groups.Partitions,
     ),

@@ -15,7 +15,7 @@ from eventproc.store.database import Tx
 from eventproc.store.ingestion.holds import hold_events, positions_by_stream
 from eventproc.store.model.ingestion import PartitionKey, Positions
 from eventproc.store.segments import number_at, segment_state
-from eventproc.store.segments.holds import HeldRange, release_holds
+from eventproc.store.segments.holds import HeldRange, end_holds
 from eventproc.store.segments.offsets import boundary_before, offset_after, offset_of_number
 
 
@@ -49,10 +49,10 @@ class RangeReader:
         """Keep the events from `starts` on readable until a deadline, under `name`. One write."""
         self._directory.write(lambda tx: hold_events(tx, name, starts, until_ms))
 
-    def release(self, name: str) -> None:
+    def end_hold(self, name: str) -> None:
         """End the holds of that name."""
         streams = list(self.streams)
-        self._directory.write(lambda tx: release_holds(tx, [(each, name) for each in streams]))
+        self._directory.write(lambda tx: end_holds(tx, [(each, name) for each in streams]))
 
     def slices(self, starts: Positions, until: Positions) -> list[list[FileSlice]]:
         """Return the file slices of the events from `starts` to `until`, after exporting what is in no file.

@@ -194,7 +194,7 @@ class TaskRun:
         finally:
             self._write_log()
             self._room.sizes.end(self._spec.schema, self._size)
-            for end, name in ((self._reader.release, self._group), (self._room.tables.clear, self.id)):
+            for end, name in ((self._reader.end_hold, self._group), (self._room.tables.clear, self.id)):
                 try:
                     end(name)
                 except (EventprocError, OSError) as why:

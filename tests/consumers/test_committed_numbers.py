@@ -1,4 +1,4 @@
-"""The offsets of a consumer group: lag, reset with and without a dry run, commits by an administrator, deletion."""
+"""The committed numbers of a consumer group: lag, resets and dry runs, commits by an administrator, deletion."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ async def consumed(ep: Eventproc, events: int = 10) -> Group:
 async def test_lag_is_null_before_the_first_commit_exact_after_it_and_never_negative(ep: Eventproc) -> None:
     topic = await make_topic(ep, 1, events=10)
     group = await ep.create_group("g", [TOPIC], on_deleted="drop")
-    (before,) = await group.offsets()
+    (before,) = await group.partitions()
     assert (before.committed, before.lag, before.events, before.end) == (None, None, 10, 10)
     async with group.consumer("c", auto_commit=False) as consumer:
         await consumer.poll(4)
         await consumer.commit()
-        (now,) = await group.offsets()
+        (now,) = await group.partitions()
         assert (now.consumer, now.committed, now.lag) == ("c", 4, 6)
         assert now.lag_ms is not None
         async with await topic.begin() as txn:
             await txn.write(b"10")
-            assert (await group.offsets())[0].lag == 6  # an open transaction does not count
-        assert (await group.offsets())[0].lag == 7
+            assert (await group.partitions())[0].lag == 6  # an open transaction does not count
+        assert (await group.partitions())[0].lag == 7
     await topic.truncate(await topic.tail())
-    (after,) = await group.offsets()
-    assert (after.lag, after.begin, after.end) == (0, 11, 11)
+    (after,) = await group.partitions()
+    assert (after.lag, after.first, after.end) == (0, 11, 11)
 
 
 @pytest.mark.parametrize(
-    ("target", "offset"),
+    ("target", "number"),
     [
         ({"start": "head"}, 0),
         ({"start": "tail"}, 10),
@@ -59,17 +59,17 @@ async def test_lag_is_null_before_the_first_commit_exact_after_it_and_never_nega
     ],
 )
 async def test_a_reset_moves_to_each_kind_of_target(
-    ep: Eventproc, target: dict[str, object], offset: int
+    ep: Eventproc, target: dict[str, object], number: int
 ) -> None:
     group = await consumed(ep)
-    (row,) = await group.reset_offsets(**target, dry_run=True)  # type: ignore[arg-type]
-    assert (row.partition, row.committed, row.number) == (0, 10, offset)
+    (row,) = await group.reset_partitions(**target, dry_run=True)  # type: ignore[arg-type]
+    assert (row.partition, row.committed, row.number) == (0, 10, number)
     assert row.clamped == (99 in map(abs, (each for each in target.values() if isinstance(each, int))))
     assert await committed(group) == {(TOPIC, 0): 10}
-    assert await group.reset_offsets(**target) == (row,)  # type: ignore[arg-type]
-    assert await committed(group) == {(TOPIC, 0): offset}
+    assert await group.reset_partitions(**target) == (row,)  # type: ignore[arg-type]
+    assert await committed(group) == {(TOPIC, 0): number}
     async with group.consumer("c") as consumer:
-        assert [event.number for event in await poll_all(consumer)] == list(range(offset, 10))
+        assert [event.number for event in await poll_all(consumer)] == list(range(number, 10))
 
 
 async def test_a_reset_of_one_partition_leaves_the_others(ep: Eventproc) -> None:
@@ -78,10 +78,10 @@ async def test_a_reset_of_one_partition_leaves_the_others(ep: Eventproc) -> None
     async with group.consumer("c") as consumer:
         await poll_all(consumer)
     before = await committed(group)
-    await group.reset_offsets("head", partitions=[(TOPIC, 1)])
+    await group.reset_partitions("head", partitions=[(TOPIC, 1)])
     assert await committed(group) == {**before, (TOPIC, 1): 0}
     with pytest.raises(errors.InvalidArgument, match="partition 2"):
-        await group.reset_offsets("head", partitions=[(TOPIC, 2)])
+        await group.reset_partitions("head", partitions=[(TOPIC, 2)])
 
 
 async def test_a_reset_needs_exactly_one_target(ep: Eventproc) -> None:
@@ -94,7 +94,7 @@ async def test_a_reset_needs_exactly_one_target(ep: Eventproc) -> None:
     ]
     for target in wrong:
         with pytest.raises(errors.InvalidArgument):
-            await group.reset_offsets(**target)
+            await group.reset_partitions(**target)
 
 
 @pytest.mark.acceptance("K28")
@@ -102,11 +102,11 @@ async def test_a_reset_is_refused_while_consumers_are_online_but_its_dry_run_is_
     group = await consumed(ep)
     async with group.consumer("c"):
         with pytest.raises(errors.GroupNotEmpty, match="c is"):
-            await group.reset_offsets("head")
-        (row,) = await group.reset_offsets("head", dry_run=True)
+            await group.reset_partitions("head")
+        (row,) = await group.reset_partitions("head", dry_run=True)
         assert row.number == 0
         assert await committed(group) == {(TOPIC, 0): 10}
-    await group.reset_offsets("head")
+    await group.reset_partitions("head")
     assert await committed(group) == {(TOPIC, 0): 0}
 
 
@@ -124,20 +124,20 @@ async def test_an_administrator_commits_only_while_the_group_is_empty(ep: Eventp
 
 
 @pytest.mark.acceptance("K30")
-async def test_only_an_empty_group_can_be_deleted_and_its_offsets_go_with_it(ep: Eventproc) -> None:
+async def test_only_an_empty_group_can_be_deleted_and_its_numbers_go_with_it(ep: Eventproc) -> None:
     group = await consumed(ep)
     async with group.consumer("c"):
         with pytest.raises(errors.GroupNotEmpty):
             await group.delete(if_empty=True)
     await group.delete(if_empty=True)
     with pytest.raises(errors.NotFound):
-        await group.offsets()
+        await group.partitions()
     again = await ep.create_group("g", [TOPIC], on_deleted="drop")
     assert await committed(again) == {(TOPIC, 0): None}
 
 
 @pytest.mark.acceptance("K20")
-async def test_a_new_topic_of_the_same_name_does_not_begin_at_the_old_offset(ep: Eventproc) -> None:
+async def test_a_new_topic_of_the_same_name_does_not_begin_at_the_old_number(ep: Eventproc) -> None:
     group = await consumed(ep)
     topic = await ep.stream(TOPIC)
     await topic.seal()
@@ -155,22 +155,22 @@ async def test_a_reset_by_time_finds_the_first_event_of_then(ep: Eventproc) -> N
     clock.advance(60_000)
     await produce(topic, range(5, 9))
     group = await ep.create_group("g", [TOPIC], on_deleted="drop")
-    await group.reset_offsets(duration_ms=30_000)
+    await group.reset_partitions(duration_ms=30_000)
     assert await committed(group) == {(TOPIC, 0): 5}
-    await group.reset_offsets(duration_ms=90_000, partitions=[(TOPIC, 0)])
-    assert (await group.offsets())[0].events == 9
+    await group.reset_partitions(duration_ms=90_000, partitions=[(TOPIC, 0)])
+    assert (await group.partitions())[0].events == 9
 
 
 @pytest.mark.parametrize("form", ["memory"])
-@pytest.mark.acceptance("K31", differs="offsets never expire: they are kept until the group is deleted")
-async def test_offsets_of_a_group_without_consumers_are_kept(ep: Eventproc) -> None:
+@pytest.mark.acceptance("K31", differs="numbers never expire: they are kept until the group is deleted")
+async def test_numbers_of_a_group_without_consumers_are_kept(ep: Eventproc) -> None:
     clock = clock_of(ep)
     group = await consumed(ep)
     clock.advance(365 * 24 * 3_600_000)
     assert await committed(group) == {(TOPIC, 0): 10}
 
 
-async def test_a_commit_of_the_first_offset_is_a_commit(ep: Eventproc) -> None:
+async def test_a_commit_of_the_first_number_is_a_commit(ep: Eventproc) -> None:
     await make_topic(ep, 3, events=9)
     group = await ep.create_group("g", [TOPIC], on_deleted="drop")
     async with group.consumer("c", auto_commit=False) as consumer:
@@ -179,19 +179,19 @@ async def test_a_commit_of_the_first_offset_is_a_commit(ep: Eventproc) -> None:
         await consumer.commit({(TOPIC, 0): 0})
         assert await committed(group) == {(TOPIC, 0): 0, (TOPIC, 1): None, (TOPIC, 2): None}
         await consumer.commit()
-        rows = await group.offsets()
+        rows = await group.partitions()
         assert [(each.committed, each.lag) for each in rows] == [(0, each.end) for each in rows]
         first = await ep.db.read(partial(progress_times, group="s/g"))
         await consumer.commit()
         assert await ep.db.read(partial(progress_times, group="s/g")) == first, "nothing moved"
 
 
-async def test_a_reset_to_the_present_offset_commits_it(ep: Eventproc) -> None:
+async def test_a_reset_to_the_present_number_commits_it(ep: Eventproc) -> None:
     await make_topic(ep, 2, events=4)
     group = await ep.create_group("g", [TOPIC], on_deleted="drop")
-    await group.reset_offsets("head", partitions=[(TOPIC, 0)], dry_run=True)
+    await group.reset_partitions("head", partitions=[(TOPIC, 0)], dry_run=True)
     assert await committed(group) == {(TOPIC, 0): None, (TOPIC, 1): None}
-    await group.reset_offsets("head", partitions=[(TOPIC, 0)])
+    await group.reset_partitions("head", partitions=[(TOPIC, 0)])
     assert await committed(group) == {(TOPIC, 0): 0, (TOPIC, 1): None}
     await group.commit({(TOPIC, 1): 0})
     assert await committed(group) == {(TOPIC, 0): 0, (TOPIC, 1): 0}
@@ -211,9 +211,9 @@ async def test_a_dry_run_tells_what_the_reset_does_after_a_topic_was_deleted(
     await other.delete()
     if recreated:
         await make_topic(ep, 2, events=4, name="s/u")
-    previewed = await group.reset_offsets(**to, dry_run=True)
+    previewed = await group.reset_partitions(**to, dry_run=True)
     assert [each.stream for each in previewed] == [TOPIC, *(["s/u", "s/u"] if recreated else [])]
-    assert await group.reset_offsets(**to) == previewed
+    assert await group.reset_partitions(**to) == previewed
 
 
 async def test_a_reset_of_a_group_whose_only_topic_was_deleted_changes_nothing(ep: Eventproc) -> None:
@@ -222,4 +222,4 @@ async def test_a_reset_of_a_group_whose_only_topic_was_deleted_changes_nothing(e
     await topic.seal()
     await topic.delete()
     for dry_run in (True, False):
-        assert await group.reset_offsets("head", dry_run=dry_run) == ()
+        assert await group.reset_partitions("head", dry_run=dry_run) == ()

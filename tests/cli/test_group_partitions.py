@@ -1,4 +1,4 @@
-"""Consumer groups at the shell: members, offsets, and the forms of reset that move event numbers."""
+"""Consumer groups at the shell: members, partitions, and the forms of reset that move event numbers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from tests.cli.conftest import Cli
 from tests.cli.support import GROUP, rows_of
 
 
-def offsets(cli: Cli) -> list[dict[str, object]]:
-    found = cli("group", "offsets", GROUP, "-o", "json").json()
+def partitions(cli: Cli) -> list[dict[str, object]]:
+    found = cli("group", "partitions", GROUP, "-o", "json").json()
     assert isinstance(found, list)
     return found
 
 
-def test_offsets_show_no_lag_before_the_first_commit(billing: Cli) -> None:
+def test_partitions_show_no_lag_before_the_first_commit(billing: Cli) -> None:
     billing("write", "shop/orders", "--format", "jsonl", "--key", "k", stdin=rows_of(1, 2, 3)).ok()
-    assert {(each["committed"], each["lag"]) for each in offsets(billing)} == {(None, None)}
-    before = sum(int(str(each["events"])) for each in offsets(billing))
+    assert {(each["committed"], each["lag"]) for each in partitions(billing)} == {(None, None)}
+    before = sum(int(str(each["events"])) for each in partitions(billing))
     billing("read", "--group", GROUP, "--max", "3").ok()
-    assert sum(int(str(each["events"])) for each in offsets(billing)) == before - 3
-    assert "COMMITTED" in billing("group", "offsets", GROUP).ok()
+    assert sum(int(str(each["events"])) for each in partitions(billing)) == before - 3
+    assert "COMMITTED" in billing("group", "partitions", GROUP).ok()
 
 
 def test_members_show_the_state_and_who_owns_what(billing: Cli) -> None:
@@ -32,7 +32,7 @@ def test_members_show_the_state_and_who_owns_what(billing: Cli) -> None:
 
 @pytest.mark.subprocess
 @pytest.mark.acceptance("K28")
-def test_offsets_are_moved_only_without_consumers_online(
+def test_partitions_are_moved_only_without_consumers_online(
     billing: Cli, as_reader: subprocess.Popen[bytes]
 ) -> None:
     assert "online" in billing("group", "reset", GROUP, "--shift", "-1").refused(4)
@@ -42,9 +42,9 @@ def test_offsets_are_moved_only_without_consumers_online(
     billing("group", "members", GROUP).ok()
 
 
-def test_offsets_are_moved_by_each_form(billing: Cli) -> None:
+def test_partitions_are_moved_by_each_form(billing: Cli) -> None:
     billing("write", "shop/orders", "--format", "jsonl", "--key", "k", stdin=rows_of(1, 2, 3)).ok()
-    ends = {int(str(each["partition"])): int(str(each["end"])) for each in offsets(billing)}
+    ends = {int(str(each["partition"])): int(str(each["end"])) for each in partitions(billing)}
     for form, expected in (
         (("--to", "tail", "--partition", "shop/orders:0"), ends[0]),
         (("--shift", "-1", "--partition", "shop/orders:0"), ends[0] - 1),
@@ -53,7 +53,7 @@ def test_offsets_are_moved_by_each_form(billing: Cli) -> None:
     ):
         done = billing("group", "reset", GROUP, *form, "-o", "json").json()
         assert done["done"] == "reset"
-        assert next(each for each in offsets(billing) if each["partition"] == 0)["committed"] in (
+        assert next(each for each in partitions(billing) if each["partition"] == 0)["committed"] in (
             expected,
             None,
         )
