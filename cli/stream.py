@@ -348,20 +348,16 @@ def _changes(
 @stream.submits("truncated {name}", consent="Truncate stream {name}")
 @stream_argument
 @click.option(
-    "--cut",
-    "position",
-    required=True,
-    metavar="CUT",
-    help="The new head: a cut from `stream cut`, head, tail or a time.",
+    "--cut", required=True, metavar="CUT", help="The new head: a cut from `stream cut`, head, tail or a time."
 )
-def truncate(name: str, position: str) -> Operation:
+def truncate(name: str, cut: str) -> Operation:
     """Move the head of a stream to a cut. The events before it are deleted.
 
     Examples:
         eventproc stream truncate shop/orders --cut 2026-11-20T12:30:00Z --dry-run
         eventproc stream truncate shop/orders --cut tail
     """
-    return eventproc.TruncateTo(name, eventproc.PRESENT, position)
+    return eventproc.TruncateTo(name, eventproc.PRESENT, cut)
 
 
 @stream.command()

@@ -210,9 +210,9 @@ def _truncation(name: str, partition: int | None, **_: object) -> str:
 @click.option("--partition", type=int, metavar="P", help="Truncate only this partition.")
 @click.option("--before", metavar="TIME", help="Delete what was appended before it (ISO 8601, or ms).")
 @click.option("--number", type=int, metavar="N", help="With --partition: delete its events before number N.")
-@click.option("--cut", "position", metavar="CUT", help="The new head: a cut from `stream cut`, head or tail.")
+@click.option("--cut", metavar="CUT", help="The new head: a cut from `stream cut`, head or tail.")
 def truncate(
-    name: str, partition: int | None, before: str | None, number: int | None, position: str | None
+    name: str, partition: int | None, before: str | None, number: int | None, cut: str | None
 ) -> Operation:
     """Delete the oldest events of a topic, or of one partition.
 
@@ -223,14 +223,14 @@ def truncate(
     """
     from eventproc.streams.position_texts import parse_time
 
-    if sum(each is not None for each in (before, number, position)) != 1:
+    if sum(each is not None for each in (before, number, cut)) != 1:
         raise click.UsageError("give exactly one of --before, --number and --cut")
     if number is not None and partition is None:
         raise click.UsageError("each partition counts its own events: --number needs --partition")
-    if position is not None and partition is not None:
+    if cut is not None and partition is not None:
         raise click.UsageError("a cut names all partitions: leave --partition out")
     time_ms = None if before is None else parse_time(before)
-    return eventproc.TruncatePartitions(name, eventproc.PRESENT, partition, time_ms, number, place=position)
+    return eventproc.TruncatePartitions(name, eventproc.PRESENT, partition, time_ms, number, cut=cut)
 
 
 async def _losses(ep: Eventproc, name: str, **_: object) -> Row:

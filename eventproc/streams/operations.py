@@ -83,7 +83,7 @@ class MergeNeighbours(Scaling):
 
 @attrs.frozen
 class TruncateTo(OfStream):
-    """Move the head of a stream to a place: a cut, head, tail or a time, as `parse_position` reads it.
+    """Move the head of a stream. cut: its new head: a cut, head, tail or a time, as `parse_position` reads it.
 
     "tail" and a time mean the cut that is there when the truncation is recorded.
     """
@@ -91,12 +91,12 @@ class TruncateTo(OfStream):
     __repr__ = short_repr_of_fields
 
     kind: ClassVar[str] = TruncateStream.kind
-    place: str
+    cut: str
 
     def plan(self, tx: Tx) -> TruncateStream:
         """See `Operation`. Raises InvalidArgument, and InvalidCut for a cut of another stream."""
         found = stream_of(tx, self)
-        cut = cut_at_position(tx, found, parse_position(self.place, found.name, found.stream_id))
+        cut = cut_at_position(tx, found, parse_position(self.cut, found.name, found.stream_id))
         return TruncateStream(found.name, cut.stream_id, dict(cut.offsets), if_version=self.if_version)
 
 

@@ -57,7 +57,7 @@ class TruncatePartitions(OfStream):
     """Remove the oldest events of all partitions, or of one, up to exactly one limit.
 
     partition: its number; None: all. before_ms: what was appended before this wall time. before_number: the events of
-    the partition before this number. place: all events before a cut, head, tail or a time, as `TruncateTo` takes it.
+    the partition before this number. cut: all events before a cut, head, tail or a time, as `TruncateTo` takes it.
     Making one raises InvalidArgument.
     """
 
@@ -67,16 +67,16 @@ class TruncatePartitions(OfStream):
     partition: int | None = None
     before_ms: int | None = None
     before_number: int | None = None
-    place: str | None = attrs.field(default=None, kw_only=True)
+    cut: str | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         """Refuse limits that contradict each other."""
-        limits = {"cut": self.place, "before_ms": self.before_ms, "before_number": self.before_number}
+        limits = {"cut": self.cut, "before_ms": self.before_ms, "before_number": self.before_number}
         given = [name for name, value in limits.items() if value is not None]
         if len(given) != 1:
             reason = "give exactly one of cut, before_ms and before_number"
             raise InvalidArgument(what="truncation", value=", ".join(given) or "no limit", reason=reason)
-        if self.place is not None and self.partition is not None:
+        if self.cut is not None and self.partition is not None:
             reason = "a cut names all partitions; give before_ms or before_number for one"
             raise InvalidArgument(what="partition", value=str(self.partition), reason=reason)
         if self.before_ms is not None:
@@ -90,8 +90,8 @@ class TruncatePartitions(OfStream):
     def plan(self, tx: Tx) -> TruncateStream:
         """See `Operation`. Raises NotFound as for `SealTopic`; InvalidArgument: no such partition or limit."""
         found = _topic_of(tx, self)
-        if self.place is not None:
-            return TruncateTo(found.name, found.stream_id, self.place, if_version=self.if_version).plan(tx)
+        if self.cut is not None:
+            return TruncateTo(found.name, found.stream_id, self.cut, if_version=self.if_version).plan(tx)
         heads = new_heads(
             *(tx, found),
             partition=self.partition,

@@ -278,7 +278,7 @@ class Topic(Stream[T]):
             return
         asked = TruncatePartitions(
             *(self.name, self.stream_id, partition, before_ms, before_number),
-            place=None if cut is None else str(cut),
+            cut=None if cut is None else str(cut),
         )
         await run_request(self._db, asked, **options)
 

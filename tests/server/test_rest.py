@@ -215,10 +215,10 @@ async def test_a_stream_is_truncated_at_a_cut(rest: RestClient, ep: Eventproc) -
         for number in range(4):
             await writer.write(b"%d" % number)
     assert rest.get(own)["events"] == 4
-    truncated = rest.call("POST", f"{own}/truncate", {"place": "tail"})
+    truncated = rest.call("POST", f"{own}/truncate", {"cut": "tail"})
     assert (truncated.status, truncated.body["events"]) == (200, 0)
     assert rest.get(f"{own}/cut?at=head")["cut"] == truncated.body["tail"]
-    assert rest.call("POST", f"{own}/truncate", {"place": "soon"}).status == 400
+    assert rest.call("POST", f"{own}/truncate", {"cut": "soon"}).status == 400
 
 
 async def test_transactions_are_listed_by_pages_and_aborted(rest: RestClient, ep: Eventproc) -> None:
@@ -356,7 +356,7 @@ RANGES = [{"low": 0, "high": 0.25}, {"low": 0.25, "high": 0.5}]
                 {"seal": ["0.0"], "ranges": [{"low": 0, "high": 0.1}, {"low": 0.1, "high": 0.5}]},
             ],
         ),
-        ("POST", "OWN/truncate", {"place": "CUT"}, [{"place": "OTHER"}]),
+        ("POST", "OWN/truncate", {"cut": "CUT"}, [{"cut": "OTHER"}]),
         ("POST", "/eventproc/v1/topics/s/TOPIC/alter", {"partitions": 3}, [{"partitions": 4}]),
     ],
     ids=["name", "config", "update", "split", "scale", "truncate", "topic"],

@@ -23,7 +23,7 @@ Item: TypeAlias = tuple[Event, InFlightRun]
 
 
 def describe_event(event: Event[Any]) -> str:
-    """Return the position of an event for log lines and error messages, with its key if it has one."""
+    """Return the place of an event for log lines and error messages, with its key if it has one."""
     where = f"{event.stream} segment {format_segment(event.segment)} event {event.number}"
     return where if event.key is None else f"{where} (key {event.key!r})"
 

@@ -62,15 +62,15 @@ NO_USERS: Final = "a change of users through a server that knows none"
 FIRST_USER: Final = "add the first one at the shell of the server, with `eventproc user add NAME`"
 
 
-def _place(_: RestCall, stream: Stream, text: str) -> Moment | StreamCut:
+def _position(_: RestCall, stream: Stream, text: str) -> Moment | StreamCut:
     return parse_position(text, stream.name, stream.stream_id)
 
 
 async def _cut(call: RestCall, stream: Stream, text: str) -> StreamCut:
-    return await cut_at_position(stream, _place(call, stream, text))
+    return await cut_at_position(stream, _position(call, stream, text))
 
 
-Place: TypeAlias = Annotated[str, Text(about=POSITION, read=_place)]
+ReadPosition: TypeAlias = Annotated[str, Text(about=POSITION, read=_position)]
 Cut: TypeAlias = Annotated[str, Text(about=POSITION, read=_cut)]
 At: TypeAlias = Annotated[
     str, Text(about="head, tail, or a time (ISO 8601, or ms).", read=lambda _, __, text: parse_moment(text))

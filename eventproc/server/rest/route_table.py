@@ -40,7 +40,7 @@ from eventproc.server.rest.operator_calls import (
     USERS,
     At,
     Cut,
-    Place,
+    ReadPosition,
     RowTimeText,
     Time,
 )
@@ -182,7 +182,9 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     ),
     _stream("GET", "/segments/{segment}", operator.describe_segment),
     _stream("GET", "/scales", Stream.scales, "list_scales", by="epoch", from_ms=Time, to_ms=Time),
-    _stream("GET", "/size", Stream.measure, "measure_stream", errors=(410,), start=Place, end=Place),
+    _stream(
+        "GET", "/size", Stream.measure, "measure_stream", errors=(410,), start=ReadPosition, end=ReadPosition
+    ),
     _stream("GET", "/compare", operator.compare_stream_cuts),
     _stream("GET", "/truncation", Stream.truncation, "get_truncation"),
     _scale("/scale", ScaleStream, "scale_stream", omitted=("reason",)),
