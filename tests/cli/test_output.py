@@ -335,27 +335,19 @@ def test_every_command_has_an_invocation_or_refuses_output() -> None:
 
 
 @each_invocation
-def test_output_json_of_a_command_is_one_json_document(
-    billing: Cli, name: str, request: pytest.FixtureRequest
+@pytest.mark.parametrize("form", ["--output=json", "--quiet"])
+def test_command_prints_one_json_document_or_quietly_its_result_and_nothing_else(
+    billing: Cli, name: str, form: str, request: pytest.FixtureRequest
 ) -> None:
     if name == "group offline":
         request.getfixturevalue("as_reader")
     add_dead_letter(billing)
     arguments = [each if isinstance(each, str) else each(billing) for each in INVOCATIONS[name]]
-    printed = billing(*name.split(), *arguments, "--output", "json", stdin=b"1\n2\n").ok()
-    assert isinstance(json.loads(printed), (dict, list))
-
-
-@each_invocation
-def test_quiet_command_prints_its_result_and_nothing_else(
-    billing: Cli, name: str, request: pytest.FixtureRequest
-) -> None:
-    if name == "group offline":
-        request.getfixturevalue("as_reader")
-    add_dead_letter(billing)
-    arguments = [each if isinstance(each, str) else each(billing) for each in INVOCATIONS[name]]
-    done = billing(*name.split(), *arguments, "--quiet", stdin=b"1\n2\n")
-    assert (done.code, done.err) == (0, "")
+    done = billing(*name.split(), *arguments, form, stdin=b"1\n2\n")
+    if form == "--quiet":
+        assert (done.code, done.err) == (0, "")
+    else:
+        assert isinstance(json.loads(done.ok()), (dict, list))
 
 
 @pytest.mark.parametrize("name", sorted(REFUSING))

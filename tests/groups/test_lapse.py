@@ -34,12 +34,15 @@ async def heartbeats(ep: Eventproc) -> list[int]:
     return [seen_ms for (seen_ms,) in rows]
 
 
-@pytest.mark.parametrize(("slept_ms", "asks"), [(PATIENCE_MS, False), (PATIENCE_MS + 1, True)])
+@pytest.mark.parametrize(
+    ("patience_ms", "slept_ms", "asks"),
+    [(PATIENCE_MS, PATIENCE_MS, False), (PATIENCE_MS, PATIENCE_MS + 1, True), (None, 10**9, False)],
+)
 async def test_a_reader_that_slept_asks_only_when_it_exceeded_the_patience(
-    ep: Eventproc, slept_ms: int, asks: bool
+    ep: Eventproc, patience_ms: int | None, slept_ms: int, asks: bool
 ) -> None:
     clock = clock_of(ep)
-    group = await ep.create_group("g", ["s/t"], patience_ms=PATIENCE_MS)
+    group = await ep.create_group("g", ["s/t"], patience_ms=patience_ms)
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         await anext(events)
         before = await heartbeats(ep)
@@ -49,22 +52,14 @@ async def test_a_reader_that_slept_asks_only_when_it_exceeded_the_patience(
         assert asks or await heartbeats(ep) == before
 
 
-async def test_without_a_patience_nobody_asks(ep: Eventproc) -> None:
-    clock = clock_of(ep)
-    group = await ep.create_group("g", ["s/t"])
-    async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
-        await anext(events)
-        before = await heartbeats(ep)
-        clock.advance(10**9)
-        assert (await anext(events)).payload == b"1"
-        assert await heartbeats(ep) == before
-
-
-async def test_the_segments_of_a_reader_that_hangs_go_to_another_one(ep: Eventproc) -> None:
-    group = await ep.create_group("g", ["s/t"], patience_ms=PATIENCE_MS)
+@pytest.mark.parametrize("changed", [False, True])
+async def test_the_segments_of_a_reader_that_hangs_go_to_another_one(ep: Eventproc, changed: bool) -> None:
+    group = await ep.create_group("g", ["s/t"], patience_ms=None if changed else PATIENCE_MS)
     async with group.reader("hung") as hung, aclosing(aiter(hung)) as in_hand:
         await anext(in_hand)
         async with group.reader("other") as other, aclosing(aiter(other)) as events:
+            if changed:
+                await group.update(patience_ms=PATIENCE_MS)
             with anyio.fail_after(3 * PATIENCE_MS / 1000):
                 assert (await anext(events)).payload == b"0"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 
 import anyio
 import pytest
@@ -77,16 +76,6 @@ async def test_every_member_has_the_new_options_after_its_next_refresh(ep: Event
             await member.wait_change(0)
             await member.refresh()
             assert member.options == options
-
-
-async def test_new_patience_expires_a_reader_that_hangs(ep: Eventproc) -> None:
-    group = await ep.create_group("g", ["s/t"])
-    async with group.reader("hung") as hung, aclosing(aiter(hung)) as in_hand:
-        await anext(in_hand)
-        async with group.reader("other") as other, aclosing(aiter(other)) as events:
-            await group.update(patience_ms=PATIENCE_MS)
-            with anyio.fail_after(3 * PATIENCE_MS / 1000):
-                assert (await anext(events)).payload == b"0"
 
 
 async def test_new_patience_counts_from_the_change_and_expires_no_healthy_reader(ep: Eventproc) -> None:

@@ -44,7 +44,6 @@ PAGE: Final = 100
 PageLimit: TypeAlias = Annotated[int, Limits(1, PAGE_ENTRIES_MAX, "How many entries at most.")]
 After: TypeAlias = Annotated[str | None, Limits(about="`next` of the previous page.")]
 AfterNumber: TypeAlias = Annotated[int | None, Limits(0, about="`next` of the previous page.")]
-OfScope: TypeAlias = Annotated[str | None, Limits(about="Only those of this scope.")]
 ScopeName: TypeAlias = Annotated[str, Limits(about="Name of the scope.")]
 LocalName: TypeAlias = Annotated[str, Limits(about="Name of the stream or group, without its scope.")]
 

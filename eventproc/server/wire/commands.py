@@ -12,7 +12,6 @@ from eventproc.server.wire.codec import Attribute, Encoding, KeyVersion, Message
 
 I32: TypeAlias = Annotated[int, Encoding("i32")]
 I64: TypeAlias = Annotated[int, Encoding("i64")]
-U8: TypeAlias = Annotated[int, Encoding("u8")]
 Flag: TypeAlias = Annotated[bool, Encoding("flag")]
 Text: TypeAlias = Annotated[str, Encoding("text")]
 Uuid: TypeAlias = Annotated[bytes, Encoding("uuid")]
