@@ -44,8 +44,4 @@ def parse_cuts(texts: Sequence[str], streams: Mapping[str, int]) -> dict[str, St
 
 async def cut_at_position(stream: Stream, position: Start) -> StreamCut:
     """Return the cut at a position of the stream."""
-    if isinstance(position, StreamCut):
-        return position
-    if isinstance(position, int):
-        return await stream.cut_at(position)
-    return await (stream.head() if position == "head" else stream.tail())
+    return position if isinstance(position, StreamCut) else await stream.cut_at(position)

@@ -116,7 +116,9 @@ class OwnershipListener:
     async def follow(self, owned: Iterable[OwnedSegment], patience_ms: int | None) -> None:
         """Hear of all segments that are owned now: some may have been gained, and others lost."""
 
-    async def release(self, owned: Iterable[OwnedSegment], patience_ms: int | None, give_up: GiveUp) -> None:
+    async def before_release(
+        self, owned: Iterable[OwnedSegment], patience_ms: int | None, give_up: GiveUp
+    ) -> None:
         """Finish work on segments that are about to be released. give_up: called if that took too long."""
 
     def verify(self) -> None:
@@ -266,7 +268,7 @@ class MemberSession:
 
     async def _before_release(self, keys: Iterable[SegmentKey]) -> None:
         due = [each for each in map(self.segments.find, keys) if each]
-        await self.listener.release(due, self._member.options.patience_ms, self._give_up)
+        await self.listener.before_release(due, self._member.options.patience_ms, self._give_up)
 
     async def _give_up(self) -> None:
         """Give up all segments at their durable positions, without a commit. The member joins again."""

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from eventproc.groups.updates import StartPosition
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream, unfinished_segments
-from eventproc.store.catalog.cuts import head_cut, tail_cut, time_cut
+from eventproc.store.catalog.cuts import head_cut
 from eventproc.store.database import Tx
 from eventproc.store.groups import READERS, SHARE, GroupKind, GroupStream
 from eventproc.store.model.argument_checks import check_int, check_mapping, invalid_argument
@@ -20,6 +20,7 @@ from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.segments import progress_at
 from eventproc.streams.fetch import limits_of
+from eventproc.streams.queries import cut_at_position
 from eventproc.streams.stream_cuts import PASSED_MAX, frontier_at, is_over
 
 GroupStart: TypeAlias = StreamCut | Mapping[str, StreamCut] | Literal["head", "tail"] | int
@@ -62,18 +63,12 @@ def start_positions_of(
     found = []
     for name in names:
         stream = get_stream(tx, name).value
-        cut = by_stream.get(name) or _cut_at(tx, stream, end)
+        cut = by_stream.get(name) or cut_at_position(tx, stream, end)
         if kind == SHARE:
             found.append(_share_position(tx, stream, cut, name in added))
         else:
             found.append(_start_position(tx, stream, cut, ends.get(name), name in added))
     return found
-
-
-def _cut_at(tx: Tx, stream: StreamRecord, start: Literal["head", "tail"] | int) -> StreamCut:
-    if start == "head":
-        return head_cut(tx, stream)
-    return tail_cut(tx, stream) if start == "tail" else time_cut(tx, stream, start)
 
 
 def _by_stream(cuts: GroupEnd, what: str, names: Sequence[str]) -> dict[str, StreamCut]:

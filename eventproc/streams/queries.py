@@ -81,18 +81,18 @@ class StreamQueries:
         """
         return await self._ask(tail_cut)
 
-    async def cut_at(self, time_ms: int) -> StreamCut:
-        """Return the cut before the events that were appended at or after a time; the head where that is later.
+    async def cut_at(self, at: Moment) -> StreamCut:
+        """Return the cut at an end, or the one before the events that were appended at or after a time.
 
         Args:
-            time_ms: wall time, in ms since 1970.
+            at: "head", "tail", or a wall time, in ms since 1970. Where the head is later than the time, the head.
 
         Raises:
-            InvalidArgument: the time is not an int.
+            InvalidArgument: `at` is none of these.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
-        at_ms = check_int("time", time_ms, unit="ms")
-        return await self._ask(lambda tx, stream: time_cut(tx, stream, at_ms))
+        chosen = as_position("time", at)
+        return await self._ask(lambda tx, stream: cut_at_position(tx, stream, chosen))
 
     async def segments(self, at: Moment = "tail", *, epoch: int | None = None) -> list[SegmentDescription]:
         """Return the segments of one moment of the stream's life, in the order of their key ranges.

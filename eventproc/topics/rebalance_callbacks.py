@@ -82,7 +82,9 @@ class CallbackListener(OwnershipListener):
         if new:
             await self._call(self._callbacks.on_assigned, new, patience_ms)
 
-    async def release(self, owned: Iterable[OwnedSegment], patience_ms: int | None, give_up: GiveUp) -> None:
+    async def before_release(
+        self, owned: Iterable[OwnedSegment], patience_ms: int | None, give_up: GiveUp
+    ) -> None:
         """Call `on_revoked`. It is called again if giving up fails, because then the partitions are still owned."""
         due = [each for each in owned if each.key in self._announced]
         if due and not await self._call(self._callbacks.on_revoked, due, patience_ms):
