@@ -15,6 +15,7 @@ from contextlib import (
     AsyncExitStack,
     asynccontextmanager,
 )
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, overload
 
@@ -26,11 +27,7 @@ from eventproc.store.database import Database
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int, check_str
 from eventproc.store.model.errors import (
-    EventprocError,
     IllegalTransition,
-    NotFound,
-    StreamSealed,
-    TransactionAborted,
     TransactionDecided,
 )
 from eventproc.store.model.names import StreamName
@@ -42,7 +39,7 @@ from eventproc.streams.description import TransactionDescription
 from eventproc.streams.new_events import NewEvent, as_immediate_event, check_events, headers_by_codec
 from eventproc.streams.request_calls import PATIENCE_MS_MAX, WAIT_MS
 from eventproc.streams.staging import MoveProgress, Staging, abort_together, commit_together
-from eventproc.streams.transaction import ABORT_WAIT_MS, Transaction
+from eventproc.streams.transaction import Transaction, abort_at_the_end
 
 LOG = logging.getLogger(__name__)
 
@@ -156,7 +153,7 @@ class JointTransaction:
             for part in self._parts.values():
                 part.leave()
             if not self._is_decided:
-                await run_uninterrupted(self._abort_at_the_end)
+                await run_uninterrupted(partial(abort_at_the_end, self._name, self._abort))
             hold, self._hold = self._hold, None
             if hold is not None and not hold.try_end():
                 await run_uninterrupted(hold.end)
@@ -424,19 +421,6 @@ class JointTransaction:
                 async with _closed(parts) as stagings:
                     with parts[0].explained("abort"):
                         await abort_together(self._db, stagings)
-
-    async def _abort_at_the_end(self) -> None:
-        """Abort a transaction that is not decided."""
-        with anyio.move_on_after(ABORT_WAIT_MS / 1000) as scope:
-            try:
-                await self._abort()
-            except (TransactionAborted, NotFound, StreamSealed):
-                pass  # there is nothing to abort
-            except EventprocError as error:
-                LOG.warning("%s was not aborted: %s", self._name, error)
-        if scope.cancelled_caught:
-            text = "%s was not aborted within %s ms; its lease, or the end of this process, does it"
-            LOG.warning(text, self._name, ABORT_WAIT_MS)
 
     def _verify_entered(self, event: str) -> None:
         if not self._entered:

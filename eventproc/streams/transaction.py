@@ -11,7 +11,8 @@ whatever was cancelled, in the order of its key; leaving a block leaves no open 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
@@ -148,7 +149,7 @@ class Transaction(Generic[P]):
             self._entered, self._ready, self._left = False, False, True
             self._attendant.leave(self._block)
             if self._client.decided is None:
-                await run_uninterrupted(self._abort_at_the_end)
+                await run_uninterrupted(partial(abort_at_the_end, self._client.name, self.abort))
 
     @property
     def appended(self) -> tuple[AppendResult, ...]:
@@ -382,19 +383,6 @@ class Transaction(Generic[P]):
         self._client.verify_commit()
         self._decided_here = True
 
-    async def _abort_at_the_end(self) -> None:
-        """Abort a transaction that is not decided."""
-        with anyio.move_on_after(ABORT_WAIT_MS / 1000) as scope:
-            try:
-                await self.abort()
-            except (TransactionAborted, NotFound, StreamSealed):
-                pass  # there is nothing to abort
-            except EventprocError as error:
-                LOG.warning("%s was not aborted: %s", self._client.name, error)
-        if scope.cancelled_caught:
-            text = "%s was not aborted within %s ms; its lease, or the end of this process, does it"
-            LOG.warning(text, self._client.name, ABORT_WAIT_MS)
-
     async def _get_ready(self) -> None:
         """Return when an event can be accepted, which then needs no await. Raises why it cannot be."""
         while not self._ready:
@@ -521,3 +509,17 @@ class Transaction(Generic[P]):
         if self._given_up and self._client.decided is None:
             state = "aborting, and the abort failed; call `abort` again"
             raise IllegalTransition(name=self._client.name, event=event, state=state)
+
+
+async def abort_at_the_end(name: str, abort: Callable[[], Awaitable[object]]) -> None:
+    """Abort a transaction that is not decided at the end of its block; log why that failed."""
+    with anyio.move_on_after(ABORT_WAIT_MS / 1000) as scope:
+        try:
+            await abort()
+        except (TransactionAborted, NotFound, StreamSealed):
+            pass  # there is nothing to abort
+        except EventprocError as error:
+            LOG.warning("%s was not aborted: %s", name, error)
+    if scope.cancelled_caught:
+        text = "%s was not aborted within %s ms; its lease, or the end of this process, does it"
+        LOG.warning(text, name, ABORT_WAIT_MS)
