@@ -1,4 +1,4 @@
-"""`--keep-days`, `--offload-days`, `--ttl` and others: how long events are kept, where, and how long delivered."""
+"""`--keep-days`, `--offload-days`, `--ttl` and others: how long events are kept, where, delivered, and known by id."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 import eventproc
-from eventproc.cli.options import DurationParam, choice_options
+from eventproc.cli.options import DurationParam, choice_options, milliseconds
 
 DAY_MS: Final = 24 * 3_600_000
 
@@ -24,6 +24,7 @@ class RetentionChoice(NamedTuple):
     offload_days: float | None
     offload_bytes: int | None
     no_offload: bool
+    id_window: float | None
 
     @property
     def _limits(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -37,7 +38,11 @@ class RetentionChoice(NamedTuple):
     def policies(self) -> dict[str, Any]:
         """The policies of a configuration, with what the options change."""
         kept, moved = self._limits
-        return {"retention": eventproc.RetentionPolicy(**kept), "offload": eventproc.OffloadPolicy(**moved)}
+        policies = {
+            "retention": eventproc.RetentionPolicy(**kept),
+            "offload": eventproc.OffloadPolicy(**moved),
+        }
+        return policies | _given({"id_window_ms": milliseconds(self.id_window)})
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -45,7 +50,7 @@ class RetentionChoice(NamedTuple):
         kept, moved = self._limits
         retention = ["retention"] if self.keep_all else [f"retention.{name}" for name in kept]
         offload = ["offload"] if self.no_offload else [f"offload.{name}" for name in moved]
-        return (*retention, *offload)
+        return (*retention, *offload, *(["id_window_ms"] if self.id_window is not None else []))
 
 
 def _given(limits: dict[str, int | None]) -> dict[str, Any]:
@@ -111,6 +116,13 @@ retention_options: Final = choice_options(
         help="Leave the newest events of this size in the database, and move older ones into files.",
     ),
     click.option("--no-offload", is_flag=True, help="Move nothing in the background."),
+    click.option(
+        "--id-window",
+        "id_window",
+        type=DurationParam(),
+        metavar="SECONDS",
+        help="For how long after an event another one with its id is not appended. Default: a day.",
+    ),
 )
 """Decorator of commands that take a `retention: RetentionChoice`."""
 

@@ -33,6 +33,11 @@ from eventproc.cli.options import (
     help="The column, or the field of each JSON object, that is the routing key.",
 )
 @click.option(
+    "--id",
+    metavar="COLUMN",
+    help="The column, or the field, that identifies the event: a row whose id the stream knows is not written again.",
+)
+@click.option(
     "--partition",
     type=int,
     metavar="P",
@@ -53,6 +58,7 @@ def write(
     file: str,
     kind: str | None,
     key: str | None,
+    id: str | None,
     partition: int | None,
     delay: float | None,
     at: str | None,
@@ -68,7 +74,8 @@ def write(
     lines, Parquet and Arrow. CSV, Parquet and Arrow rows become JSON objects. Input in gzip, xz or bzip2 format is
     decompressed. Other binary input is refused; --format lines writes it as it is.
 
-    A row that cannot be written ends the command; the rows before it stay written.
+    A row that cannot be written ends the command; the rows before it stay written. With --id the command can be
+    repeated then: rows that were written are not written again, and do not count.
 
     With --delay or --at the events are durable at once, and are appended when they are due; `eventproc delayed` shows,
     cancels and moves them until then.
@@ -78,6 +85,7 @@ def write(
 
     Examples:
         eventproc write shop/orders orders.jsonl --key customer
+        eventproc write shop/orders orders.jsonl --key customer --id order
         eventproc write shop/orders orders.csv --key customer --transaction
         eventproc write shop/orders orders.parquet --key customer
         eventproc write shop/clicks clicks.jsonl --partition 3
@@ -86,15 +94,21 @@ def write(
     """
     from eventproc.cli import session
     from eventproc.cli.input.lines import open_input
+    from eventproc.cli.input.rows import RowFields
     from eventproc.cli.writing import WriteReport, WriteTask, write_rows, write_transaction
 
-    if key is not None and kind == "lines":
-        raise click.UsageError("--key needs --format csv or jsonl: a plain line has no fields")
+    fields = RowFields(key, id)
+    if kind == "lines":
+        fields.verify_none()
     delay_ms, at_ms = due_ms(delay, at)
     if atomic and (delay_ms, at_ms) != (None, None):
         raise click.UsageError("--transaction makes events visible at once: leave --delay and --at out")
+    if atomic and id is not None:
+        raise click.UsageError("--transaction writes all rows or none: leave --id out")
     with open_input(file) as source:
         act = write_transaction if atomic else write_rows
         # A host makes a transaction visible: this process becomes the host if there is none.
-        task = WriteTask(settings, name, source, kind, key, (partition, delay_ms, at_ms), WriteReport(output))
+        task = WriteTask(
+            settings, name, source, kind, fields, (partition, delay_ms, at_ms), WriteReport(output)
+        )
         session.run(settings, partial(act, task=task), host=atomic)

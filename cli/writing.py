@@ -13,7 +13,7 @@ import click
 from anyio.streams.memory import MemoryObjectSendStream
 
 from eventproc.cli.input.lines import InputFile
-from eventproc.cli.input.rows import InputRow, InputRows, take_chunk
+from eventproc.cli.input.rows import InputRow, InputRows, RowFields, take_chunk
 from eventproc.cli.options import TABLE, Settings, note
 from eventproc.cli.output.tables import show_one
 from eventproc.cli.output.terminal import Advance, progress
@@ -32,7 +32,7 @@ RowChunk = tuple[list[InputRow], click.ClickException | None]
 
 @attrs.frozen
 class WriteTask:
-    """What to write. kind: format of the rows; key: the column with the routing key; None: as the input says.
+    """What to write. kind: format of the rows; None: as the input says. fields: the columns with keys and ids.
 
     place: partition, delay in ms and time in ms of all rows; None: none.
     """
@@ -41,7 +41,7 @@ class WriteTask:
     name: str
     source: InputFile
     kind: str | None
-    key: str | None
+    fields: RowFields
     place: tuple[int | None, int | None, int | None]
     report: WriteReport
 
@@ -112,12 +112,13 @@ def _placed(
     """Return the rows as events of the partition, appended when they are due, if these are given."""
     if (partition, delay_ms, at_ms) == (None, None, None):
         return rows
-    return [NewEvent(payload, key, partition=partition, delay_ms=delay_ms, at=at_ms) for payload, key in rows]
+    events = (row if isinstance(row, NewEvent) else NewEvent(*row) for row in rows)
+    return [attrs.evolve(each, partition=partition, delay_ms=delay_ms, at=at_ms) for each in events]
 
 
 async def _produce(send: MemoryObjectSendStream[RowChunk], task: WriteTask) -> None:
     """Read ahead in a thread, because reading standard input may block for long."""
-    found = InputRows(task.source, task.kind, task.key)
+    found = InputRows(task.source, task.kind, task.fields)
     more = True
     async with send:
         while more:

@@ -15,7 +15,8 @@ import attrs
 from eventproc.store.catalog import get_stream, get_writable_stream
 from eventproc.store.database import Tx, Watch
 from eventproc.store.model.delays import Delay, DelayedEvent
-from eventproc.store.model.errors import NotFound
+from eventproc.store.model.errors import InvalidArgument, NotFound
+from eventproc.store.segments import ID_HEADER
 
 P = TypeVar("P")
 
@@ -38,6 +39,11 @@ class NewDelayedEvent:
     headers: Mapping[str, str] | None
     partition: int | None = None
     due_ms: int = 0
+
+    @property
+    def own_id(self) -> str | None:
+        """The id that the caller gave the event; None without one."""
+        return None if self.headers is None else self.headers.get(ID_HEADER)
 
     def described(self, stream: str, payload: P) -> DelayedEvent[P]:
         """Return what its caller gets, once it is stored."""
@@ -162,32 +168,46 @@ def count_delayed(tx: Tx, stream_id: int) -> int:
 
 
 def get_delayed(tx: Tx, id: str) -> DelayedEvent[bytes]:
-    """Return a delayed event. Raises NotFound: there is none of that id, or it was appended. One look-up."""
-    row = tx.execute(
-        f"SELECT {_COLUMNS} FROM delayed_event WHERE event_id = ? AND schedule IS NULL", (id,)
-    ).fetchone()
-    if row is None:
+    """Return a delayed event by its id, or by the one that its caller gave it. At most three look-ups.
+
+    Raises NotFound: there is none of that id, or it was appended; and InvalidArgument: several streams have one.
+    """
+    query = f"SELECT {_COLUMNS} FROM delayed_event WHERE event_id {{}} AND schedule IS NULL LIMIT 2"
+    rows = (
+        tx.execute(query.format("= ?"), (id,)).fetchall()
+        or tx.execute(
+            query.format("IN (SELECT delayed FROM event_id WHERE id = ? AND delayed IS NOT NULL)"), (id,)
+        ).fetchall()
+    )
+    if not rows:
         raise NotFound(kind="delayed event", name=id)
-    return _event(row)
+    if len(rows) > 1:
+        reason = (
+            "delayed events of several streams have it; use the id by which `delayed.list` shows the event"
+        )
+        raise InvalidArgument(what="event id", value=id, reason=reason)
+    return _event(rows[0])
 
 
 def cancel_delayed(tx: Tx, id: str) -> DelayedEvent[bytes]:
-    """Forget an event, which is never appended then; return it. Raises NotFound: it may have been appended."""
+    """Forget an event, which is never appended then, and its caller's id; return it. Raises as `get_delayed`."""
     found = get_delayed(tx, id)
-    forget_delayed(tx, [id])
+    forget_delayed(tx, [found.id])
+    if (own := found.headers.get(ID_HEADER)) is not None:
+        tx.execute("DELETE FROM event_id WHERE id = ? AND delayed = ?", (own, found.id))
     tx.wake(DELAYED_CHANNEL)
     return found
 
 
 def move_delayed(tx: Tx, id: str, delay: Delay) -> DelayedEvent[bytes]:
-    """Let an event be due at another time, also one that could not be appended; return it. Raises NotFound."""
-    get_delayed(tx, id)
+    """Let an event be due at another time, also one that could not be appended; return it. Raises as `get_delayed`."""
+    found = get_delayed(tx, id)
     tx.execute(
         "UPDATE delayed_event SET due_ms = ?, failure = NULL WHERE event_id = ?",
-        (delay.due_ms(tx.now_ms), id),
+        (delay.due_ms(tx.now_ms), found.id),
     )
     tx.wake(DELAYED_CHANNEL)
-    return get_delayed(tx, id)
+    return get_delayed(tx, found.id)
 
 
 def _event(row: Sequence[Any]) -> DelayedEvent[bytes]:

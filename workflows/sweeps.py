@@ -2,8 +2,8 @@
 
 They free the bytes of truncated and deleted streams, return them to the file system, drop the history before a stream's
 head, truncate the internal streams behind their group's progress, free the entries of deleted tables, and forget old
-outcomes, finished transactions and silent writers. If the host dies between two steps, the next host continues from
-there.
+outcomes, ids of events, finished transactions and silent writers. If the host dies between two steps, the next host
+continues from there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ from eventproc.store.ownership import Owner
 from eventproc.store.progress import get_progress
 from eventproc.store.records import replace
 from eventproc.store.requests import forget_outcomes
-from eventproc.store.segments import forget_passed_segments, forget_writers, free_step, truncate_segments
+from eventproc.store.segments import (
+    forget_ids,
+    forget_passed_segments,
+    forget_writers,
+    free_step,
+    truncate_segments,
+)
 from eventproc.store.segments.free_pages import vacuum_step
 from eventproc.store.segments.holds import postpone_reaping
 from eventproc.store.segments.reaper import find_due_reaping, finish_reaping
@@ -81,10 +87,11 @@ def shrink(tx: Tx, owner: Owner) -> bool:
 
 
 def forget(tx: Tx, owner: Owner) -> bool:
-    """Forget old outcomes, silent writers and finished transactions. Return whether there may be more."""
+    """Forget old outcomes, ids, silent writers and finished transactions. Return whether there may be more."""
     owner.check(tx)
     forget_writers(tx)
     more = forget_txns(tx)
+    more = forget_ids(tx) or more
     more = forget_tasks(tx) or more
     return forget_outcomes(tx) or more
 

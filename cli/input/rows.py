@@ -6,7 +6,7 @@ The payload and the key of a row:
 lines  the line without its line feed, any bytes; no key
 jsonl  the line unchanged, checked to be JSON in UTF-8. A byte order mark before the first line and blank lines are
        skipped. The key is a field of the object: a string, an integer as written in the file, or null for no key;
-       an object without the field is refused
+       an object without the field is refused. The id is another field, which has a value
 csv    a JSON object of the header's names and the row's text. The key is a column; an empty cell means no key
 json   the elements of one array, or documents over several lines, each in one line. The key is as in jsonl
 parquet, arrow  a JSON object of the row, see `arrow_tables`. The key is a column of text or integers; null: no key
@@ -19,11 +19,11 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import click
 
-from eventproc import EVENT_BYTES_MAX
+from eventproc import EVENT_BYTES_MAX, NewEvent
 from eventproc.cli.input.arrow_tables import ArrowRows, payload_of
 from eventproc.cli.input.csv_reader import CsvReader, not_utf8
 from eventproc.cli.input.json_documents import JsonDocuments, no_constant
@@ -39,9 +39,10 @@ from eventproc.cli.input.lines import (
 from eventproc.cli.input.recognition import ARROW_FILE_MAGIC, recognise, unpack
 from eventproc.errors import InvalidArgument
 from eventproc.store.model.routing import check_key
+from eventproc.streams.new_events import check_event_id
 
-InputRow: TypeAlias = tuple[bytes, str | None]
-"""Payload and key."""
+InputRow: TypeAlias = tuple[bytes, str | None] | NewEvent[bytes]
+"""Payload and key; or an event, if it has an id."""
 
 CHUNK_BYTES: Final = 1024 * 1024
 """Payload bytes of the rows in a chunk. Larger: fewer commits, later acknowledgements, more memory."""
@@ -59,6 +60,25 @@ _SUFFIXES: Final = {
 }
 
 
+class RowFields(NamedTuple):
+    """The fields or columns that have the keys and the ids of events; None: events have none."""
+
+    key: str | None = None
+    id: str | None = None
+
+    def verify_none(self) -> None:
+        """Raise `click.UsageError` if there is one."""
+        for name, field in zip(self._fields, self, strict=True):
+            if field is not None:
+                raise click.UsageError(f"--{name} needs --format csv or jsonl: a plain line has no fields")
+
+    def of(
+        self, value: object, bad: Callable[[int, str], click.ClickException], number: int
+    ) -> tuple[str | None, str | None]:
+        """Return key and id of the row of this number, or raise `bad` of it."""
+        return _text(value, self.key, "key", bad, number), _text(value, self.id, "id", bad, number)
+
+
 def guess_format(path: str) -> str | None:
     """Return the format by the suffix of a file's name; None if it has no known suffix."""
     suffixes = [suffix for suffix in Path(path).suffixes if suffix not in PACKED]
@@ -68,12 +88,11 @@ def guess_format(path: str) -> str | None:
 class InputRows(Iterator[InputRow]):
     """The rows of an input. Nothing is read before the first row is requested, which may block.
 
-    kind: one of FORMATS; None: what the content and the name say. key: the field or column that has the key, None for
-    events without keys.
+    kind: one of FORMATS; None: what the content and the name say. fields: the fields or columns that have keys and ids.
     """
 
-    def __init__(self, source: InputFile, kind: str | None, key: str | None) -> None:
-        self._source, self._kind, self._key = source, kind, key
+    def __init__(self, source: InputFile, kind: str | None, fields: RowFields) -> None:
+        self._source, self._kind, self._fields = source, kind, fields
         self._rows: Iterator[InputRow] | None = None
         self._progress: _HasReady | None = None
 
@@ -91,28 +110,28 @@ class InputRows(Iterator[InputRow]):
         return next(self._rows)
 
     def _open(self) -> Iterator[InputRow]:
-        source, kind, key = self._source, self._kind, self._key
+        source, kind, fields = self._source, self._kind, self._fields
         if kind is None:
             kind = recognise(source, guess_format(source.name))
             if kind == "lines":
                 source.peeked.skip(BOM_UTF8)
         elif kind != "lines":
             unpack(source)
-        if key is not None and kind == "lines":
-            raise click.UsageError("--key needs --format csv or jsonl: a plain line has no fields")
+        if kind == "lines":
+            fields.verify_none()
         if kind in ("parquet", "arrow", "arrow-stream"):
             if kind == "arrow" and not source.peeked.peek(len(ARROW_FILE_MAGIC)).startswith(ARROW_FILE_MAGIC):
                 kind = "arrow-stream"
             table = ArrowRows(source, kind)
             self._progress = table
-            return _objects(source, table, "row", key)
+            return _objects(source, table, "row", fields)
         if kind == "json":
             documents = JsonDocuments(source)
             self._progress = documents
-            return _objects(source, documents, "document", key)
+            return _objects(source, documents, "document", fields)
         lines = InputLines(source)
         self._progress = lines
-        return read_rows(lines, kind, key)
+        return read_rows(lines, kind, fields)
 
 
 class _HasReady(Protocol):
@@ -120,27 +139,28 @@ class _HasReady(Protocol):
     def ready(self) -> bool: ...
 
 
-def read_rows(lines: InputLines, kind: str, key: str | None) -> Iterator[InputRow]:
+def read_rows(lines: InputLines, kind: str, fields: RowFields) -> Iterator[InputRow]:
     """Iterate over the rows of a text with a row per line. Nothing is read before the first row is requested.
 
-    kind: "lines", "jsonl" or "csv". key: the field or column that has the key, None for events without keys.
+    kind: "lines", "jsonl" or "csv". fields: the fields or columns that have keys and ids.
     """
-    found = {"lines": _plain, "jsonl": _json_lines, "csv": _csv}[kind](lines, key)
+    found = {"lines": _plain, "jsonl": _json_lines, "csv": _csv}[kind](lines, fields)
     return _checked(found, partial(bad_row, lines))
 
 
 def _checked(rows: _Numbered, bad: Callable[[int, str], click.ClickException]) -> Iterator[InputRow]:
-    for number, payload, row_key in rows:
+    for number, payload, row_key, row_id in rows:
         if len(payload) > EVENT_BYTES_MAX:
             raise bad(number, f"{len(payload)} bytes; an event has at most {EVENT_BYTES_MAX}")
-        if row_key is not None:
-            try:
-                check_key(row_key)
-            except InvalidArgument as why:
-                # The key itself, and not the error's value, which is escaped: the error line is escaped as one.
-                shown = row_key if len(row_key) <= KEY_CHARS_SHOWN else f"{row_key[:KEY_CHARS_SHOWN]}…"
-                raise bad(number, f"{why.what} {shown!r}: {why.reason}") from None
-        yield payload, row_key
+        for text, check in ((row_key, check_key), (row_id, check_event_id)):
+            if text is not None:
+                try:
+                    check(text)
+                except InvalidArgument as why:
+                    # The text itself, and not the error's value, which is escaped: the error line is escaped as one.
+                    shown = text if len(text) <= KEY_CHARS_SHOWN else f"{text[:KEY_CHARS_SHOWN]}…"
+                    raise bad(number, f"{why.what} {shown!r}: {why.reason}") from None
+        yield (payload, row_key) if row_id is None else NewEvent(payload, row_key, id=row_id)
 
 
 def take_chunk(
@@ -156,7 +176,7 @@ def take_chunk(
     try:
         for row in rows:
             taken.append(row)
-            size_bytes += len(row[0])
+            size_bytes += len(row.payload if isinstance(row, NewEvent) else row[0])
             if size_bytes >= CHUNK_BYTES or not rows.ready:
                 return taken, None, True
     except click.ClickException as why:
@@ -164,16 +184,18 @@ def take_chunk(
     return taken, None, False
 
 
-_Numbered: TypeAlias = Iterator[tuple[int, bytes, str | None]]
+_Numbered: TypeAlias = Iterator[tuple[int, bytes, str | None, str | None]]
+"""Number, payload, key and id of each row."""
 
 
-def _plain(lines: InputLines, key: str | None) -> _Numbered:
-    assert key is None, "lines have no key"
+def _plain(lines: InputLines, fields: RowFields) -> _Numbered:
+    assert fields == RowFields(), "lines have no fields"
     for line in lines:
-        yield lines.number, line, None
+        yield lines.number, line, None, None
 
 
-def _json_lines(lines: InputLines, key: str | None) -> _Numbered:
+def _json_lines(lines: InputLines, fields: RowFields) -> _Numbered:
+    bad = partial(bad_row, lines)
     for raw in lines:
         line = raw.removeprefix(BOM_UTF8) if lines.number == 1 else raw
         if line.strip():
@@ -183,7 +205,7 @@ def _json_lines(lines: InputLines, key: str | None) -> _Numbered:
                 raise bad_row(lines, lines.number, not_utf8(why)) from None
             except (ValueError, RecursionError) as why:
                 raise bad_row(lines, lines.number, f"not JSON: {why}") from None
-            yield lines.number, line, _key(value, key, partial(bad_row, lines), lines.number)
+            yield lines.number, line, *fields.of(value, bad, lines.number)
 
 
 _JSON: Final = json.JSONDecoder(parse_int=str, parse_constant=no_constant)
@@ -191,44 +213,47 @@ _JSON: Final = json.JSONDecoder(parse_int=str, parse_constant=no_constant)
 more than 4300 digits. An integer stays as written."""
 
 
-def _csv(lines: InputLines, key: str | None) -> _Numbered:
+def _csv(lines: InputLines, fields: RowFields) -> _Numbered:
     table = CsvReader(lines)
-    column = None if key is None else table.index(key)
+    key, id = (None if name is None else table.index(name) for name in fields)
     payload = table.payload
     for cells in table:
-        yield table.number, payload(cells), None if column is None else cells[column] or None
+        row_key = None if key is None else cells[key] or None
+        yield table.number, payload(cells), row_key, None if id is None else cells[id]
 
 
 def _objects(
-    source: InputFile, found: JsonDocuments | ArrowRows, noun: str, key: str | None
+    source: InputFile, found: JsonDocuments | ArrowRows, noun: str, fields: RowFields
 ) -> Iterator[InputRow]:
     """Yield values as rows. noun: what an error calls one of them."""
 
     def bad(number: int, reason: str) -> click.ClickException:
         return bad_input(source, f"{noun} {number}", reason)
 
-    if key is not None and isinstance(found, ArrowRows):
-        found.check_column(key)
+    for name in fields:
+        if name is not None and isinstance(found, ArrowRows):
+            found.check_column(name)
 
     def rows() -> _Numbered:
         for value in found:
-            yield found.number, payload_of(value), _key(value, key, bad, found.number)
+            yield found.number, payload_of(value), *fields.of(value, bad, found.number)
 
     return _checked(rows(), bad)
 
 
-def _key(
-    value: object, key: str | None, bad: Callable[[int, str], click.ClickException], number: int
+def _text(
+    value: object, field: str | None, noun: str, bad: Callable[[int, str], click.ClickException], number: int
 ) -> str | None:
-    if key is None:
+    if field is None:
         return None
     if not isinstance(value, dict):
-        raise bad(number, f"it is not an object, so it has no field {key!r} for the key")
-    if key not in value:
-        raise bad(number, f"no field {key!r} for the key")
-    found = value[key]
+        raise bad(number, f"it is not an object, so it has no field {field!r} for the {noun}")
+    if field not in value:
+        raise bad(number, f"no field {field!r} for the {noun}")
+    found = value[field]
     if found is None or isinstance(found, str):
         return found
     if isinstance(found, int) and not isinstance(found, bool):
         return str(found)
-    raise bad(number, f"field {key!r} is {type(found).__name__}, a key is text or an integer")
+    article = "an" if noun == "id" else "a"
+    raise bad(number, f"field {field!r} is {type(found).__name__}, {article} {noun} is text or an integer")

@@ -67,6 +67,8 @@ class EventPrinter:
             "event_time": event.event_time,
             "headers": dict(event.headers),
         }
+        if event.id is not None:
+            row["id"] = event.id
         try:
             row["payload"] = event.payload.decode()
         except UnicodeDecodeError:

@@ -140,6 +140,7 @@ class BlockingEventproc(_Twin, Opened):
         retention: RetentionPolicy = ...,
         offload: OffloadPolicy = ...,
         tags: Iterable[str] = (),
+        id_window_ms: int = ...,
         **options: Unpack[RequestOptions],
     ) -> BlockingStream: ...
     @overload
@@ -154,6 +155,7 @@ class BlockingEventproc(_Twin, Opened):
         retention: RetentionPolicy = ...,
         offload: OffloadPolicy = ...,
         tags: Iterable[str] = (),
+        id_window_ms: int = ...,
         **options: Unpack[RequestOptions],
     ) -> BlockingStream[P]: ...
     @overload
@@ -279,6 +281,7 @@ class BlockingEventproc(_Twin, Opened):
         retention: RetentionPolicy = ...,
         offload: OffloadPolicy = ...,
         ttl_ms: int | None = None,
+        id_window_ms: int = ...,
         **options: Unpack[RequestOptions],
     ) -> BlockingTopic: ...
     @overload
@@ -294,6 +297,7 @@ class BlockingEventproc(_Twin, Opened):
         retention: RetentionPolicy = ...,
         offload: OffloadPolicy = ...,
         ttl_ms: int | None = None,
+        id_window_ms: int = ...,
         **options: Unpack[RequestOptions],
     ) -> BlockingTopic[P]: ...
     @overload
@@ -445,6 +449,7 @@ class BlockingStream(_Twin, Generic[T]):
         retention: RetentionPolicy | None = None,
         offload: OffloadPolicy | None = None,
         tags: Iterable[str] | None = None,
+        id_window_ms: int | None = None,
         **options: Unpack[ChangeOptions],
     ) -> None: ...
     def scale(
@@ -531,6 +536,7 @@ class BlockingTopic(BlockingStream[T], Generic[T]):
         retention: RetentionPolicy | None = None,
         offload: OffloadPolicy | None = None,
         ttl_ms: int | None = None,
+        id_window_ms: int | None = None,
         **options: Unpack[ChangeOptions],
     ) -> None: ...
     def truncate(
@@ -560,6 +566,7 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
+        id: str | None = None,
     ) -> Event[P]: ...
     @overload
     def write(
@@ -585,6 +592,20 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         ttl_ms: int | None = None,
         at: datetime | int,
     ) -> DelayedEvent[P]: ...
+    @overload
+    def write(
+        self,
+        payload: P,
+        *,
+        key: str | None = None,
+        event_time: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+        ttl_ms: int | None = None,
+        id: str | None = None,
+        delay_ms: int | None = None,
+        at: datetime | int | None = None,
+    ) -> Event[P] | DelayedEvent[P]: ...
     def post(
         self,
         payload: P,
@@ -594,6 +615,7 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
+        id: str | None = None,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> None: ...

@@ -12,10 +12,12 @@ from eventproc.streams import NewEvent
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.new_events import (
     as_new_event,
+    check_event_id,
     check_event_time,
     check_headers,
     check_size,
     headers_by_codec,
+    reserving,
 )
 
 P = TypeVar("P")
@@ -49,6 +51,7 @@ class Buffer(Generic[P]):
         partition: int | None = None,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
+        id: str | None = None,
     ) -> NewEvent[bytes]:
         """Return the event as it is handed over. Raises InvalidArgument, and what `verify` raises."""
         self._verify()
@@ -63,14 +66,16 @@ class Buffer(Generic[P]):
             headers = headers_by_codec(headers, self._ttl_ms)
         if headers is not None:
             headers = check_headers(headers)
-        return NewEvent(data, key, event_time, headers, partition, None, delay_ms, at)
+        if id is not None:
+            check_event_id(id)
+        return NewEvent(data, key, event_time, headers, partition, None, delay_ms, at, id)
 
     def encoded(self, event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[bytes]:
         """Return an event of `write_many` as it is handed over. Raises as `event`."""
         new = as_new_event(event)
-        return self.event(
-            new.payload, new.key, new.event_time, new.stored_headers, new.partition, new.delay_ms, new.at
-        )
+        headers = reserving(new.headers, ttl_ms=new.ttl_ms)
+        when = new.delay_ms, new.at
+        return self.event(new.payload, new.key, new.event_time, headers, new.partition, *when, new.id)
 
     def add(self, event: NewEvent[bytes]) -> bool:
         """Add an event; return whether the buffer is full."""

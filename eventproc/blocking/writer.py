@@ -16,7 +16,7 @@ from eventproc.store.model.errors import Closed, WriterFailed
 from eventproc.store.segments import Event
 from eventproc.streams import EventWriter, NewEvent
 from eventproc.streams.codec import PayloadCodec
-from eventproc.streams.new_events import check_events, headers_with_ttl
+from eventproc.streams.new_events import check_events, reserving
 
 
 @twin_of(EventWriter)
@@ -43,12 +43,13 @@ class BlockingWriter(BlockingTwin, Opened):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
+        id: str | None = None,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> Event[Any] | DelayedEvent[Any]:
         """Append one event, and return it when it is durable. See `EventWriter.write`."""
-        headers = headers_with_ttl(headers, ttl_ms)
-        event = self._buffer.event(payload, key, event_time, headers, partition, delay_ms, at)
+        headers = reserving(headers, ttl_ms=ttl_ms)
+        event = self._buffer.event(payload, key, event_time, headers, partition, delay_ms, at, id)
         found = self._loop.call(self._write, self._buffer.take(), event)
         if isinstance(found, DelayedEvent):
             return attrs.evolve(found, payload=payload)
@@ -63,6 +64,7 @@ class BlockingWriter(BlockingTwin, Opened):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
+        id: str | None = None,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> None:
@@ -70,8 +72,8 @@ class BlockingWriter(BlockingTwin, Opened):
 
         An invalid event raises InvalidArgument immediately. See `EventWriter.post`. About 2 us.
         """
-        headers = headers_with_ttl(headers, ttl_ms)
-        event = self._buffer.event(payload, key, event_time, headers, partition, delay_ms, at)
+        headers = reserving(headers, ttl_ms=ttl_ms)
+        event = self._buffer.event(payload, key, event_time, headers, partition, delay_ms, at, id)
         if self._buffer.add(event):
             self._loop.call(self._post, self._buffer.take())
 
@@ -120,6 +122,7 @@ class BlockingWriter(BlockingTwin, Opened):
                 event_time=event.event_time,
                 headers=event.headers,
                 partition=event.partition,
+                id=event.id,
                 delay_ms=event.delay_ms,
                 at=event.at,
             )
@@ -128,15 +131,15 @@ class BlockingWriter(BlockingTwin, Opened):
         self, before: list[NewEvent[bytes]], event: NewEvent[bytes]
     ) -> Event[Any] | DelayedEvent[Any]:
         await self._post(before)
-        delay: dict[str, Any] = {"delay_ms": event.delay_ms, "at": event.at}
-        delay = {name: value for name, value in delay.items() if value is not None}
         written: Event[Any] | DelayedEvent[Any] = await self._twin.write(
             event.payload,
             key=event.key,
             event_time=event.event_time,
             headers=event.headers,
             partition=event.partition,
-            **delay,
+            id=event.id,
+            delay_ms=event.delay_ms,
+            at=event.at,
         )
         return written
 

@@ -53,6 +53,7 @@ class Context:
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
+        id: str | None = None,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> None: ...
@@ -66,6 +67,7 @@ class Context:
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
+        id: str | None = None,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> None: ...
@@ -78,6 +80,7 @@ class Context:
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
+        id: str | None = None,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> None:
@@ -96,6 +99,7 @@ class Context:
             key: routing key; events of one key keep their order. None (default): any segment.
             event_time: the event's time, in ms. None (default): none.
             headers: names and texts beside the payload. None (default): none.
+            id: append it unless its stream has an event with this id, see `EventWriter.write`. None (default): no id.
             delay_ms: append it so many ms later. None (default): at once.
             at: append it then: a time with its zone, or ms since 1970. None (default).
 
@@ -113,6 +117,7 @@ class Context:
                 key=key,
                 event_time=event_time,
                 headers=headers,
+                id=id,
                 delay_ms=delay_ms,
                 at=at,
             )

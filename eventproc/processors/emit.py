@@ -22,9 +22,15 @@ from eventproc.store.model.delays import Delay
 from eventproc.store.model.limits import EVENT_BYTES_MAX, FRAME_BYTES
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.routing import check_key
-from eventproc.store.segments import append
+from eventproc.store.segments import ID_HEADER, append
 from eventproc.streams.codec import Codec, PayloadCodec, codec_for, codec_of
-from eventproc.streams.new_events import check_event_time, check_headers, check_size, headers_by_codec
+from eventproc.streams.new_events import (
+    check_event_time,
+    check_headers,
+    check_size,
+    headers_by_codec,
+    reserving,
+)
 from eventproc.streams.segment_buffers import SegmentBuffers
 
 NAMES_KNOWN_MAX: Final = 1024
@@ -73,6 +79,7 @@ class Emission(NamedTuple):
         key: str | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
+        id: str | None = None,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> Emission:
@@ -103,6 +110,8 @@ class Emission(NamedTuple):
             check_key(key)
         if event_time is not None:
             check_event_time(event_time)
+        if id is not None:
+            headers = reserving(headers, id=id)
         copied = None if headers is None else check_headers(headers) or None
         return cls(stream, payload, key, event_time, copied, Delay.make(delay_ms, at))
 
@@ -113,7 +122,7 @@ class Emission(NamedTuple):
 
 
 def append_emissions(tx: Tx, emissions: Sequence[Emission]) -> None:
-    """Append the events, those of a stream and key in their order, all or none.
+    """Append the events, those of a stream and key in their order, all or none; but those whose ids are known.
 
     Keys are routed by the segments active in this transaction. Events without a key go to one segment of their
     stream, another one each transaction: spread within it they would make each append smaller, for nothing.
@@ -127,7 +136,12 @@ def append_emissions(tx: Tx, emissions: Sequence[Emission]) -> None:
         spread = int.from_bytes(tx.clock.random_bytes(4), "big")
         by_stream[name] = SegmentBuffers(KeyRoutes(current_router(tx, stream)), spread)
     delayed: dict[str, list[NewDelayedEvent]] = {}
+    ids: dict[str, set[str]] = {}
     for name, payload, key, event_time, headers, delay in emissions:
+        if headers is not None and (id := headers.get(ID_HEADER)) is not None:
+            if id in ids.setdefault(name, set()):
+                continue
+            ids[name].add(id)
         if delay is not None:
             new = NewDelayedEvent(new_id(tx.clock), delay, payload, key, event_time, headers)
             delayed.setdefault(name, []).append(new)
@@ -139,10 +153,16 @@ def append_emissions(tx: Tx, emissions: Sequence[Emission]) -> None:
         if event_time is not None or headers is not None or buffer.has_extra:
             buffer.add_extra(event_time, headers)
     for name, buffers in by_stream.items():
-        if parts := buffers.parts(buffers.take()):
-            append(tx, name, streams[name].stream_id, parts)
-    for name, events in delayed.items():
-        store_delayed(tx, name, streams[name].stream_id, events)
+        stream_id, parts = streams[name].stream_id, buffers.parts(buffers.take())
+        if name in ids:
+            from eventproc.store.event_ids import append_once  # few programs need it
+
+            append_once(tx, name, stream_id, parts, delayed.get(name, ()))
+            continue
+        if parts:
+            append(tx, name, stream_id, parts)
+        if name in delayed:
+            store_delayed(tx, name, stream_id, delayed[name])
 
 
 @lru_cache(maxsize=NAMES_KNOWN_MAX)

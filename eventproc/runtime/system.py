@@ -54,6 +54,7 @@ from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import (
     DATABASE_STORAGE,
+    ID_WINDOW_MS,
     KEEP_ALL,
     OFFLOAD_NOTHING,
     OffloadPolicy,
@@ -299,6 +300,7 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         retention: RetentionPolicy = KEEP_ALL,
         offload: OffloadPolicy = OFFLOAD_NOTHING,
         tags: Iterable[str] = (),
+        id_window_ms: int = ID_WINDOW_MS,
         **options: Unpack[RequestOptions],
     ) -> Stream: ...
     @overload
@@ -313,6 +315,7 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         retention: RetentionPolicy = KEEP_ALL,
         offload: OffloadPolicy = OFFLOAD_NOTHING,
         tags: Iterable[str] = (),
+        id_window_ms: int = ID_WINDOW_MS,
         **options: Unpack[RequestOptions],
     ) -> Stream[P]: ...
     async def create_stream(
@@ -326,6 +329,7 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         retention: RetentionPolicy = KEEP_ALL,
         offload: OffloadPolicy = OFFLOAD_NOTHING,
         tags: Iterable[str] = (),
+        id_window_ms: int = ID_WINDOW_MS,
         **options: Unpack[RequestOptions],
     ) -> Stream[Any]:
         """Create a stream and return its handle; returns the existing one if its configuration is equal.
@@ -341,6 +345,7 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
             retention: how long events are kept. Default: until they are truncated.
             offload: how many of them stay in the database; older ones move into files. Default: all.
             tags: labels by which `streams(tag=...)` lists it, at most 128. Default: none.
+            id_window_ms: for how long after an event another one with its `id` is not appended, in ms. Default: a day.
             options: see `RequestOptions`.
 
         Raises:
@@ -358,6 +363,7 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
             retention=retention,
             tags=as_tags(tags),
             offload=offload,
+            id_window_ms=id_window_ms,
         )
         request = await request_calls.run_request(self._db, CreateStream(name, config), **options)
         if isinstance(request.result, int):

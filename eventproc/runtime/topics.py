@@ -15,6 +15,7 @@ from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import (
     DATABASE_STORAGE,
+    ID_WINDOW_MS,
     KEEP_ALL,
     OFFLOAD_NOTHING,
     OffloadPolicy,
@@ -54,6 +55,7 @@ class TopicSystem(Openable):
         retention: RetentionPolicy = KEEP_ALL,
         offload: OffloadPolicy = OFFLOAD_NOTHING,
         ttl_ms: int | None = None,
+        id_window_ms: int = ID_WINDOW_MS,
         **options: Unpack[RequestOptions],
     ) -> Topic: ...
     @overload
@@ -69,6 +71,7 @@ class TopicSystem(Openable):
         retention: RetentionPolicy = KEEP_ALL,
         offload: OffloadPolicy = OFFLOAD_NOTHING,
         ttl_ms: int | None = None,
+        id_window_ms: int = ID_WINDOW_MS,
         **options: Unpack[RequestOptions],
     ) -> Topic[P]: ...
     async def create_topic(
@@ -83,6 +86,7 @@ class TopicSystem(Openable):
         retention: RetentionPolicy = KEEP_ALL,
         offload: OffloadPolicy = OFFLOAD_NOTHING,
         ttl_ms: int | None = None,
+        id_window_ms: int = ID_WINDOW_MS,
         **options: Unpack[RequestOptions],
     ) -> Topic[Any]:
         """Create a topic and return its handle; returns the existing one if it has the same strategy.
@@ -101,6 +105,7 @@ class TopicSystem(Openable):
             offload: how many of them stay in the database; older ones move into files. Default: all.
             ttl_ms: how long groups deliver an event after it was appended, in ms. Plain readers deliver every event.
                 None (default): as long as it is kept.
+            id_window_ms: for how long the ids of events are remembered, as for `create_stream`. Default: a day.
             options: see `RequestOptions`.
 
         Raises:
@@ -122,6 +127,7 @@ class TopicSystem(Openable):
             retention,
             ttl_ms,
             offload=offload,
+            id_window_ms=id_window_ms,
         )
         request = await request_calls.run_request(self._db, CreateStream(name, config), **options)
         if isinstance(request.result, int):

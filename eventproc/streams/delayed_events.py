@@ -20,13 +20,14 @@ from eventproc.store.delayed_events import (
     move_delayed,
     note_failure,
 )
+from eventproc.store.event_ids import note_places
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.delays import Delay, DelayedEvent
 from eventproc.store.model.errors import EventprocError, InvalidArgument, NotFound, Retryable, StreamReplaced
 from eventproc.store.ownership import Owner
 from eventproc.store.schedules import tick
-from eventproc.store.segments import TTL_HEADER, TimedHeaders, append
+from eventproc.store.segments import ReservedHeaders, append
 from eventproc.streams.segment_buffers import SegmentBuffers, add_event
 
 DUE_EVENTS_A_STEP: Final = 2_000
@@ -71,10 +72,11 @@ class DelayedEvents:
         """Return an event that waits.
 
         Args:
-            event_id: its id.
+            event_id: its id, or the one that was given when it was written.
 
         Raises:
             NotFound: no event of that id waits; it may have been appended.
+            InvalidArgument: events of several streams were given that id.
         """
         return await self._db.read(partial(get_delayed, id=check_str("event id", event_id)))
 
@@ -82,10 +84,11 @@ class DelayedEvents:
         """Forget an event, and return it: it is never appended.
 
         Args:
-            event_id: its id.
+            event_id: its id, or the one that was given when it was written; another event may have that one then.
 
         Raises:
             NotFound: no event of that id waits; it may have been appended.
+            InvalidArgument: events of several streams were given that id.
         """
         step = partial(cancel_delayed, id=check_str("event id", event_id))
         return await self._db.write(step, step=Step.DELAYED_CHANGE)
@@ -96,13 +99,14 @@ class DelayedEvents:
         """Let an event be due at another time, and return it. One that could not be appended is tried again.
 
         Args:
-            event_id: its id.
+            event_id: its id, or the one that was given when it was written.
             delay_ms: how long from now, in ms.
             at: when instead: a time with its zone, or ms since 1970. A time that has passed means now.
 
         Raises:
             NotFound: no event of that id waits; it may have been appended.
-            InvalidArgument: neither or both times are given, or one is not valid.
+            InvalidArgument: neither or both times are given, or one is not valid; or events of several streams were
+                given that id.
         """
         delay = Delay.make(delay_ms, at)
         if delay is None:
@@ -145,9 +149,7 @@ def _append(tx: Tx, stream: str, stream_id: int, rows: Sequence[DueRow]) -> None
         for row in rows:
             try:
                 for each in _events_of(tx, row):
-                    headers = (
-                        TimedHeaders(each.headers) if TTL_HEADER in each.headers else each.headers or None
-                    )
+                    headers = ReservedHeaders(each.headers)
                     add_event(
                         buffers, each.payload, each.key, each.event_time, headers, each.partition, stream
                     )
@@ -156,7 +158,8 @@ def _append(tx: Tx, stream: str, stream_id: int, rows: Sequence[DueRow]) -> None
             else:
                 appended += [row.event.id] if row.schedule is None else []
         if parts := buffers.parts(buffers.take()):
-            append(tx, stream, stream_id, parts)
+            where = append(tx, stream, stream_id, parts)
+            note_places(tx, stream, stream_id, parts, where, window_ms=record.config.id_window_ms)
     except Retryable:
         raise
     except EventprocError as why:  # its rows are damaged: other streams must not wait for a person

@@ -8,17 +8,19 @@ from typing import Final, Generic, TypeVar, cast
 
 import attrs
 
-from eventproc.store.model.argument_checks import check_iterable, invalid_argument
+from eventproc.store.model.argument_checks import check_iterable, check_str, invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import (
     EVENT_BYTES_MAX,
     HEADER_NAME_CHARS_MAX,
     HEADERS_BYTES_MAX,
     HEADERS_COUNT_MAX,
+    ID_CHARS_MAX,
 )
+from eventproc.store.model.policies import check_ttl
 from eventproc.store.model.routing import check_key
 from eventproc.store.model.short_repr import short_repr_of_fields
-from eventproc.store.segments import TTL_HEADER, TimedHeaders, with_ttl
+from eventproc.store.segments import ID_HEADER, RESERVED_NAMES, TTL_HEADER, ReservedHeaders
 
 P = TypeVar("P")
 
@@ -36,6 +38,7 @@ class NewEvent(Generic[P]):
     ttl_ms: how long groups deliver it after it was appended, in ms. None (default): as its topic says.
     delay_ms, at: when it is appended: so many ms later, or at a time with its zone or in ms since 1970. None (default):
     now.
+    id: of the events of the stream with the same id, only the first one is appended; for how long, the stream says.
     """
 
     __repr__ = short_repr_of_fields
@@ -48,11 +51,17 @@ class NewEvent(Generic[P]):
     ttl_ms: int | None = None
     delay_ms: int | None = None
     at: datetime | int | None = None
+    id: str | None = None
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it has a delay or a time."""
+        return self.delay_ms is not None or self.at is not None
 
     @property
     def stored_headers(self) -> Mapping[str, str] | None:
-        """The headers as they are stored: with the time to live. Raises InvalidArgument."""
-        return headers_with_ttl(self.headers, self.ttl_ms)
+        """The headers as they are stored: with the time to live and the id. Raises InvalidArgument."""
+        return reserving(self.headers, ttl_ms=self.ttl_ms, id=self.id)
 
 
 def check_events(events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> None:
@@ -70,10 +79,12 @@ def as_new_event(event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[P]:
 
 
 def as_immediate_event(event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[P]:
-    """Return an event of a transaction as `as_new_event` does. Raises InvalidArgument for one with a delay."""
+    """Return an event of a transaction as `as_new_event` does. Raises InvalidArgument for one with a delay or an id."""
     new = as_new_event(event)
-    if new.delay_ms is not None or new.at is not None:
+    if new.is_delayed:
         raise invalid_argument("event", new, "a transaction has no delayed events; write it after the commit")
+    if new.id is not None:
+        raise invalid_argument("event", new, "events of a transaction have no id; write it with a writer")
     return new
 
 
@@ -113,18 +124,32 @@ def check_event_time(event_time: int) -> None:
         raise InvalidArgument(what="event time", value=str(event_time), reason=reason)
 
 
-def headers_with_ttl(headers: Mapping[str, str] | None, ttl_ms: int | None) -> Mapping[str, str] | None:
-    """Return the headers with a time to live, if there is one. Raises InvalidArgument."""
-    if ttl_ms is None:
+def check_event_id(id: str) -> str:
+    """Return the id of an event. Raises InvalidArgument."""
+    if not 0 < len(check_str("id", id)) <= ID_CHARS_MAX or "\0" in id:
+        raise invalid_argument("id", id, f"it must have 1 to {ID_CHARS_MAX} characters, and no NUL")
+    return id
+
+
+def reserving(
+    headers: Mapping[str, str] | None, *, ttl_ms: int | None = None, id: str | None = None
+) -> Mapping[str, str] | None:
+    """Return the headers with a time to live and an id, as far as there are. Raises InvalidArgument."""
+    if ttl_ms is None and id is None:
         return headers
-    return with_ttl({} if headers is None else check_headers(headers), ttl_ms)
+    with_them = ReservedHeaders({} if headers is None else check_headers(headers))
+    if ttl_ms is not None:
+        with_them[TTL_HEADER] = str(check_ttl(ttl_ms))
+    if id is not None:
+        with_them[ID_HEADER] = check_event_id(id)
+    return with_them
 
 
 def headers_by_codec(headers: Mapping[str, str] | None, ttl_ms: int | None) -> Mapping[str, str] | None:
     """Return the headers with the time to live of the event's codec, if there is one and the event has none itself."""
-    if ttl_ms is None or isinstance(headers, TimedHeaders):
+    if ttl_ms is None or (isinstance(headers, ReservedHeaders) and TTL_HEADER in headers):
         return headers
-    return headers_with_ttl(headers, ttl_ms)
+    return reserving(headers, ttl_ms=ttl_ms)
 
 
 def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -132,10 +157,14 @@ def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(cast("object", headers), Mapping):
         reason = "headers must be a mapping of str to str"
         raise InvalidArgument(what="headers", value=type(headers).__name__, reason=reason)
-    copied = TimedHeaders(headers) if isinstance(headers, TimedHeaders) else dict(headers)
-    if TTL_HEADER in copied and not isinstance(headers, TimedHeaders):
-        reason = "the name is reserved; pass ttl_ms"
-        raise InvalidArgument(what="header name", value=TTL_HEADER, reason=reason)
+    copied: dict[str, str] = (
+        ReservedHeaders(headers) if isinstance(headers, ReservedHeaders) else dict(headers)
+    )
+    if not isinstance(headers, ReservedHeaders):
+        for reserved, argument in RESERVED_NAMES.items():
+            if reserved in copied:
+                reason = f"the name is reserved; pass {argument}"
+                raise InvalidArgument(what="header name", value=reserved, reason=reason)
     if len(copied) > HEADERS_COUNT_MAX:
         raise InvalidArgument(what="headers", value=str(len(copied)), reason=f"at most {HEADERS_COUNT_MAX}")
     size_bytes = 0

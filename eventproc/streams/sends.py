@@ -1,20 +1,44 @@
-"""What a writer sends at once, and where its events lie after that."""
+"""What a writer sends at once, how that is appended, and where its events lie then."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import anyio
 import attrs
 
-from eventproc.store.delayed_events import NewDelayedEvent
+from eventproc.store.database import Tx
+from eventproc.store.delayed_events import NewDelayedEvent, store_delayed
+from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.delays import DelayedEvent
 from eventproc.store.model.errors import EventprocError
-from eventproc.store.model.ids import SegmentId
-from eventproc.store.segments import AppendResult, Event, EventRun
+from eventproc.store.model.ids import SegmentId, printable
+from eventproc.store.segments import (
+    NO_HEADERS,
+    AppendResult,
+    Event,
+    EventBlock,
+    EventRun,
+    SegmentEvents,
+    WriterSequence,
+    append,
+    next_append,
+    note_sequence,
+    shown_headers,
+)
+from eventproc.streams.new_events import NewEvent
 from eventproc.streams.segment_buffers import BufferPlace, SegmentBuffer
 
+if TYPE_CHECKING:
+    from eventproc.store.event_ids import AppendedOnce
+
 P = TypeVar("P")
+
+SendPlace: TypeAlias = tuple[int, SegmentId, int] | NewDelayedEvent
+"""Which event of a send: (epoch that routed it, segment of its buffer, index in that); or the delayed one itself."""
 
 
 @attrs.define(eq=False)
@@ -25,8 +49,8 @@ class Send:
     posted: some events were posted, so no caller awaits them and the writer must keep a failure.
     delayed: events that are stored now, and appended later.
     is_new: it was durable and had not been before.
-    appended: where the events are; empty if they had been appended before.
-    awaited: a caller asks where its event lies, see `event`. times: then, when each of `appended` was, in ms.
+    ids: which event has an id. No two of them have the same.
+    awaited: a caller asks where its event lies, see `event`.
     """
 
     buffers: Sequence[SegmentBuffer] = ()
@@ -37,9 +61,10 @@ class Send:
     error: EventprocError | None = None
     delayed: list[NewDelayedEvent] = attrs.field(factory=list)
     is_new: bool = False
-    appended: tuple[AppendResult, ...] = ()
+    ids: dict[str, SendPlace] = attrs.field(factory=dict)
     awaited: bool = False
-    times: Sequence[int] = ()
+    _appended: Sequence[tuple[EventBlock, AppendResult, int]] = ()
+    _once: AppendedOnce | None = None
     _moved: dict[tuple[int, BufferPlace], tuple[int, BufferPlace]] = attrs.field(factory=dict)
     _events: dict[SegmentId, list[Event[Any]]] = attrs.field(factory=dict)
     _done: anyio.Event | None = None
@@ -62,18 +87,101 @@ class Send:
 
     def move(self, old: int, new: int, moved: Mapping[BufferPlace, BufferPlace]) -> None:
         """Note which event became which when the send was routed by the epoch `new` instead of `old`."""
-        if self.awaited:
+        if self.awaited or self.ids:
             self._moved.update({(old, before): (new, after) for before, after in moved.items()})
+
+    def append(
+        self,
+        tx: Tx,
+        stream: str,
+        stream_id: int,
+        parts: Sequence[SegmentEvents],
+        *,
+        identity: WriterSequence | None,
+        guard: SegmentId | None,
+    ) -> int | None:
+        """Append the encoded buffers, and store what is delayed; return the number of new events.
+
+        None: the identity did that before. Raises what `append` and `store_delayed` raise; then nothing changed.
+        """
+        to = tx, stream, stream_id
+        if self.ids:
+            from eventproc.store.event_ids import append_once  # few programs need it
+
+            once = append_once(*to, parts, self.delayed, identity=identity, guard=guard)
+            if once is not None:
+                tx.after(partial(self._note_once, once))
+            return None if once is None else once.count
+        appended: tuple[AppendResult, ...] = ()
+        if parts or identity is None:
+            appended = append(*to, parts, identity=identity, guard=guard)
+            is_new = bool(appended) or not parts
+        else:
+            is_new = note_sequence(tx, stream_id, identity)
+        if not is_new:
+            return None
+        if self.delayed:
+            store_delayed(*to, self.delayed)
+        if self.awaited:
+            times = [next_append(*to, part.segment)[2] for part in appended]
+            tx.after(partial(self._note_places, parts, appended, times))
+        return sum([part.count for part in appended]) + len(self.delayed)
+
+    def _note_places(
+        self, parts: Sequence[SegmentEvents], appended: Sequence[AppendResult], times: Sequence[int]
+    ) -> None:
+        self._appended = [
+            (part.events.block, where, time) for part, where, time in zip(parts, appended, times, strict=True)
+        ]
+
+    def _note_once(self, once: AppendedOnce) -> None:
+        self._note_places(once.parts, once.appended, once.times)
+        self._once = once
+
+    def written(self, stream: str, event: NewEvent[P], place: SendPlace) -> Event[P] | DelayedEvent[P]:
+        """Return what the caller of an event with an id or a delay gets. Raises InvalidArgument: the first one waits.
+
+        place: which event of the send it is, or the first one of its id is.
+        """
+        from eventproc.store.event_ids import EventPlace
+
+        first = None if event.id is None or self._once is None else self._once.firsts.get(event.id)
+        if first is None:
+            if isinstance(place, NewDelayedEvent):
+                first = place.described(stream, place.payload)
+            else:
+                found = self.event(stream, *place, event.payload)
+                first = EventPlace(found.segment, found.offset, found.number, found.timestamp)
+        if isinstance(first, EventPlace):
+            headers = shown_headers(event.stored_headers or NO_HEADERS)
+            segment, offset, number, time_ms = first
+            return Event(
+                event.payload,
+                event.key,
+                time_ms,
+                event.event_time,
+                stream,
+                printable(segment),
+                offset,
+                number,
+                headers,
+            )
+        if not event.is_delayed:
+            reason = f"a delayed event of {stream} has it, which is not due yet; cancel that one, or use another id"
+            raise invalid_argument("id", event.id, reason)
+        return attrs.evolve(cast("DelayedEvent[Any]", first), payload=event.payload)
 
     def event(self, stream: str, epoch: int, segment: SegmentId, index: int, payload: P) -> Event[P]:
         """Return an event as readers of the stream get it: the one at this index of its buffer, in the epoch then."""
         while self._moved and (epoch, (segment, index)) in self._moved:
             epoch, (segment, index) = self._moved[epoch, (segment, index)]
         if not self._events:
-            for buffer, first, time in zip(self.buffers, self.appended, self.times, strict=True):
-                columns = buffer.payloads, buffer.keys, buffer.event_times, buffer.headers
-                run = EventRun(buffer.segment, first.offset, 0, first.number, time, *columns)
-                self._events[buffer.segment] = list(run.events(stream))
+            for block, first, time in self._appended:
+                columns = list(block.payloads), block.keys, block.event_times, block.headers
+                run = EventRun(first.segment, first.offset, 0, first.number, time, *columns)
+                self._events[first.segment] = list(run.events(stream))
+        if self._once is not None:
+            index -= bisect_left(self._once.repeated.get(segment, ()), index)
         event = self._events[segment][index]
         return event if event.payload is payload else event._replace(payload=payload)
 

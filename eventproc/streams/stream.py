@@ -25,6 +25,7 @@ from eventproc.store.model.policies import (
     as_retention,
     as_scaling,
     as_tags,
+    check_id_window,
 )
 from eventproc.store.model.ranges import KeyRange, as_key_ranges
 from eventproc.store.model.transactions import check_lease
@@ -288,6 +289,7 @@ class Stream(StreamQueries, Generic[T]):
         retention: RetentionPolicy | None = None,
         offload: OffloadPolicy | None = None,
         tags: Iterable[str] | None = None,
+        id_window_ms: int | None = None,
         **options: Unpack[ChangeOptions],
     ) -> None:
         """Change the stream's configuration, and scale to the number of segments that it asks for.
@@ -297,6 +299,8 @@ class Stream(StreamQueries, Generic[T]):
             retention: the new retention policy; `RetentionPolicy()` keeps everything. None (default): as now.
             offload: the new offload policy; `OffloadPolicy()` moves nothing. None (default): as now.
             tags: the new tags, instead of all present ones. None (default): as now.
+            id_window_ms: for how long the ids of events that are appended from now on are remembered, in ms. None
+                (default): as now.
             options: see `ChangeOptions`.
 
         Raises:
@@ -318,9 +322,13 @@ class Stream(StreamQueries, Generic[T]):
             changes["offload"] = as_offload(offload)
         if tags is not None:
             changes["tags"] = as_tags(tags)
+        if id_window_ms is not None:
+            changes["id_window_ms"] = check_id_window(id_window_ms)
         if not changes:
             raise invalid_argument(
-                "scaling", scaling, "a policy of scaling, retention or offload is needed, or tags"
+                "scaling",
+                scaling,
+                "a policy of scaling, retention or offload is needed, or tags, or id_window_ms",
             )
         await self._update(changes, scaling is None, **options)
 

@@ -22,7 +22,7 @@ import anyio
 from eventproc.store.catalog import KeyRoutes, current_router, get_writable_stream
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
-from eventproc.store.delayed_events import NewDelayedEvent, store_delayed
+from eventproc.store.delayed_events import NewDelayedEvent
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_str
 from eventproc.store.model.delays import Delay, DelayedEvent
@@ -40,29 +40,26 @@ from eventproc.store.model.partitions import Router
 from eventproc.store.model.policies import Partitioning
 from eventproc.store.openable import Openable
 from eventproc.store.segments import (
-    AppendResult,
     Event,
     SegmentEvents,
     WriterSequence,
-    append,
     last_sequence,
-    note_sequence,
 )
-from eventproc.store.segments.append import next_append
 from eventproc.store.tasks import HandleTasks
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.new_events import (
     NewEvent,
     as_new_event,
+    check_event_id,
     check_events,
     check_sequence,
     checked_event,
     headers_by_codec,
-    headers_with_ttl,
+    reserving,
 )
 from eventproc.streams.partitioners import Partitioner, choose_partition
 from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event
-from eventproc.streams.sends import Send
+from eventproc.streams.sends import Send, SendPlace
 
 P = TypeVar("P")
 
@@ -170,6 +167,7 @@ class EventWriter(Openable, Generic[P]):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
+        id: str | None = None,
     ) -> Event[P]: ...
     @overload
     async def write(
@@ -195,6 +193,7 @@ class EventWriter(Openable, Generic[P]):
         ttl_ms: int | None = None,
         at: datetime | int,
     ) -> DelayedEvent[P]: ...
+    @overload
     async def write(
         self,
         payload: P,
@@ -204,6 +203,20 @@ class EventWriter(Openable, Generic[P]):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
+        id: str | None = None,
+        delay_ms: int | None = None,
+        at: datetime | int | None = None,
+    ) -> Event[P] | DelayedEvent[P]: ...
+    async def write(
+        self,
+        payload: P,
+        *,
+        key: str | None = None,
+        event_time: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        partition: int | None = None,
+        ttl_ms: int | None = None,
+        id: str | None = None,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> Event[P] | DelayedEvent[P]:
@@ -212,6 +225,9 @@ class EventWriter(Openable, Generic[P]):
         With `delay_ms` or `at` it is durable when the call returns, and is appended when it is due, once. Until then
         `ep.delayed` finds it by the id that is returned. If the call is cancelled, the event may still be appended: its
         send goes on.
+
+        If the stream has an event with the same `id`, this one is not appended: the call returns the place of that one,
+        with this payload. So a call whose outcome is unknown can be repeated, by any writer.
 
         Args:
             payload: a value of the writer's payload type.
@@ -222,11 +238,14 @@ class EventWriter(Openable, Generic[P]):
             partition: number of the topic's partition that takes it. None (default): its strategy chooses.
             ttl_ms: how long groups deliver it after it was appended, in ms. None (default): as the codec, or else
                 the topic, says.
+            id: identifies the event within the stream for as long as its `id_window_ms`: 1 to 200 characters. While a
+                delayed event of the id is not due, a call with a delay returns that one. None (default): no id.
             delay_ms: append it so many ms later. None (default): at once.
             at: append it then: a time with its zone, or ms since 1970; at once if that has passed. None (default).
 
         Raises:
-            InvalidArgument: the payload, or an option, is not valid, or there is no such partition.
+            InvalidArgument: the payload, or an option, is not valid, or there is no such partition; or a delayed event
+                of the same `id` is not due yet, and this one has no delay.
             StreamSealed: the stream is sealed.
             NotFound: the stream was deleted.
             StreamReplaced: the stream was deleted and created again.
@@ -240,16 +259,16 @@ class EventWriter(Openable, Generic[P]):
             await self._wait_room()
         if partition is not None:
             await self._learn_partitions(partition)
-        if ttl_ms is not None:
-            headers = headers_with_ttl(headers, ttl_ms)
         alone = self._sending is None and not self._waiting_bytes and not self._ready
-        if delay_ms is not None or at is not None:
-            delayed = self._add_delayed(
-                NewEvent(payload, key, event_time, headers, partition, None, delay_ms, at)
-            )
+        if id is not None or delay_ms is not None or at is not None:
+            event = NewEvent(payload, key, event_time, headers, partition, ttl_ms, delay_ms, at, id)
             send = self._next
+            send.awaited = True
+            place = self._add_rare(event)
             await (self._send(self._take()) if alone else send.wait())
-            return delayed.described(self._stream, payload)
+            return send.written(self._stream, event, place)
+        if ttl_ms is not None:
+            headers = reserving(headers, ttl_ms=ttl_ms)
         buffer = self._add(payload, key, event_time, headers, partition)
         epoch, segment, index = self._router.epoch.number, buffer.segment, len(buffer.payloads) - 1
         send = self._next
@@ -271,6 +290,7 @@ class EventWriter(Openable, Generic[P]):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
+        id: str | None = None,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> None:
@@ -287,6 +307,7 @@ class EventWriter(Openable, Generic[P]):
             partition: number of the topic's partition that takes it. None (default): its strategy chooses.
             ttl_ms: how long groups deliver it after it was appended, in ms. None (default): as the codec, or else
                 the topic, says.
+            id: append it unless the stream has an event with this id, see `write`. None (default): no id.
             delay_ms: append it so many ms later, see `write`. None (default): at once.
             at: append it then, see `write`. None (default).
 
@@ -302,14 +323,14 @@ class EventWriter(Openable, Generic[P]):
             await self._wait_room()
         if partition is not None:
             await self._learn_partitions(partition)
-        if ttl_ms is not None:
-            headers = headers_with_ttl(headers, ttl_ms)
-        if delay_ms is None and at is None:
-            data = self._add(payload, key, event_time, headers, partition).payloads[-1]
+        before_bytes = self._waiting_bytes
+        if id is not None or delay_ms is not None or at is not None:
+            self._add_rare(NewEvent(payload, key, event_time, headers, partition, ttl_ms, delay_ms, at, id))
         else:
-            event = NewEvent(payload, key, event_time, headers, partition, None, delay_ms, at)
-            data = self._add_delayed(event).payload
-        self._since_yield += len(data) + FRAME_BYTES
+            if ttl_ms is not None:
+                headers = reserving(headers, ttl_ms=ttl_ms)
+            self._add(payload, key, event_time, headers, partition)
+        self._since_yield += self._waiting_bytes - before_bytes
         self._next.posted = True
         if self._idle is not None:
             self._wake_sender()
@@ -322,8 +343,8 @@ class EventWriter(Openable, Generic[P]):
     ) -> int:
         """Append events, in order, in few transactions; return their number when all are durable.
 
-        If one event is not valid, or the iterable raises, the events before it are still written. If a send fails,
-        the events of earlier sends are durable.
+        Events that the stream has already, by their `id`, count too. If one event is not valid, or the iterable raises,
+        the events before it are still written. If a send fails, the events of earlier sends are durable.
 
         Args:
             events: `NewEvent`s, or pairs of payload and key. Any iterable of any length: at most 4 MiB
@@ -386,8 +407,7 @@ class EventWriter(Openable, Generic[P]):
         await self.flush()
         if sequence <= self._sequence:
             return 0
-        buffers, size_bytes, count = self._new_buffers(), 0, 0
-        delayed: list[NewDelayedEvent] = []
+        buffers, count, send = self._new_buffers(), 0, Send(sequence=sequence)
         for count, event in enumerate(events, 1):
             new = as_new_event(event)
             router = self._router
@@ -395,20 +415,27 @@ class EventWriter(Openable, Generic[P]):
             if self._router is not router:
                 waiting, buffers = buffers.take(), self._new_buffers()
                 buffers.pour(waiting)
+            if new.id is not None and check_event_id(new.id) in send.ids:
+                continue
+            place: SendPlace
             if (delay := Delay.make(new.delay_ms, new.at)) is not None:
-                delayed.append(self._new_delayed(new, delay))
-                data = delayed[-1].payload
+                place = self._new_delayed(new, delay)
+                send.delayed.append(place)
+                data = place.payload
             else:
                 data, partition, headers = self._prepare(new)
-                add_event(buffers, data, new.key, new.event_time, headers, partition, self._stream)
-            size_bytes += len(data) + FRAME_BYTES
-            if size_bytes > BUFFER_BYTES_MAX:
+                buffer = add_event(buffers, data, new.key, new.event_time, headers, partition, self._stream)
+                place = self._router.epoch.number, buffer.segment, len(buffer.payloads) - 1
+            if new.id is not None:
+                send.ids[new.id] = place
+            send.size_bytes += len(data) + FRAME_BYTES
+            if send.size_bytes > BUFFER_BYTES_MAX:
                 reason = f"one sequence takes at most {BUFFER_BYTES_MAX} bytes"
                 raise InvalidArgument(what="events", value=f"{count} or more", reason=reason)
         if not count:
             return 0
         self._verify_open()
-        send = Send(buffers.take(), size_bytes=size_bytes, sequence=sequence, delayed=delayed)
+        send.buffers = buffers.take()
         self._ready.append(send)
         self._wake_sender()
         await send.wait()
@@ -416,8 +443,8 @@ class EventWriter(Openable, Generic[P]):
 
     def _add_new(self, event: NewEvent[P] | tuple[P, str | None]) -> None:
         if isinstance(event, NewEvent):
-            if event.delay_ms is not None or event.at is not None:
-                self._add_delayed(event)
+            if event.id is not None or event.is_delayed:
+                self._add_rare(event)
                 return
             self._add(event.payload, event.key, event.event_time, event.stored_headers, event.partition)
         elif type(event) is tuple and len(event) == 2:
@@ -445,15 +472,27 @@ class EventWriter(Openable, Generic[P]):
         self._waiting_bytes += len(data) + FRAME_BYTES
         return buffer
 
-    def _add_delayed(self, event: NewEvent[P]) -> NewDelayedEvent:
-        """Add an event to the next send that is appended later. Raises InvalidArgument; then nothing was added."""
+    def _add_rare(self, event: NewEvent[P]) -> SendPlace:
+        """Add an event with an id or a delay to the next send, unless that has one of its id; return which one it is.
+
+        Raises InvalidArgument; then nothing was added.
+        """
         self._verify_open()
-        delay = Delay.make(event.delay_ms, event.at)
-        assert delay is not None, "an event with a delay"
-        delayed = self._new_delayed(event, delay)
-        self._next.delayed.append(delayed)
-        self._waiting_bytes += len(delayed.payload) + FRAME_BYTES
-        return delayed
+        ids = self._next.ids
+        if event.id is not None and (first := ids.get(check_event_id(event.id))) is not None:
+            return first
+        place: SendPlace
+        if (delay := Delay.make(event.delay_ms, event.at)) is not None:
+            place = self._new_delayed(event, delay)
+            self._next.delayed.append(place)
+            self._waiting_bytes += len(place.payload) + FRAME_BYTES
+        else:
+            columns = event.key, event.event_time, event.stored_headers, event.partition
+            buffer = self._add(event.payload, *columns)
+            place = self._router.epoch.number, buffer.segment, len(buffer.payloads) - 1
+        if event.id is not None:
+            ids[event.id] = place
+        return place
 
     def _new_delayed(self, event: NewEvent[P], delay: Delay) -> NewDelayedEvent:
         """Encode and check an event as `add_event` does. What routes it is known when it is due."""
@@ -568,31 +607,21 @@ class EventWriter(Openable, Generic[P]):
         tx: Tx,
     ) -> bool:
         """Append, and store what is appended later; return False if the identity did that before."""
-        guard = self._router.reserve
-        if parts or identity is None:
-            appended = append(tx, self._stream, self._stream_id, parts, identity=identity, guard=guard)
-            is_new = bool(appended) or not parts
-        else:
-            appended, is_new = (), note_sequence(tx, self._stream_id, identity)
-        if is_new:
-            if send.delayed:
-                store_delayed(tx, self._stream, self._stream_id, send.delayed)
-            times = [
-                next_append(tx, self._stream, self._stream_id, part.segment)[2]
-                for part in (appended if send.awaited else ())
-            ]
-            # As an effect of the transaction, callers continue in the same turn of the event loop as this writer, and
-            # their next events are sent in it, too.
-            tx.after(partial(self._note_appended, send, appended, times, sequence))
-        return is_new
+        count = send.append(
+            tx, self._stream, self._stream_id, parts, identity=identity, guard=self._router.reserve
+        )
+        if count is None:
+            return False
+        # As an effect of the transaction, callers continue in the same turn of the event loop as this writer, and
+        # their next events are sent in it, too.
+        tx.after(partial(self._note_appended, send, count, sequence))
+        return True
 
-    def _note_appended(
-        self, send: Send, appended: tuple[AppendResult, ...], times: Sequence[int], sequence: int
-    ) -> None:
-        """Record that the send is durable, and wake its callers."""
-        send.appended, send.times, send.is_new = appended, times, True
+    def _note_appended(self, send: Send, count: int, sequence: int) -> None:
+        """Record that the send is durable, with so many new events, and wake its callers."""
+        send.is_new = True
         self._sequence = sequence
-        self.events_written += sum([part.count for part in appended]) + len(send.delayed)
+        self.events_written += count
         send.resolve(None)
 
     async def _follow(self, send: Send) -> None:

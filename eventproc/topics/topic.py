@@ -20,6 +20,7 @@ from eventproc.store.model.policies import (
     ScalingPolicy,
     as_offload,
     as_retention,
+    check_id_window,
     check_ttl,
 )
 from eventproc.streams.codec import Codec, PayloadCodec
@@ -203,6 +204,7 @@ class Topic(Stream[T]):
         retention: RetentionPolicy | None = None,
         offload: OffloadPolicy | None = None,
         ttl_ms: int | None = None,
+        id_window_ms: int | None = None,
         **options: Unpack[ChangeOptions],
     ) -> None:
         """Change the number of partitions, the strategy, or how long events are kept and delivered.
@@ -217,6 +219,7 @@ class Topic(Stream[T]):
             offload: how many of them stay in the database; `OffloadPolicy()`: all. None (default): as now.
             ttl_ms: how long groups deliver an event after it was appended, in ms; 0: as long as it is kept. Consumers
                 use a new value within a second, except for events that they have read ahead. None (default): as now.
+            id_window_ms: for how long ids of events are remembered, as for `Stream.update`. None (default): as now.
             options: see `ChangeOptions`.
 
         Raises:
@@ -236,6 +239,7 @@ class Topic(Stream[T]):
             "partitioning": strategy,
             "retention": None if retention is None else as_retention(retention),
             "offload": None if offload is None else as_offload(offload),
+            "id_window_ms": None if id_window_ms is None else check_id_window(id_window_ms),
         }
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if ttl_ms is not None:

@@ -23,13 +23,15 @@ from eventproc.store.model.routing import point
 from eventproc.store.model.states import StreamEvent, StreamState, advance
 from eventproc.store.records import count_up, create
 from eventproc.store.schema import (
-    add_asked,
-    add_attributes,
-    add_delayed_events,
-    add_table_catalog,
-    add_task_logs,
-    add_unused_files,
-    add_worker_places,
+    ADDED_2,
+    ADDED_3,
+    ADDED_5,
+    ADDED_7,
+    ADDED_8,
+    ADDED_9,
+    ADDED_10,
+    ADDED_11,
+    adding,
     create_tables,
     unite_groups,
 )
@@ -108,14 +110,15 @@ def _keep_tables(_: Tx) -> None:
 
 SYSTEM_MIGRATIONS: Final = (
     Migration(number=1, apply=_create_system),
-    Migration(number=2, apply=add_attributes),
-    Migration(number=3, apply=add_asked),
+    Migration(number=2, apply=adding(ADDED_2)),
+    Migration(number=3, apply=adding(ADDED_3)),
     Migration(number=4, apply=unite_groups),
-    Migration(number=5, apply=add_unused_files),
+    Migration(number=5, apply=adding(ADDED_5)),
     Migration(number=6, apply=_keep_tables),
-    Migration(number=7, apply=add_table_catalog),
-    Migration(number=8, apply=add_worker_places),
-    Migration(number=9, apply=add_task_logs),
-    Migration(number=10, apply=add_delayed_events),
+    Migration(number=7, apply=adding(ADDED_7)),
+    Migration(number=8, apply=adding(ADDED_8)),
+    Migration(number=9, apply=adding(ADDED_9)),
+    Migration(number=10, apply=adding(ADDED_10)),
+    Migration(number=11, apply=adding(ADDED_11)),
 )
 """The first schema, with every table and the rows of the internal streams, and what was added to it since."""

@@ -121,7 +121,7 @@ def _of_leftovers(tx: Tx, known: set[int]) -> Iterator[str]:
     reaped = dict(tx.execute("SELECT stream_id, deleted FROM reap").fetchall())
     # Blobs of an aborting transaction do not need their stream.
     reaped.update(tx.execute("SELECT DISTINCT stream_id, 1 FROM txn WHERE state = 'aborting'").fetchall())
-    for table in ("segment", "epoch", "extent", "blob", "sink", "writer", "delayed_event"):
+    for table in ("segment", "epoch", "extent", "blob", "sink", "writer", "delayed_event", "event_id"):
         for (stream_id,) in tx.execute(f"SELECT DISTINCT stream_id FROM {table}").fetchall():
             if table == "sink" and stream_id == ALL_STREAMS:
                 continue
@@ -129,6 +129,13 @@ def _of_leftovers(tx: Tx, known: set[int]) -> Iterator[str]:
                 yield f"{table}: rows of stream {stream_id}, which was deleted and is not being reaped"
             if stream_id not in known and table == "segment":
                 yield f"segment: rows of the deleted stream {stream_id}"
+    waiting = (
+        "SELECT stream_id, id FROM event_id"
+        " WHERE delayed IS NOT NULL AND delayed NOT IN (SELECT event_id FROM delayed_event)"
+    )
+    for stream_id, id in tx.execute(waiting).fetchall():
+        if stream_id in known:
+            yield f"event_id: {id} of stream {stream_id} waits for a delayed event that is gone"
     highest = tx.execute("SELECT value FROM counter WHERE name = 'stream_id'").fetchone()[0]
     if known and max(known) > highest:
         yield f"stream id {max(known)} is higher than the last one given, {highest}"

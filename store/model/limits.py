@@ -35,6 +35,9 @@ HEADER_NAME_CHARS_MAX: Final = 255
 HEADERS_BYTES_MAX: Final = 64 * 1024
 """All headers of one event as stored, bytes. Larger values belong in the payload."""
 
+ID_CHARS_MAX: Final = 200
+"""Id of an event, characters. Ids are held by two indexes while a stream remembers them."""
+
 SCOPE_NAME_CHARS_MAX: Final = 255
 """Name of a scope, characters: one component of a path on any file system, as exports use it."""
 

@@ -366,6 +366,18 @@ def check_ttl(ttl_ms: int) -> int:
     return check_int("ttl_ms", ttl_ms, least=1, most=TTL_MS_MAX, unit="ms")
 
 
+ID_WINDOW_MS: Final = 24 * 3_600_000
+"""Default of the time for which a stream remembers the ids of its events: a day."""
+
+ID_WINDOW_MS_MAX: Final = 366 * ID_WINDOW_MS
+"""Longest such time: a year. Each remembered id is a row of some 150 bytes."""
+
+
+def check_id_window(id_window_ms: int) -> int:
+    """Return the time for which ids are remembered. Raises InvalidArgument."""
+    return check_int("id_window_ms", id_window_ms, least=1, most=ID_WINDOW_MS_MAX, unit="ms")
+
+
 DATABASE_STORAGE: Final = "database"
 """Name of the storage that keeps events in the database itself."""
 
@@ -381,6 +393,7 @@ class StreamConfig:
     ttl_ms: how long groups deliver an event after it was appended, in ms; None: as long as it is kept.
     tags: labels by which streams are listed, sorted.
     offload: how many events stay in the database.
+    id_window_ms: for how long after an event another one with its id is not appended, in ms.
     """
 
     scaling: ScalingPolicy = _ONE_SEGMENT
@@ -390,6 +403,7 @@ class StreamConfig:
     ttl_ms: int | None = None
     tags: tuple[str, ...] = ()
     offload: OffloadPolicy = OFFLOAD_NOTHING
+    id_window_ms: int = ID_WINDOW_MS
 
     @property
     def is_topic(self) -> bool:
@@ -451,6 +465,7 @@ def as_config(value: object) -> StreamConfig:
         ttl_ms=None if config.ttl_ms is None else check_ttl(config.ttl_ms),
         tags=as_tags(config.tags),
         offload=as_offload(config.offload),
+        id_window_ms=check_id_window(config.id_window_ms),
     )
 
 

@@ -9,11 +9,21 @@ from eventproc.store.segments.append import (
     append,
     flush_appends,
     last_sequence,
+    next_append,
     note_sequence,
     tail_offset,
 )
 from eventproc.store.segments.columns import EncodedBlock, EventBlock, Headers
-from eventproc.store.segments.event import NO_HEADERS, TTL_HEADER, Event, EventRun
+from eventproc.store.segments.event import (
+    ID_HEADER,
+    NO_HEADERS,
+    RESERVED_NAMES,
+    TTL_HEADER,
+    Event,
+    EventRun,
+    ReservedHeaders,
+    shown_headers,
+)
 from eventproc.store.segments.extents import INLINE_EXTENT_COUNTER, InlineExtentCounter, read_extents
 from eventproc.store.segments.inline_extents import join_step
 from eventproc.store.segments.lifecycle import (
@@ -36,7 +46,7 @@ from eventproc.store.segments.offsets import (
 )
 from eventproc.store.segments.rates import SegmentRate, segment_rates, write_rate
 from eventproc.store.segments.read import READ_BYTES_MAX, ReadResult, first_event_age_ms, read
-from eventproc.store.segments.reaper import forget_writers, free_step
+from eventproc.store.segments.reaper import forget_ids, forget_writers, free_step
 from eventproc.store.segments.recent import RECENT_EVENTS, RecentEvents
 from eventproc.store.segments.state import (
     SegmentState,
@@ -49,18 +59,18 @@ from eventproc.store.segments.state import (
 )
 from eventproc.store.segments.time_to_live import (
     NEVER,
-    TimedHeaders,
     first_expiry,
     live_ranges,
-    with_ttl,
 )
 
 __all__ = [
+    "ID_HEADER",
     "INLINE_EXTENT_COUNTER",
     "NEVER",
     "NO_HEADERS",
     "READ_BYTES_MAX",
     "RECENT_EVENTS",
+    "RESERVED_NAMES",
     "TTL_HEADER",
     "AppendResult",
     "EncodedBlock",
@@ -71,11 +81,11 @@ __all__ = [
     "InlineExtentCounter",
     "ReadResult",
     "RecentEvents",
+    "ReservedHeaders",
     "SegmentEvents",
     "SegmentRate",
     "SegmentState",
     "SegmentTimes",
-    "TimedHeaders",
     "WriterSequence",
     "append",
     "create_segments",
@@ -83,6 +93,7 @@ __all__ = [
     "first_event_age_ms",
     "first_expiry",
     "flush_appends",
+    "forget_ids",
     "forget_passed_segments",
     "forget_writers",
     "free_step",
@@ -90,6 +101,7 @@ __all__ = [
     "join_step",
     "last_sequence",
     "live_ranges",
+    "next_append",
     "note_sequence",
     "number_at",
     "offset_at_time",
@@ -106,10 +118,10 @@ __all__ = [
     "segment_rates",
     "segment_state",
     "segment_states",
+    "shown_headers",
     "tail_offset",
     "truncate_segments",
     "verify_offset",
     "watch_growth",
-    "with_ttl",
     "write_rate",
 ]

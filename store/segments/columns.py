@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, chain
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import accumulate, chain, compress
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import attrs
 
 from eventproc.store.model.limits import FRAME_BYTES
+
+T = TypeVar("T")
 
 NO_TIME: Final = -(2**63)
 """The stored event time of an event without one."""
@@ -63,6 +65,21 @@ class EventBlock:
 
     def __len__(self) -> int:
         return len(self.payloads)
+
+    def without(self, indices: Container[int]) -> EventBlock:
+        """Return the other events. O(events)."""
+        kept = [index not in indices for index in range(len(self.payloads))]
+
+        def chosen(column: Sequence[T] | None) -> list[T] | None:
+            return None if column is None else list(compress(column, kept))
+
+        return EventBlock(
+            list(compress(self.payloads, kept)),
+            chosen(self.keys),
+            chosen(self.points),
+            chosen(self.event_times),
+            chosen(self.headers),
+        )
 
     def encode(self) -> EncodedBlock:
         """Return the columns as buffers. About 0.3 us per event of 100 bytes, 1.5 us for one alone."""

@@ -22,6 +22,24 @@ TTL_HEADER: Final = "ep-ttl-ms"
 """Name of the reserved header that holds an event's own time to live, as decimal text. Events are shown without it."""
 
 
+ID_HEADER: Final = "ep-id"
+"""Name of the reserved header that holds an event's id. `Event.id` shows it."""
+
+
+RESERVED_NAMES: Final = {TTL_HEADER: "ttl_ms", ID_HEADER: "id"}
+"""{name of a reserved header: the argument that sets it}"""
+
+
+class ReservedHeaders(dict[str, str]):
+    """Headers with reserved names, which only the library makes: users' headers may not have them."""
+
+
+class HeadersOfId(dict[str, str]):
+    """The user's headers of an event with an id. A dict of them is equal, and a copy has no id."""
+
+    id: str
+
+
 P = TypeVar("P", default=bytes)
 
 
@@ -49,6 +67,11 @@ class Event(NamedTuple, Generic[P]):
     def partition(self) -> int:
         """Number of its partition, if it is an event of a topic."""
         return number_of(self.segment)
+
+    @property
+    def id(self) -> str | None:
+        """The id with which it was written; None without one."""
+        return self.headers.id if isinstance(self.headers, HeadersOfId) else None
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={short_repr(value)}" for name, value in self._asdict().items())
@@ -102,7 +125,7 @@ class EventRun:
         return map(_make_event, columns)
 
     def _shown_headers(self) -> Iterable[Mapping[str, str]]:
-        """Return the headers of each event as users see them: without the reserved one."""
+        """Return the headers of each event as users see them: without the reserved ones."""
         if self.headers is None:
             return repeat(NO_HEADERS)
         return [shown_headers(found) if found else NO_HEADERS for found in self.headers]
@@ -154,7 +177,12 @@ class EventRun:
 
 
 def shown_headers(headers: Headers) -> Headers:
-    """Return headers as users see them: without the reserved one."""
-    if TTL_HEADER not in headers:
+    """Return headers as users see them: without the reserved ones."""
+    if TTL_HEADER not in headers and ID_HEADER not in headers:
         return headers
-    return {name: value for name, value in headers.items() if name != TTL_HEADER} or NO_HEADERS
+    shown = {name: value for name, value in headers.items() if name not in RESERVED_NAMES}
+    if ID_HEADER not in headers:
+        return shown or NO_HEADERS
+    with_id = HeadersOfId(shown)
+    with_id.id = headers[ID_HEADER]
+    return with_id

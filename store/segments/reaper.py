@@ -35,6 +35,9 @@ rows of writers that no longer exist."""
 WRITERS_A_STEP: Final = 1000
 """Writers that one step of forgetting reads: about a millisecond under the write lock, every 30 s."""
 
+IDS_A_STEP: Final = 1_000
+"""Ids that one step of the sweep forgets: some milliseconds under the write lock."""
+
 
 def free_step(tx: Tx, stream_id: int, *, deleted: bool) -> bool:
     """Free some unreadable bytes of the stream; return whether none are left.
@@ -125,6 +128,16 @@ def forget_writers(tx: Tx, *, writers_max: int = WRITERS_A_STEP) -> None:
         tx.after(scan.restart)
 
 
+def forget_ids(tx: Tx, *, limit: int = IDS_A_STEP) -> bool:
+    """Forget ids whose time is over, at most `limit`. Return whether there may be more."""
+    deleted = tx.execute(
+        "DELETE FROM event_id WHERE (stream_id, id) IN"
+        " (SELECT stream_id, id FROM event_id WHERE until_ms <= ? ORDER BY until_ms LIMIT ?)",
+        (tx.now_ms, limit),
+    )
+    return deleted.rowcount == limit
+
+
 def _free_truncated(tx: Tx, stream_id: int) -> bool:
     held = held_from(tx, stream_id)
     segments = tx.execute(
@@ -175,17 +188,18 @@ def _free_deleted(tx: Tx, stream_id: int) -> bool:
         r"DELETE FROM group_segment WHERE stream_id = ? AND group_name LIKE '\_%' ESCAPE '\'", (stream_id,)
     )
     tx.execute("DELETE FROM sink WHERE stream_id = ?", (stream_id,))
-    delayed = tx.execute(
-        "DELETE FROM delayed_event WHERE id IN"
-        " (SELECT id FROM delayed_event WHERE stream_id = ? ORDER BY event_id LIMIT ?)",
-        (stream_id, WRITERS_A_STEP),
-    )
-    writers = tx.execute(
-        "DELETE FROM writer WHERE (stream_id, writer) IN"
-        " (SELECT stream_id, writer FROM writer WHERE stream_id = ? LIMIT ?)",
-        (stream_id, WRITERS_A_STEP),
-    )
-    return max(writers.rowcount, delayed.rowcount) < WRITERS_A_STEP
+    deleted = [
+        tx.execute(
+            f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE stream_id = ? LIMIT ?)",
+            (stream_id, WRITERS_A_STEP),
+        ).rowcount
+        for table, key in _ROWS_OF_STREAM.items()
+    ]
+    return max(deleted) < WRITERS_A_STEP
+
+
+_ROWS_OF_STREAM: Final = {"delayed_event": "id", "writer": "stream_id, writer", "event_id": "stream_id, id"}
+"""{table with any number of rows of a stream that was deleted: its key}"""
 
 
 def _keep_tail(tx: Tx, stream_id: int, segment: SegmentId) -> None:

@@ -7,25 +7,15 @@ the header TTL_HEADER and precedes that of its topic. Expired events keep their 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import groupby, repeat
 from typing import Final
 
-from eventproc.store.model.policies import check_ttl
 from eventproc.store.segments.columns import Headers
 from eventproc.store.segments.event import TTL_HEADER, EventRun
 
 NEVER: Final = math.inf
 """When an event without a time to live expires."""
-
-
-class TimedHeaders(dict[str, str]):
-    """Headers with a time to live, which only the library makes: users' headers may not have the reserved name."""
-
-
-def with_ttl(headers: Mapping[str, str], ttl_ms: int) -> TimedHeaders:
-    """Return checked headers with the event's own time to live. Raises InvalidArgument."""
-    return TimedHeaders({**headers, TTL_HEADER: str(check_ttl(ttl_ms))})
 
 
 def first_expiry(run: EventRun, ttl_ms: int | None, first: int = 0) -> float:

@@ -23,10 +23,9 @@ from hypothesis import given, strategies as st
 from pyarrow import ipc, parquet
 
 from eventproc.cli.input import arrow_tables
-from eventproc.cli.input.rows import InputRow
 from tests.cli.conftest import Cli
 from tests.cli.support import started
-from tests.cli.test_input_rows import all_rows, input_of
+from tests.cli.test_input_rows import KeyedRow, all_rows, input_of
 
 ROWS = [{"k": "ana", "n": 1}, {"k": None, "n": 2}]
 JSON_ROWS = [(b'{"k":"ana","n":1}', "ana"), (b'{"k":null,"n":2}', None)]
@@ -46,7 +45,7 @@ def arrow_bytes(new: Callable[..., Any]) -> bytes:
     return file.getvalue()
 
 
-def rows_of(data: bytes, kind: str | None = None, key: str | None = None, size: int = 7) -> list[InputRow]:
+def rows_of(data: bytes, kind: str | None = None, key: str | None = None, size: int = 7) -> list[KeyedRow]:
     return all_rows(input_of(data, [size]), kind, key)
 
 

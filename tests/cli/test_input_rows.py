@@ -11,7 +11,7 @@ from click import ClickException
 from hypothesis import given, strategies as st
 
 from eventproc.cli.input.lines import InputFile
-from eventproc.cli.input.rows import InputRow, InputRows, guess_format, take_chunk
+from eventproc.cli.input.rows import InputRows, RowFields, guess_format, take_chunk
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00"), max_size=6)
 
@@ -28,18 +28,22 @@ class Blocks(io.BytesIO):
         return self.read(given_size if size is None or size < 0 else min(given_size, size))
 
 
+KeyedRow = tuple[bytes, str | None]
+"""Payload and key of a row without an id."""
+
+
 def input_of(data: bytes, sizes: list[int]) -> InputFile:
     blocks = Blocks(data, sizes)
     return InputFile(blocks, blocks, "here", None)
 
 
-def all_rows(source: InputFile, kind: str | None, key: str | None = None) -> list[InputRow]:
+def all_rows(source: InputFile, kind: str | None, key: str | None = None) -> list[KeyedRow]:
     """Return every row, taken in chunks as `write` does."""
-    found: list[InputRow] = []
-    rows, more = InputRows(source, kind, key), True
+    found: list[KeyedRow] = []
+    rows, more = InputRows(source, kind, RowFields(key)), True
     while more:
         taken, error, more = take_chunk(rows)
-        found += taken
+        found += [each for each in taken if isinstance(each, tuple)]
         if error is not None:
             raise error
     return found

@@ -96,6 +96,20 @@ def test_a_byte_order_mark_is_of_the_file_and_not_of_its_first_json_line(stream:
     assert [row["payload"] for row in stream("read", "s/x").rows()] == ['{"v":1}', '{"v":2}']
 
 
+@pytest.mark.parametrize(
+    "kind, rows",
+    [("jsonl", b'{"k":"a","n":1}\n{"k":"b","n":"2"}\n{"k":"a","n":"1"}\n'), ("csv", b"k,n\na,1\nb,2\na,1\n")],
+)
+def test_rows_whose_ids_are_known_are_not_written_again(stream: Cli, kind: str, rows: bytes) -> None:
+    arguments = ("write", "s/x", "--format", kind, "--key", "k", "--id", "n")
+    assert stream(*arguments, stdin=rows).ok() == "written 2\n"
+    assert stream(*arguments, "--delay", "60", stdin=rows).ok() == "written 0\n"
+    assert [(row["id"], row["key"], row["headers"]) for row in stream("read", "s/x").rows()] == [
+        ("1", "a", {}),
+        ("2", "b", {}),
+    ]
+
+
 def test_an_integer_of_json_may_have_any_length(stream: Cli) -> None:
     digits = "7" * 1000
     line = f'{{"k":{digits},"v":{"9" * 5000}}}'
@@ -189,6 +203,8 @@ def test_damaged_archive_is_reported_and_rows_before_are_written(stream: Cli, tm
     [
         (["--key", "k"], "--key needs --format"),
         (["--format", "csv", "--key", "k"], "standard input has a, b"),
+        (["--id", "k"], "--id needs --format"),
+        (["--format", "csv", "--id", "a", "--transaction"], "leave --id out"),
         (["--format", "xml"], "xml"),
         (["/nonexistent"], "does not exist"),
     ],

@@ -22,7 +22,7 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.progress import Progress
 from eventproc.store.replicated import create_log
-from eventproc.store.schema import add_attributes, for_postgres
+from eventproc.store.schema import ADDED_2, adding, for_postgres
 from eventproc.store.segments import EventBlock, SegmentEvents, append
 from eventproc.testing import check
 from eventproc.workflows.scopes import create_scope
@@ -34,7 +34,7 @@ async def test_a_directory_of_an_older_schema_works_as_a_new_one(
 ) -> None:
     async with open_database(tmp_path / "data", migrations=SYSTEM_MIGRATIONS[:schema]) as db:
         if has_tables:
-            await db.write(add_attributes)  # while the number is still that of the first
+            await db.write(adding(ADDED_2))  # while the number is still that of the first
     async with eventproc.open(tmp_path / "data") as ep:
         assert differences(await expected_tables(), await ep.db.read(found_tables)) == []
         await ep.create_scope("s")

@@ -354,6 +354,35 @@ async def test_processor_goes_on_after_the_server_was_away_for_longer_than_a_cal
             assert handled == [b"1", b"2"]
 
 
+async def test_an_id_is_appended_once_by_many_writers_on_a_server(url: str) -> None:
+    places: set[tuple[object, ...]] = set()
+
+    async def write(ep: eventproc.Eventproc) -> None:
+        async with (await ep.stream("s/t")).writer() as writer:
+            for each in range(20):
+                found = await writer.write(b"x", key=str(each), id=f"é{each}")
+                places.add((found.id, found.segment, found.number, found.offset, found.timestamp))
+
+    async with eventproc.open(url) as one, eventproc.open(url) as two:
+        await one.create_scope("s")
+        stream = await one.create_stream("s/t", scaling=eventproc.ScalingPolicy.fixed(2))
+        async with stream.writer() as writer:
+            later = await writer.write(b"later", id="later", delay_ms=3_600_000)
+            assert await writer.write(b"later", id="later", delay_ms=1) == later
+            assert (await one.delayed.cancel("later")).payload == b"later"
+        async with anyio.create_task_group() as tasks:
+            for ep in (one, one, two, two):
+                tasks.start_soon(write, ep)
+        async with stream.reader() as reader:
+            found = [event async for event in reader.until(await stream.tail())]
+        assert (len(places), len(found), {each.id for each in found}) == (
+            20,
+            20,
+            {f"é{n}" for n in range(20)},
+        )
+        await check(one.db)
+
+
 async def test_delayed_events_and_ticks_are_appended_by_the_host_of_a_server(url: str) -> None:
     async with eventproc.open(url) as ep:
         await ep.create_scope("s")

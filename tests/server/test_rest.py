@@ -110,6 +110,10 @@ def test_a_stream_lives_from_creation_to_deletion(rest: RestClient) -> None:
     assert updated.body["scalingPolicy"]["minSegments"] == 3
     assert (updated.body["retentionPolicy"]["value"], updated.body["retentionPolicy"]["maxValue"]) == (10, 20)
     assert updated.body["tags"] == []
+    for sent, there in (({"idWindowMs": 60_000}, 60_000), ({}, 60_000)):
+        assert rest.call("PUT", path, {**sent, "retentionPolicy": by_size}).status == 200
+        assert rest.get("/eventproc/v1/streams/s/life")["config"]["id_window_ms"] == there
+    assert rest.call("PUT", path, {"idWindowMs": 0}).status == 400
     own = rest.get("/eventproc/v1/streams/s/life")
     assert len(own["segments"]) == 3
     assert own["config"]["retention"]["consumed"] is True

@@ -231,7 +231,7 @@ class SystemSimulation:
     # What users do.
 
     async def _write(self, number: int) -> None:
-        """Write batches under one name; a batch whose writer died is repeated, elsewhere."""
+        """Write batches under one name, or with ids; a batch whose writer died is repeated, elsewhere."""
         for sequence in range(1, BATCHES + 1):
             batch = []
             for _ in range(self.random.choice([1, 2, 8])):
@@ -241,15 +241,23 @@ class SystemSimulation:
             key, delay_ms = f"w{number} later {sequence}", self.random.randrange(LATE_MS_MAX)
             self.written[key] = self.random.randrange(4)
             batch += [NewEvent(b"%d" % each, key, delay_ms=delay_ms) for each in range(self.written[key])]
+            has_ids, repeats = self.random.random() < 0.5, self.random.randrange(3)
+            if has_ids:
+                batch = [attrs.evolve(each, id=f"w{number} {sequence} {at}") for at, each in enumerate(batch)]
 
             async def send(
-                ep: Eventproc, batch: list[NewEvent[bytes]] = batch, sequence: int = sequence
+                ep: Eventproc,
+                batch: list[NewEvent[bytes]] = batch,
+                sequence: int | None = None if has_ids else sequence,
             ) -> None:
-                async with (await ep.stream(STREAM)).writer(name=f"w{number}") as writer:
+                name = None if sequence is None else f"w{number}"
+                async with (await ep.stream(STREAM)).writer(name=name) as writer:
                     await writer.write_many(batch, sequence=sequence)
 
-            while not await self._somewhere(send):
-                pass
+            for _ in range(1 + repeats):
+                while not await self._somewhere(send):
+                    pass
+                await self._pause(5)
             await self._pause(2)
 
     async def _transact(self) -> None:
@@ -431,11 +439,14 @@ class SystemSimulation:
     async def _check_end(self) -> None:
         ep = self.world.ep
         found: Counter[str] = Counter()
+        ids: set[str] = set()
         for event in await _all_events(await ep.stream(STREAM)):
             assert int(event.payload) == found[str(event.key)], (
                 f"{event.key}: {event.payload!r} is out of order"
             )
             found[str(event.key)] += 1
+            assert event.id is None or event.id not in ids, f"the id {event.id} lies twice"
+            ids.update([] if event.id is None else [event.id])
         for key, count in self.written.items():
             expected = {count} if key[0] == "w" or self.acked[key] else {0, count}
             assert found[key] in expected, f"{key}: {found[key]} events are there, {count} were written"

@@ -78,6 +78,7 @@ NO_INT = ["x", None, 1.5, True, float("nan"), [1], 2**70, THING]
 NO_WAIT = [*NO_INT, -1]
 NO_SEGMENT = ["x", 1.5, None, b"0.0", -1, 2**70, [0], THING]
 NO_ID = [5, b"", [], THING, ""]
+NO_EVENT_ID = [5, b"a", [], {}, THING, "", "a\0", "\ud800", "a" * 201]
 NO_PREFIX = [5, b"s", ["s"], THING, "\ud800"]
 NO_TYPE = [5, "str", [], b"", THING]
 NO_PLACE = [None, 1.5, "end", b"tail", True, [], THING]
@@ -90,6 +91,7 @@ NO_CONFIG: list[dict[str, Any]] = [
     {"scaling": eventproc.ScalingPolicy(eventproc.ScalingKind.FIXED, 2, factor=3)},
     {"tags": ("",)},
     {"ttl_ms": 0},
+    {"id_window_ms": 0},
     {"partitioning": eventproc.Partitioning.KEY},
 ]
 NO_CUT = ["tail", 5, {0: 0}, [], b"", THING]
@@ -112,6 +114,8 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
         lambda w, x: w.ep.create_stream("s/u", scaling=untyped.Policy(x, x)),
         [2, 0, "fixed", None],
     ),
+    "create_stream, id_window_ms": (lambda w, x: w.ep.create_stream("s/u", id_window_ms=x), NO_POSITIVE),
+    "update, id_window_ms": (lambda w, x: w.stream.update(id_window_ms=x), NO_POSITIVE),
     "create_stream, timeout": (lambda w, x: w.ep.create_stream("s/u", timeout_ms=x), NO_WAIT),
     "create_stream, payload": (lambda w, x: w.ep.create_stream("s/u", payload=x), NO_TYPE),
     "stream": (lambda w, x: w.ep.stream(x), NO_TEXT),
@@ -161,6 +165,7 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
             ("scaling.segments_min", {"scaling": eventproc.ScalingPolicy(eventproc.ScalingKind.FIXED, 0)}),
             ("tags", {"tags": ("",)}),
             ("ttl_ms", {"ttl_ms": 0}),
+            ("id_window_ms", {"id_window_ms": 0}),
         ],
     ),
     "requests.submit, id": (lambda w, x: w.ep.requests.submit(SealStream("s/t", 1), request_id=x), NO_ID),
@@ -267,6 +272,9 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "write, delay": (lambda w, x: w.writer.write(b"", delay_ms=x), [v for v in NO_WAIT if v is not None]),
     "write, at": (lambda w, x: w.writer.write(b"", at=x), [v for v in NO_WAIT if v is not None]),
     "post, delay": (lambda w, x: w.writer.post(b"", delay_ms=x), [v for v in NO_WAIT if v is not None]),
+    "write, id": (lambda w, x: w.writer.write(b"", id=x), NO_EVENT_ID),
+    "post, id": (lambda w, x: w.writer.post(b"", id=x), NO_EVENT_ID),
+    "write_many, id": (lambda w, x: w.writer.write_many([untyped.Event(b"", id=x)]), NO_EVENT_ID),
     "schedules.create": (
         lambda w, x: w.ep.schedules.create(x, cron="* * * * *", stream="s/t"),
         [5, b"s/t", None, "s", THING],

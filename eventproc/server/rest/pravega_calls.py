@@ -53,6 +53,7 @@ from eventproc.store.model.ids import SegmentId, epoch_of, number_of
 from eventproc.store.model.list_pages import ListPage, chosen_entries
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import (
+    ID_WINDOW_MS,
     OFFLOAD_NOTHING,
     OffloadPolicy,
     RetentionPolicy,
@@ -168,6 +169,7 @@ async def create_stream(call: RestCall, scope: ScopeName, body: CreateStreamRequ
         retention=body.retention(),
         tags=as_tags(body.stream_tags or ()),
         offload=body.offload() or OFFLOAD_NOTHING,
+        id_window_ms=body.id_window_ms or ID_WINDOW_MS,
     )
 
     await call.run(NewStream(name, config))
@@ -181,13 +183,14 @@ async def get_stream_of(call: RestCall, scope: ScopeName, stream: LocalName) -> 
 
 @attrs.frozen
 class ReplaceConfig(OfStream):
-    """Replace what Pravega knows of a stream's configuration. scaling, offload: None: as it is."""
+    """Replace what Pravega knows of a stream's configuration. scaling, offload, id_window_ms: None: as it is."""
 
     kind: ClassVar[str] = UpdateStream.kind
     retention: RetentionPolicy
     tags: tuple[str, ...]
     scaling: ScalingPolicy | None
     offload: OffloadPolicy | None
+    id_window_ms: int | None = None
 
     def plan(self, tx: Tx) -> UpdateStream:
         """See `Operation`. Raises InvalidArgument if the stream is a topic that would be scaled."""
@@ -204,6 +207,7 @@ class ReplaceConfig(OfStream):
         changes: dict[str, Any] = {"retention": self.retention, "tags": self.tags}
         changes |= {} if keeps else {"scaling": scaling}
         changes |= {} if self.offload is None else {"offload": self.offload}
+        changes |= {} if self.id_window_ms is None else {"id_window_ms": self.id_window_ms}
         config, fields = attrs.evolve(present, **changes), tuple(changes)
         return UpdateStream(found.name, found.stream_id, config, keep_segments=keeps, fields=fields)
 
@@ -217,6 +221,7 @@ async def update_stream(
         *(f"{scope}/{stream}", PRESENT, body.retention(), as_tags(body.stream_tags or ())),
         None if body.scaling_policy is None else body.scaling_policy.policy(),
         body.offload(),
+        body.id_window_ms,
     )
     await call.run(asked)
     return await get_stream_of(call, scope, stream)

@@ -11,6 +11,7 @@ from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotSupported
 from eventproc.store.model.policies import (
     FACTOR,
+    ID_WINDOW_MS_MAX,
     KEEP_ALL,
     OffloadPolicy,
     RetentionPolicy,
@@ -182,16 +183,21 @@ class OffloadConfig(CamelNames):
         return as_offload(OffloadPolicy(self.age_ms, self.size_bytes))
 
 
+IdWindow: TypeAlias = Annotated[int, Limits(1, ID_WINDOW_MS_MAX)]
 Tags: TypeAlias = Annotated[tuple[str, ...], Limits(0, 128)]
 
 
 @attrs.frozen(kw_only=True)
 class UpdateStreamRequest(CamelNames):
-    """A configuration. It replaces the present one, except for a policy of scaling or offload that is left out."""
+    """A configuration. It replaces the present one, except for a policy of scaling or offload that is left out.
+
+    id_window_ms: for how long ids of events are remembered, which Pravega has not. null: as now, or a day.
+    """
 
     scaling_policy: ScalingConfig | None = None
     retention_policy: RetentionConfig | None = None
     offload_policy: OffloadConfig | None = None
+    id_window_ms: IdWindow | None = None
     stream_tags: Tags | None = None
     timestamp_aggregation_timeout: Limit | None = None
     rollover_size_bytes: Limit | None = None
