@@ -160,11 +160,10 @@ def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     copied: dict[str, str] = (
         ReservedHeaders(headers) if isinstance(headers, ReservedHeaders) else dict(headers)
     )
-    if not isinstance(headers, ReservedHeaders):
-        for reserved, argument in RESERVED_NAMES.items():
-            if reserved in copied:
-                reason = f"the name is reserved; pass {argument}"
-                raise InvalidArgument(what="header name", value=reserved, reason=reason)
+    if (TTL_HEADER in copied or ID_HEADER in copied) and not isinstance(headers, ReservedHeaders):
+        reserved = next(each for each in RESERVED_NAMES if each in copied)
+        reason = f"the name is reserved; pass {RESERVED_NAMES[reserved]}"
+        raise InvalidArgument(what="header name", value=reserved, reason=reason)
     if len(copied) > HEADERS_COUNT_MAX:
         raise InvalidArgument(what="headers", value=str(len(copied)), reason=f"at most {HEADERS_COUNT_MAX}")
     size_bytes = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import anyio
@@ -20,7 +19,6 @@ from eventproc.store.segments import (
     NO_HEADERS,
     AppendResult,
     Event,
-    EventBlock,
     EventRun,
     SegmentEvents,
     WriterSequence,
@@ -63,7 +61,7 @@ class Send:
     is_new: bool = False
     ids: dict[str, SendPlace] = attrs.field(factory=dict)
     awaited: bool = False
-    _appended: Sequence[tuple[EventBlock, AppendResult, int]] = ()
+    _appended: tuple[Sequence[SegmentEvents], Sequence[AppendResult], Sequence[int]] = (), (), ()
     _once: AppendedOnce | None = None
     _moved: dict[tuple[int, BufferPlace], tuple[int, BufferPlace]] = attrs.field(factory=dict)
     _events: dict[SegmentId, list[Event[Any]]] = attrs.field(factory=dict)
@@ -104,39 +102,30 @@ class Send:
 
         None: the identity did that before. Raises what `append` and `store_delayed` raise; then nothing changed.
         """
-        to = tx, stream, stream_id
         if self.ids:
             from eventproc.store.event_ids import append_once  # few programs need it
 
-            once = append_once(*to, parts, self.delayed, identity=identity, guard=guard)
-            if once is not None:
-                tx.after(partial(self._note_once, once))
-            return None if once is None else once.count
+            once = append_once(tx, stream, stream_id, parts, self.delayed, identity=identity, guard=guard)
+            if once is None:
+                return None
+            # Places are read when the send is resolved, and a second run of the transaction notes its own.
+            self._once = once
+            self._appended = once.parts, once.appended, once.times
+            return once.count
         appended: tuple[AppendResult, ...] = ()
         if parts or identity is None:
-            appended = append(*to, parts, identity=identity, guard=guard)
+            appended = append(tx, stream, stream_id, parts, identity=identity, guard=guard)
             is_new = bool(appended) or not parts
         else:
             is_new = note_sequence(tx, stream_id, identity)
         if not is_new:
             return None
         if self.delayed:
-            store_delayed(*to, self.delayed)
+            store_delayed(tx, stream, stream_id, self.delayed)
         if self.awaited:
-            times = [next_append(*to, part.segment)[2] for part in appended]
-            tx.after(partial(self._note_places, parts, appended, times))
+            times = [next_append(tx, stream, stream_id, part.segment)[2] for part in appended]
+            self._appended = parts, appended, times
         return sum([part.count for part in appended]) + len(self.delayed)
-
-    def _note_places(
-        self, parts: Sequence[SegmentEvents], appended: Sequence[AppendResult], times: Sequence[int]
-    ) -> None:
-        self._appended = [
-            (part.events.block, where, time) for part, where, time in zip(parts, appended, times, strict=True)
-        ]
-
-    def _note_once(self, once: AppendedOnce) -> None:
-        self._note_places(once.parts, once.appended, once.times)
-        self._once = once
 
     def written(self, stream: str, event: NewEvent[P], place: SendPlace) -> Event[P] | DelayedEvent[P]:
         """Return what the caller of an event with an id or a delay gets. Raises InvalidArgument: the first one waits.
@@ -176,7 +165,8 @@ class Send:
         while self._moved and (epoch, (segment, index)) in self._moved:
             epoch, (segment, index) = self._moved[epoch, (segment, index)]
         if not self._events:
-            for block, first, time in self._appended:
+            for part, first, time in zip(*self._appended, strict=True):
+                block = part.events.block
                 columns = list(block.payloads), block.keys, block.event_times, block.headers
                 run = EventRun(first.segment, first.offset, 0, first.number, time, *columns)
                 self._events[first.segment] = list(run.events(stream))

@@ -443,7 +443,7 @@ class EventWriter(Openable, Generic[P]):
 
     def _add_new(self, event: NewEvent[P] | tuple[P, str | None]) -> None:
         if isinstance(event, NewEvent):
-            if event.id is not None or event.is_delayed:
+            if event.id is not None or event.delay_ms is not None or event.at is not None:
                 self._add_rare(event)
                 return
             self._add(event.payload, event.key, event.event_time, event.stored_headers, event.partition)

@@ -16,6 +16,7 @@ from eventproc import App, Context, Event, NewEvent, ScalingPolicy
 from eventproc.describe import DelayedEvent
 from eventproc.errors import InvalidArgument, NotFound, StreamSealed
 from eventproc.runtime import Eventproc
+from eventproc.streams import EventWriter
 from eventproc.testing import CrashDirectory, RunningApp, SimulatedWorld, VirtualRuntime, check
 
 SECOND_MS, MINUTE_MS, DAY_MS = 1_000, 60_000, 86_400_000
@@ -90,6 +91,45 @@ def test_equal_ids_of_one_send_are_one_event_and_the_others_keep_their_places() 
                     tasks.start_soon(write, number, id)
         there = {(each.segment, each.number): each for each in await t.events("s/t")}
         assert len(there) == 3 + 3
+        for event in found:
+            lying = there[event.segment, event.number]
+            assert (event.offset, event.timestamp, event.id) == (lying.offset, lying.timestamp, lying.id)
+            if event.id is None:
+                assert event == lying
+
+    live(test)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_caller_gets_the_place_of_the_first_event_while_the_stream_scales(seed: int) -> None:
+    random = Random(seed)
+
+    async def test(t: RunningApp) -> None:
+        stream = await t.ep.stream("s/t")
+        found: list[Event] = []
+
+        async def write(writer: EventWriter[bytes], number: int) -> None:
+            id = random.choice([None, *map(str, range(20))])
+            if random.random() < 0.3:
+                await writer.post(b"posted", key=f"k{number}", id=id)
+            else:
+                found.append(await writer.write(b"%d" % number, key=f"k{number}", id=id))
+
+        async def scale() -> None:
+            for _ in range(4):
+                await stream.split(random.choice(await stream.segments()).id)
+
+        async with stream.writer() as one, stream.writer() as two:
+            for burst in range(12):
+                async with anyio.create_task_group() as tasks:
+                    if burst % 4 == 1:
+                        tasks.start_soon(scale)
+                    for number in range(10):
+                        tasks.start_soon(write, random.choice([one, two]), number)
+        read = await t.events("s/t")
+        there = {(each.segment, each.number): each for each in read}
+        ids = [each.id for each in read if each.id is not None]
+        assert len(ids) == len(set(ids))
         for event in found:
             lying = there[event.segment, event.number]
             assert (event.offset, event.timestamp, event.id) == (lying.offset, lying.timestamp, lying.id)
