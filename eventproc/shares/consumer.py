@@ -41,7 +41,8 @@ from eventproc.store.model.argument_checks import (
     check_str,
     invalid_argument,
 )
-from eventproc.store.model.deliveries import WINDOW_EVENTS, Settlement
+from eventproc.store.model.delays import DUE_MS_MAX
+from eventproc.store.model.deliveries import Settlement
 from eventproc.store.model.errors import Closed, EventprocError, NotFound
 from eventproc.store.model.group_errors import LockLost
 from eventproc.store.openable import Openable
@@ -60,7 +61,7 @@ more events are locked that no handler has begun, while other consumers wait."""
 SAVE_MS: Final = 1_000
 """How long accepted events of an iteration wait to become durable. Lower: less is repeated after a death."""
 
-HELD_EVENTS_MAX: Final = 10 * WINDOW_EVENTS
+HELD_EVENTS_MAX: Final = 20_000
 """Held events beyond which those are forgotten whose lock expired, so that a program that never settles them does not
 fill the memory."""
 
@@ -254,32 +255,34 @@ class ShareConsumer(Openable, Generic[P]):
         """
         await self._settle(Settlement.ACCEPT, events)
 
-    async def release(self, events: Delivery[Any] | Iterable[Delivery[Any]]) -> None:
-        """Release events: they are delivered again, immediately, or become dead letters if this was the last time.
+    async def release(self, events: Delivery[Any] | Iterable[Delivery[Any]], *, delay_ms: int = 0) -> None:
+        """Release events: they are delivered again, at once or later, or become dead letters if this was the last time.
 
         Args:
             events: one event, or several; all or none are released.
+            delay_ms: deliver them not before so many ms; other events go on meanwhile. Default: 0, at once.
 
         Raises:
             LockLost, NotFound, InvalidArgument: as `accept`.
             StreamSealed: the dead-letter stream of the group is sealed.
         """
-        await self._settle(Settlement.RELEASE, events)
+        check_int("delay_ms", delay_ms, least=0, most=DUE_MS_MAX, unit="ms")
+        await self._settle(Settlement.RELEASE, events, delay_ms=delay_ms)
 
-    async def reject(self, events: Delivery[Any] | Iterable[Delivery[Any]], *, error: str = "") -> None:
+    async def reject(self, events: Delivery[Any] | Iterable[Delivery[Any]], reason: str = "") -> None:
         """Reject events: they become dead letters, and nobody receives them again unless they are redriven.
 
         Args:
             events: one event, or several; all or none are rejected.
-            error: why, for the dead letter.
+            reason: why, for the dead letter.
 
         Raises:
             LockLost, NotFound, InvalidArgument: as `accept`.
             StreamSealed: the dead-letter stream of the group is sealed.
         """
         # Of any text: what a dead letter cannot hold of it is escaped there.
-        reason = check_instance(str, "error", error, "it must be str") or "a consumer rejected the event"
-        await self._settle(Settlement.REJECT, events, reason)
+        why = check_instance(str, "reason", reason, "it must be str") or "a consumer rejected the event"
+        await self._settle(Settlement.REJECT, events, error=why)
 
     async def renew(self, events: Delivery[Any] | Iterable[Delivery[Any]]) -> None:
         """Let the locks of events begin again: the consumer holds them for another `lock_ms`.
@@ -298,7 +301,12 @@ class ShareConsumer(Openable, Generic[P]):
         return len(self._held) - len(self._queue)
 
     async def _settle(
-        self, how: Settlement, events: Delivery[Any] | Iterable[Delivery[Any]], error: str = ""
+        self,
+        how: Settlement,
+        events: Delivery[Any] | Iterable[Delivery[Any]],
+        *,
+        error: str = "",
+        delay_ms: int = 0,
     ) -> None:
         chosen = dict.fromkeys(_checked(events))
         await anyio.lowlevel.checkpoint()
@@ -307,7 +315,7 @@ class ShareConsumer(Openable, Generic[P]):
             raise LockLost(group=self._group, consumer=self.consumer, events=lost)
         if not chosen:
             return
-        settled = self._settled(how, chosen, error)
+        settled = self._settled(how, chosen, error=error, delay_ms=delay_ms)
 
         def step(tx: Tx) -> None:
             settle(tx, self._db, self._group, self._holder, settled, strict=True)
@@ -322,8 +330,10 @@ class ShareConsumer(Openable, Generic[P]):
             for each in settled:
                 each.until_ms = until_ms
 
-    def _settled(self, how: Settlement, events: Iterable[Delivery[Any]], error: str = "") -> SettledSpans:
-        return SettledSpans(how, self._generation, spans_of(events), error)
+    def _settled(
+        self, how: Settlement, events: Iterable[Delivery[Any]], *, error: str = "", delay_ms: int = 0
+    ) -> SettledSpans:
+        return SettledSpans(how, self._generation, spans_of(events), error, delay_ms)
 
     def _finish_handed(self) -> None:
         """Accept what was handed out last and not settled; a later write stores it."""
@@ -425,7 +435,7 @@ class ShareConsumer(Openable, Generic[P]):
         place = undecoded.place
         LOG.warning("%s: the payload of %s cannot be decoded (%s); rejected", self._group, place, why)
         try:
-            await self.reject(undecoded, error=f"the payload cannot be decoded: {why}")
+            await self.reject(undecoded, f"the payload cannot be decoded: {why}")
         except LockLost as lost:
             LOG.warning("%s", lost)
         if self._queue and self._queue[0] is undecoded:

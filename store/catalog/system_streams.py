@@ -26,6 +26,7 @@ from eventproc.store.schema import (
     add_asked,
     add_attributes,
     add_delayed_events,
+    add_priorities,
     add_table_catalog,
     add_task_logs,
     add_unused_files,
@@ -117,5 +118,7 @@ SYSTEM_MIGRATIONS: Final = (
     Migration(number=8, apply=add_worker_places),
     Migration(number=9, apply=add_task_logs),
     Migration(number=10, apply=add_delayed_events),
+    Migration(number=11, apply=_keep_tables),
+    Migration(number=12, apply=add_priorities),
 )
 """The first schema, with every table and the rows of the internal streams, and what was added to it since."""

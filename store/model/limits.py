@@ -35,6 +35,9 @@ HEADER_NAME_CHARS_MAX: Final = 255
 HEADERS_BYTES_MAX: Final = 64 * 1024
 """All headers of one event as stored, bytes. Larger values belong in the payload."""
 
+PRIORITY_MAX: Final = 9
+"""Highest priority of an event; 0 is the lowest, and the default. Higher: a share group makes more look-ups."""
+
 SCOPE_NAME_CHARS_MAX: Final = 255
 """Name of a scope, characters: one component of a path on any file system, as exports use it."""
 

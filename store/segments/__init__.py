@@ -13,7 +13,14 @@ from eventproc.store.segments.append import (
     tail_offset,
 )
 from eventproc.store.segments.columns import EncodedBlock, EventBlock, Headers
-from eventproc.store.segments.event import NO_HEADERS, TTL_HEADER, Event, EventRun
+from eventproc.store.segments.event import (
+    NO_HEADERS,
+    PRIORITY_HEADER,
+    RESERVED_HEADERS,
+    TTL_HEADER,
+    Event,
+    EventRun,
+)
 from eventproc.store.segments.extents import INLINE_EXTENT_COUNTER, InlineExtentCounter, read_extents
 from eventproc.store.segments.inline_extents import join_step
 from eventproc.store.segments.lifecycle import (
@@ -34,6 +41,7 @@ from eventproc.store.segments.offsets import (
     progress_at,
     verify_offset,
 )
+from eventproc.store.segments.priorities import is_prioritized, mark_prioritized, priority_parts
 from eventproc.store.segments.rates import SegmentRate, segment_rates, write_rate
 from eventproc.store.segments.read import READ_BYTES_MAX, ReadResult, first_event_age_ms, read
 from eventproc.store.segments.reaper import forget_writers, free_step
@@ -59,8 +67,10 @@ __all__ = [
     "INLINE_EXTENT_COUNTER",
     "NEVER",
     "NO_HEADERS",
+    "PRIORITY_HEADER",
     "READ_BYTES_MAX",
     "RECENT_EVENTS",
+    "RESERVED_HEADERS",
     "TTL_HEADER",
     "AppendResult",
     "EncodedBlock",
@@ -87,13 +97,16 @@ __all__ = [
     "forget_writers",
     "free_step",
     "is_event_boundary",
+    "is_prioritized",
     "join_step",
     "last_sequence",
     "live_ranges",
+    "mark_prioritized",
     "note_sequence",
     "number_at",
     "offset_at_time",
     "offset_of_number",
+    "priority_parts",
     "progress_at",
     "read",
     "read_extents",

@@ -21,6 +21,10 @@ NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 TTL_HEADER: Final = "ep-ttl-ms"
 """Name of the reserved header that holds an event's own time to live, as decimal text. Events are shown without it."""
 
+PRIORITY_HEADER: Final = "ep-priority"
+"""Name of the reserved header that holds an event's priority, as a digit. Events are shown without it."""
+
+RESERVED_HEADERS: Final = frozenset({TTL_HEADER, PRIORITY_HEADER})
 
 P = TypeVar("P", default=bytes)
 
@@ -102,7 +106,7 @@ class EventRun:
         return map(_make_event, columns)
 
     def _shown_headers(self) -> Iterable[Mapping[str, str]]:
-        """Return the headers of each event as users see them: without the reserved one."""
+        """Return the headers of each event as users see them: without the reserved ones."""
         if self.headers is None:
             return repeat(NO_HEADERS)
         return [shown_headers(found) if found else NO_HEADERS for found in self.headers]
@@ -154,7 +158,7 @@ class EventRun:
 
 
 def shown_headers(headers: Headers) -> Headers:
-    """Return headers as users see them: without the reserved one."""
-    if TTL_HEADER not in headers:
+    """Return headers as users see them: without the reserved ones."""
+    if RESERVED_HEADERS.isdisjoint(headers):
         return headers
-    return {name: value for name, value in headers.items() if name != TTL_HEADER} or NO_HEADERS
+    return {name: value for name, value in headers.items() if name not in RESERVED_HEADERS} or NO_HEADERS
