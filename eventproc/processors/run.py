@@ -34,7 +34,8 @@ from eventproc.groups import (
 from eventproc.processors.app import App, Processor
 from eventproc.processors.context import AppTx
 from eventproc.processors.dead_letters.store import ensure_stream, verify_letter_stream
-from eventproc.processors.engine.engine import WIND_UP_MS, Engine
+from eventproc.processors.engine.engine import Engine
+from eventproc.processors.engine.handling import WIND_UP_MS
 from eventproc.processors.engine.workers import find_blocker
 from eventproc.processors.errors import HandlerAbandoned, ProcessorFailed, failure_text
 from eventproc.processors.observe.status import (
