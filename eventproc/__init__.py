@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Failure as Failure,
         ProcessorFailed as ProcessorFailed,
         ProcessorOptions as ProcessorOptions,
+        Rate as Rate,
         RetryPolicy as RetryPolicy,
         Running as Running,
     )
@@ -246,6 +247,7 @@ _WHERE = {
     "RequestOptions": "eventproc.streams.request_calls",
     "Requests": "eventproc.runtime",
     "RetentionPolicy": "eventproc.store.model.policies",
+    "Rate": "eventproc.processors",
     "RetryPolicy": "eventproc.processors",
     "Retryable": "eventproc.store.model.errors",
     "Running": "eventproc.processors",

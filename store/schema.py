@@ -608,6 +608,13 @@ CREATE INDEX delivery_available ON delivery (group_name, priority, until_ms) WHE
 CREATE INDEX delivery_held ON delivery (group_name, session) WHERE session IS NOT NULL;
 -- Streams whose events may have priorities, so that share groups look ahead in them.
 CREATE TABLE prioritized_stream (stream_id INTEGER PRIMARY KEY);
+-- When the next call of a worker with a limit may begin, by the name that its event is counted under (wall, us).
+CREATE TABLE rate_limit (
+    group_name TEXT NOT NULL,
+    key BLOB NOT NULL,
+    free_us INTEGER NOT NULL,
+    PRIMARY KEY (group_name, key)
+) WITHOUT ROWID;
 """
 """What the twelfth migration adds."""
 

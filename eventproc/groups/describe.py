@@ -21,6 +21,7 @@ from eventproc.store.catalog import (
 )
 from eventproc.store.database import Peers, Tx
 from eventproc.store.groups import (
+    GROUP,
     SHARE,
     DeliveryCounts,
     GroupKind,
@@ -47,6 +48,7 @@ from eventproc.store.model.ids import SegmentId, number_of, printable
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.store.records import get
 from eventproc.store.records.plain import derived
 from eventproc.store.segments import first_event_age_ms
 
@@ -430,6 +432,13 @@ def _position(
         segment for each, segment in state.open.keys() | state.waiting.keys() if each == stream_id
     } | ended
     return cut, {segment: end for segment, end in wanted.items() if segment not in held}
+
+
+def describe_any(tx: Tx, name: str) -> DescribedGroup:
+    """Return the description of a group of any kind. Raises NotFound."""
+    if get(tx, GROUP, name).value.kind == SHARE:
+        return describe_share_group(tx, name)
+    return describe_group(tx, name)
 
 
 def describe_share_group(tx: Tx, name: str, peers: Peers | None = None) -> ShareGroupDescription:

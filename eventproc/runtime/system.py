@@ -27,6 +27,8 @@ from eventproc.processors import (
     run_app,
 )
 from eventproc.processors.dead_letters.operations import DeadLetters
+from eventproc.processors.options import Options
+from eventproc.processors.run import ProcessorRun
 from eventproc.runtime.groups import GroupSystem
 from eventproc.runtime.maintenance import MaintenanceSystem
 from eventproc.runtime.processors import ProcessorSystem
@@ -551,7 +553,17 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
             Exception: entering; whatever the app's `setup` raises.
         """
         check_instance(App, "app", app, "it must be an eventproc.App")
-        return run_app(self._db, app, grace_ms=check_int("grace_ms", grace_ms, least=0))
+        grace_ms = check_int("grace_ms", grace_ms, least=0)
+        return run_app(self._db, app, grace_ms=grace_ms, run_of=_run_of)
+
+
+def _run_of(options: Options) -> type[ProcessorRun]:
+    """Return the class that runs a processor of an app."""
+    if options.worker is None:
+        return ProcessorRun
+    from eventproc.jobs.run import WorkerRun  # few programs need it
+
+    return WorkerRun
 
 
 async def begin_system(db: Database, *, host: bool) -> Eventproc:

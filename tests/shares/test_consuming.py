@@ -11,8 +11,9 @@ from eventproc import ScalingPolicy
 from eventproc.errors import AlreadyExists, InvalidArgument, LockLost, NotFound, Rejected
 from eventproc.runtime import Eventproc
 from eventproc.shares import Delivery
+from eventproc.shares.acquisition import acquire
 from eventproc.shares.consumer import HELD_EVENTS_MAX
-from eventproc.shares.delivery import Holder, acquire
+from eventproc.shares.delivery import Holder
 from eventproc.store.database import Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import EventBlock, SegmentEvents, append

@@ -175,6 +175,10 @@ class Committer(ABC, Generic[O, M]):
     def _take(self) -> M:
         """Return what is finished; false if that is nothing."""
 
+    def _put_back(self, commit: M) -> None:
+        """Let what did not become durable wait for the next commit."""
+        self.outbox = commit.outbox.joined(self.outbox)
+
     async def _recover(self, why: Exception) -> bool:
         """Return whether to commit again, without what was lost."""
         return False
@@ -242,7 +246,7 @@ class Committer(ABC, Generic[O, M]):
             )
         finally:
             if self._durable is not commit:
-                self.outbox = commit.outbox.joined(self.outbox)
+                self._put_back(commit)
             elif self._measure is not NOTHING:
                 emitted = Counter(each.stream for _, _, emitted in commit.outbox.emitted for each in emitted)
                 self._measure.committed((clock.monotonic_ms() - began_ms) / 1000, emitted)

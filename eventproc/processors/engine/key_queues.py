@@ -134,6 +134,10 @@ class KeyQueues:
         """Whether an event may be handled now."""
         return bool(self._ready or self._free)
 
+    def waiting(self) -> list[Item]:
+        """Return the events that follow no other, and whose call has not begun."""
+        return list(self._free)
+
     @property
     def ready(self) -> int:
         """How many workers could begin now."""
