@@ -615,6 +615,28 @@ CREATE TABLE rate_limit (
     free_us INTEGER NOT NULL,
     PRIMARY KEY (group_name, key)
 ) WITHOUT ROWID;
+-- Jobs that were submitted with an id, so that their outcome can be asked for. `progress`: parts in a million.
+CREATE TABLE job (
+    -- Orders them as they were submitted.
+    id INTEGER PRIMARY KEY,
+    group_name TEXT NOT NULL,
+    job_id TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    state TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    progress INTEGER,
+    error TEXT,
+    submitted_ms INTEGER NOT NULL,
+    changed_ms INTEGER NOT NULL,
+    due_ms INTEGER,
+    routing_key BLOB,
+    payload BLOB NOT NULL,
+    result BLOB
+);
+CREATE UNIQUE INDEX job_of ON job (group_name, job_id);
+CREATE INDEX job_listed ON job (group_name, id);
+CREATE INDEX job_ended ON job (changed_ms) WHERE state IN ('done', 'failed', 'cancelled');
+CREATE INDEX job_cancelled ON job (group_name, changed_ms) WHERE state = 'cancelled';
 """
 """What the twelfth migration adds."""
 

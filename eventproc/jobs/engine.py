@@ -10,20 +10,24 @@ them was visible.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import anyio
 import attrs
 
 from eventproc.groups import SegmentKey
+from eventproc.jobs.jobs import encoded_result
 from eventproc.jobs.rates import admit, forget_free
+from eventproc.processors.context import Context, NoteProgress
 from eventproc.processors.dead_letters.operations import append_letters
 from eventproc.processors.emit import Emission, append_emissions
 from eventproc.processors.engine.committer import Committer, Outbox
 from eventproc.processors.engine.handling import LOG, HandlerEngine
 from eventproc.processors.engine.key_queues import Item
+from eventproc.processors.errors import failure_text
 from eventproc.processors.handler import Handler
 from eventproc.processors.observe.status import Counters
 from eventproc.processors.observe.telemetry import Telemetry
@@ -33,6 +37,15 @@ from eventproc.shares import Delivery, ShareConsumer
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import get_group, watch_group
+from eventproc.store.jobs import (
+    begin_jobs,
+    cancelled_jobs,
+    end_jobs,
+    fail_jobs,
+    free_jobs,
+    note_progress,
+    watch_cancelled,
+)
 from eventproc.store.model.counts import counted
 from eventproc.store.model.deliveries import Settlement
 from eventproc.store.segments import Event
@@ -62,15 +75,23 @@ FORGET_MS: Final = 60_000
 
 
 class HeldDelivery:
-    """An event that this process holds. closing: it holds it no more, so no call begins for it."""
+    """An event that this process holds.
 
-    __slots__ = ("closing", "delivery", "since_ms")
+    closing: it holds it no more, so no call begins for it. job: see `Delivery.job`. error: of its last failed call.
+    has_result, result: whether its call returned, and what.
+    """
+
+    __slots__ = ("closing", "delivery", "error", "has_result", "job", "result", "since_ms")
 
     def __init__(self, delivery: Delivery[Any], since_ms: int) -> None:
         """since_ms: when it was handed out, monotonic."""
         self.delivery = delivery
         self.closing = False
         self.since_ms = since_ms
+        self.job = delivery.job
+        self.error: str | None = None
+        self.result: bytes | None = None
+        self.has_result = False
 
     @property
     def owned(self) -> Self:
@@ -90,15 +111,19 @@ class HeldDelivery:
 
 @attrs.frozen
 class JobCommit:
-    """What one transaction makes durable. accepted: finished events. released: {pause in ms: failed events}."""
+    """What one transaction makes durable.
+
+    accepted: finished events. released: {pause in ms: failed events}. progress: of jobs, from 0 to 1.
+    """
 
     accepted: Sequence[HeldDelivery]
     released: Mapping[int, Sequence[HeldDelivery]]
+    progress: Mapping[str, float]
     outbox: Outbox[HeldDelivery]
     finished: int
 
     def __bool__(self) -> bool:
-        return bool(self.accepted or self.released)
+        return bool(self.accepted or self.released or self.progress)
 
     @property
     def streams(self) -> None:
@@ -109,7 +134,7 @@ class JobCommit:
 class JobCommitter(Committer[HeldDelivery, JobCommit]):
     """Commits finished events of a share group.
 
-    accepted, released: what waits for the next commit, as in `JobCommit`.
+    accepted, released, progress: what waits for the next commit, as in `JobCommit`.
     """
 
     def __init__(
@@ -125,11 +150,12 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         super().__init__(db, options, counters, measure, ended=ended)
         self.accepted: list[HeldDelivery] = []
         self.released: dict[int, list[HeldDelivery]] = {}
+        self.progress: dict[str, float] = {}
         self._consumer = consumer
 
     def _take(self) -> JobCommit:
-        commit = JobCommit(self.accepted, self.released, self.outbox, self._counters.finished)
-        self.accepted, self.released, self.outbox = [], {}, Outbox()
+        commit = JobCommit(self.accepted, self.released, self.progress, self.outbox, self._counters.finished)
+        self.accepted, self.released, self.progress, self.outbox = [], {}, {}, Outbox()
         return commit
 
     def _put_back(self, commit: JobCommit) -> None:
@@ -137,6 +163,7 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         self.accepted = [*commit.accepted, *self.accepted]
         for pause_ms, held in commit.released.items():
             self.released.setdefault(pause_ms, []).extend(held)
+        self.progress = {**commit.progress, **self.progress}
 
     def publish(self, tx: Tx, commit: JobCommit) -> None:
         """See `Committer.publish`. What this process no longer holds is left out. Raises as `append_emissions`, too."""
@@ -150,8 +177,28 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         self._consumer.settle_in(tx, Settlement.ACCEPT, _deliveries(commit.accepted, held))
         for pause_ms, released in commit.released.items():
             self._consumer.settle_in(tx, Settlement.RELEASE, _deliveries(released, held), delay_ms=pause_ms)
+        self._note_jobs(tx, commit, held)
         if lost := len(everything) - len(held):
             tx.after(partial(self._warn, lost))
+
+    def _note_jobs(self, tx: Tx, commit: JobCommit, held: set[HeldDelivery]) -> None:
+        group = self._options.group
+        if commit.progress:
+            note_progress(tx, group, commit.progress)
+        ended = [each for each in commit.accepted if each.job is not None and each in held]
+        if done := {each.job: each.result for each in ended if each.job is not None and each.has_result}:
+            end_jobs(tx, group, done)
+        dead = {each for each, _ in commit.outbox.letters}
+        given_up = [each for each in ended if not each.has_result and each not in dead]
+        if failed := {
+            each.job: (each.error or "", each.delivery.deliveries)
+            for each in given_up
+            if each.job is not None
+        }:
+            fail_jobs(tx, group, failed)
+        waiting = (each for released in commit.released.values() for each in released if each in held)
+        if again := {each.job: each.error for each in waiting if each.job is not None}:
+            free_jobs(tx, group, again)
 
     def _warn(self, lost: int) -> None:
         LOG.warning(
@@ -180,9 +227,7 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         assert options.worker is not None, "only workers have this engine"
         self._rate = options.worker.limit
         self._lock_ms = options.worker.share.lock_ms
-        self._consumer = ShareConsumer[bytes](
-            db, options.group, options.name, admit=None if self._rate is None else self._admit
-        )
+        self._consumer = ShareConsumer[bytes](db, options.group, options.name, admit=self._admit)
         self._committer = JobCommitter(
             db, options, self._consumer, self.counters, self.measure, ended=self._commit_ended
         )
@@ -205,7 +250,7 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
             await super().run()
 
     def _parts(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
-        return self._follow, self._get, self._committer.run, self._renew
+        return self._follow, self._follow_cancelled, self._get, self._committer.run, self._renew
 
     def _wake_short(self) -> None:
         self._room.set()
@@ -217,11 +262,54 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
     def finished(self, item: Item, handled: Event[Any], emitted: Sequence[Emission]) -> None:
         """See `CallListener.finished`."""
         held = _held(item)
+        if held.closing:  # it was cancelled, or is somebody else's
+            return
+        held.has_result = True
         if emitted:
             self._committer.emit(held, item[0].number, emitted)
         if self.options.on_commit is not None:
             self._committer.outbox.handled.append((held, handled))
         self._finish(item)
+
+    def failed(self, item: Item, error: Exception, attempt: int) -> None:
+        """See `CallListener.failed`."""
+        super().failed(item, error, attempt)
+        _held(item).error = failure_text(error)
+
+    def _give_up(self, item: Item, error: Exception, attempt: int) -> None:
+        super()._give_up(item, error, attempt)
+        _held(item).error = failure_text(error)
+
+    def progress_for(self, item: Item) -> NoteProgress | None:
+        """See `CallListener.progress_for`."""
+        job = _held(item).job
+        return None if job is None else partial(self._committer.progress.__setitem__, job)
+
+    async def _start_handler(self) -> Handler:
+        """Let what the handler returns be the result of the job."""
+        handler = await super()._start_handler()
+        call = handler.call
+
+        def note(event: Event[Any], result: object) -> None:
+            for worker in self.pool.running:
+                for item in worker.items:
+                    held = _held(item)
+                    if held.job is not None and held.delivery.event[4:8] == event[4:8]:
+                        held.result = encoded_result(result)
+
+        async def call_async(event: Event[Any], *context: Context) -> None:
+            result = await cast("Awaitable[object]", call(event, *context))
+            if result is not None:
+                note(event, result)
+
+        def call_sync(event: Event[Any], *context: Context) -> object:
+            result = call(event, *context)
+            if result is None or inspect.isawaitable(result):
+                return result
+            note(event, result)
+            return None
+
+        return attrs.evolve(handler, call=call_sync if handler.is_sync else call_async)
 
     def _finish(self, item: Item) -> None:
         self._committer.accepted.append(_held(item))
@@ -274,9 +362,43 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
             queues.put([(each.event, HeldDelivery(each, now_ms)) for each in found])
             self.pool.wake()
 
-    def _admit(self, tx: Tx, deliveries: Sequence[Delivery[Any]]) -> dict[Delivery[Any], int]:
-        assert self._rate is not None, "only a worker with a limit asks"
-        return admit(tx, self.options.group, self._rate, deliveries, self._calls.handler.decoded)
+    async def _follow_cancelled(self) -> None:
+        """Cancel the calls of jobs that somebody cancels."""
+        group = self.options.group
+        with self._db.subscribe([watch_cancelled(group)]) as changes:
+            while True:
+                await changes.wait()
+                held = [_held(item) for worker in self.pool.running for item in worker.items]
+                held += map(_held, self.pool.queues.waiting())
+                jobs = [each.job for each in held if each.job is not None]
+                if not jobs:
+                    continue
+                cancelled = await retry_transient(
+                    partial(self._db.read, partial(cancelled_jobs, group=group, jobs=jobs)),
+                    f"looking for cancelled jobs of worker {self.options.name}",
+                    *(self._db.clock, LOG),
+                )
+                for each in held:
+                    if each.job in cancelled and not each.closing:
+                        each.closing = True
+                        self._calls.cancel(each)
+                        self._committer.accepted.append(each)
+                        self._committer.ask()
+
+    def _admit(self, tx: Tx, deliveries: Sequence[Delivery[Any]]) -> dict[Delivery[Any], int | None]:
+        """See `Admit`: cancelled jobs are finished, and what exceeds the rate waits."""
+        group = self.options.group
+        jobs = {each: job for each in deliveries if (job := each.job) is not None}
+        cancelled = cancelled_jobs(tx, group, jobs.values()) if jobs else set()
+        others: dict[Delivery[Any], int | None] = {
+            each: None for each, job in jobs.items() if job in cancelled
+        }
+        if self._rate is not None:
+            left = [each for each in deliveries if each not in others]
+            others.update(admit(tx, group, self._rate, left, self._calls.handler.decoded))
+        if begun := {job: each.deliveries for each, job in jobs.items() if each not in others}:
+            begin_jobs(tx, group, begun)
+        return others
 
     async def _renew(self) -> None:
         """Keep the locks of the events whose calls run, and return those that have waited here for too long."""

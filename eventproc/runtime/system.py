@@ -86,11 +86,13 @@ from eventproc.workflows.requests import CreateStream, DeleteScope
 from eventproc.workflows.scopes import create_scope, delete_empty_scope
 
 if TYPE_CHECKING:
+    from eventproc.jobs.jobs import Jobs
     from eventproc.runtime.users import Users
     from eventproc.streams.delayed_events import DelayedEvents
     from eventproc.streams.schedules import Schedules
 
 P = TypeVar("P")
+R = TypeVar("R")
 S = TypeVar("S")
 U = TypeVar("U")
 
@@ -121,6 +123,52 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         from eventproc.streams.delayed_events import DelayedEvents  # few programs need it
 
         return DelayedEvents(self._db)
+
+    @overload
+    def jobs(self, share_group: str, stream: str | None = None) -> Jobs[bytes]: ...
+    @overload
+    def jobs(
+        self,
+        share_group: str,
+        stream: str | None = None,
+        *,
+        payload: type[P],
+        codec: Codec[P] | None = None,
+    ) -> Jobs[P]: ...
+    @overload
+    def jobs(
+        self,
+        share_group: str,
+        stream: str | None = None,
+        *,
+        payload: type[P] = ...,
+        codec: Codec[P] | None = None,
+        result: type[R],
+    ) -> Jobs[P, R]: ...
+    def jobs(
+        self,
+        share_group: str,
+        stream: str | None = None,
+        *,
+        payload: type[Any] = bytes,
+        codec: Codec[Any] | None = None,
+        result: type[Any] | None = None,
+    ) -> Jobs[Any, Any]:
+        """Return the jobs of a share group: to submit some, and to ask what became of them. Nothing is read.
+
+        Args:
+            share_group: full name of the group, whose workers do them.
+            stream: full name of the stream that takes them. None (default): the only stream of the group.
+            payload: type of their payloads, as for readers. Default: bytes.
+            codec: converts payloads. None (default): the codec of `payload`.
+            result: type of what their handler returns. None (default): what JSON has.
+
+        Raises:
+            InvalidArgument: a name is not valid, or no codec serves the type.
+        """
+        from eventproc.jobs.jobs import Jobs  # few programs need it
+
+        return Jobs(self._db, share_group, stream, payload=payload, codec=codec, result=result)
 
     @cached_property
     def schedules(self) -> Schedules:

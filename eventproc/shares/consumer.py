@@ -43,8 +43,9 @@ from eventproc.streams.fetch import watch_stream
 
 LOG = logging.getLogger("eventproc.shares")
 
-Admit: TypeAlias = Callable[[Tx, Sequence[Delivery[Any]]], Mapping[Delivery[Any], int]]
-"""Gets what was acquired, within its transaction; returns what to set aside again, and for how many ms."""
+Admit: TypeAlias = Callable[[Tx, Sequence[Delivery[Any]]], Mapping[Delivery[Any], int | None]]
+"""Gets what was acquired, within its transaction; returns what to set aside again, and for how many ms. None: what is
+finished without anybody's doing."""
 
 P = TypeVar("P", default=bytes)
 
@@ -491,15 +492,16 @@ class ShareConsumer(Openable, Generic[P]):
         return bool(found.runs)
 
     def _admitted(self, tx: Tx, found: Acquisition) -> list[Delivery[Any]]:
-        """Return the deliveries of an acquisition without those that are set aside again, which do not count."""
+        """Return the deliveries of an acquisition without those that are not handed out, which do not count."""
         new = deliveries_of(found)
         if self._admit is None or not new:
             return new
-        by_delay: dict[int, list[Delivery[Any]]] = {}
+        by_delay: dict[int | None, list[Delivery[Any]]] = {}
         for each, delay_ms in (later := self._admit(tx, new)).items():
             by_delay.setdefault(delay_ms, []).append(each)
         for delay_ms, returned in by_delay.items():
-            settled = SettledSpans(Settlement.RETURN, found.generation, spans_of(returned), delay_ms=delay_ms)
+            how = Settlement.ACCEPT if delay_ms is None else Settlement.RETURN
+            settled = SettledSpans(how, found.generation, spans_of(returned), delay_ms=delay_ms or 0)
             settle(tx, self._db, self._group, self._holder, settled, strict=True)
         return [each for each in new if each not in later]
 

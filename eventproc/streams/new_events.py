@@ -8,13 +8,14 @@ from typing import Final, Generic, TypeVar, cast
 
 import attrs
 
-from eventproc.store.model.argument_checks import check_iterable, invalid_argument
+from eventproc.store.model.argument_checks import check_int, check_iterable, invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import (
     EVENT_BYTES_MAX,
     HEADER_NAME_CHARS_MAX,
     HEADERS_BYTES_MAX,
     HEADERS_COUNT_MAX,
+    PRIORITY_MAX,
 )
 from eventproc.store.model.routing import check_key
 from eventproc.store.model.short_repr import short_repr_of_fields
@@ -111,6 +112,11 @@ def check_event_time(event_time: int) -> None:
     if type(event_time) is not int or not -(2**63) < event_time < 2**63:
         reason = "it must be an int of milliseconds that fits 64 bits"
         raise InvalidArgument(what="event time", value=str(event_time), reason=reason)
+
+
+def check_priority(priority: int) -> int:
+    """Return a priority. Raises InvalidArgument."""
+    return check_int("priority", priority, least=0, most=PRIORITY_MAX)
 
 
 def headers_with_ttl(headers: Mapping[str, str] | None, ttl_ms: int | None) -> Mapping[str, str] | None:

@@ -14,12 +14,14 @@ from eventproc.store.segments.append import (
 )
 from eventproc.store.segments.columns import EncodedBlock, EventBlock, Headers
 from eventproc.store.segments.event import (
+    JOB_HEADER,
     NO_HEADERS,
     PRIORITY_HEADER,
     RESERVED_HEADERS,
     TTL_HEADER,
     Event,
     EventRun,
+    reserved_headers,
 )
 from eventproc.store.segments.extents import INLINE_EXTENT_COUNTER, InlineExtentCounter, read_extents
 from eventproc.store.segments.inline_extents import join_step
@@ -65,6 +67,7 @@ from eventproc.store.segments.time_to_live import (
 
 __all__ = [
     "INLINE_EXTENT_COUNTER",
+    "JOB_HEADER",
     "NEVER",
     "NO_HEADERS",
     "PRIORITY_HEADER",
@@ -112,6 +115,7 @@ __all__ = [
     "read_extents",
     "readable_sealed",
     "request_reaping",
+    "reserved_headers",
     "seal_segments",
     "sealed_epoch",
     "sealed_segments",

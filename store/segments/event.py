@@ -24,7 +24,17 @@ TTL_HEADER: Final = "ep-ttl-ms"
 PRIORITY_HEADER: Final = "ep-priority"
 """Name of the reserved header that holds an event's priority, as a digit. Events are shown without it."""
 
-RESERVED_HEADERS: Final = frozenset({TTL_HEADER, PRIORITY_HEADER})
+JOB_HEADER: Final = "ep-job"
+"""Name of the reserved header that holds the id of the job that the event is. Events are shown without it."""
+
+RESERVED_HEADERS: Final = frozenset({TTL_HEADER, PRIORITY_HEADER, JOB_HEADER})
+
+
+class ShownHeaders(dict[str, str]):
+    """Headers as users see them, which know the reserved ones. Equal to a dict; a copy does not know them."""
+
+    reserved: Mapping[str, str]
+
 
 P = TypeVar("P", default=bytes)
 
@@ -161,4 +171,11 @@ def shown_headers(headers: Headers) -> Headers:
     """Return headers as users see them: without the reserved ones."""
     if RESERVED_HEADERS.isdisjoint(headers):
         return headers
-    return {name: value for name, value in headers.items() if name not in RESERVED_HEADERS} or NO_HEADERS
+    shown = ShownHeaders({name: value for name, value in headers.items() if name not in RESERVED_HEADERS})
+    shown.reserved = {name: value for name, value in headers.items() if name in RESERVED_HEADERS}
+    return shown
+
+
+def reserved_headers(shown: Headers) -> Headers:
+    """Return the reserved ones that belong to headers as users see them."""
+    return shown.reserved if isinstance(shown, ShownHeaders) else NO_HEADERS

@@ -80,6 +80,9 @@ class WorkerHarness:
     def failed(self, item: Item, error: Exception, attempt: int) -> None:
         self.failures.append((item[0].number, attempt, type(error).__name__))
 
+    def progress_for(self, item: Item) -> None:
+        return
+
     def set_aside(self, item: Item, pause_ms: int) -> bool:
         return False
 

@@ -25,7 +25,7 @@ import anyio
 import anyio.to_thread
 import attrs
 
-from eventproc.processors.context import Context, Log
+from eventproc.processors.context import Context, Log, NoteProgress
 from eventproc.processors.emit import Emission
 from eventproc.processors.engine.key_queues import Holder, Item, KeyQueue, RetryState, describe_event
 from eventproc.processors.engine.workers import Worker, WorkerPool
@@ -66,6 +66,10 @@ class CallListener(Protocol):
 
     def spent(self, item: Item, error: Exception, attempt: int) -> None:
         """Note that the last attempt failed: the event is finished now, unless this raises to stop the processor."""
+        ...
+
+    def progress_for(self, item: Item) -> NoteProgress | None:
+        """Return what takes the progress of a call; None if nobody asks for it."""
         ...
 
     def log_for(self, item: Item, attempt: int) -> Log:
@@ -349,7 +353,8 @@ class Calls:
         if not self.handler.takes_context:
             return None
         attempt += item[1].attempts_before
-        return Context(attempt, partial(self._listener.log_for, item, attempt))
+        log = partial(self._listener.log_for, item, attempt)
+        return Context(attempt, log, self._listener.progress_for(item))
 
     def _cancelled(self, why: BaseException, counts: Sequence[int] = (1,)) -> FailedCall:
         """Return the failure of a call that ended as cancelled without being cancelled by eventproc."""

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 import anyio
 
-from eventproc.processors.context import Log
+from eventproc.processors.context import Log, NoteProgress
 from eventproc.processors.dead_letters.operations import FailedEvent
 from eventproc.processors.emit import Emission
 from eventproc.processors.engine.calls import Calls
@@ -125,6 +125,10 @@ class HandlerEngine(ABC, Generic[C]):
     def set_aside(self, item: Item, pause_ms: int) -> bool:
         """See `CallListener.set_aside`."""
         return False
+
+    def progress_for(self, item: Item) -> NoteProgress | None:
+        """See `CallListener.progress_for`."""
+        return None
 
     async def run(self) -> None:
         """Process until stopped or cancelled. Raises ProcessorFailed, possibly in an exception group."""
