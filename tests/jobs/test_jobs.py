@@ -186,19 +186,21 @@ async def test_a_delayed_job_is_done_when_it_is_due() -> None:
 @in_virtual_time
 async def test_ended_jobs_are_known_for_a_day() -> None:
     app = App()
+    clock = VirtualClock()
 
     @app.worker(JOBS, share_group="work")
     async def work(event: Event) -> int:
         return 1
 
-    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+    async with eventproc.open_memory(clock=clock) as ep:
         await with_jobs(ep, [])
         async with ep.run(app):
             job = await ep.jobs(GROUP, JOBS).submit(b"1", id="a")
             assert await job.result() == 1
-        await anyio.sleep(DAY_MS / 1_000 - 60)
+        clock.advance(DAY_MS - 60_000)
+        await anyio.sleep(50)  # the next sweep
         assert (await job.describe()).state == "done"
-        await anyio.sleep(180)
+        await anyio.sleep(100)
         with pytest.raises(NotFound):
             await job.describe()
         async with ep.run(app):
