@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -17,6 +16,7 @@ from eventproc.cli.options import (
     output_option,
     pass_settings,
 )
+from eventproc.cli.output.events import payload_field
 from eventproc.cli.output.tables import Row, iso_time, printable, show_one
 from eventproc.cli.verbs import Noun
 from eventproc.store.model.counts import counted
@@ -89,11 +89,7 @@ def show(settings: Settings, name: str, letter: str, output: str) -> None:
     from eventproc.cli import session
 
     found = session.run(settings, lambda ep: ep.dead_letters(name).get(letter))
-    row = {**_summary(found), "headers": dict(found.headers)}
-    try:
-        row["payload"] = found.payload.decode()
-    except UnicodeDecodeError:
-        row["payload_base64"] = base64.b64encode(found.payload).decode()
+    row = {**_summary(found), "headers": dict(found.headers), **payload_field(found.payload)}
     if output != TABLE:
         show_one(row, output)
         return

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING
 
 import attrs
 import click
 
 from eventproc.cli.options import due_ms, due_options, limit_option
+from eventproc.cli.output.events import payload_field
 from eventproc.cli.verbs import Noun
 
 if TYPE_CHECKING:
@@ -83,11 +83,5 @@ async def move(ep: Eventproc, event_id: str, delay: float | None, at: str | None
 
 
 def _row(event: DelayedEvent[bytes], *, whole: bool) -> Row:
-    payload = event.payload
-    row = {**attrs.asdict(event, filter=attrs.filters.exclude("payload")), "bytes": len(payload)}
-    if whole:
-        try:
-            row["payload"] = payload.decode()
-        except UnicodeDecodeError:
-            row["payload_base64"] = base64.b64encode(payload).decode()
-    return row
+    row = {**attrs.asdict(event, filter=attrs.filters.exclude("payload")), "bytes": len(event.payload)}
+    return {**row, **payload_field(event.payload)} if whole else row

@@ -42,6 +42,7 @@ COMMANDS: Final = MappingProxyType(
         "read": ("read", "Read the events of a stream."),
         "group": ("group", "Create, show, reset, checkpoint and delete reader groups."),
         "share": ("share", "Create, show, reset and delete share groups: streams as queues."),
+        "job": ("job", "Submit, list, show, cancel and retry the jobs of a share group's workers."),
         "txn": ("txn", "List, describe, commit and abort transactions."),
         "processor": ("processor", "List, describe, pause and resume event processors."),
         "supervisor": (

@@ -33,7 +33,16 @@ COLUMNS: Final = (
     ),
 )
 SEGMENT_COLUMNS: Final = (
-    *("stream", "segment", "number", "next_number", "lag_events=events", "in_flight", "redelivered"),
+    *(
+        "stream",
+        "segment",
+        "number",
+        "next_number",
+        "lag_events=events",
+        "in_flight",
+        "available",
+        "set_aside",
+    ),
 )
 TABLES: Final = {"consumers": ("consumer", "pid", "events"), "segments": SEGMENT_COLUMNS}
 """The tables of `describe`: the field of each, and its columns."""

@@ -43,6 +43,13 @@ from eventproc.cli.options import (
     metavar="P",
     help="Write all rows to this partition of a topic, whatever their keys.",
 )
+@click.option(
+    "--priority",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Priority of all rows, 0 (default) to 9; share groups deliver higher ones first.",
+)
 @due_options
 @click.option(
     "--transaction",
@@ -60,6 +67,7 @@ def write(
     key: str | None,
     id: str | None,
     partition: int | None,
+    priority: int,
     delay: float | None,
     at: str | None,
     atomic: bool,
@@ -109,6 +117,13 @@ def write(
         act = write_transaction if atomic else write_rows
         # A host makes a transaction visible: this process becomes the host if there is none.
         task = WriteTask(
-            settings, name, source, kind, fields, (partition, delay_ms, at_ms), WriteReport(output)
+            settings,
+            name,
+            source,
+            kind,
+            fields,
+            (partition, delay_ms, at_ms),
+            priority,
+            WriteReport(output),
         )
         session.run(settings, partial(act, task=task), host=atomic)

@@ -34,7 +34,7 @@ RowChunk = tuple[list[InputRow], click.ClickException | None]
 class WriteTask:
     """What to write. kind: format of the rows; None: as the input says. fields: the columns with keys and ids.
 
-    place: partition, delay in ms and time in ms of all rows; None: none.
+    place: partition, delay in ms and time in ms of all rows; None: none. priority: of all rows.
     """
 
     settings: Settings
@@ -43,6 +43,7 @@ class WriteTask:
     kind: str | None
     fields: RowFields
     place: tuple[int | None, int | None, int | None]
+    priority: int
     report: WriteReport
 
     def progress(self) -> AbstractContextManager[Advance]:
@@ -57,7 +58,7 @@ async def write_rows(ep: Eventproc, task: WriteTask) -> None:
     writer, failed = stream.writer(), True
 
     async def add(rows: list[InputRow]) -> None:
-        await writer.write_many(_placed(rows, *task.place))
+        await writer.write_many(_placed(rows, *task.place, task.priority))
         task.report.update(writer.events_written)
         advance(task.source.position, f"{writer.events_written:,} written")
 
@@ -85,7 +86,7 @@ async def write_transaction(ep: Eventproc, task: WriteTask) -> None:
 
     async def add(rows: list[InputRow]) -> None:
         nonlocal count
-        count += await txn.write_many(_placed(rows, *task.place))
+        count += await txn.write_many(_placed(rows, *task.place, task.priority))
         advance(task.source.position, f"{count:,} staged")
 
     with task.progress() as advance:
@@ -107,13 +108,16 @@ async def write_transaction(ep: Eventproc, task: WriteTask) -> None:
 
 
 def _placed(
-    rows: list[InputRow], partition: int | None, delay_ms: int | None, at_ms: int | None
+    rows: list[InputRow], partition: int | None, delay_ms: int | None, at_ms: int | None, priority: int
 ) -> Iterable[InputRow | NewEvent[bytes]]:
-    """Return the rows as events of the partition, appended when they are due, if these are given."""
-    if (partition, delay_ms, at_ms) == (None, None, None):
+    """Return the rows as events of the partition, with a priority, appended when they are due, if these are given."""
+    if (partition, delay_ms, at_ms, priority) == (None, None, None, 0):
         return rows
     events = (row if isinstance(row, NewEvent) else NewEvent(*row) for row in rows)
-    return [attrs.evolve(each, partition=partition, delay_ms=delay_ms, at=at_ms) for each in events]
+    return [
+        attrs.evolve(each, partition=partition, delay_ms=delay_ms, at=at_ms, priority=priority)
+        for each in events
+    ]
 
 
 async def _produce(send: MemoryObjectSendStream[RowChunk], task: WriteTask) -> None:

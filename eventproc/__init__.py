@@ -32,16 +32,23 @@ if TYPE_CHECKING:
         GroupUpdate as GroupUpdate,
     )
     from eventproc.ingestion.supervisor import Supervisor as Supervisor
+    from eventproc.jobs.jobs import (
+        Job as Job,
+        Jobs as Jobs,
+    )
     from eventproc.processors import (
         App as App,
         AppTx as AppTx,
         Context as Context,
         Directive as Directive,
         Failure as Failure,
+        HandlerOptions as HandlerOptions,
         ProcessorFailed as ProcessorFailed,
         ProcessorOptions as ProcessorOptions,
+        Rate as Rate,
         RetryPolicy as RetryPolicy,
         Running as Running,
+        WorkerOptions as WorkerOptions,
     )
     from eventproc.processors.dead_letters.operations import (
         DeadLetters as DeadLetters,
@@ -222,6 +229,9 @@ _WHERE = {
     "GroupOptions": "eventproc.store.groups",
     "GroupReader": "eventproc.groups",
     "GroupUpdate": "eventproc.groups",
+    "HandlerOptions": "eventproc.processors",
+    "Job": "eventproc.jobs.jobs",
+    "Jobs": "eventproc.jobs.jobs",
     "JointTransaction": "eventproc.streams",
     "KeyRange": "eventproc.store.model.ranges",
     "LinkedListStorage": "eventproc.store.segments.event_storage",
@@ -246,6 +256,7 @@ _WHERE = {
     "RequestOptions": "eventproc.streams.request_calls",
     "Requests": "eventproc.runtime",
     "RetentionPolicy": "eventproc.store.model.policies",
+    "Rate": "eventproc.processors",
     "RetryPolicy": "eventproc.processors",
     "Retryable": "eventproc.store.model.errors",
     "Running": "eventproc.processors",
@@ -275,6 +286,7 @@ _WHERE = {
     "TruncateTo": "eventproc.streams.operations",
     "UpdateStream": "eventproc.workflows.requests",
     "Users": "eventproc.runtime.users",
+    "WorkerOptions": "eventproc.processors",
     "VerifyTask": "eventproc.cluster",
     "copy": "eventproc.runtime.copying",
     "open": "eventproc.runtime",

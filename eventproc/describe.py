@@ -98,6 +98,10 @@ from eventproc.store.model.ingestion import (
     TaskState,
     TaskStats,
 )
+from eventproc.store.model.jobs import (
+    JobDescription,
+    JobState,
+)
 from eventproc.store.model.progress import (
     Progress,
 )
@@ -180,6 +184,8 @@ __all__ = [
     "IngestWorkerInfo",
     "InstanceAdded",
     "InstanceRemoved",
+    "JobDescription",
+    "JobState",
     "LagSample",
     "LetterCount",
     "LoadVerdict",

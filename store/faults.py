@@ -124,6 +124,7 @@ class Step(enum.StrEnum):
     DELAYED_DELIVERY = "delayed.delivery"
     """The host appends delayed events that are due."""
     DELAYED_CHANGE = "delayed.change"
+    JOB_CHANGE = "job.change"
     """A delayed event is cancelled or moved."""
     TASK_SUBMIT = "task.submit"
     """A task is stored, or asked to end."""

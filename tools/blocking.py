@@ -22,6 +22,7 @@ from eventproc.blocking.twins import name_of_twin
 from eventproc.cluster import Cluster
 from eventproc.groups import GroupReader
 from eventproc.ingestion.supervisor import Supervisor
+from eventproc.jobs.jobs import Job, Jobs
 from eventproc.processors import Running
 from eventproc.runtime import Eventproc
 from eventproc.runtime.requests import Requests
@@ -44,6 +45,8 @@ KINDS: Final[tuple[type, ...]] = (
     Tasks,
     DelayedEvents,
     Schedules,
+    Jobs,
+    Job,
     Users,
     Cluster,
     Stream,

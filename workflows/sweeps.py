@@ -22,6 +22,7 @@ from eventproc.store.catalog import (
     get_stream,
 )
 from eventproc.store.database import Tx
+from eventproc.store.jobs import forget_jobs
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import get_progress
@@ -87,11 +88,12 @@ def shrink(tx: Tx, owner: Owner) -> bool:
 
 
 def forget(tx: Tx, owner: Owner) -> bool:
-    """Forget old outcomes, ids, silent writers and finished transactions. Return whether there may be more."""
+    """Forget old outcomes, jobs, ids, silent writers and finished transactions. Return whether there may be more."""
     owner.check(tx)
     forget_writers(tx)
     more = forget_txns(tx)
     more = forget_ids(tx) or more
+    more = forget_jobs(tx) or more
     more = forget_tasks(tx) or more
     return forget_outcomes(tx) or more
 

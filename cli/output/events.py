@@ -17,6 +17,14 @@ EVENTS_MAX: Final = 1000
 """Events printed in one write. A batch of small events is hundreds of times larger as text than as stored bytes."""
 
 
+def payload_field(payload: bytes) -> dict[str, str]:
+    """Return the field that shows a payload: its text, or base64 if it is not UTF-8."""
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(payload).decode()}
+
+
 class EventPrinter:
     """Prints events in batches. When `print` returns, the operating system has the text."""
 
@@ -69,11 +77,7 @@ class EventPrinter:
         }
         if event.id is not None:
             row["id"] = event.id
-        try:
-            row["payload"] = event.payload.decode()
-        except UnicodeDecodeError:
-            row["payload_base64"] = base64.b64encode(event.payload).decode()
-        return self._encode(row)
+        return self._encode({**row, **payload_field(event.payload)})
 
     def _line_for_people(self, event: Event) -> str:
         """Return one line; control characters are escaped."""

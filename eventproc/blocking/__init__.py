@@ -27,6 +27,8 @@ _MADE = {
     "BlockingConsumer": "eventproc.topics",
     "BlockingDeadLetters": "eventproc.processors.dead_letters.operations",
     "BlockingGroup": "eventproc.topics",
+    "BlockingJob": "eventproc.jobs.jobs",
+    "BlockingJobs": "eventproc.jobs.jobs",
     "BlockingRequests": "eventproc.runtime.requests",
     "BlockingSchedules": "eventproc.streams.schedules",
     "BlockingShareConsumer": "eventproc.shares",

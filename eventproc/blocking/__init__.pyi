@@ -51,16 +51,18 @@ from eventproc.store.access.permissions import Permission
 from eventproc.store.backup.results import BackupPlan, BackupResult
 from eventproc.store.catalog import StreamSize
 from eventproc.store.clock import Clock
-from eventproc.store.database import Durability, SqlParameters, SqlValue
+from eventproc.store.database import Durability, SqlParameters, SqlValue, Tx
 from eventproc.store.database.standalone import Advance
 from eventproc.store.faults import Faults
 from eventproc.store.groups import DeletedPolicy, GroupOptions
 from eventproc.store.ingestion.logs import IngestLogLine
 from eventproc.store.model.cuts import CutOrder, StreamCut
 from eventproc.store.model.delays import DelayedEvent
+from eventproc.store.model.deliveries import Settlement
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.ingestion import DroppedFiles, TableDescription, TableInfo
+from eventproc.store.model.jobs import JobDescription, JobState
 from eventproc.store.model.policies import OffloadPolicy, RetentionPolicy, ScalingPolicy
 from eventproc.store.replicated import ReplicatedType
 from eventproc.store.requests import Request
@@ -96,7 +98,7 @@ from eventproc.workflows.preview import RequestPreview
 from eventproc.workflows.requests import Operation
 
 P = TypeVar("P", default=bytes)
-R = TypeVar("R")
+R = TypeVar("R", default=bytes)
 S = TypeVar("S")
 T = TypeVar("T", default=bytes)
 U = TypeVar("U")
@@ -114,6 +116,22 @@ class BlockingEventproc(_Twin, Opened):
     tasks: BlockingTasks
     @property
     def delayed(self) -> BlockingDelayedEvents: ...
+    @overload
+    def jobs(self, share_group: str, stream: str | None = None) -> BlockingJobs[bytes]: ...
+    @overload
+    def jobs(
+        self, share_group: str, stream: str | None = None, *, payload: type[P], codec: Codec[P] | None = None
+    ) -> BlockingJobs[P]: ...
+    @overload
+    def jobs(
+        self,
+        share_group: str,
+        stream: str | None = None,
+        *,
+        payload: type[P] = ...,
+        codec: Codec[P] | None = None,
+        result: type[R],
+    ) -> BlockingJobs[P, R]: ...
     @property
     def schedules(self) -> BlockingSchedules: ...
     @property
@@ -380,6 +398,33 @@ class BlockingSchedules(_Twin):
     def resume(self, name: str) -> ScheduleInfo: ...
     def delete(self, name: str) -> None: ...
 
+class BlockingJobs(_Twin, Generic[P, R]):
+    @property
+    def share_group(self) -> str: ...
+    def submit(
+        self,
+        payload: P,
+        *,
+        id: str | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        delay_ms: int | None = None,
+        at: datetime | int | None = None,
+    ) -> BlockingJob[R]: ...
+    def job(self, id: str) -> BlockingJob[R]: ...
+    def list(
+        self, *, state: JobState | None = None, after: str | None = None, limit: int = 100
+    ) -> builtins.list[JobDescription]: ...
+
+class BlockingJob(_Twin, Generic[R]):
+    @property
+    def id(self) -> str: ...
+    def describe(self) -> JobDescription: ...
+    def result(self, *, timeout_ms: int | None = None) -> R: ...
+    def cancel(self) -> bool: ...
+    def retry(self) -> bool: ...
+
 class BlockingUsers(_Twin):
     def add(self, name: str, *, password: str | None = None) -> UserInfo: ...
     def get(self, name: str) -> UserInfo: ...
@@ -567,6 +612,7 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         partition: int | None = None,
         ttl_ms: int | None = None,
         id: str | None = None,
+        priority: int = 0,
     ) -> Event[P]: ...
     @overload
     def write(
@@ -578,6 +624,7 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
+        priority: int = 0,
         delay_ms: int,
     ) -> DelayedEvent[P]: ...
     @overload
@@ -590,6 +637,7 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
+        priority: int = 0,
         at: datetime | int,
     ) -> DelayedEvent[P]: ...
     @overload
@@ -603,6 +651,7 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         partition: int | None = None,
         ttl_ms: int | None = None,
         id: str | None = None,
+        priority: int = 0,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> Event[P] | DelayedEvent[P]: ...
@@ -616,6 +665,7 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         partition: int | None = None,
         ttl_ms: int | None = None,
         id: str | None = None,
+        priority: int = 0,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> None: ...
@@ -824,6 +874,7 @@ class BlockingShareGroup(_Twin):
     ) -> BlockingShareConsumer[P]: ...
     def describe(self) -> ShareGroupDescription: ...
     def info(self) -> GroupInfo: ...
+    def wait_for(self, event: Event[Any], *, timeout_ms: int | None = None) -> None: ...
     def reset(
         self, start: GroupStart = "head", *, streams: Sequence[str] | None = None, dry_run: bool = False
     ) -> list[ShareResetPreview]: ...
@@ -834,9 +885,14 @@ class BlockingShareConsumer(_Twin, Opened, Generic[P]):
     def poll(self, events_max: int = ..., *, timeout_ms: int | None = None) -> list[Delivery[P]]: ...
     def __iter__(self) -> Iterator[Delivery[P]]: ...
     def accept(self, events: Delivery[Any] | Iterable[Delivery[Any]]) -> None: ...
-    def release(self, events: Delivery[Any] | Iterable[Delivery[Any]]) -> None: ...
-    def reject(self, events: Delivery[Any] | Iterable[Delivery[Any]], *, error: str = "") -> None: ...
+    def release(self, events: Delivery[Any] | Iterable[Delivery[Any]], *, delay_ms: int = 0) -> None: ...
+    def reject(self, events: Delivery[Any] | Iterable[Delivery[Any]], reason: str = "") -> None: ...
     def renew(self, events: Delivery[Any] | Iterable[Delivery[Any]]) -> None: ...
+    def still_held(self, tx: Tx, events: Iterable[Delivery[Any]]) -> set[Delivery[Any]]: ...
+    def settle_in(
+        self, tx: Tx, how: Settlement, events: Iterable[Delivery[Any]], *, delay_ms: int = 0
+    ) -> None: ...
+    def return_held(self) -> None: ...
     @property
     def held_events(self) -> int: ...
 

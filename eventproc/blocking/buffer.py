@@ -73,7 +73,7 @@ class Buffer(Generic[P]):
     def encoded(self, event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[bytes]:
         """Return an event of `write_many` as it is handed over. Raises as `event`."""
         new = as_new_event(event)
-        headers = reserving(new.headers, ttl_ms=new.ttl_ms)
+        headers = reserving(new.headers, ttl_ms=new.ttl_ms, priority=new.priority)
         when = new.delay_ms, new.at
         return self.event(new.payload, new.key, new.event_time, headers, new.partition, *when, new.id)
 

@@ -44,11 +44,12 @@ class BlockingWriter(BlockingTwin, Opened):
         partition: int | None = None,
         ttl_ms: int | None = None,
         id: str | None = None,
+        priority: int = 0,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> Event[Any] | DelayedEvent[Any]:
         """Append one event, and return it when it is durable. See `EventWriter.write`."""
-        headers = reserving(headers, ttl_ms=ttl_ms)
+        headers = reserving(headers, ttl_ms=ttl_ms, priority=priority)
         event = self._buffer.event(payload, key, event_time, headers, partition, delay_ms, at, id)
         found = self._loop.call(self._write, self._buffer.take(), event)
         if isinstance(found, DelayedEvent):
@@ -65,6 +66,7 @@ class BlockingWriter(BlockingTwin, Opened):
         partition: int | None = None,
         ttl_ms: int | None = None,
         id: str | None = None,
+        priority: int = 0,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> None:
@@ -72,7 +74,7 @@ class BlockingWriter(BlockingTwin, Opened):
 
         An invalid event raises InvalidArgument immediately. See `EventWriter.post`. About 2 us.
         """
-        headers = reserving(headers, ttl_ms=ttl_ms)
+        headers = reserving(headers, ttl_ms=ttl_ms, priority=priority)
         event = self._buffer.event(payload, key, event_time, headers, partition, delay_ms, at, id)
         if self._buffer.add(event):
             self._loop.call(self._post, self._buffer.take())

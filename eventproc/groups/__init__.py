@@ -7,6 +7,7 @@ from eventproc.groups.changes import (
     GroupUpdate,
     add_stream,
     ensure_group,
+    ensure_worker_group,
     list_groups,
     set_paused,
     verify_streams,
@@ -19,6 +20,7 @@ from eventproc.groups.describe import (
     SharedSegment,
     ShareGroupDescription,
     ShareHolder,
+    describe_any,
     describe_group,
     describe_share_group,
     group_info,
@@ -47,6 +49,7 @@ from eventproc.store.groups import (
     get_group,
     watch_group,
     watch_progress,
+    watch_share,
 )
 
 __all__ = [
@@ -87,9 +90,11 @@ __all__ = [
     "adopt_recreated_streams",
     "check_start",
     "delete_group",
+    "describe_any",
     "describe_group",
     "describe_share_group",
     "ensure_group",
+    "ensure_worker_group",
     "folded_state",
     "get_group",
     "group_info",
@@ -101,4 +106,5 @@ __all__ = [
     "verify_streams",
     "watch_group",
     "watch_progress",
+    "watch_share",
 ]

@@ -49,6 +49,7 @@ from eventproc.store.groups import (
     last_generation,
     progress_of,
     readable_group,
+    replace_share,
     start_share_group,
     write_heartbeats,
 )
@@ -59,7 +60,7 @@ from eventproc.store.model.group_errors import GroupStreamReplaced, NotAReaderGr
 from eventproc.store.model.ids import SegmentId, epoch_of
 from eventproc.store.model.list_pages import COMPLETE, ListPage, chosen_entries
 from eventproc.store.model.partitions import is_reserve
-from eventproc.store.records import create, find
+from eventproc.store.records import create, find, get
 from eventproc.store.replicated import create_log, initialize
 from eventproc.store.segments import segment_state
 from eventproc.streams.stream_cuts import PASSED_MAX, is_over
@@ -120,6 +121,16 @@ def ensure_group(
     return True
 
 
+def ensure_worker_group(
+    tx: Tx, name: str, streams: Sequence[str], start: GroupStart, options: ShareOptions
+) -> None:
+    """Create the share group of a worker, or give it the options that the worker declares. Raises as `ensure_group`."""
+    found = find(tx, GROUP, name)
+    if found is not None and found.value.kind == SHARE and found.value.share != options:
+        replace_share(tx, found, attrs.evolve(found.value, share=options))
+    ensure_group(tx, name, streams, start, kind=SHARE, share=options)
+
+
 def _verify_equal(
     group: GroupRecord, names: Sequence[str], kind: GroupKind, options: GroupOptions, share: ShareOptions
 ) -> None:
@@ -169,8 +180,13 @@ def add_stream(tx: Tx, group: str, stream: str) -> None:
 
 
 def set_paused(tx: Tx, name: str, paused: bool) -> None:
-    """Pause the group's processors, or let them continue. Raises NotFound."""
-    if get_group(tx, name).paused != paused:
+    """Pause the processors, or the workers, of a group, or let them continue. Raises NotFound."""
+    found = get(tx, GROUP, name)
+    if found.value.paused == paused:
+        return
+    if found.value.kind == SHARE:
+        replace_share(tx, found, attrs.evolve(found.value, paused=paused))
+    else:
         change(tx, name, PauseChanged(paused))
 
 

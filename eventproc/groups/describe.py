@@ -21,28 +21,34 @@ from eventproc.store.catalog import (
 )
 from eventproc.store.database import Peers, Tx
 from eventproc.store.groups import (
+    GROUP,
     SHARE,
+    DeliveryCounts,
     GroupKind,
     GroupOptions,
     GroupRecord,
     GroupStream,
     SegmentKey,
     ShareOptions,
+    TakenIn,
+    count_deliveries,
     followed,
     get_group,
     member_statuses,
     progress_by_segment,
     progress_times,
-    read_deliveries,
+    read_held,
+    read_taken_in,
     unopened_segments,
 )
 from eventproc.store.model.cuts import StreamCut
-from eventproc.store.model.deliveries import SegmentDeliveries
+from eventproc.store.model.deliveries import DeliveredRange
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.ids import SegmentId, number_of, printable
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.store.records import get
 from eventproc.store.records.plain import derived
 from eventproc.store.segments import first_event_age_ms
 
@@ -141,16 +147,17 @@ class SegmentLag(UnfinishedSegment):
 class SharedSegment(UnfinishedSegment):
     """A segment that a share group has not finished.
 
-    next_number: the first event that was never delivered.
-    in_flight: events that consumers hold. redelivered: events that were released, and wait for their next delivery.
-    deliveries: how many events in flight, or waiting again, were delivered how often.
+    next_number: the first event that the group has not taken in: neither delivered nor sorted by priority.
+    in_flight: events that consumers hold. available: other events that it has taken in, and may deliver now.
+    set_aside: those that it delivers later. deliveries: how many of all these were delivered how often.
     """
 
     __repr__ = short_repr_of_fields
 
     next_number: int
     in_flight: int
-    redelivered: int
+    available: int
+    set_aside: int
     deliveries: Mapping[int, int]
 
 
@@ -427,6 +434,13 @@ def _position(
     return cut, {segment: end for segment, end in wanted.items() if segment not in held}
 
 
+def describe_any(tx: Tx, name: str) -> DescribedGroup:
+    """Return the description of a group of any kind. Raises NotFound."""
+    if get(tx, GROUP, name).value.kind == SHARE:
+        return describe_share_group(tx, name)
+    return describe_group(tx, name)
+
+
 def describe_share_group(tx: Tx, name: str, peers: Peers | None = None) -> ShareGroupDescription:
     """Return the description of a share group. Raises NotFound.
 
@@ -434,7 +448,7 @@ def describe_share_group(tx: Tx, name: str, peers: Peers | None = None) -> Share
     Cost: a few look-ups for each segment that is not finished.
     """
     record = get_group(tx, name, share=True)
-    stored, names, deleted = read_deliveries(tx, name), dict[int, str](), list[str]()
+    stored, names, deleted = read_taken_in(tx, name), dict[int, str](), list[str]()
     for each in record.streams:
         if (found := find_stream(tx, each.name)) is None:
             deleted.append(each.name)
@@ -442,8 +456,8 @@ def describe_share_group(tx: Tx, name: str, peers: Peers | None = None) -> Share
         stream_id = found.value.stream_id
         names[stream_id] = each.name
         for segment in unopened_segments(tx, followed(each, stream_id)):
-            stored[stream_id, segment] = SegmentDeliveries()
-    holders = tuple(_holders(stored.values(), peers))
+            stored[stream_id, segment] = TakenIn(0, 0, 0, 0)
+    counts, holders = count_deliveries(tx, name), tuple(_holders(read_held(tx, name), peers))
     return ShareGroupDescription(
         name=name,
         kind=record.kind,
@@ -455,29 +469,43 @@ def describe_share_group(tx: Tx, name: str, peers: Peers | None = None) -> Share
         options=record.share,
         consumers=holders,
         segments=tuple(
-            _shared_segment(tx, names[key[0]], key, deliveries)
-            for key, deliveries in stored.items()
+            _shared_segment(tx, names[key[0]], key, taken_in, counts.get(key, DeliveryCounts()))
+            for key, taken_in in stored.items()
             if key[0] in names
         ),
         lost_events=record.lost_events,
     )
 
 
-def _holders(stored: Iterable[SegmentDeliveries], peers: Peers | None) -> Iterator[ShareHolder]:
-    held: Counter[tuple[str, str, str]] = Counter()
-    for found in stored:
-        for each in found.locked:
-            assert each.lock is not None, "a locked range has a lock"
-            held[each.lock.consumer, each.lock.instance, each.lock.session] += each.high - each.low
-    for (consumer, instance, _), events in sorted(held.items()):
-        yield ShareHolder(consumer, instance, events, None if peers is None else peers.pid_of(instance))
+def _holders(
+    held: Mapping[SegmentKey, Iterable[DeliveredRange]], peers: Peers | None
+) -> Iterator[ShareHolder]:
+    events: Counter[tuple[str, str, str]] = Counter()
+    for ranges in held.values():
+        for each in ranges:
+            assert each.lock is not None, "a held range has a lock"
+            events[each.lock.consumer, each.lock.instance, each.lock.session] += each.high - each.low
+    for (consumer, instance, _), count in sorted(events.items()):
+        yield ShareHolder(consumer, instance, count, None if peers is None else peers.pid_of(instance))
 
 
-def _shared_segment(tx: Tx, stream: str, key: SegmentKey, found: SegmentDeliveries) -> SharedSegment:
+def _shared_segment(
+    tx: Tx, stream: str, key: SegmentKey, taken_in: TakenIn, counts: DeliveryCounts
+) -> SharedSegment:
+    new = unfinished_part(tx, *key, Progress(taken_in.next_number, taken_in.next_offset))
+    first = Progress(taken_in.number, taken_in.offset)
+    part = UnfinishedPart(
+        new.segment,
+        first.offset if counts.events else new.offset,
+        new.events + counts.events,
+        new.bytes + counts.size_bytes,
+        new.sealed,
+    )
     return SharedSegment(
-        **_unfinished(tx, stream, key[0], found.progress, unfinished_part(tx, *key, found.progress)),
-        next_number=found.next_number,
-        in_flight=sum(each.high - each.low for each in found.locked),
-        redelivered=sum(each.high - each.low for each in found.available),
-        deliveries=found.counts(),
+        **_unfinished(tx, stream, key[0], first, part),
+        next_number=taken_in.next_number,
+        in_flight=counts.in_flight,
+        available=counts.available,
+        set_aside=counts.set_aside,
+        deliveries=counts.deliveries,
     )

@@ -8,11 +8,20 @@ from typing import Any
 
 import anyio
 
-from eventproc.groups.describe import describe_group
+from eventproc.groups.describe import UnfinishedSegment, describe_group, describe_share_group
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Database, Tx
-from eventproc.store.groups import find_progress, get_group, watch_group, watch_progress
+from eventproc.store.groups import (
+    GROUP,
+    SHARE,
+    find_progress,
+    has_finished_share,
+    watch_group,
+    watch_progress,
+    watch_share,
+)
 from eventproc.store.model.argument_checks import check_instance, check_int, invalid_argument
+from eventproc.store.records import get
 from eventproc.store.segments import Event
 
 _MEANT = "it must be an event, as a writer returns it"
@@ -29,12 +38,18 @@ def has_finished(tx: Tx, group: str, event: Event[Any]) -> bool:
     Raises NotFound; InvalidArgument if the group does not read the stream of the event.
     Cost: four look-ups; for a segment that the group does not hold, a few for each of its segments.
     """
-    if event.stream not in (each.name for each in get_group(tx, group).streams):
+    record = get(tx, GROUP, group).value
+    if event.stream not in (each.name for each in record.streams):
         raise invalid_argument("event", event.stream, f"group {group} does not read this stream")
-    stream_id = get_stream(tx, event.stream).value.stream_id
-    if (progress := find_progress(tx, group, (stream_id, event.segment))) is not None:
-        return progress.is_finished(event.number)
-    left = describe_group(tx, group).segments
+    key = get_stream(tx, event.stream).value.stream_id, event.segment
+    if record.kind == SHARE:
+        if (is_finished := has_finished_share(tx, group, key, event.number)) is not None:
+            return is_finished
+        left: Iterable[UnfinishedSegment] = describe_share_group(tx, group).segments
+    else:
+        if (progress := find_progress(tx, group, key)) is not None:
+            return progress.is_finished(event.number)
+        left = describe_group(tx, group).segments
     return all((each.stream, each.segment) != (event.stream, event.segment) for each in left)
 
 
@@ -46,6 +61,6 @@ async def wait_finished(
         timeout_ms = check_int("timeout_ms", timeout_ms, least=0, unit="ms")
     with anyio.fail_after(None if timeout_ms is None else timeout_ms / 1000):
         for group in groups:
-            with db.subscribe([watch_group(group), watch_progress(group)]) as changes:
+            with db.subscribe([watch_group(group), watch_share(group), watch_progress(group)]) as changes:
                 while not await db.read(partial(has_finished, group=group, event=event)):
                     await changes.wait()

@@ -13,6 +13,7 @@ from eventproc.store.groups import (
     group_names,
     progress_by_segment,
     read_deliveries,
+    read_taken_in,
 )
 from eventproc.store.inspection import (
     group_names_of_rows,
@@ -57,8 +58,12 @@ def _group_violations(tx: Tx) -> Iterator[str]:
 
 
 def _of_share_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
+    places = read_taken_in(tx, group.name)
     for key, found in read_deliveries(tx, group.name).items():
         found.check()
+        first = found.ranges[0].low if found.ranges else found.next_number
+        if places[key].number != first:
+            yield f"segment {key} stands at event {places[key].number}, its first unfinished one is {first}"
         if any(each.count > group.share.deliveries_max for each in found.ranges):
             yield f"segment {key} has a range with too many deliveries: {found}"
 

@@ -43,9 +43,12 @@ class InFlightRun:
     count: how many events.
     end: offset at which the last event ends.
     remaining: how many events are not finished.
+    attempts_before: calls for its events that ended in other processes: none that is known.
     """
 
     __slots__ = ("count", "done", "end", "ends", "first", "owned", "remaining", "size_bytes")
+
+    attempts_before: Final = 0
 
     def __init__(self, owned: OwnedSegment, run: EventRun) -> None:
         """Create a run of events to be handled. It keeps their offsets only: a payload is freed with its event."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventproc.processors.app import App, ProcessorOptions
+from eventproc.processors.app import App, HandlerOptions, ProcessorOptions, WorkerOptions
 from eventproc.processors.context import AppTx, Context
 from eventproc.processors.errors import (
     HandlerAbandoned,
@@ -22,7 +22,7 @@ from eventproc.processors.observe.status import (
     describe_processors,
     pause_processor,
 )
-from eventproc.processors.options import Directive, Failure
+from eventproc.processors.options import Directive, Failure, Rate
 from eventproc.processors.retry import RetryPolicy
 from eventproc.processors.run import Running, run_app
 from eventproc.store.model.limits import GRACE_MS
@@ -36,6 +36,7 @@ __all__ = [
     "Directive",
     "Failure",
     "HandlerAbandoned",
+    "HandlerOptions",
     "HandlerStuck",
     "HandlerTimeout",
     "MemberStatus",
@@ -46,8 +47,10 @@ __all__ = [
     "ProcessorOptions",
     "ProcessorState",
     "ProcessorStatus",
+    "Rate",
     "RetryPolicy",
     "Running",
+    "WorkerOptions",
     "describe_processor",
     "describe_processors",
     "pause_processor",

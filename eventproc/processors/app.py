@@ -28,12 +28,15 @@ from eventproc.processors.options import (
     OnFailure,
     Options,
     ProcessingOrder,
+    Rate,
     Supervisor,
+    WorkerSettings,
     check_function,
 )
 from eventproc.processors.retry import RetryPolicy
 from eventproc.processors.signatures import EventArgument, check_on_commit
-from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.groups import LOCK_MS, ShareOptions
+from eventproc.store.model.argument_checks import check_instance, invalid_argument
 from eventproc.store.model.errors import AlreadyExists
 from eventproc.store.segments import Event
 from eventproc.streams.codec import Codec, P, codec_for, decode_of
@@ -46,59 +49,90 @@ T = TypeVar("T")
 CONCURRENCY: Final = 100
 """Default of the calls in flight in one process; a serial processor has one."""
 
+WORKER_CONCURRENCY: Final = 50
+"""Default of the calls of a worker in flight in one process."""
+
 DEFAULT_RETRY: Final = RetryPolicy()
 
 OrderName: TypeAlias = Literal["segment", "key"]
 OnFailureName: TypeAlias = Literal["dead_letter", "skip", "stop"]
 
 
-class ProcessorOptions(TypedDict, Generic[P], total=False):
-    """Options of a processor.
+class HandlerOptions(TypedDict, Generic[P], total=False):
+    """Options of a processor, and of a worker.
 
-    group: the group under which all processes share progress. A name without a scope takes the scope of the first
-        stream. Default: the processor's name.
-    name: the processor's name in status, logs and commands. Default: the name of the handler.
-    order: "segment": one event of a segment at a time (serial). "key" (default): one event of a key at a time
-        (keyed). None: any order (concurrent).
-    concurrency: most calls in flight in one process. Default: 1 with order="segment", otherwise 100.
+    name: its name in status, logs and commands. Default: the name of the handler.
     payload: type of the payloads, as for readers. A payload that does not fit is a permanent failure.
     codec: converts payloads. None (default): the registered or built-in codec of `payload`.
-    linger_ms: how long to wait for a full batch, in ms. Default: 0. Needs `batch`.
     retry: how often and when a failing call is retried. Default: 5 attempts within about 2 s.
-    timeout_ms: longest time of one call, in ms; None for no limit. Default: no limit, but 60 s with
-        exactly_once, which requires a limit.
     on_failure: what becomes of an event whose attempts are spent: "dead_letter" (default) keeps it in the
         dead-letter stream, "skip" logs it, "stop" stops the processor.
     dead_letters: the dead-letter stream, as "scope/stream". Default: "<group>-dead-letters".
     supervise: called with the `Failure` after attempts are spent; returns whether to resume, restart or stop.
         None (default): resume.
+    start: where a new group begins: "head" (default), "tail", stream cuts, or a time in ms.
+    """
+
+    name: str | None
+    payload: type[P]
+    codec: Codec[P] | None
+    retry: RetryPolicy
+    on_failure: OnFailureName
+    dead_letters: str | None
+    supervise: Supervisor | None
+    start: GroupStart
+
+
+class WorkerOptions(HandlerOptions[P], total=False):
+    """Options of a worker, beside those of `HandlerOptions`.
+
+    share_group: the share group whose events it handles, in all processes. A name without a scope takes the scope of
+        the first stream. Default: the worker's name.
+    concurrency: most calls in flight in one process. Default: 50.
+    timeout_ms: longest time of one call, in ms; None (default) for no limit.
+    limit: how many calls may begin in a time, in all processes together. None (default): any number.
+    lock_ms: how long a process that is silent keeps its events; one that dies loses them at once. Default: 30 s.
+    on_commit: SQL that runs in the transaction that accepts events, with the events as the handler got them. It may run
+        several times for them; exactly one run becomes durable.
+    """
+
+    share_group: str | None
+    concurrency: int
+    timeout_ms: int | None
+    limit: Rate | None
+    lock_ms: int
+    on_commit: OnCommit[P] | None
+
+
+class ProcessorOptions(HandlerOptions[P], total=False):
+    """Options of a processor, beside those of `HandlerOptions`.
+
+    group: the group under which all processes share progress. A name without a scope takes the scope of the first
+        stream. Default: the processor's name.
+    order: "segment": one event of a segment at a time (serial). "key" (default): one event of a key at a time
+        (keyed). None: any order (concurrent).
+    concurrency: most calls in flight in one process. Default: 1 with order="segment", otherwise 100.
+    linger_ms: how long to wait for a full batch, in ms. Default: 0. Needs `batch`.
+    timeout_ms: longest time of one call, in ms; None for no limit. Default: no limit, but 60 s with
+        exactly_once, which requires a limit.
     exactly_once: process in rounds. What a round emits, its progress and `on_commit` become durable together
         or not at all. Default: False, at least once.
     on_commit: SQL that runs in the transaction of a round, with the events as the handler got them. It may run
         several times for one round, for example if a write fails and is run again; exactly one run becomes
         durable. Needs `exactly_once`.
     round_events: the most events of a round. Default: 1000. Needs `exactly_once`.
-    start: where a new group begins: "head" (default), "tail", stream cuts, or a time in ms.
     on_truncated: where to continue if the next event was truncated: "earliest" (default) at the head, "latest"
         at the tails of the truncated segments, "error" stops the processor.
     """
 
     group: str | None
-    name: str | None
     order: OrderName | None
     concurrency: int | None
-    payload: type[P]
-    codec: Codec[P] | None
     linger_ms: int | None
-    retry: RetryPolicy
     timeout_ms: int | Literal["default"] | None
-    on_failure: OnFailureName
-    dead_letters: str | None
-    supervise: Supervisor | None
     exactly_once: bool
     on_commit: OnCommit[P] | None
     round_events: int | None
-    start: GroupStart
     on_truncated: TruncatedPolicy
 
 
@@ -182,6 +216,30 @@ class App:
 
         def declare(target: T) -> T:
             self._declare(processor(target, streams, batch=batch, **options))
+            return target
+
+        return declare
+
+    def worker(self, *streams: str, **options: Unpack[WorkerOptions[P]]) -> HandlerDecorator[Event[P]]:
+        """Decorate the handler of a job queue: it is called for each event of a share group, in no order.
+
+        A call that fails is repeated after a pause, by whichever process has room then; other events go on meanwhile.
+        Its attempts are counted over all processes, and one that kills its process counts too. The event is accepted in
+        the transaction that appends what the handler emitted and runs `on_commit`: all of it, or nothing. Higher
+        priorities go first.
+
+        Args:
+            streams: The streams to consume, as "scope/stream", at least one.
+            options: See `WorkerOptions`.
+
+        Raises:
+            InvalidArgument: An argument is of the wrong type or out of range, or the annotations of the handler or of
+                `on_commit` contradict `payload`.
+            AlreadyExists: The app has a processor or worker with this name, group or dead-letter stream.
+        """
+
+        def declare(target: T) -> T:
+            self._declare(worker(target, streams, **options))
             return target
 
         return declare
@@ -311,6 +369,7 @@ def processor(
     round_events: int | None = None,
     start: GroupStart = "head",
     on_truncated: TruncatedPolicy = "earliest",
+    settings: WorkerSettings | None = None,
 ) -> Processor:
     """Check the arguments of a declaration, and return what they declare; here are their defaults."""
     processor_name = name or getattr(handler, "__name__", None)
@@ -343,12 +402,43 @@ def processor(
         round_events=ROUND_EVENTS if round_events is None else round_events,
         start=start,
         on_truncated=on_truncated,
+        worker=settings,
     )
     known = payload if codec is None or payload is not bytes else None
     check_handler(handler, options.name, EventArgument(known, is_list=batch is not None))
     if on_commit is not None:
         check_on_commit(options.name, on_commit, known)
     return Processor(options, handler, decode_of(codec_for(payload, codec)))
+
+
+def worker(
+    handler: object,
+    streams: tuple[str, ...],
+    *,
+    share_group: str | None = None,
+    concurrency: int = WORKER_CONCURRENCY,
+    timeout_ms: int | None = None,
+    limit: Rate | None = None,
+    lock_ms: int = LOCK_MS,
+    on_commit: OnCommit[Any] | None = None,
+    **options: Unpack[HandlerOptions[Any]],
+) -> Processor:
+    """Check the arguments of the declaration of a worker, and return what they declare."""
+    retry = options.get("retry", DEFAULT_RETRY)
+    check_instance(RetryPolicy, "retry", retry, "it must be an eventproc.RetryPolicy")
+    settings = WorkerSettings(share=ShareOptions(lock_ms=lock_ms, deliveries_max=retry.attempts), limit=limit)
+    return processor(
+        handler,
+        streams,
+        batch=None,
+        group=share_group,
+        order=None,
+        concurrency=concurrency,
+        timeout_ms=timeout_ms,
+        on_commit=on_commit,
+        settings=settings,
+        **options,
+    )
 
 
 def _batching(batch: int | None, linger_ms: int | None) -> Batching | None:

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from logging import Logger, LoggerAdapter
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from eventproc.processors.emit import Emission, EmitTarget
 from eventproc.processors.errors import CallEnded
 from eventproc.store.database import Tx
 from eventproc.store.database.tx import Cursor, SqlParameters
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.streams import Codec, Stream
 
 P = TypeVar("P")
 
 Log: TypeAlias = "LoggerAdapter[Logger]"
+
+NoteProgress: TypeAlias = Callable[[float], None]
+"""Takes how far a job is, from 0 to 1."""
 
 
 class Context:
@@ -25,11 +29,14 @@ class Context:
         attempt: Number of this call for the event in this process, from 1.
     """
 
-    __slots__ = ("_emitted", "_log", "_make_log", "attempt")
+    __slots__ = ("_emitted", "_log", "_make_log", "_note_progress", "attempt")
 
-    def __init__(self, attempt: int, make_log: Callable[[], Log]) -> None:
+    def __init__(
+        self, attempt: int, make_log: Callable[[], Log], note_progress: NoteProgress | None = None
+    ) -> None:
         self.attempt = attempt
         self._make_log = make_log
+        self._note_progress = note_progress
         self._log: Log | None = None
         self._emitted: list[Emission] | None = []
 
@@ -43,6 +50,22 @@ class Context:
             self._log = self._make_log()
         return self._log
 
+    def progress(self, part: float) -> None:
+        """Note how far the job is that this event is; `Job.describe` shows it within about a second.
+
+        Does nothing for an event that was not submitted as a job.
+
+        Args:
+            part: 0 to 1.
+
+        Raises:
+            InvalidArgument: it is no number from 0 to 1.
+        """
+        if not isinstance(cast("object", part), (int, float)) or not 0 <= part <= 1:
+            raise invalid_argument("progress", part, "it must be a number from 0 to 1")
+        if self._note_progress is not None:
+            self._note_progress(float(part))
+
     @overload
     def emit(
         self,
@@ -54,6 +77,7 @@ class Context:
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
+        priority: int = 0,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> None: ...
@@ -68,6 +92,7 @@ class Context:
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
+        priority: int = 0,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> None: ...
@@ -81,6 +106,7 @@ class Context:
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
+        priority: int = 0,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> None:
@@ -100,6 +126,7 @@ class Context:
             event_time: the event's time, in ms. None (default): none.
             headers: names and texts beside the payload. None (default): none.
             id: append it unless its stream has an event with this id, see `EventWriter.write`. None (default): no id.
+            priority: 0 (default) to 9; share groups deliver higher ones first.
             delay_ms: append it so many ms later. None (default): at once.
             at: append it then: a time with its zone, or ms since 1970. None (default).
 
@@ -118,6 +145,7 @@ class Context:
                 event_time=event_time,
                 headers=headers,
                 id=id,
+                priority=priority,
                 delay_ms=delay_ms,
                 at=at,
             )

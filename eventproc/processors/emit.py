@@ -80,6 +80,7 @@ class Emission(NamedTuple):
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
+        priority: int = 0,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> Emission:
@@ -110,8 +111,8 @@ class Emission(NamedTuple):
             check_key(key)
         if event_time is not None:
             check_event_time(event_time)
-        if id is not None:
-            headers = reserving(headers, id=id)
+        if id is not None or priority:
+            headers = reserving(headers, id=id, priority=priority)
         copied = None if headers is None else check_headers(headers) or None
         return cls(stream, payload, key, event_time, copied, Delay.make(delay_ms, at))
 

@@ -16,6 +16,7 @@ import attrs
 from eventproc.groups import GroupStart, TruncatedPolicy, check_start, stream_names
 from eventproc.processors.context import AppTx
 from eventproc.processors.retry import RetryPolicy
+from eventproc.store.groups import ShareOptions
 from eventproc.store.model.argument_checks import check_instance, check_int, check_str, invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.names import StreamName
@@ -168,6 +169,43 @@ class ProcessorLimits:
     names_check_ms: int = NAMES_CHECK_MS
 
 
+@attrs.frozen
+class Rate:
+    """How many calls of a worker may begin in a time, in all processes together.
+
+    Attributes:
+        count: Calls in the time; so many may begin at once after a pause.
+        per_ms: The time, in ms.
+        key: Returns the name under which a call is counted, for its event; each name has its own count. None (default):
+            all are counted together.
+
+    Raises:
+        InvalidArgument: A value is of the wrong type or out of range.
+    """
+
+    count: int
+    per_ms: int = 1_000
+    key: Callable[[Event[Any]], str] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_int("rate.count", self.count, least=1)
+        check_int("rate.per_ms", self.per_ms, least=1)
+        if self.key is not None:
+            check_function("rate.key", self.key)
+
+
+@attrs.frozen(kw_only=True)
+class WorkerSettings:
+    """What only the worker of a share group has. limit: how many calls may begin in a time; None: any number."""
+
+    share: ShareOptions
+    limit: Rate | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.limit is not None:
+            check_instance(Rate, "limit", self.limit, "it must be an eventproc.Rate")
+
+
 @attrs.frozen(kw_only=True)
 class Options:
     """Everything that decides how one processor runs, checked. `App.processor` documents each field.
@@ -177,6 +215,7 @@ class Options:
     publishes: for processors of the system. The handler makes the progress of its event durable itself, in the
         transaction that publishes the event's result; the processor keeps count and never writes progress. Only such a
         handler can finish an event, so any error that it raises stops the processor unchanged.
+    worker: it is the worker of a share group.
     """
 
     name: str
@@ -196,6 +235,7 @@ class Options:
     start: GroupStart = "head"
     on_truncated: TruncatedPolicy = "earliest"
     publishes: bool = False
+    worker: WorkerSettings | None = None
 
     @property
     def summary(self) -> str:
@@ -203,7 +243,7 @@ class Options:
         order = {
             ProcessingOrder.SEGMENT: "serial",
             ProcessingOrder.KEY: "keyed",
-            ProcessingOrder.NONE: "concurrent",
+            ProcessingOrder.NONE: "concurrent" if self.worker is None else "a queue",
         }[self.order]
         once = "exactly once" if self.exactly_once else "at least once"
         where = f"group {self.group}, streams {', '.join(self.streams)}"
@@ -241,7 +281,7 @@ class Options:
                 value="None",
                 reason="exactly_once=True needs one: a round waits for all of its calls",
             )
-        if self.on_commit is not None and not self.exactly_once:
+        if self.on_commit is not None and not self.exactly_once and self.worker is None:
             raise InvalidArgument(
                 what="on_commit",
                 value=getattr(self.on_commit, "__name__", repr(self.on_commit)),

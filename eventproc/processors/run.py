@@ -12,29 +12,31 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 
 from eventproc.groups import (
-    Membership,
     adopt_recreated_streams,
-    describe_group,
+    describe_any,
     ensure_group,
+    ensure_worker_group,
     get_group,
     join,
     set_paused,
     verify_streams,
     watch_group,
     watch_progress,
+    watch_share,
 )
 from eventproc.processors.app import App, Processor
 from eventproc.processors.context import AppTx
 from eventproc.processors.dead_letters.store import ensure_stream, verify_letter_stream
-from eventproc.processors.engine.engine import WIND_UP_MS, Engine
+from eventproc.processors.engine.engine import Engine
+from eventproc.processors.engine.handling import WIND_UP_MS, HandlerEngine
 from eventproc.processors.engine.workers import find_blocker
 from eventproc.processors.errors import HandlerAbandoned, ProcessorFailed, failure_text
 from eventproc.processors.observe.status import (
@@ -102,7 +104,7 @@ class ProcessorRun:
         self._processor = processor
         self._reader = reader
         self._limits = limits
-        self._engine: Engine | None = None
+        self._engine: HandlerEngine[Any] | None = None
         self._stopping = False
         self._idle_waiters = 0
 
@@ -138,8 +140,7 @@ class ProcessorRun:
     async def _join_and_process(self) -> bool:
         """Join the group and process; return False if the server was away for longer than a call waits."""
         try:
-            async with join(self._db, self.options.group, self._reader) as membership:
-                await self._process(membership)
+            await self._join()
         except Exception as why:
             leaf = first_leaf(why)
             if not isinstance(leaf, Unreachable) or self.ended.is_set():
@@ -149,14 +150,21 @@ class ProcessorRun:
             return self._stopping
         return True
 
-    async def _process(self, membership: Membership) -> None:
-        if self._stopping:
-            return
-        self._engine = engine = Engine(self._db, self.options, self._processor.make, membership, self._limits)
+    async def _join(self) -> None:
+        async with join(self._db, self.options.group, self._reader) as membership:
+            if not self._stopping:
+                engine = Engine(self._db, self.options, self._processor.make, membership, self._limits)
+                await self._run_engine(engine, self._watch_names)
+
+    async def _run_engine(
+        self, engine: HandlerEngine[Any], *beside: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        self._engine = engine
         engine.commit_when_idle(self._idle_waiters > 0)
         async with BackgroundTasks() as tasks:
             tasks.start_soon(self._publish_changes, engine)
-            tasks.start_soon(self._watch_names)
+            for each in beside:
+                tasks.start_soon(each)
             await engine.run()
 
     def begin_stop(self) -> None:
@@ -217,31 +225,30 @@ class ProcessorRun:
             await anyio.sleep(self._limits.names_check_ms / 1000)
             await retry_transient(look, what, self._db.clock, LOG)
 
-    async def _publish_changes(self, engine: Engine) -> None:
-        """Publish the status that other processes may show, whenever it changed."""
+    async def _publish_changes(self, engine: HandlerEngine[Any]) -> None:
+        """Measure the lag, and publish the status that other processes may show, whenever it changed."""
         published = ""
         what = f"publishing the status of processor {self.options.name}"
         while True:
             await anyio.sleep(PUBLISH_MS / 1000)
             if engine.measure is not NOTHING:
                 await self._measure_lag(engine)
+            if not isinstance(engine, Engine):  # a share group has no members
+                continue
             text = self._member_status(engine).to_json()
             if text != published:
-                await retry_transient(partial(self._publish, engine, text), what, self._db.clock, LOG)
+                await retry_transient(partial(engine.publish, text), what, self._db.clock, LOG)
                 published = text
 
-    async def _measure_lag(self, engine: Engine) -> None:
-        group = await self._db.read(lambda tx: describe_group(tx, self.options.group))
+    async def _measure_lag(self, engine: HandlerEngine[Any]) -> None:
+        group = await self._db.read(lambda tx: describe_any(tx, self.options.group))
         lags = dict.fromkeys((each.name for each in group.streams), 0)
         for segment in group.segments:
             lags[segment.stream] = lags.get(segment.stream, 0) + segment.events
         for stream, events in lags.items():
             engine.measure.lag(stream, events)
 
-    async def _publish(self, engine: Engine, text: str) -> None:
-        await self._db.write(lambda tx: engine.membership.publish(tx, text), step=Step.PROCESSOR_STATUS)
-
-    def _member_status(self, engine: Engine) -> MemberStatus:
+    def _member_status(self, engine: HandlerEngine[Any]) -> MemberStatus:
         counters = engine.counters
         return MemberStatus(
             processor=self.options.name,
@@ -255,19 +262,19 @@ class ProcessorRun:
             blocker=self._blocker(engine),
         )
 
-    def _blocker(self, engine: Engine) -> Blocker | None:
+    def _blocker(self, engine: HandlerEngine[Any]) -> Blocker | None:
         wall_ms = self._db.clock.wall_ms()
         found = find_blocker(engine.pool, wall_ms)
         return found if found is not None and wall_ms - found.since_ms >= BLOCKED_MS else None
 
-    def _state(self, engine: Engine | None) -> ProcessorState:
+    def _state(self, engine: HandlerEngine[Any] | None) -> ProcessorState:
         if self.failure is not None:
             return ProcessorState.FAILED
         if self.ended.is_set():
             return ProcessorState.STOPPED
         if engine is None:
             return ProcessorState.STARTING
-        return ProcessorState.PAUSED if engine.membership.paused else ProcessorState.RUNNING
+        return ProcessorState.PAUSED if engine.paused else ProcessorState.RUNNING
 
     @property
     def in_flight(self) -> int:
@@ -276,7 +283,7 @@ class ProcessorRun:
 
     async def status(self) -> ProcessorStatus:
         """Return its state and the lag of its group. Raises NotFound when the group was deleted."""
-        group = await self._db.read(lambda tx: describe_group(tx, self.options.group))
+        group = await self._db.read(lambda tx: describe_any(tx, self.options.group))
         engine = self._engine
         counters = engine.counters if engine is not None else Counters()
         return ProcessorStatus(
@@ -287,7 +294,7 @@ class ProcessorRun:
             lag_events=group.events,
             lag_bytes=group.bytes,
             lag_ms=group.age_ms,
-            segments=0 if engine is None else len(engine.segments),
+            segments=0 if engine is None else engine.owned_segments,
             in_flight=self.in_flight,
             waiting=0 if engine is None else engine.pool.queues.unfinished,
             finished=counters.finished,
@@ -466,9 +473,9 @@ class Running(Openable):
 
         def is_idle(tx: Tx) -> bool:
             _verify_names(tx, processor.options)
-            return not describe_group(tx, group).events
+            return not describe_any(tx, group).events
 
-        clock, watches = self._db.clock, [watch_group(group), watch_progress(group)]
+        clock, watches = self._db.clock, [watch_group(group), watch_share(group), watch_progress(group)]
         began_ms = clock.monotonic_ms()
         with processor.committing_when_idle(), self._db.subscribe(watches) as changes:
             while not await self._db.read(is_idle):
@@ -531,9 +538,17 @@ class Running(Openable):
 
 
 def run_app(
-    db: Database, app: App, *, grace_ms: int = GRACE_MS, limits: ProcessorLimits | None = None
+    db: Database,
+    app: App,
+    *,
+    grace_ms: int = GRACE_MS,
+    limits: ProcessorLimits | None = None,
+    run_of: Callable[[Options], type[ProcessorRun]] = lambda _: ProcessorRun,
 ) -> Opening[Running]:
-    """Run the app's processors until the `Running` is closed. See `Eventproc.run`."""
+    """Run the app's processors until the `Running` is closed. See `Eventproc.run`.
+
+    run_of: the class that runs a processor; workers have one of their own.
+    """
 
     async def start() -> Running:
         if not app.processors:
@@ -549,7 +564,7 @@ def run_app(
             raise
         unique = new_id(db.clock)[-12:]
         processors = {
-            each.options.name: ProcessorRun(
+            each.options.name: run_of(each.options)(
                 db, each, f"{each.options.name}-{os.getpid()}-{unique}", limits or ProcessorLimits()
             )
             for each in app.processors
@@ -568,6 +583,10 @@ def _set_up(tx: Tx, app: App) -> None:
         create_schedule(tx, schedule, replaces=True)
     for each in app.processors:
         options = each.options
+        if options.worker is not None:
+            ensure_worker_group(tx, options.group, options.streams, options.start, options.worker.share)
+            verify_letter_stream(tx, options.group, options.dead_letters, options.streams)
+            continue
         try:
             ensure_group(tx, options.group, options.streams, options.start)
         except GroupStreamReplaced:
@@ -597,6 +616,8 @@ def _set_up(tx: Tx, app: App) -> None:
 
 def _verify_names(tx: Tx, processor: Options) -> None:
     """Raise ProcessorFailed if a stream was deleted and created again. One that was only deleted has no events."""
+    if processor.worker is not None:  # its share group goes on with the next stream of the name
+        return
     try:
         verify_streams(tx, get_group(tx, processor.group), may_be_gone=True)
     except GroupStreamReplaced as why:

@@ -27,6 +27,8 @@ from eventproc.processors import (
     run_app,
 )
 from eventproc.processors.dead_letters.operations import DeadLetters
+from eventproc.processors.options import Options
+from eventproc.processors.run import ProcessorRun
 from eventproc.runtime.groups import GroupSystem
 from eventproc.runtime.maintenance import MaintenanceSystem
 from eventproc.runtime.processors import ProcessorSystem
@@ -85,11 +87,13 @@ from eventproc.workflows.requests import CreateStream, DeleteScope
 from eventproc.workflows.scopes import create_scope, delete_empty_scope
 
 if TYPE_CHECKING:
+    from eventproc.jobs.jobs import Jobs
     from eventproc.runtime.users import Users
     from eventproc.streams.delayed_events import DelayedEvents
     from eventproc.streams.schedules import Schedules
 
 P = TypeVar("P")
+R = TypeVar("R")
 S = TypeVar("S")
 U = TypeVar("U")
 
@@ -120,6 +124,52 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         from eventproc.streams.delayed_events import DelayedEvents  # few programs need it
 
         return DelayedEvents(self._db)
+
+    @overload
+    def jobs(self, share_group: str, stream: str | None = None) -> Jobs[bytes]: ...
+    @overload
+    def jobs(
+        self,
+        share_group: str,
+        stream: str | None = None,
+        *,
+        payload: type[P],
+        codec: Codec[P] | None = None,
+    ) -> Jobs[P]: ...
+    @overload
+    def jobs(
+        self,
+        share_group: str,
+        stream: str | None = None,
+        *,
+        payload: type[P] = ...,
+        codec: Codec[P] | None = None,
+        result: type[R],
+    ) -> Jobs[P, R]: ...
+    def jobs(
+        self,
+        share_group: str,
+        stream: str | None = None,
+        *,
+        payload: type[Any] = bytes,
+        codec: Codec[Any] | None = None,
+        result: type[Any] | None = None,
+    ) -> Jobs[Any, Any]:
+        """Return the jobs of a share group: to submit some, and to ask what became of them. Nothing is read.
+
+        Args:
+            share_group: full name of the group, whose workers do them.
+            stream: full name of the stream that takes them. None (default): the only stream of the group.
+            payload: type of their payloads, as for readers. Default: bytes.
+            codec: converts payloads. None (default): the codec of `payload`.
+            result: type of what their handler returns. None (default): what JSON has.
+
+        Raises:
+            InvalidArgument: a name is not valid, or no codec serves the type.
+        """
+        from eventproc.jobs.jobs import Jobs  # few programs need it
+
+        return Jobs(self._db, share_group, stream, payload=payload, codec=codec, result=result)
 
     @cached_property
     def schedules(self) -> Schedules:
@@ -557,7 +607,17 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
             Exception: entering; whatever the app's `setup` raises.
         """
         check_instance(App, "app", app, "it must be an eventproc.App")
-        return run_app(self._db, app, grace_ms=check_int("grace_ms", grace_ms, least=0))
+        grace_ms = check_int("grace_ms", grace_ms, least=0)
+        return run_app(self._db, app, grace_ms=grace_ms, run_of=_run_of)
+
+
+def _run_of(options: Options) -> type[ProcessorRun]:
+    """Return the class that runs a processor of an app."""
+    if options.worker is None:
+        return ProcessorRun
+    from eventproc.jobs.run import WorkerRun  # few programs need it
+
+    return WorkerRun
 
 
 async def begin_system(db: Database, *, host: bool) -> Eventproc:

@@ -8,27 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Final, Generic, Self
+from typing import Any, Final, Generic, Self, TypeAlias
 
 import anyio
 import attrs
 from typing_extensions import TypeVar
 
 from eventproc.groups.liveness import POLL_MS
-from eventproc.shares.delivery import (
-    LOCAL_SESSIONS,
-    Acquisition,
-    Holder,
-    Outlook,
-    SettledSpans,
-    acquire,
-    look_ahead,
-    settle,
-)
-from eventproc.shares.events import Delivery, deliveries_of, spans_of
+from eventproc.shares.acquisition import Acquisition, acquire
+from eventproc.shares.delivery import LOCAL_SESSIONS, Holder, Outlook, SettledSpans, look_ahead, settle
+from eventproc.shares.events import Delivery, deliveries_of, spans_of, still_held
 from eventproc.store.catalog import watch_catalog
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Subscription, Tx
@@ -41,7 +33,8 @@ from eventproc.store.model.argument_checks import (
     check_str,
     invalid_argument,
 )
-from eventproc.store.model.deliveries import WINDOW_EVENTS, Settlement
+from eventproc.store.model.delays import DUE_MS_MAX
+from eventproc.store.model.deliveries import Settlement
 from eventproc.store.model.errors import Closed, EventprocError, NotFound
 from eventproc.store.model.group_errors import LockLost
 from eventproc.store.openable import Openable
@@ -49,6 +42,10 @@ from eventproc.store.tasks import HandleTasks, run_uninterrupted
 from eventproc.streams.fetch import watch_stream
 
 LOG = logging.getLogger("eventproc.shares")
+
+Admit: TypeAlias = Callable[[Tx, Sequence[Delivery[Any]]], Mapping[Delivery[Any], int | None]]
+"""Gets what was acquired, within its transaction; returns what to set aside again, and for how many ms. None: what is
+finished without anybody's doing."""
 
 P = TypeVar("P", default=bytes)
 
@@ -60,7 +57,7 @@ more events are locked that no handler has begun, while other consumers wait."""
 SAVE_MS: Final = 1_000
 """How long accepted events of an iteration wait to become durable. Lower: less is repeated after a death."""
 
-HELD_EVENTS_MAX: Final = 10 * WINDOW_EVENTS
+HELD_EVENTS_MAX: Final = 20_000
 """Held events beyond which those are forgotten whose lock expired, so that a program that never settles them does not
 fill the memory."""
 
@@ -89,8 +86,9 @@ class ShareConsumer(Openable, Generic[P]):
         *,
         decode: Callable[[bytes], P] | None = None,
         auto_accept: bool = False,
+        admit: Admit | None = None,
     ) -> None:
-        """decode: makes payloads from bytes. None: payloads stay bytes."""
+        """decode: makes payloads from bytes. None: payloads stay bytes. admit: says what to set aside again."""
         session = new_id(db.clock)
         self.consumer = session if consumer is None else check_str("consumer", consumer)
         super().__init__(f"consumer {self.consumer} of {group}", db.handles)
@@ -99,6 +97,7 @@ class ShareConsumer(Openable, Generic[P]):
         self._holder = Holder(session, self.consumer)
         self._decode = decode
         self._auto_accept = auto_accept
+        self._admit = admit
         self._lock_ms = 0
         self._generation = 0
         self._held: set[Delivery[Any]] = set()
@@ -254,32 +253,34 @@ class ShareConsumer(Openable, Generic[P]):
         """
         await self._settle(Settlement.ACCEPT, events)
 
-    async def release(self, events: Delivery[Any] | Iterable[Delivery[Any]]) -> None:
-        """Release events: they are delivered again, immediately, or become dead letters if this was the last time.
+    async def release(self, events: Delivery[Any] | Iterable[Delivery[Any]], *, delay_ms: int = 0) -> None:
+        """Release events: they are delivered again, at once or later, or become dead letters if this was the last time.
 
         Args:
             events: one event, or several; all or none are released.
+            delay_ms: deliver them not before so many ms; other events go on meanwhile. Default: 0, at once.
 
         Raises:
             LockLost, NotFound, InvalidArgument: as `accept`.
             StreamSealed: the dead-letter stream of the group is sealed.
         """
-        await self._settle(Settlement.RELEASE, events)
+        check_int("delay_ms", delay_ms, least=0, most=DUE_MS_MAX, unit="ms")
+        await self._settle(Settlement.RELEASE, events, delay_ms=delay_ms)
 
-    async def reject(self, events: Delivery[Any] | Iterable[Delivery[Any]], *, error: str = "") -> None:
+    async def reject(self, events: Delivery[Any] | Iterable[Delivery[Any]], reason: str = "") -> None:
         """Reject events: they become dead letters, and nobody receives them again unless they are redriven.
 
         Args:
             events: one event, or several; all or none are rejected.
-            error: why, for the dead letter.
+            reason: why, for the dead letter.
 
         Raises:
             LockLost, NotFound, InvalidArgument: as `accept`.
             StreamSealed: the dead-letter stream of the group is sealed.
         """
         # Of any text: what a dead letter cannot hold of it is escaped there.
-        reason = check_instance(str, "error", error, "it must be str") or "a consumer rejected the event"
-        await self._settle(Settlement.REJECT, events, reason)
+        why = check_instance(str, "reason", reason, "it must be str") or "a consumer rejected the event"
+        await self._settle(Settlement.REJECT, events, error=why)
 
     async def renew(self, events: Delivery[Any] | Iterable[Delivery[Any]]) -> None:
         """Let the locks of events begin again: the consumer holds them for another `lock_ms`.
@@ -292,13 +293,47 @@ class ShareConsumer(Openable, Generic[P]):
         """
         await self._settle(Settlement.RENEW, events)
 
+    def still_held(self, tx: Tx, events: Iterable[Delivery[Any]]) -> set[Delivery[Any]]:
+        """Return those of the events that this consumer still holds, within a transaction."""
+        return still_held(tx, self._group, self._holder.session, events)
+
+    def settle_in(
+        self, tx: Tx, how: Settlement, events: Iterable[Delivery[Any]], *, delay_ms: int = 0
+    ) -> None:
+        """Settle events in a transaction of the caller; they leave this consumer with its commit. Raises LockLost."""
+        chosen = dict.fromkeys(events)
+        if chosen:
+            settle(
+                tx,
+                self._db,
+                self._group,
+                self._holder,
+                self._settled(how, chosen, delay_ms=delay_ms),
+                strict=True,
+            )
+            tx.after(partial(self._note_settled, how, chosen, tx.monotonic_ms + self._lock_ms))
+
+    async def return_held(self) -> None:
+        """Return everything that this consumer holds; these deliveries do not count."""
+
+        def step(tx: Tx) -> None:
+            self.settle_in(tx, Settlement.RETURN, self.still_held(tx, self._held))
+
+        if self._held:
+            await self._db.write(step, step=Step.SHARE_SETTLE)
+
     @property
     def held_events(self) -> int:
         """How many events this consumer received and has not settled."""
         return len(self._held) - len(self._queue)
 
     async def _settle(
-        self, how: Settlement, events: Delivery[Any] | Iterable[Delivery[Any]], error: str = ""
+        self,
+        how: Settlement,
+        events: Delivery[Any] | Iterable[Delivery[Any]],
+        *,
+        error: str = "",
+        delay_ms: int = 0,
     ) -> None:
         chosen = dict.fromkeys(_checked(events))
         await anyio.lowlevel.checkpoint()
@@ -307,7 +342,7 @@ class ShareConsumer(Openable, Generic[P]):
             raise LockLost(group=self._group, consumer=self.consumer, events=lost)
         if not chosen:
             return
-        settled = self._settled(how, chosen, error)
+        settled = self._settled(how, chosen, error=error, delay_ms=delay_ms)
 
         def step(tx: Tx) -> None:
             settle(tx, self._db, self._group, self._holder, settled, strict=True)
@@ -322,8 +357,10 @@ class ShareConsumer(Openable, Generic[P]):
             for each in settled:
                 each.until_ms = until_ms
 
-    def _settled(self, how: Settlement, events: Iterable[Delivery[Any]], error: str = "") -> SettledSpans:
-        return SettledSpans(how, self._generation, spans_of(events), error)
+    def _settled(
+        self, how: Settlement, events: Iterable[Delivery[Any]], *, error: str = "", delay_ms: int = 0
+    ) -> SettledSpans:
+        return SettledSpans(how, self._generation, spans_of(events), error, delay_ms)
 
     def _finish_handed(self) -> None:
         """Accept what was handed out last and not settled; a later write stores it."""
@@ -425,7 +462,7 @@ class ShareConsumer(Openable, Generic[P]):
         place = undecoded.place
         LOG.warning("%s: the payload of %s cannot be decoded (%s); rejected", self._group, place, why)
         try:
-            await self.reject(undecoded, error=f"the payload cannot be decoded: {why}")
+            await self.reject(undecoded, f"the payload cannot be decoded: {why}")
         except LockLost as lost:
             LOG.warning("%s", lost)
         if self._queue and self._queue[0] is undecoded:
@@ -445,7 +482,7 @@ class ShareConsumer(Openable, Generic[P]):
                 settled=None if saving is None else saving.settled,
                 first=self._turns,
             )
-            tx.after(partial(self._adopt, found, saving))
+            tx.after(partial(self._adopt, found, saving, self._admitted(tx, found)))
             return found
 
         try:
@@ -454,7 +491,21 @@ class ShareConsumer(Openable, Generic[P]):
             self._end_saving(saving)
         return bool(found.runs)
 
-    def _adopt(self, found: Acquisition, saving: _Saving | None) -> None:
+    def _admitted(self, tx: Tx, found: Acquisition) -> list[Delivery[Any]]:
+        """Return the deliveries of an acquisition without those that are not handed out, which do not count."""
+        new = deliveries_of(found)
+        if self._admit is None or not new:
+            return new
+        by_delay: dict[int | None, list[Delivery[Any]]] = {}
+        for each, delay_ms in (later := self._admit(tx, new)).items():
+            by_delay.setdefault(delay_ms, []).append(each)
+        for delay_ms, returned in by_delay.items():
+            how = Settlement.ACCEPT if delay_ms is None else Settlement.RETURN
+            settled = SettledSpans(how, found.generation, spans_of(returned), delay_ms=delay_ms or 0)
+            settle(tx, self._db, self._group, self._holder, settled, strict=True)
+        return [each for each in new if each not in later]
+
+    def _adopt(self, found: Acquisition, saving: _Saving | None, new: Sequence[Delivery[Any]]) -> None:
         if saving is not None:
             self._note_stored(saving, found.lost)
         if found.generation != self._generation:  # the group was reset: every lock of before is lost
@@ -464,7 +515,6 @@ class ShareConsumer(Openable, Generic[P]):
         if len(self._held) > HELD_EVENTS_MAX:
             now_ms = self._db.clock.monotonic_ms()
             self._held = {each for each in self._held if each.until_ms > now_ms}
-        new = deliveries_of(found)
         self._held.update(new)
         self._queue.extend(new)
         if self._queue:

@@ -1,18 +1,14 @@
 """Delivering events of a share group: what one transaction hands out, and what becomes of it.
 
-Every function runs in a transaction. `acquire` ends the locks of dead consumers, archives events whose last delivery
-ended, opens new segments, and locks the next events. `settle` accepts, releases, rejects or renews what a consumer
-holds. The decisions are those of `store.model.deliveries`.
+Every function runs in a transaction. `follow` ends the locks of dead consumers, archives events whose last delivery
+ended, and opens new segments; `acquisition.py` locks the next events then. `settle` accepts, releases, rejects or
+renews what a consumer holds. The decisions are those of `store.model.deliveries`.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from itertools import accumulate
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -26,49 +22,47 @@ from eventproc.store.groups import (
     SHARE,
     GroupRecord,
     GroupStream,
+    TakenIn,
     channel_of,
     delete_deliveries,
+    first_available_ms,
     followed,
     get_group,
     open_new_segments,
-    read_deliveries,
+    progress_channel,
+    read_held,
+    read_ranges,
+    read_taken_in,
     replace_share,
     write_deliveries,
 )
+from eventproc.store.model.delays import DUE_MS_MAX
 from eventproc.store.model.deliveries import (
     DeliveredRange,
     DeliveryLock,
     DeliverySpan,
-    SegmentDeliveries,
     Settlement,
+    Terms,
 )
 from eventproc.store.model.group_errors import LockLost, ShareStreamsDeleted
 from eventproc.store.model.ids import format_segment
-from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.states import StreamState
 from eventproc.store.records import Versioned, find, get
-from eventproc.store.segments import EventRun, SegmentState, first_expiry, live_ranges, read, segment_state
+from eventproc.store.segments import (
+    EventRun,
+    SegmentState,
+    read,
+    segment_state,
+)
 
 LOG = logging.getLogger("eventproc.shares")
-
-ACQUIRED_BYTES_MAX: Final = 2**20
-"""Bytes of events that one transaction hands out, give or take one event. They are read in it: higher holds the write
-lock for longer, lower costs more commits."""
-
-AHEAD_BYTES_MAX: Final = 32 * 2**20
-"""Bytes of decoded events that are kept for the next transactions, all segments together, or one run. Lower: large
-runs of many segments are decoded again for each poll."""
-
-EVENT_BYTES_GUESS: Final = 256
-"""Bytes of an event for which the first read of a transaction is laid out. Larger events cost further reads; smaller
-ones are decoded and not used."""
 
 ARCHIVED_BYTES_MAX: Final = 4 * 2**20
 """Bytes of events that one transaction archives because their locks ended, give or take one range. The next one
 archives the rest."""
 
-
-NOTHING_DELIVERED: Final = SegmentDeliveries()
+DUE_LOOK_MS: Final = 10_000
+"""Longest wait until an event that was set aside is looked for: its time is wall time, and the clock may jump."""
 
 
 class LocalSessions:
@@ -81,41 +75,6 @@ class LocalSessions:
 LOCAL_SESSIONS: Final = SharedSlot(LocalSessions)
 
 
-class RunsAhead:
-    """Runs of which only a part was handed out, so that the next transaction does not decode them again.
-
-    Durable events never change, and the id of a segment is never reused. So an entry is never wrong if it is kept
-    as an effect of its transaction. Used on the writer's thread and on the loop.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._runs: OrderedDict[SegmentKey, EventRun] = OrderedDict()
-        self._size_bytes = 0
-
-    def find(self, key: SegmentKey, number: int) -> EventRun | None:
-        """Return the run with event `number` of the segment, if it is kept."""
-        with self._lock:
-            run = self._runs.get(key)
-            if run is None or not run.first_number <= number < run.first_number + len(run):
-                return None
-            self._runs.move_to_end(key)
-            return run
-
-    def keep(self, key: SegmentKey, run: EventRun) -> None:
-        """Keep a run instead of the last one of its segment; forget those that were not used for longest."""
-        with self._lock:
-            before = self._runs.pop(key, None)
-            self._runs[key] = run
-            self._size_bytes += run.end - run.start - (0 if before is None else before.end - before.start)
-            while self._size_bytes > AHEAD_BYTES_MAX and len(self._runs) > 1:
-                _, dropped = self._runs.popitem(last=False)
-                self._size_bytes -= dropped.end - dropped.start
-
-
-RUNS_AHEAD: Final = SharedSlot(RunsAhead)
-
-
 @attrs.frozen
 class Holder:
     """A consumer as a holder of locks."""
@@ -126,22 +85,16 @@ class Holder:
 
 @attrs.frozen
 class SettledSpans:
-    """What a consumer settles: spans of one generation of the group, by segment."""
+    """What a consumer settles: spans of one generation of the group, by segment.
+
+    error: why they are released or rejected. delay_ms: after which they are available again, if they are released.
+    """
 
     how: Settlement
     generation: int
     spans: Mapping[SegmentKey, Sequence[DeliverySpan]]
     error: str = ""
-
-
-@attrs.frozen
-class AcquiredRun:
-    """Events that a consumer acquired, delivered for the `count`-th time."""
-
-    stream: str
-    stream_id: int
-    run: EventRun
-    count: int
+    delay_ms: int = 0
 
 
 @attrs.frozen
@@ -150,7 +103,7 @@ class Outlook:
 
     is_ready: events may be acquired, or the group must follow a change of its streams.
     is_ended: all streams are sealed, and all their events are finished.
-    ends_ms: monotonic time at which the first lock ends, by the clock of this boot; None without a lock.
+    ends_ms: monotonic time at which the first lock ends, or an event that was set aside may be available; or None.
     instances: other instances that hold locks. stream_ids: the streams of the group that exist.
     awaits_streams: a stream of the group was deleted, and may be created again.
     """
@@ -164,98 +117,38 @@ class Outlook:
     generation: int
 
 
-@attrs.frozen
-class Acquisition:
-    """What one transaction handed out. until_ms: when its locks end, monotonic."""
-
-    runs: tuple[AcquiredRun, ...]
-    until_ms: int
-    generation: int
-    lost: tuple[str, ...]
-
-
 def look_ahead(tx: Tx, db: Database, name: str) -> Outlook:
     """Return what a consumer may expect now; changes nothing. Raises NotFound.
 
     Cost: three queries, and two look-ups for each open segment.
     """
     record = get_group(tx, name, share=True)
-    deliveries = read_deliveries(tx, name)
-    present = [(each, stream) for each in record.streams if (stream := _find(tx, each.name)) is not None]
+    present = [
+        (each, stream) for each in record.streams if (stream := find_record(tx, each.name)) is not None
+    ]
     sealed = all(stream.state is StreamState.SEALED for _, stream in present)
     is_ready = not present or any(_has_changed(*each) for each in present)
-    locks = [each.lock for found in deliveries.values() for each in found.ranges if each.lock is not None]
-    has_ended = _EndedLocks(tx, db)
     finished = True
-    for key, found in deliveries.items():
+    for key, taken_in in read_taken_in(tx, name).items():
         state = segment_state(tx, *key)
-        if state is None or found.next_number < state.head_number:
+        if state is None or taken_in.number < state.head_number or taken_in.next_number < state.tail_number:
             is_ready = True
-            continue
-        has_new = found.next_number < state.tail_number and found.room > 0
-        is_ready = is_ready or has_new or any(True for _ in found.available)
-        finished = finished and _is_finished(found, state)
+        finished = finished and (state is None or _is_finished(taken_in, state))
+    locks = [each.lock for ranges in read_held(tx, name).values() for each in ranges if each.lock is not None]
     boot = db.clock.boot_id
+    ends_ms = [lock.until_ms for lock in locks if lock.boot == boot]
+    if (first_ms := first_available_ms(tx, name)) is not None:
+        is_ready = is_ready or first_ms <= tx.now_ms
+        ends_ms.append(tx.monotonic_ms + min(first_ms - tx.now_ms, DUE_LOOK_MS))
     return Outlook(
-        is_ready=is_ready or any(map(has_ended, locks)),
+        is_ready=not record.paused and (is_ready or any(map(_EndedLocks(tx, db), locks))),
         is_ended=sealed and finished,
-        ends_ms=min((lock.until_ms for lock in locks if lock.boot == boot), default=None),
+        ends_ms=min(ends_ms, default=None),
         instances=frozenset(lock.instance for lock in locks) - {db.instance_id},
         stream_ids=frozenset(stream.stream_id for _, stream in present),
         awaits_streams=len(present) < len(record.streams),
         generation=record.generation,
     )
-
-
-def acquire(
-    tx: Tx,
-    db: Database,
-    name: str,
-    holder: Holder,
-    events_max: int,
-    settled: SettledSpans | None = None,
-    first: int = 0,
-) -> Acquisition:
-    """Settle `settled`, then hand out up to `events_max` events to the consumer. Expired events are finished instead.
-
-    settled: what the consumer finished; what it no longer holds is ignored, and returned as `lost`.
-    first: which of the open segments to begin with, so that none is starved.
-    Raises NotFound, ShareStreamsDeleted, and what `append_letters` raises.
-    """
-    lost = () if settled is None else settle(tx, db, name, holder, settled, strict=False)
-    record, deliveries = _follow(tx, db, name)
-    names = {each.stream_id: each.name for each in record.streams}
-    ttls = {each.stream_id: _ttl_of(tx, each) for each in record.streams}
-    until_ms = tx.monotonic_ms + record.share.lock_ms
-    lock = DeliveryLock(holder.session, holder.consumer, db.instance_id, db.clock.boot_id, until_ms)
-    keys = list(deliveries)
-    begin = first % len(keys) if keys else 0
-    runs: list[AcquiredRun] = []
-    left, bytes_left = events_max, ACQUIRED_BYTES_MAX
-    for key in (*keys[begin:], *keys[:begin]):
-        before = after = deliveries[key]
-        has_expired = False
-        while left > 0 and bytes_left > 0:
-            found = _take(tx, key, after, left, bytes_left)
-            if not found:
-                break
-            for run, count in found:
-                high = run.first_number + len(run)
-                after = after.acquire(run.first_number, high, run.start, run.end, lock)
-                bytes_left -= run.end - run.start
-                live = [run]
-                if first_expiry(run, ttls[key[0]]) <= tx.now_ms:
-                    live = run.parts(live_ranges(run, ttls[key[0]], tx.now_ms))
-                    has_expired = True
-                    after = _finish_expired(after, run, live, count, holder)
-                for part in live:
-                    runs.append(AcquiredRun(names[key[0]], key[0], part, count))
-                    left -= len(part)
-        if after is not before:
-            write_deliveries(tx, name, key, before, after)
-            if has_expired and _may_end(tx, key, after):
-                tx.wake(channel_of(name))
-    return Acquisition(tuple(runs), until_ms, record.generation, lost)
 
 
 def end_dead_locks(tx: Tx, db: Database, name: str) -> bool:
@@ -267,14 +160,14 @@ def end_dead_locks(tx: Tx, db: Database, name: str) -> bool:
     if found is None or found.value.kind != SHARE:
         return False
     try:
-        _, deliveries = _follow(tx, db, name)
+        follow(tx, db, name)
     except ShareStreamsDeleted:
         return False
     has_ended = _EndedLocks(tx, db)
     return any(
         each.lock is not None and has_ended(each.lock)
-        for found in deliveries.values()
-        for each in found.ranges
+        for ranges in read_held(tx, name).values()
+        for each in ranges
     )
 
 
@@ -287,64 +180,56 @@ def settle(
     Raises NotFound, and what `append_letters` raises.
     """
     record = get_group(tx, name, share=True)
-    before = read_deliveries(tx, name)
-    until_ms = tx.monotonic_ms + record.share.lock_ms
+    held, open_segments = read_held(tx, name, holder.session), read_taken_in(tx, name)
+    terms = Terms(
+        record.share.deliveries_max,
+        until_ms=tx.monotonic_ms + record.share.lock_ms,
+        since_ms=min(tx.now_ms + settled.delay_ms, DUE_MS_MAX),
+    )
     lost: list[str] = []
     done = []
     for key, spans in settled.spans.items():
-        found = before.get(key)
-        if found is None or record.generation != settled.generation:
-            lost += (text for span in spans for text in _texts(record, key, span))
+        taken_in = open_segments.get(key)
+        if taken_in is None or record.generation != settled.generation:
+            lost += (text for span in spans for text in _texts(record, key, span, ()))
             continue
-        result = found.settle(
-            settled.how,
-            spans,
-            holder.session,
-            count_max=record.share.deliveries_max,
-            until_ms=until_ms,
-        )
-        lost += (text for span in result.lost for text in _texts(record, key, span, found, holder))
-        done.append((key, found, result))
+        before = taken_in.deliveries(held.get(key, ()))
+        result = before.settle(settled.how, spans, holder.session, terms)
+        lost += (text for span in result.lost for text in _texts(record, key, span, before.ranges))
+        done.append((key, before, result))
     if lost and strict:
         raise LockLost(group=name, consumer=holder.consumer, events=tuple(lost))
-    wakes = False
-    for key, found, result in done:
-        after = result.deliveries
+    for key, before, result in done:
         error = settled.error or "the consumer released the event at its last delivery"
         kind = "Rejected" if settled.how is Settlement.REJECT else "Released"
         _archive(tx, record, key, result.archived, error, kind)
-        write_deliveries(tx, name, key, found, after)
-        wakes = wakes or any(True for _ in after.available) or found.room == 0 or _may_end(tx, key, after)
-    if wakes:
-        tx.wake(channel_of(name))
+        write_deliveries(tx, name, key, before, result.deliveries)
+    if done and settled.how is not Settlement.RENEW:
+        tx.wake(progress_channel(name))
+        if settled.how is not Settlement.ACCEPT or _may_end(tx, name, [key for key, _, _ in done]):
+            tx.wake(channel_of(name))
     return tuple(lost)
 
 
-def _may_end(tx: Tx, key: SegmentKey, deliveries: SegmentDeliveries) -> bool:
-    state = segment_state(tx, *key)
-    return state is None or _is_finished(deliveries, state)
+def _may_end(tx: Tx, name: str, keys: Iterable[SegmentKey]) -> bool:
+    """Return whether one of these segments is finished now."""
+    open_segments = read_taken_in(tx, name)
+    states = ((open_segments[key], segment_state(tx, *key)) for key in keys)
+    return any(state is None or _is_finished(taken_in, state) for taken_in, state in states)
 
 
-def _is_finished(deliveries: SegmentDeliveries, state: SegmentState) -> bool:
-    return state.sealed and deliveries.progress.number >= state.tail_number
+def _is_finished(taken_in: TakenIn, state: SegmentState) -> bool:
+    return state.sealed and taken_in.number >= state.tail_number
 
 
 def _texts(
-    record: GroupRecord,
-    key: SegmentKey,
-    span: DeliverySpan,
-    found: SegmentDeliveries = NOTHING_DELIVERED,
-    holder: Holder | None = None,
+    record: GroupRecord, key: SegmentKey, span: DeliverySpan, held: Iterable[DeliveredRange]
 ) -> Iterable[str]:
-    """Yield the names of those events of the span that the holder does not hold."""
+    """Yield the names of those events of the span that are not in the ranges `held`, in this delivery."""
     stream = next((each.name for each in record.streams if each.stream_id == key[0]), "a deleted stream")
-    held = [
-        each
-        for each in found.locked
-        if each.count == span.count and holder and each.lock and each.lock.session == holder.session
-    ]
+    same = [each for each in held if each.count == span.count]
     for number in range(span.low, span.high):
-        if not any(each.low <= number < each.high for each in held):
+        if not any(each.low <= number < each.high for each in same):
             yield f"{stream} {format_segment(key[1])}:{number}"
 
 
@@ -368,7 +253,8 @@ class _EndedLocks:
         return not self._alive[lock.instance]
 
 
-def _find(tx: Tx, name: str) -> StreamRecord | None:
+def find_record(tx: Tx, name: str) -> StreamRecord | None:
+    """Return the record of a stream; None if there is none of that name."""
     found = find_stream(tx, name)
     return None if found is None else found.value
 
@@ -378,48 +264,67 @@ def _has_changed(where: GroupStream, stream: StreamRecord) -> bool:
     return stream.stream_id != where.stream_id or stream.epoch > where.epoch
 
 
-def _follow(tx: Tx, db: Database, name: str) -> tuple[GroupRecord, dict[SegmentKey, SegmentDeliveries]]:
+def follow(tx: Tx, db: Database, name: str) -> tuple[GroupRecord, dict[SegmentKey, TakenIn]]:
     """Follow what happened to the streams and to the holders of locks; return the group and its open segments."""
     get_group(tx, name, share=True)
     found = get(tx, GROUP, name)
     record, ids = _follow_streams(tx, found)
-    stored = read_deliveries(tx, name)
-    has_ended = _EndedLocks(tx, db)
+    stored = read_taken_in(tx, name)
     gone = [key for key in stored if key[0] not in ids]
     for each in found.value.streams:
         if any(key[0] == each.stream_id for key in gone):
             LOG.warning("%s: stream %s was deleted; the group goes on without its events", name, each.name)
-    kept: dict[SegmentKey, SegmentDeliveries] = {}
-    lost_events = 0
-    for key, before in stored.items():
-        if key[0] not in ids:
-            continue
-        state = segment_state(tx, *key)
-        if state is None:  # truncated, and its row was removed since
-            gone.append(key)
-            continue
-        after, lost = before.truncate(state.head_number, state.head)
-        lost_events += lost
-        expired = after.expire(
-            has_ended, count_max=record.share.deliveries_max, archived_bytes_max=ARCHIVED_BYTES_MAX
-        )
-        error = "the lock ended before a consumer accepted the event"
-        _archive(tx, record, key, expired.archived, error, "LockExpired")
-        after = expired.deliveries
-        if _is_finished(after, state):
-            gone.append(key)
-            continue
-        if after is not before:
-            write_deliveries(tx, name, key, before, after)
-            tx.wake(channel_of(name))
-        kept[key] = after
-    delete_deliveries(tx, name, gone)
+    states = {key: segment_state(tx, *key) for key in stored if key[0] in ids}
+    lost_events = sum(
+        _drop_truncated(tx, name, key, stored[key], state)
+        for key, state in states.items()
+        if state is not None and stored[key].number < state.head_number
+    )
     if lost_events:
         LOG.warning("%s: %d unfinished events were truncated", name, lost_events)
         record = attrs.evolve(record, lost_events=record.lost_events + lost_events)
+    if _end_locks(tx, db, record, states.keys()) or lost_events:
+        stored = read_taken_in(tx, name)
+    kept: dict[SegmentKey, TakenIn] = {}
+    for key, state in states.items():
+        if state is None or _is_finished(
+            stored[key], state
+        ):  # truncated, and its row was removed since; or read
+            gone.append(key)
+        else:
+            kept[key] = stored[key]
+    delete_deliveries(tx, name, gone)
     if record != found.value:
         replace_share(tx, found, record)
     return record, kept
+
+
+def _drop_truncated(tx: Tx, name: str, key: SegmentKey, taken_in: TakenIn, state: SegmentState) -> int:
+    """Drop what lies before the head of a segment; return how many events of it were not finished."""
+    before = taken_in.deliveries(read_ranges(tx, name, key, state.head_number))
+    after, lost = before.truncate(state.head_number, state.head)
+    write_deliveries(tx, name, key, before, after)
+    return lost
+
+
+def _end_locks(tx: Tx, db: Database, record: GroupRecord, keys: Container[SegmentKey]) -> bool:
+    """Release what dead consumers hold, or archive it after its last delivery; return whether there was anything."""
+    has_ended, has_changed = _EndedLocks(tx, db), False
+    terms = Terms(record.share.deliveries_max, since_ms=tx.now_ms)
+    open_segments = read_taken_in(tx, record.name)
+    for key, ranges in read_held(tx, record.name).items():
+        if key in keys:
+            before = open_segments[key].deliveries(ranges)
+            expired = before.expire(has_ended, terms, archived_bytes_max=ARCHIVED_BYTES_MAX)
+            if expired.deliveries is not before:
+                error = "the lock ended before a consumer accepted the event"
+                _archive(tx, record, key, expired.archived, error, "LockExpired")
+                write_deliveries(tx, record.name, key, before, expired.deliveries)
+                has_changed = True
+    if has_changed:
+        tx.wake(channel_of(record.name))
+        tx.wake(progress_channel(record.name))
+    return has_changed
 
 
 def _follow_streams(tx: Tx, found: Versioned[GroupRecord]) -> tuple[GroupRecord, set[int]]:
@@ -431,7 +336,7 @@ def _follow_streams(tx: Tx, found: Versioned[GroupRecord]) -> tuple[GroupRecord,
     streams: list[GroupStream] = []
     ids: set[int] = set()
     for each in record.streams:
-        where, stream = each, _find(tx, each.name)
+        where, stream = each, find_record(tx, each.name)
         if stream is not None:
             ids.add(stream.stream_id)
             where = followed(each, stream.stream_id)
@@ -441,73 +346,6 @@ def _follow_streams(tx: Tx, found: Versioned[GroupRecord]) -> tuple[GroupRecord,
     if not ids:
         raise ShareStreamsDeleted(group=name)
     return attrs.evolve(record, streams=tuple(streams)), ids
-
-
-def _take(
-    tx: Tx, key: SegmentKey, deliveries: SegmentDeliveries, events_max: int, bytes_max: int
-) -> list[tuple[EventRun, int]]:
-    """Return the next events to hand out, and the number of that delivery: first what is available again.
-
-    They may be fewer than there are; none is the end.
-    """
-    again = next(deliveries.available, None)
-    if again is not None:
-        low, start, end, most, count = again.low, again.start, again.end, again.high - again.low, again.count
-    else:
-        low, start, end, most, count = (
-            deliveries.next_number,
-            deliveries.next_offset,
-            None,
-            deliveries.room,
-            0,
-        )
-    left = min(most, events_max)
-    if left <= 0:
-        return []
-    ahead = tx.shared[RUNS_AHEAD]
-    if (known := ahead.find(key, low)) is not None:
-        return [(_part(known, low, start, left, bytes_max), count + 1)]
-    runs: list[tuple[EventRun, int]] = []
-    wanted_bytes = min(bytes_max, left * EVENT_BYTES_GUESS)
-    for run in read(tx, key[0], {key[1]: (start, end)}, bytes_max=wanted_bytes).runs:
-        if left > 0 and bytes_max > 0:
-            part = _part(run, run.first_number, run.start, left, bytes_max)
-            runs.append((part, count + 1))
-            left -= len(part)
-            bytes_max -= part.end - part.start
-            if len(part) < len(run):
-                tx.after(partial(ahead.keep, key, run))
-                break
-    return runs
-
-
-def _ttl_of(tx: Tx, where: GroupStream) -> int | None:
-    stream = _find(tx, where.name)
-    return None if stream is None else stream.config.ttl_ms
-
-
-def _finish_expired(
-    deliveries: SegmentDeliveries, run: EventRun, live: Sequence[EventRun], count: int, holder: Holder
-) -> SegmentDeliveries:
-    """Count the events of an acquired run that are not `live` as accepted."""
-    low, start = run.first_number, run.start
-    spans: list[DeliverySpan] = []
-    for part in live:
-        if low < part.first_number:
-            spans.append(DeliverySpan(low, part.first_number, start, part.start, count))
-        low, start = part.first_number + len(part), part.end
-    if start < run.end:
-        spans.append(DeliverySpan(low, run.first_number + len(run), start, run.end, count))
-    return deliveries.settle(Settlement.ACCEPT, spans, holder.session, count_max=count).deliveries
-
-
-def _part(run: EventRun, low: int, start: int, events_max: int, bytes_max: int) -> EventRun:
-    """Return events of a run from number `low` on: at most `events_max`, up to the one that reaches `bytes_max`."""
-    first = low - run.first_number
-    sizes = list(map(len, run.payloads[first : first + events_max]))
-    ends = accumulate(map(FRAME_BYTES.__add__, sizes))
-    count = next((count for count, end in enumerate(ends, 1) if end >= bytes_max), len(sizes))
-    return run if count == len(run) else run.part(first, count, start)
 
 
 def _archive(

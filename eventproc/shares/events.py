@@ -8,13 +8,14 @@ from typing import Any, Generic
 import attrs
 from typing_extensions import TypeVar
 
-from eventproc.shares.delivery import Acquisition
-from eventproc.store.groups import SegmentKey
+from eventproc.shares.acquisition import Acquisition
+from eventproc.store.database import Tx
+from eventproc.store.groups import SegmentKey, get_group, read_held
 from eventproc.store.model.deliveries import DeliverySpan
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.short_repr import short_repr_of_fields
-from eventproc.store.segments import Event
+from eventproc.store.segments import JOB_HEADER, Event, reserved_headers
 
 P = TypeVar("P", default=bytes)
 
@@ -37,6 +38,11 @@ class Delivery(Generic[P]):
     until_ms: int
     stream_id: int
     end: int
+
+    @property
+    def job(self) -> str | None:
+        """Id of the job that the event is; None for one that nobody submitted as a job."""
+        return reserved_headers(self.event.headers).get(JOB_HEADER)
 
     @property
     def place(self) -> str:
@@ -67,6 +73,23 @@ def spans_of(held: Iterable[Delivery[Any]]) -> dict[SegmentKey, list[DeliverySpa
         else:
             spans.append(DeliverySpan(event.number, event.number + 1, event.offset, each.end, count))
     return found
+
+
+def still_held(tx: Tx, name: str, session: str, deliveries: Iterable[Delivery[Any]]) -> set[Delivery[Any]]:
+    """Return the deliveries whose events the consumer still holds. One query."""
+    record, held = get_group(tx, name, share=True), read_held(tx, name, session)
+    counts = {
+        (*key, number): each.count
+        for key, ranges in held.items()
+        for each in ranges
+        for number in range(each.low, each.high)
+    }
+    return {
+        each
+        for each in deliveries
+        if each.generation == record.generation
+        and counts.get((each.stream_id, each.event.segment, each.event.number)) == each.deliveries
+    }
 
 
 def _order(held: Delivery[Any]) -> tuple[int, int, int]:

@@ -12,6 +12,7 @@ from eventproc.shares.consumer import ShareConsumer
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import delete_group, get_group
+from eventproc.store.segments import Event
 from eventproc.streams.codec import Codec, codec_for, decode_of
 
 P = TypeVar("P")
@@ -80,6 +81,25 @@ class ShareGroup:
             NotFound: no such share group.
         """
         return group_info(await self._db.read(partial(get_group, name=self.name, share=True)))
+
+    async def wait_for(self, event: Event[Any], *, timeout_ms: int | None = None) -> None:
+        """Return when the group has finished an event: it was accepted, became a dead letter, or was truncated.
+
+        Args:
+            event: as a writer, or a reader, returned it.
+            timeout_ms: how long to wait, in ms. None (default): without limit.
+
+        Raises:
+            NotFound: no such share group.
+            TimeoutError: the time is over.
+            InvalidArgument: the group does not consume the stream of the event, or it is no event.
+
+        Cost:
+            A few look-ups, again whenever the group finished events.
+        """
+        from eventproc.groups.finished import as_written, wait_finished  # few programs need it
+
+        await wait_finished(self._db, [self.name], as_written(event), timeout_ms)
 
     async def reset(
         self, start: GroupStart = "head", *, streams: Sequence[str] | None = None, dry_run: bool = False

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar, cast
 
 import attrs
 
-from eventproc.store.model.argument_checks import check_iterable, check_str, invalid_argument
+from eventproc.store.model.argument_checks import check_int, check_iterable, check_str, invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import (
     EVENT_BYTES_MAX,
@@ -16,11 +16,19 @@ from eventproc.store.model.limits import (
     HEADERS_BYTES_MAX,
     HEADERS_COUNT_MAX,
     ID_CHARS_MAX,
+    PRIORITY_MAX,
 )
 from eventproc.store.model.policies import check_ttl
 from eventproc.store.model.routing import check_key
 from eventproc.store.model.short_repr import short_repr_of_fields
-from eventproc.store.segments import ID_HEADER, RESERVED_NAMES, TTL_HEADER, ReservedHeaders
+from eventproc.store.segments import (
+    ID_HEADER,
+    JOB_HEADER,
+    PRIORITY_HEADER,
+    RESERVED_NAMES,
+    TTL_HEADER,
+    ReservedHeaders,
+)
 
 P = TypeVar("P")
 
@@ -39,6 +47,7 @@ class NewEvent(Generic[P]):
     delay_ms, at: when it is appended: so many ms later, or at a time with its zone or in ms since 1970. None (default):
     now.
     id: of the events of the stream with the same id, only the first one is appended; for how long, the stream says.
+    priority: 0 (default) to 9; share groups deliver higher ones first.
     """
 
     __repr__ = short_repr_of_fields
@@ -52,6 +61,7 @@ class NewEvent(Generic[P]):
     delay_ms: int | None = None
     at: datetime | int | None = None
     id: str | None = None
+    priority: int = 0
 
     @property
     def is_delayed(self) -> bool:
@@ -60,8 +70,8 @@ class NewEvent(Generic[P]):
 
     @property
     def stored_headers(self) -> Mapping[str, str] | None:
-        """The headers as they are stored: with the time to live and the id. Raises InvalidArgument."""
-        return reserving(self.headers, ttl_ms=self.ttl_ms, id=self.id)
+        """The headers as they are stored: with the time to live, the id and the priority. Raises InvalidArgument."""
+        return reserving(self.headers, ttl_ms=self.ttl_ms, id=self.id, priority=self.priority)
 
 
 def check_events(events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> None:
@@ -132,16 +142,25 @@ def check_event_id(id: str) -> str:
 
 
 def reserving(
-    headers: Mapping[str, str] | None, *, ttl_ms: int | None = None, id: str | None = None
+    headers: Mapping[str, str] | None,
+    *,
+    ttl_ms: int | None = None,
+    id: str | None = None,
+    priority: int = 0,
+    job: str | None = None,
 ) -> Mapping[str, str] | None:
-    """Return the headers with a time to live and an id, as far as there are. Raises InvalidArgument."""
-    if ttl_ms is None and id is None:
+    """Return the headers with the reserved ones that are given. Raises InvalidArgument."""
+    if ttl_ms is None and id is None and priority == 0 and job is None:
         return headers
     with_them = ReservedHeaders({} if headers is None else check_headers(headers))
     if ttl_ms is not None:
         with_them[TTL_HEADER] = str(check_ttl(ttl_ms))
     if id is not None:
         with_them[ID_HEADER] = check_event_id(id)
+    if check_int("priority", priority, least=0, most=PRIORITY_MAX):
+        with_them[PRIORITY_HEADER] = str(priority)
+    if job is not None:
+        with_them[JOB_HEADER] = job
     return with_them
 
 

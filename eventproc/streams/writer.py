@@ -168,6 +168,7 @@ class EventWriter(Openable, Generic[P]):
         partition: int | None = None,
         ttl_ms: int | None = None,
         id: str | None = None,
+        priority: int = 0,
     ) -> Event[P]: ...
     @overload
     async def write(
@@ -179,6 +180,7 @@ class EventWriter(Openable, Generic[P]):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
+        priority: int = 0,
         delay_ms: int,
     ) -> DelayedEvent[P]: ...
     @overload
@@ -191,6 +193,7 @@ class EventWriter(Openable, Generic[P]):
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
+        priority: int = 0,
         at: datetime | int,
     ) -> DelayedEvent[P]: ...
     @overload
@@ -204,6 +207,7 @@ class EventWriter(Openable, Generic[P]):
         partition: int | None = None,
         ttl_ms: int | None = None,
         id: str | None = None,
+        priority: int = 0,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> Event[P] | DelayedEvent[P]: ...
@@ -217,6 +221,7 @@ class EventWriter(Openable, Generic[P]):
         partition: int | None = None,
         ttl_ms: int | None = None,
         id: str | None = None,
+        priority: int = 0,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> Event[P] | DelayedEvent[P]:
@@ -240,6 +245,7 @@ class EventWriter(Openable, Generic[P]):
                 the topic, says.
             id: identifies the event within the stream for as long as its `id_window_ms`: 1 to 200 characters. While a
                 delayed event of the id is not due, a call with a delay returns that one. None (default): no id.
+            priority: 0 (default) to 9; share groups deliver higher ones first.
             delay_ms: append it so many ms later. None (default): at once.
             at: append it then: a time with its zone, or ms since 1970; at once if that has passed. None (default).
 
@@ -261,14 +267,14 @@ class EventWriter(Openable, Generic[P]):
             await self._learn_partitions(partition)
         alone = self._sending is None and not self._waiting_bytes and not self._ready
         if id is not None or delay_ms is not None or at is not None:
-            event = NewEvent(payload, key, event_time, headers, partition, ttl_ms, delay_ms, at, id)
+            event = NewEvent(payload, key, event_time, headers, partition, ttl_ms, delay_ms, at, id, priority)
             send = self._next
             send.awaited = True
             place = self._add_rare(event)
             await (self._send(self._take()) if alone else send.wait())
             return send.written(self._stream, event, place)
-        if ttl_ms is not None:
-            headers = reserving(headers, ttl_ms=ttl_ms)
+        if ttl_ms is not None or priority:
+            headers = reserving(headers, ttl_ms=ttl_ms, priority=priority)
         buffer = self._add(payload, key, event_time, headers, partition)
         epoch, segment, index = self._router.epoch.number, buffer.segment, len(buffer.payloads) - 1
         send = self._next
@@ -291,6 +297,7 @@ class EventWriter(Openable, Generic[P]):
         partition: int | None = None,
         ttl_ms: int | None = None,
         id: str | None = None,
+        priority: int = 0,
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> None:
@@ -308,6 +315,7 @@ class EventWriter(Openable, Generic[P]):
             ttl_ms: how long groups deliver it after it was appended, in ms. None (default): as the codec, or else
                 the topic, says.
             id: append it unless the stream has an event with this id, see `write`. None (default): no id.
+            priority: 0 (default) to 9; share groups deliver higher ones first.
             delay_ms: append it so many ms later, see `write`. None (default): at once.
             at: append it then, see `write`. None (default).
 
@@ -325,10 +333,12 @@ class EventWriter(Openable, Generic[P]):
             await self._learn_partitions(partition)
         before_bytes = self._waiting_bytes
         if id is not None or delay_ms is not None or at is not None:
-            self._add_rare(NewEvent(payload, key, event_time, headers, partition, ttl_ms, delay_ms, at, id))
+            self._add_rare(
+                NewEvent(payload, key, event_time, headers, partition, ttl_ms, delay_ms, at, id, priority)
+            )
         else:
-            if ttl_ms is not None:
-                headers = reserving(headers, ttl_ms=ttl_ms)
+            if ttl_ms is not None or priority:
+                headers = reserving(headers, ttl_ms=ttl_ms, priority=priority)
             self._add(payload, key, event_time, headers, partition)
         self._since_yield += self._waiting_bytes - before_bytes
         self._next.posted = True

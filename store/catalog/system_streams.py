@@ -31,6 +31,7 @@ from eventproc.store.schema import (
     ADDED_9,
     ADDED_10,
     ADDED_11,
+    add_priorities,
     adding,
     create_tables,
     unite_groups,
@@ -120,5 +121,6 @@ SYSTEM_MIGRATIONS: Final = (
     Migration(number=9, apply=adding(ADDED_9)),
     Migration(number=10, apply=adding(ADDED_10)),
     Migration(number=11, apply=adding(ADDED_11)),
+    Migration(number=12, apply=add_priorities),
 )
 """The first schema, with every table and the rows of the internal streams, and what was added to it since."""

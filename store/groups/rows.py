@@ -229,7 +229,7 @@ def delete_group(tx: Tx, name: str) -> None:
     delete(tx, GROUP, found)
     if found.value.log is not None:
         delete_log(tx, found.value.log)
-    for table in ("group_segment", "group_member", "delivery"):
+    for table in ("group_segment", "group_member", "delivery", "rate_limit", "job"):
         tx.execute(f"DELETE FROM {table} WHERE group_name = ?", (name,))
     delete_all(tx, TRUNCATABLE, keys(tx, TRUNCATABLE, prefix=f"{name}/"))
     raise_last_generation(tx, found.value.generation)

@@ -1,11 +1,14 @@
-"""The rows of share groups: the progress of their segments, and the ranges in delivery.
+"""The rows of share groups: how far they have come in their segments, and the ranges that are not finished.
+
+In `group_segment`, `number` and `offset` are the first unfinished event, as for every group, and `finished` is the
+first event that was not taken in. `owner_epoch` counts the changes that those that wait want to know.
 
 `eventproc/shares/` decides what happens in one. Source: docs/design/share-groups.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -16,76 +19,201 @@ from eventproc.store.groups.records import GROUP, GroupRecord, GroupStream, chan
 from eventproc.store.groups.rows import SegmentKey
 from eventproc.store.model.deliveries import DeliveredRange, DeliveryLock, SegmentDeliveries
 from eventproc.store.model.ids import SegmentId, epoch_of
+from eventproc.store.model.limits import PRIORITY_MAX
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
-from eventproc.store.progress import STORE_PROGRESS, progress_of_text, progress_text
+from eventproc.store.progress import progress_of_text, progress_text
 from eventproc.store.records import Versioned, get, replace
 from eventproc.store.segments import segment_ids
 
 SHARE_POLL_EVENTS: Final = 500
 """Default size of a poll, as in Kafka. Higher: fewer transactions; more events wait in one consumer."""
 
+_COLUMNS: Final = (
+    "stream_id, segment, low, high, start_offset, end_offset, count, session, consumer, instance, boot, until_ms,"
+    " priority"
+)
+
 _WRITE_DELIVERY: Final = upsert(
     "delivery",
     "group_name, stream_id, segment, low",
-    "high, start_offset, end_offset, count, session, consumer, instance, boot, until_ms",
+    "high, start_offset, end_offset, count, session, consumer, instance, boot, until_ms, priority",
+)
+
+_WRITE_TAKEN_IN: Final = (
+    'INSERT INTO group_segment (group_name, stream_id, segment, "offset", number, finished, owner_epoch, moved_ms)'
+    " VALUES (?, ?, ?, ?, ?, ?, 1, ?)"
+    ' ON CONFLICT (group_name, stream_id, segment) DO UPDATE SET "offset" = excluded."offset",'
+    " number = excluded.number, finished = excluded.finished, moved_ms = excluded.moved_ms,"
+    " owner_epoch = group_segment.owner_epoch + 1"
 )
 
 
+@attrs.frozen
+class TakenIn:
+    """How far a share group has come in a segment.
+
+    number, offset: the first event that is not finished. next_number, next_offset: the first that it has not taken in.
+    """
+
+    number: int
+    offset: int
+    next_number: int
+    next_offset: int
+
+    def deliveries(self, ranges: Iterable[DeliveredRange] = ()) -> SegmentDeliveries:
+        """Return the deliveries of the segment, as far as they are among `ranges`."""
+        return SegmentDeliveries(self.next_number, self.next_offset, tuple(ranges))
+
+
+@attrs.frozen
+class DeliveryCounts:
+    """How many events of a segment are taken in and not finished.
+
+    in_flight: consumers hold them. available: they may be delivered now. set_aside: they become available later.
+    size_bytes: of all of these. deliveries: {how often delivered: events}, without those that never were.
+    """
+
+    in_flight: int = 0
+    available: int = 0
+    set_aside: int = 0
+    size_bytes: int = 0
+    deliveries: Mapping[int, int] = attrs.field(factory=dict)
+
+    @property
+    def events(self) -> int:
+        """All of them."""
+        return self.in_flight + self.available + self.set_aside
+
+
 def watch_share(group: str) -> Watch:
-    """Return the subscription to a share group. Each wake-up costs three queries."""
+    """Return the subscription to a share group: to changes of it, and to events that are finished or available again.
+
+    Each wake-up costs two queries.
+    """
 
     def probe(tx: Tx) -> tuple[object, ...]:
         version = tx.execute(
             "SELECT version FROM record WHERE kind = ? AND key = ?", (GROUP.name, group)
         ).fetchone()
-        available = tx.execute(
-            "SELECT count(*), sum(low), sum(count) FROM delivery WHERE group_name = ? AND session IS NULL",
-            (group,),
+        changes = tx.execute(
+            "SELECT count(*), sum(owner_epoch) FROM group_segment WHERE group_name = ?", (group,)
         ).fetchone()
-        finished = tx.execute(
-            "SELECT sum(number), sum(length(finished)) FROM group_segment WHERE group_name = ?", (group,)
-        ).fetchone()
-        return version, available, finished
+        return version, changes
 
     return Watch(channel_of(group), probe)
 
 
-def read_deliveries(tx: Tx, group: str) -> dict[SegmentKey, SegmentDeliveries]:
-    """Return the deliveries of all open segments of the group, sorted. Two queries."""
-    ranges: dict[SegmentKey, list[DeliveredRange]] = {}
-    for (
-        stream_id,
-        segment,
-        low,
-        high,
-        start,
-        end,
-        count,
-        session,
-        consumer,
-        instance,
-        boot,
-        until_ms,
-    ) in tx.execute(
-        "SELECT stream_id, segment, low, high, start_offset, end_offset, count, session, consumer, instance, boot,"
-        " until_ms FROM delivery WHERE group_name = ? ORDER BY stream_id, segment, low",
-        (group,),
-    ).fetchall():
-        lock = None if session is None else DeliveryLock(session, consumer, instance, boot, until_ms)
-        found = DeliveredRange(low, high, start, end, count, lock)
-        ranges.setdefault((stream_id, segment), []).append(found)
+def read_taken_in(tx: Tx, group: str) -> dict[SegmentKey, TakenIn]:
+    """Return how far the group is in each of its open segments, sorted. One query."""
     rows = tx.execute(
-        "SELECT stream_id, segment, finished FROM group_segment WHERE group_name = ?"
+        'SELECT stream_id, segment, number, "offset", finished FROM group_segment WHERE group_name = ?'
         " ORDER BY stream_id, segment",
         (group,),
     ).fetchall()
     return {
-        (stream_id, SegmentId(segment)): SegmentDeliveries(
-            progress_of_text(text, group, stream_id, segment), tuple(ranges.get((stream_id, segment), ()))
-        )
-        for stream_id, segment, text in rows
+        (stream_id, SegmentId(segment)): _taken_in(text, group, stream_id, segment, number, offset)
+        for stream_id, segment, number, offset, text in rows
     }
+
+
+def has_finished_share(tx: Tx, group: str, key: SegmentKey, number: int) -> bool | None:
+    """Return whether the group has finished an event; None if the segment is none of its open ones. Two look-ups."""
+    row = tx.execute(
+        'SELECT number, "offset", finished FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?',
+        (group, *key),
+    ).fetchone()
+    if row is None:
+        return None
+    taken_in = _taken_in(row[2], group, *key, row[0], row[1])
+    return number < taken_in.next_number and not any(
+        each.low <= number for each in read_ranges(tx, group, key, number + 1, taken_in.number)
+    )
+
+
+def _taken_in(text: str, group: str, stream_id: int, segment: SegmentId, number: int, offset: int) -> TakenIn:
+    next_event = progress_of_text(text, group, stream_id, segment)
+    return TakenIn(number, offset, next_event.number, next_event.offset)
+
+
+def read_deliveries(tx: Tx, group: str) -> dict[SegmentKey, SegmentDeliveries]:
+    """Return the deliveries of all open segments of the group, sorted. Two queries, and one row for each range."""
+    ranges = _by_segment(_read(tx, "group_name = ? ORDER BY stream_id, segment, low", (group,)))
+    return {key: found.deliveries(ranges.get(key, ())) for key, found in read_taken_in(tx, group).items()}
+
+
+def read_ranges(tx: Tx, group: str, key: SegmentKey, before: int, low: int = 0) -> list[DeliveredRange]:
+    """Return the unfinished ranges of a segment that hold an event in [low, before), sorted. One query."""
+    where = "group_name = ? AND stream_id = ? AND segment = ? AND low < ? AND high > ? ORDER BY low"
+    return [each for _, each in _read(tx, where, (group, *key, before, low))]
+
+
+def read_held(tx: Tx, group: str, session: str | None = None) -> dict[SegmentKey, list[DeliveredRange]]:
+    """Return the ranges that consumers hold, or one of them, by segment, sorted. One query."""
+    where, values = "group_name = ? AND session IS NOT NULL", [group]
+    if session is not None:
+        where, values = "group_name = ? AND session = ?", [group, session]
+    return _by_segment(_read(tx, f"{where} ORDER BY stream_id, segment, low", values))
+
+
+def read_available(tx: Tx, group: str, priority: int, limit: int) -> list[tuple[SegmentKey, DeliveredRange]]:
+    """Return the ranges of a priority that may be delivered now, those first that wait for longest. One query."""
+    where = (
+        "group_name = ? AND priority = ? AND session IS NULL AND until_ms <= ?"
+        " ORDER BY until_ms, stream_id, segment, low LIMIT ?"
+    )
+    return list(_read(tx, where, (group, priority, tx.now_ms, limit)))
+
+
+def priorities_of(tx: Tx, group: str) -> list[int]:
+    """Return the priorities of the ranges that nobody holds, the highest first. A look-up each."""
+    found: list[int] = []
+    below = PRIORITY_MAX + 1
+    while True:
+        row = tx.execute(
+            "SELECT max(priority) FROM delivery WHERE group_name = ? AND session IS NULL AND priority < ?",
+            (group, below),
+        ).fetchone()
+        if row[0] is None:
+            return found
+        found.append(below := row[0])
+
+
+def first_available_ms(tx: Tx, group: str) -> int | None:
+    """Return since when, or when, the first range is available, wall ms; None without one. Two look-ups a priority."""
+    firsts = [
+        tx.execute(
+            "SELECT min(until_ms) FROM delivery WHERE group_name = ? AND priority = ? AND session IS NULL",
+            (group, each),
+        ).fetchone()[0]
+        for each in priorities_of(tx, group)
+    ]
+    return min(firsts, default=None)
+
+
+def count_deliveries(tx: Tx, group: str) -> dict[SegmentKey, DeliveryCounts]:
+    """Return how many events are taken in and not finished, by segment. One query over all of their ranges."""
+    rows = tx.execute(
+        "SELECT stream_id, segment, count, session IS NOT NULL, session IS NULL AND until_ms > ?,"
+        " sum(high - low), sum(end_offset - start_offset) FROM delivery WHERE group_name = ?"
+        " GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5",
+        (tx.now_ms, group),
+    ).fetchall()
+    counts: dict[SegmentKey, DeliveryCounts] = {}
+    for stream_id, segment, count, is_held, is_set_aside, events, size_bytes in rows:
+        key = (stream_id, SegmentId(segment))
+        found = counts.get(key, DeliveryCounts())
+        state = "in_flight" if is_held else "set_aside" if is_set_aside else "available"
+        deliveries = dict(found.deliveries)
+        if count:
+            deliveries[count] = deliveries.get(count, 0) + int(events)
+        counts[key] = attrs.evolve(
+            found,
+            size_bytes=found.size_bytes + int(size_bytes),
+            deliveries=deliveries,
+            **{state: getattr(found, state) + int(events)},
+        )
+    return counts
 
 
 def lock_instances(tx: Tx) -> list[tuple[str, str]]:
@@ -100,15 +228,7 @@ def lock_instances(tx: Tx) -> list[tuple[str, str]]:
 def write_deliveries(
     tx: Tx, group: str, key: SegmentKey, before: SegmentDeliveries | None, after: SegmentDeliveries
 ) -> None:
-    """Write the rows of a segment that differ. before: what is stored; None if the segment is new."""
-    if before is None or before.progress != after.progress:
-        tx.execute(
-            STORE_PROGRESS,
-            (
-                *(group, *key, after.progress.offset, after.progress.number),
-                *(progress_text(after.progress), tx.now_ms),
-            ),
-        )
+    """Write the rows of a segment that differ. before: what was read; None if the segment is new."""
     old = {} if before is None else {each.low: each for each in before.ranges}
     new = {each.low: each for each in after.ranges}
     tx.executemany(
@@ -117,16 +237,70 @@ def write_deliveries(
     )
     tx.executemany(
         _WRITE_DELIVERY,
-        [(group, *key, *_columns(each)) for low, each in new.items() if old.get(low) != each],
+        [(group, *key, *_row(each)) for low, each in new.items() if old.get(low) != each],
     )
+    if before is not None and before.next_number == after.next_number and not _frees(before, after):
+        return
+    first = tx.execute(
+        "SELECT low, start_offset FROM delivery WHERE group_name = ? AND stream_id = ? AND segment = ?"
+        " ORDER BY low LIMIT 1",
+        (group, *key),
+    ).fetchone()
+    number, offset = first or (after.next_number, after.next_offset)
+    text = progress_text(Progress(after.next_number, after.next_offset))
+    tx.execute(_WRITE_TAKEN_IN, (group, *key, offset, number, text, tx.now_ms))
 
 
-def _columns(each: DeliveredRange) -> tuple[int | str | None, ...]:
+def _frees(before: SegmentDeliveries, after: SegmentDeliveries) -> bool:
+    """Whether events that somebody held are finished or available: what those that wait want to know."""
+    return _held_events(after) < _held_events(before) or _events(after) < _events(before)
+
+
+def _events(deliveries: SegmentDeliveries) -> int:
+    return sum(each.high - each.low for each in deliveries.ranges)
+
+
+def _held_events(deliveries: SegmentDeliveries) -> int:
+    return sum(each.high - each.low for each in deliveries.ranges if each.lock is not None)
+
+
+def _read(tx: Tx, where: str, values: Sequence[int | str]) -> Iterator[tuple[SegmentKey, DeliveredRange]]:
+    for row in tx.execute(f"SELECT {_COLUMNS} FROM delivery WHERE {where}", values).fetchall():
+        (
+            stream_id,
+            segment,
+            low,
+            high,
+            start,
+            end,
+            count,
+            session,
+            consumer,
+            instance,
+            boot,
+            until_ms,
+            priority,
+        ) = row
+        lock, since_ms = None, until_ms
+        if session is not None:
+            lock, since_ms = DeliveryLock(session, consumer, instance, boot, until_ms), 0
+        key = (stream_id, SegmentId(segment))
+        yield key, DeliveredRange(low, high, start, end, count, lock, since_ms, priority)
+
+
+def _by_segment(rows: Iterable[tuple[SegmentKey, DeliveredRange]]) -> dict[SegmentKey, list[DeliveredRange]]:
+    found: dict[SegmentKey, list[DeliveredRange]] = {}
+    for key, each in rows:
+        found.setdefault(key, []).append(each)
+    return found
+
+
+def _row(each: DeliveredRange) -> tuple[int | str | None, ...]:
     lock = each.lock
-    holder: tuple[int | str | None, ...] = (None,) * 5
+    holder: tuple[int | str | None, ...] = (*(None,) * 4, each.since_ms)
     if lock is not None:
         holder = lock.session, lock.consumer, lock.instance, lock.boot, lock.until_ms
-    return each.low, each.high, each.start, each.end, each.count, *holder
+    return each.low, each.high, each.start, each.end, each.count, *holder, each.priority
 
 
 def delete_deliveries(tx: Tx, group: str, segments: Iterable[SegmentKey]) -> None:
@@ -145,7 +319,8 @@ def start_share_group(
     delete_deliveries(tx, group, opened)
     for stream_id, segments in starts.items():
         for segment, progress in segments.items():
-            write_deliveries(tx, group, (stream_id, segment), None, SegmentDeliveries(progress))
+            started = SegmentDeliveries(progress.number, progress.offset)
+            write_deliveries(tx, group, (stream_id, segment), None, started)
 
 
 def followed(where: GroupStream, stream_id: int) -> GroupStream:

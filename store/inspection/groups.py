@@ -31,5 +31,5 @@ def group_names_of_rows(tx: Tx) -> dict[str, list[str]]:
     """Return the names of the groups that have rows, by table."""
     return {
         table: [name for (name,) in tx.execute(f"SELECT DISTINCT group_name FROM {table}").fetchall()]
-        for table in ("group_segment", "group_member", "delivery")
+        for table in ("group_segment", "group_member", "delivery", "rate_limit")
     }

@@ -121,7 +121,17 @@ def _of_leftovers(tx: Tx, known: set[int]) -> Iterator[str]:
     reaped = dict(tx.execute("SELECT stream_id, deleted FROM reap").fetchall())
     # Blobs of an aborting transaction do not need their stream.
     reaped.update(tx.execute("SELECT DISTINCT stream_id, 1 FROM txn WHERE state = 'aborting'").fetchall())
-    for table in ("segment", "epoch", "extent", "blob", "sink", "writer", "delayed_event", "event_id"):
+    for table in (
+        "segment",
+        "epoch",
+        "extent",
+        "blob",
+        "sink",
+        "writer",
+        "delayed_event",
+        "event_id",
+        "prioritized_stream",
+    ):
         for (stream_id,) in tx.execute(f"SELECT DISTINCT stream_id FROM {table}").fetchall():
             if table == "sink" and stream_id == ALL_STREAMS:
                 continue

@@ -1,11 +1,12 @@
-"""The deliveries of one segment to a share group: which events are available, locked, or finished.
+"""The deliveries of one segment to a share group: which events are available, locked, set aside, or finished.
 
-Pure: no I/O. An event of the segment is in one of four states. It is *finished* (accepted or archived) if the progress
-says so; *acquired* if a range with a lock holds it; *available again* if a range without a lock holds it; and *new* if
-it lies at or beyond `next_number`.
+Pure: no I/O. The events of a segment that the group has *taken in* lie below `next_number`; the others are *new*. Each
+of those that it took in and has not finished (accepted or archived) lies in one range. A range with a lock is
+*acquired*. One without a lock is *available* from its `since_ms` on; until then it is *set aside*.
 
-Invariants, asserted by `SegmentDeliveries.check`: the ranges are sorted, none is empty, and together with the finished
-ranges they tile [progress.number, next_number). Source: docs/design/share-groups.md.
+A `SegmentDeliveries` may hold only some ranges of the segment: those that a transaction has read. The others do not
+change. Invariants, asserted by `SegmentDeliveries.check`: the ranges are sorted, none is empty, none overlaps another,
+and all lie below `next_number`. Source: docs/design/share-groups.md.
 """
 
 from __future__ import annotations
@@ -13,15 +14,9 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from itertools import pairwise
 
 import attrs
-
-from eventproc.store.model.progress import Progress
-
-WINDOW_EVENTS: Final = 2_000
-"""Events of one segment between its first unfinished event and its first new one. Higher: more rows to keep and to
-compare while one event is not accepted. Lower: one slow event stops the others sooner."""
 
 
 @attrs.frozen
@@ -42,7 +37,8 @@ class DeliveryLock:
 class DeliveredRange:
     """Events [low, high), bytes [start, end), that were delivered `count` times and are not finished.
 
-    lock: None if they are available again.
+    lock: None if nobody holds them. since_ms: without a lock, when they become available, wall ms; 0 with one.
+    priority: of all of them; higher goes first.
     """
 
     low: int
@@ -51,10 +47,20 @@ class DeliveredRange:
     end: int
     count: int
     lock: DeliveryLock | None
+    since_ms: int = 0
+    priority: int = 0
 
     def part(self, low: int, high: int, start: int, end: int) -> DeliveredRange:
         """Return a part of the range."""
         return attrs.evolve(self, low=low, high=high, start=start, end=end)
+
+    def held_by(self, lock: DeliveryLock) -> DeliveredRange:
+        """Return the range in its next delivery."""
+        return attrs.evolve(self, count=self.count + 1, lock=lock, since_ms=0)
+
+    def freed(self, since_ms: int) -> DeliveredRange:
+        """Return the range without its lock, available from `since_ms` on."""
+        return attrs.evolve(self, lock=None, since_ms=since_ms)
 
 
 @attrs.frozen(order=True)
@@ -74,13 +80,26 @@ class Settlement(enum.StrEnum):
     ACCEPT = "accept"
     """They are finished."""
     RELEASE = "release"
-    """They are available again, or archived if this was their last delivery."""
+    """They are available again, now or later, or archived if this was their last delivery."""
     RETURN = "return"
     """They are available again, and this delivery does not count: nobody saw them."""
     REJECT = "reject"
     """They are archived."""
     RENEW = "renew"
     """Their lock begins again."""
+
+
+@attrs.frozen
+class Terms:
+    """When a settlement happens, and what it means.
+
+    count_max: after so many deliveries a released event is archived. until_ms: the new end of a renewed lock. since_ms:
+    when released events become available, wall ms.
+    """
+
+    count_max: int
+    until_ms: int = 0
+    since_ms: int = 0
 
 
 @attrs.frozen
@@ -97,76 +116,45 @@ class SettledDeliveries:
 
 @attrs.frozen
 class SegmentDeliveries:
-    """The deliveries of one segment. ranges: sorted, without overlaps."""
+    """The deliveries of one segment, or some of them.
 
-    progress: Progress = attrs.field(factory=Progress)
+    next_number, next_offset: the first new event. ranges: sorted, without overlaps.
+    """
+
+    next_number: int = 0
+    next_offset: int = 0
     ranges: tuple[DeliveredRange, ...] = ()
 
-    @property
-    def next_number(self) -> int:
-        """The number of the first new event."""
-        return self._end[0]
-
-    @property
-    def next_offset(self) -> int:
-        """The offset of the first new event."""
-        return self._end[1]
-
-    @property
-    def _end(self) -> tuple[int, int]:
-        ends = [(self.progress.number, self.progress.offset)]
-        if self.progress.finished:
-            ends.append(self.progress.finished[-1][1:])
-        if self.ranges:
-            ends.append((self.ranges[-1].high, self.ranges[-1].end))
-        return max(ends)
-
-    @property
-    def room(self) -> int:
-        """How many new events may be delivered now."""
-        if self.progress.full:
-            return 0
-        return max(WINDOW_EVENTS - (self.next_number - self.progress.number), 0)
-
-    @property
-    def available(self) -> Iterator[DeliveredRange]:
-        """The ranges that are available again."""
-        return (each for each in self.ranges if each.lock is None)
-
-    @property
-    def locked(self) -> Iterator[DeliveredRange]:
-        """The ranges that are locked."""
-        return (each for each in self.ranges if each.lock is not None)
+    def take_in(self, parts: Iterable[tuple[int, int, int, int, int]], since_ms: int) -> SegmentDeliveries:
+        """Make new events available. parts: (low, high, start, end, priority), in order, from `next_number` on."""
+        ranges = [
+            DeliveredRange(low, high, start, end, 0, None, since_ms, priority)
+            for low, high, start, end, priority in parts
+        ]
+        if not ranges:
+            return self
+        return SegmentDeliveries(ranges[-1].high, ranges[-1].end, _joined((*self.ranges, *ranges)))
 
     def acquire(self, low: int, high: int, start: int, end: int, lock: DeliveryLock) -> SegmentDeliveries:
-        """Lock events that are available again, all in one range, or new ones from `next_number` on."""
+        """Lock events that are available, all in one range, or new ones from `next_number` on."""
         if low == self.next_number:
-            return self._with((*self.ranges, DeliveredRange(low, high, start, end, 1, lock)))
+            taken = DeliveredRange(low, high, start, end, 1, lock)
+            return SegmentDeliveries(high, end, _joined((*self.ranges, taken)))
         ranges: list[DeliveredRange] = []
         for each in self.ranges:
             if each.low <= low < each.high:
                 assert each.lock is None, f"events [{low}, {high}) are locked by {each.lock}"
                 assert high <= each.high, f"events [{low}, {high}) are not in one range, {each}"
-                taken = attrs.evolve(each.part(low, high, start, end), count=each.count + 1, lock=lock)
-                ranges += _around(each, [(taken, taken)])
+                taken = each.part(low, high, start, end)
+                ranges += _around(each, [(taken, taken.held_by(lock))])
             else:
                 ranges.append(each)
         return self._with(ranges)
 
     def settle(
-        self,
-        how: Settlement,
-        spans: Iterable[DeliverySpan],
-        session: str,
-        *,
-        count_max: int,
-        until_ms: int = 0,
+        self, how: Settlement, spans: Iterable[DeliverySpan], session: str, terms: Terms
     ) -> SettledDeliveries:
-        """Settle the events of `spans` that the consumer holds; the others are `lost` and do not change.
-
-        count_max: after so many deliveries a released event is archived.
-        until_ms: the new end of the lock, for a renewal.
-        """
+        """Settle the events of `spans` that the consumer holds; the others are `lost` and do not change."""
         rest = deque(sorted(spans))
         left = {span: span.high - span.low for span in rest}
         ranges: list[DeliveredRange] = []
@@ -182,18 +170,17 @@ class SegmentDeliveries:
                 if span.count == each.count and span.high > each.low:
                     part = _common(each, span)
                     left[span] -= part.high - part.low
-                    parts.append((part, _after(how, part, count_max, until_ms)))
+                    parts.append((part, _after(how, part, terms)))
             while rest and rest[0].high <= each.high:
                 rest.popleft()
             ranges += _around(each, parts)
             changed += parts
-        finished = [part for part, after in changed if after is None]
-        archived = () if how is Settlement.ACCEPT else tuple(finished)
+        archived = () if how is Settlement.ACCEPT else tuple(part for part, after in changed if after is None)
         lost = tuple(span for span, count in left.items() if count)
-        return SettledDeliveries(self._with(ranges, finished), archived, lost)
+        return SettledDeliveries(self._with(ranges), archived, lost)
 
     def expire(
-        self, is_ended: Callable[[DeliveryLock], bool], *, count_max: int, archived_bytes_max: int
+        self, is_ended: Callable[[DeliveryLock], bool], terms: Terms, *, archived_bytes_max: int
     ) -> SettledDeliveries:
         """Release the ranges whose lock has ended. Archive those that were delivered for the last time.
 
@@ -205,8 +192,8 @@ class SegmentDeliveries:
         for each in self.ranges:
             if each.lock is None or not is_ended(each.lock):
                 ranges.append(each)
-            elif each.count < count_max:
-                ranges.append(attrs.evolve(each, lock=None))
+            elif each.count < terms.count_max:
+                ranges.append(each.freed(terms.since_ms))
             elif size_bytes < archived_bytes_max:
                 archived.append(each)
                 size_bytes += each.end - each.start
@@ -214,49 +201,44 @@ class SegmentDeliveries:
                 ranges.append(each)
         if not archived and ranges == list(self.ranges):
             return SettledDeliveries(self)
-        return SettledDeliveries(self._with(ranges, archived), tuple(archived))
+        return SettledDeliveries(self._with(ranges), tuple(archived))
 
     def truncate(self, head_number: int, head: int) -> tuple[SegmentDeliveries, int]:
-        """Return the deliveries from the head of the segment on, and how many unfinished events lay before it."""
-        if head_number <= self.progress.number:
-            return self, 0
-        lost = self.progress.unfinished(self.progress.number, head_number)
-        progress = self.progress.finish(self.progress.number, head_number - self.progress.number, head)
+        """Return the deliveries from the head of the segment on, and how many unfinished events lay before it.
+
+        All ranges before the head must be among `ranges`.
+        """
+        lost = max(head_number - self.next_number, 0)
+        lost += sum(min(each.high, head_number) - each.low for each in self.ranges if each.low < head_number)
         ranges = [
             each if each.low >= head_number else each.part(head_number, each.high, head, each.end)
             for each in self.ranges
             if each.high > head_number
         ]
-        return SegmentDeliveries(progress, tuple(ranges)), lost
-
-    def counts(self) -> dict[int, int]:
-        """Return how many unfinished events were delivered how often: {deliveries: events}."""
-        found: dict[int, int] = {}
-        for each in self.ranges:
-            found[each.count] = found.get(each.count, 0) + each.high - each.low
-        return dict(sorted(found.items()))
+        next_number, next_offset = max((self.next_number, self.next_offset), (head_number, head))
+        return SegmentDeliveries(next_number, next_offset, tuple(ranges)), lost
 
     def check(self) -> None:
         """Assert the invariants at the head of this module."""
-        self.progress.check()
-        finished = [(low, high, None, end) for low, high, end in self.progress.finished]
-        tiles = sorted([*finished, *((each.low, each.high, each.start, each.end) for each in self.ranges)])
-        number, offset = self.progress.number, self.progress.offset
-        for low, high, start, end in tiles:
-            assert number == low < high, f"events [{low}, {high}) do not follow {number}"
-            assert start is None or start == offset, f"bytes [{start}, {end}) do not follow {offset}"
-            assert offset < end, f"bytes up to {end} do not follow {offset}"
-            number, offset = high, end
+        assert self.next_number >= 0, f"the next event is {self.next_number}"
         for each in self.ranges:
+            assert each.low < each.high, f"{each} is empty"
+            assert each.start < each.end, f"{each} has no bytes"
             assert each.count >= (each.lock is not None), f"{each} is locked and was never delivered"
+        for before, after in pairwise(self.ranges):
+            assert before.high <= after.low, f"{before} overlaps {after}"
+            assert before.end <= after.start, f"{before} overlaps {after}"
+        if self.ranges:
+            last = self.ranges[-1]
+            assert last.high <= self.next_number, (
+                f"{last} was not taken in; the next event is {self.next_number}"
+            )
+            assert last.end <= self.next_offset, (
+                f"{last} was not taken in; the next byte is {self.next_offset}"
+            )
 
-    def _with(
-        self, ranges: Sequence[DeliveredRange], finished: Iterable[DeliveredRange] = ()
-    ) -> SegmentDeliveries:
-        progress = self.progress
-        for each in finished:
-            progress = progress.finish(each.low, each.high - each.low, each.end)
-        return SegmentDeliveries(progress, _joined(ranges))
+    def _with(self, ranges: Sequence[DeliveredRange]) -> SegmentDeliveries:
+        return SegmentDeliveries(self.next_number, self.next_offset, _joined(ranges))
 
 
 def _common(each: DeliveredRange, span: DeliverySpan) -> DeliveredRange:
@@ -265,16 +247,16 @@ def _common(each: DeliveredRange, span: DeliverySpan) -> DeliveredRange:
     return each.part(low, high, start, end)
 
 
-def _after(how: Settlement, part: DeliveredRange, count_max: int, until_ms: int) -> DeliveredRange | None:
+def _after(how: Settlement, part: DeliveredRange, terms: Terms) -> DeliveredRange | None:
     """Return what becomes of a part; None if it is finished."""
     match how:
         case Settlement.RENEW:
             assert part.lock is not None, "only the holder of a lock renews it"
-            return attrs.evolve(part, lock=attrs.evolve(part.lock, until_ms=until_ms))
+            return attrs.evolve(part, lock=attrs.evolve(part.lock, until_ms=terms.until_ms))
         case Settlement.RETURN:
-            return attrs.evolve(part, count=part.count - 1, lock=None)
-        case Settlement.RELEASE if part.count < count_max:
-            return attrs.evolve(part, lock=None)
+            return attrs.evolve(part.freed(terms.since_ms), count=part.count - 1)
+        case Settlement.RELEASE if part.count < terms.count_max:
+            return part.freed(terms.since_ms)
         case _:
             return None
 
@@ -299,8 +281,12 @@ def _joined(ranges: Iterable[DeliveredRange]) -> tuple[DeliveredRange, ...]:
     joined: list[DeliveredRange] = []
     for each in ranges:
         last = joined[-1] if joined else None
-        if last is not None and (last.high, last.count, last.lock) == (each.low, each.count, each.lock):
+        if last is not None and last.high == each.low and _state(last) == _state(each):
             joined[-1] = attrs.evolve(last, high=each.high, end=each.end)
         else:
             joined.append(each)
     return tuple(joined)
+
+
+def _state(each: DeliveredRange) -> tuple[int, DeliveryLock | None, int, int]:
+    return each.count, each.lock, each.since_ms, each.priority

@@ -192,6 +192,32 @@ class LockLost(Fenced):
 
 
 @error
+class JobFailed(Rejected):
+    """A job failed in all of its attempts, and is a dead letter now.
+
+    Mend the cause, and retry the job.
+    """
+
+    group: str
+    job: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"job {self.job} of {self.group} failed: {self.reason}"
+
+
+@error
+class JobCancelled(Rejected):
+    """Somebody cancelled the job."""
+
+    group: str
+    job: str
+
+    def __str__(self) -> str:
+        return f"job {self.job} of {self.group} was cancelled"
+
+
+@error
 class ShareStreamsDeleted(Rejected):
     """All streams of a share group were deleted.
 

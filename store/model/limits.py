@@ -38,6 +38,9 @@ HEADERS_BYTES_MAX: Final = 64 * 1024
 ID_CHARS_MAX: Final = 200
 """Id of an event, characters. Ids are held by two indexes while a stream remembers them."""
 
+PRIORITY_MAX: Final = 9
+"""Highest priority of an event; 0 is the lowest, and the default. Higher: a share group makes more look-ups."""
+
 SCOPE_NAME_CHARS_MAX: Final = 255
 """Name of a scope, characters: one component of a path on any file system, as exports use it."""
 

@@ -16,12 +16,15 @@ from eventproc.store.segments.append import (
 from eventproc.store.segments.columns import EncodedBlock, EventBlock, Headers
 from eventproc.store.segments.event import (
     ID_HEADER,
+    JOB_HEADER,
     NO_HEADERS,
+    PRIORITY_HEADER,
     RESERVED_NAMES,
     TTL_HEADER,
     Event,
     EventRun,
     ReservedHeaders,
+    reserved_headers,
     shown_headers,
 )
 from eventproc.store.segments.extents import INLINE_EXTENT_COUNTER, InlineExtentCounter, read_extents
@@ -44,6 +47,7 @@ from eventproc.store.segments.offsets import (
     progress_at,
     verify_offset,
 )
+from eventproc.store.segments.priorities import is_prioritized, mark_prioritized, priority_parts
 from eventproc.store.segments.rates import SegmentRate, segment_rates, write_rate
 from eventproc.store.segments.read import READ_BYTES_MAX, ReadResult, first_event_age_ms, read
 from eventproc.store.segments.reaper import forget_ids, forget_writers, free_step
@@ -66,8 +70,10 @@ from eventproc.store.segments.time_to_live import (
 __all__ = [
     "ID_HEADER",
     "INLINE_EXTENT_COUNTER",
+    "JOB_HEADER",
     "NEVER",
     "NO_HEADERS",
+    "PRIORITY_HEADER",
     "READ_BYTES_MAX",
     "RECENT_EVENTS",
     "RESERVED_NAMES",
@@ -98,19 +104,23 @@ __all__ = [
     "forget_writers",
     "free_step",
     "is_event_boundary",
+    "is_prioritized",
     "join_step",
     "last_sequence",
     "live_ranges",
+    "mark_prioritized",
     "next_append",
     "note_sequence",
     "number_at",
     "offset_at_time",
     "offset_of_number",
+    "priority_parts",
     "progress_at",
     "read",
     "read_extents",
     "readable_sealed",
     "request_reaping",
+    "reserved_headers",
     "seal_segments",
     "sealed_epoch",
     "sealed_segments",

@@ -27,6 +27,7 @@ from eventproc.store.segments.extents import (
     is_inline,
     pack_inline,
 )
+from eventproc.store.segments.priorities import mark_prioritized
 from eventproc.store.segments.recent import RecentEvents
 from eventproc.store.segments.state import SegmentTail, find_tail
 
@@ -213,6 +214,8 @@ class _PendingAppends:
         appended = []
         for part, tail in zip(parts, tails, strict=True):
             events, count = part.events, len(part.events.lengths)
+            if events.block.headers is not None:
+                mark_prioritized(tx, stream_id, events.block.headers)
             if tx.now_ms > tail.time:
                 tail.time = tx.now_ms
             where = AppendResult(part.segment, tail.offset, tail.number, count)

@@ -21,23 +21,32 @@ NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 TTL_HEADER: Final = "ep-ttl-ms"
 """Name of the reserved header that holds an event's own time to live, as decimal text. Events are shown without it."""
 
+PRIORITY_HEADER: Final = "ep-priority"
+"""Name of the reserved header that holds an event's priority, as a digit. Events are shown without it."""
 
 ID_HEADER: Final = "ep-id"
 """Name of the reserved header that holds an event's id. `Event.id` shows it."""
 
+JOB_HEADER: Final = "ep-job"
+"""Name of the reserved header that holds the id of the job that the event is. Events are shown without it."""
 
-RESERVED_NAMES: Final = {TTL_HEADER: "ttl_ms", ID_HEADER: "id"}
-"""{name of a reserved header: the argument that sets it}"""
+RESERVED_NAMES: Final = {
+    TTL_HEADER: "ttl_ms",
+    ID_HEADER: "id",
+    PRIORITY_HEADER: "priority",
+    JOB_HEADER: "the payload to ep.jobs(...).submit",
+}
+"""{name of a reserved header: what to pass instead}"""
 
 
 class ReservedHeaders(dict[str, str]):
     """Headers with reserved names, which only the library makes: users' headers may not have them."""
 
 
-class HeadersOfId(dict[str, str]):
-    """The user's headers of an event with an id. A dict of them is equal, and a copy has no id."""
+class ShownHeaders(dict[str, str]):
+    """Headers as users see them, which know the reserved ones. Equal to a dict; a copy does not know them."""
 
-    id: str
+    reserved: Mapping[str, str]
 
 
 P = TypeVar("P", default=bytes)
@@ -71,7 +80,7 @@ class Event(NamedTuple, Generic[P]):
     @property
     def id(self) -> str | None:
         """The id with which it was written; None without one."""
-        return self.headers.id if isinstance(self.headers, HeadersOfId) else None
+        return reserved_headers(self.headers).get(ID_HEADER)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={short_repr(value)}" for name, value in self._asdict().items())
@@ -178,11 +187,13 @@ class EventRun:
 
 def shown_headers(headers: Headers) -> Headers:
     """Return headers as users see them: without the reserved ones."""
-    if TTL_HEADER not in headers and ID_HEADER not in headers:
+    if RESERVED_NAMES.keys().isdisjoint(headers):
         return headers
-    shown = {name: value for name, value in headers.items() if name not in RESERVED_NAMES}
-    if ID_HEADER not in headers:
-        return shown or NO_HEADERS
-    with_id = HeadersOfId(shown)
-    with_id.id = headers[ID_HEADER]
-    return with_id
+    shown = ShownHeaders({name: value for name, value in headers.items() if name not in RESERVED_NAMES})
+    shown.reserved = {name: value for name, value in headers.items() if name in RESERVED_NAMES}
+    return shown
+
+
+def reserved_headers(shown: Headers) -> Headers:
+    """Return the reserved ones that belong to headers as users see them."""
+    return shown.reserved if isinstance(shown, ShownHeaders) else NO_HEADERS

@@ -187,7 +187,8 @@ def _free_deleted(tx: Tx, stream_id: int) -> bool:
     tx.execute(
         r"DELETE FROM group_segment WHERE stream_id = ? AND group_name LIKE '\_%' ESCAPE '\'", (stream_id,)
     )
-    tx.execute("DELETE FROM sink WHERE stream_id = ?", (stream_id,))
+    for table in ("sink", "prioritized_stream"):
+        tx.execute(f"DELETE FROM {table} WHERE stream_id = ?", (stream_id,))
     deleted = [
         tx.execute(
             f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE stream_id = ? LIMIT ?)",

@@ -20,7 +20,7 @@ from eventproc.store.database import PendingSlot, Tx
 from eventproc.store.model.errors import IllegalTransition, NotFound, TransactionAborted
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.transactions import TxnState
-from eventproc.store.segments import EncodedBlock, SegmentEvents, WriterSequence
+from eventproc.store.segments import EncodedBlock, SegmentEvents, WriterSequence, mark_prioritized
 from eventproc.store.segments.append import verify_follows
 from eventproc.store.segments.columns import join_blocks
 from eventproc.store.segments.extents import insert_blob, is_inline, pack_inline
@@ -110,6 +110,8 @@ def stage(
     call = found.calls[-1]
     call.identity = identity
     for part in parts:
+        if part.events.block.headers is not None:
+            mark_prioritized(tx, stream_id, part.events.block.headers)
         call.parts.setdefault(part.segment, []).append(part.events)
     found.totals = StagedTotals(
         found.totals.events + sum(part.events.count for part in parts),

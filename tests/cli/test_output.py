@@ -107,6 +107,11 @@ def _task(cli: Cli) -> str:
     return str(json.loads(cli("task", "list", "-o", "json").ok())[0]["id"])
 
 
+def _job(cli: Cli) -> str:
+    """Submit a job to a share group, and return its id."""
+    return str(json.loads(cli("job", "submit", _share(cli), "hello", "-o", "json").ok())["id"])
+
+
 def _delayed(cli: Cli) -> str:
     cli("write", "shop/orders", "--delay", "3600", stdin=b"later\n").ok()
     return str(json.loads(cli("delayed", "list", "-o", "json").ok())[0]["id"])
@@ -250,6 +255,11 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "delayed show": (_delayed,),
         "delayed cancel": (_delayed,),
         "delayed move": (_delayed, "--delay", "60"),
+        "job submit": (_share, "hello"),
+        "job list": (_share,),
+        "job show": (_share, _job),
+        "job cancel": (_share, _job),
+        "job retry": (_share, _job),
         "task list": (),
         "task describe": (_task,),
         "task wait": (_task,),

@@ -15,9 +15,8 @@ from eventproc import GroupOptions, ScalingPolicy, ShareOptions
 from eventproc.errors import CorruptRecord
 from eventproc.store.catalog import SYSTEM_MIGRATIONS, insert_stream
 from eventproc.store.database import Tx, open_database
-from eventproc.store.groups import write_deliveries, write_segment
+from eventproc.store.groups import write_segment
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
-from eventproc.store.model.deliveries import SegmentDeliveries
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.progress import Progress
@@ -59,7 +58,22 @@ async def test_share_groups_of_the_third_schema_go_on(tmp_path: Path, options: d
             "INSERT INTO record (kind, key, version, body) VALUES ('share group', 's/work', 1, ?)",
             (f"1:{json.dumps(body)}".encode(),),
         )
-        write_deliveries(tx, "s/work", (stream.stream_id, SegmentId(0)), None, SegmentDeliveries())
+        key = stream.stream_id, SegmentId(0)
+        events = EventBlock(payloads=[b"%d" % number for number in range(6)]).encode()
+        append(tx, "s/t", stream.stream_id, [SegmentEvents(SegmentId(0), events)])
+        tx.execute(  # events 0 and 3 are finished
+            'INSERT INTO group_segment (group_name, stream_id, segment, "offset", number, finished)'
+            " VALUES ('s/work', ?, ?, 9, 1, '[1,9,3,4,36]')",
+            key,
+        )
+        tx.executemany(
+            "INSERT INTO delivery (group_name, stream_id, segment, low, high, start_offset, end_offset, count, session,"
+            " consumer, instance, boot, until_ms) VALUES ('s/work', ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?)",
+            [
+                (*key, 1, 3, 9, 27, "dead", "dead", "dead", "dead", 5),
+                (*key, 4, 5, 36, 45, None, None, None, None, None),
+            ],
+        )
 
     async with open_database(tmp_path / "data", migrations=SYSTEM_MIGRATIONS[:3]) as db:
         await db.write(fill)
@@ -72,10 +86,18 @@ async def test_share_groups_of_the_third_schema_go_on(tmp_path: Path, options: d
             ("s/gone", 0, True),
         ]
         assert (await group.describe()).lost_events == 3
-        async with (await ep.stream("s/t")).writer() as writer:
-            await writer.write(b"1")
+        assert (await group.describe()).events == 4
         async with group.consumer() as consumer:
-            await consumer.accept(await consumer.poll())
+            events = await consumer.poll()
+            while len(events) < 4:
+                events += await consumer.poll()
+            assert sorted((each.event.payload, each.deliveries) for each in events) == [
+                (b"1", 2),
+                (b"2", 2),
+                (b"4", 2),
+                (b"5", 1),
+            ]
+            await consumer.accept(events)
         assert (await group.describe()).events == 0
         await group.reset("head")
         assert (await group.info()).generation == 8

@@ -137,7 +137,7 @@ async def test_the_stop_of_a_handler_that_ignores_its_cancellation_is_abandoned_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(run, "WIND_UP_MS", 50)
-    monkeypatch.setattr("eventproc.processors.engine.engine.WIND_UP_MS", 50)
+    monkeypatch.setattr("eventproc.processors.engine.handling.WIND_UP_MS", 50)
     async with with_stubborn(monkeypatch) as (ep, stubborn):
 
         class Mailer:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import cast
 
 import anyio
 
 from eventproc.groups import Membership, SegmentKey, SegmentOwnership
-from eventproc.groups.owned_segment import OwnedSegment
+from eventproc.groups.owned_segment import InFlightRun, OwnedSegment
 from eventproc.processors.dead_letters.operations import FailedEvent
 from eventproc.processors.emit import Emission
-from eventproc.processors.engine.commit import Outbox
+from eventproc.processors.engine.commit import divided
+from eventproc.processors.engine.committer import Outbox
 from eventproc.processors.engine.engine import Engine
 from eventproc.processors.handler import make_handler
 from eventproc.processors.options import Options, ProcessingOrder
@@ -95,7 +97,7 @@ def _letter(owned: OwnedSegment, number: int) -> tuple[OwnedSegment, FailedEvent
 
 def test_what_came_from_a_lost_cell_is_left_out() -> None:
     kept, lost = segment_at(), segment_at(segment=1)
-    outbox = Outbox()
+    outbox: Outbox[OwnedSegment] = Outbox()
     for owned in (kept, lost):
         ((event, _),) = items_of(owned, [None])
         outbox.emitted.append(_emitted(owned, 0))
@@ -108,12 +110,12 @@ def test_what_came_from_a_lost_cell_is_left_out() -> None:
 def test_what_events_leave_waits_until_they_are_part_of_durable_progress() -> None:
     owned, count = segment_at(), 3 * FINISHED_RANGES_MAX
     items = items_of(owned, [None] * count)
-    outbox = Outbox()
+    outbox: Outbox[OwnedSegment] = Outbox()
     for number in range(1, count, 2):
-        items[number][1].finish(number)
+        cast("InFlightRun", items[number][1]).finish(number)
         outbox.emitted.append(_emitted(owned, number))
         outbox.letters.append(_letter(owned, number))
-    now, later = outbox.divided({owned: owned.snapshot()})
+    now, later = divided(outbox, {owned: owned.snapshot()})
     durable = [number for number in range(1, count, 2) if owned.snapshot().is_finished(number)]
     assert len(durable) == FINISHED_RANGES_MAX
     assert [number for _, number, _ in now.emitted] == durable

@@ -8,9 +8,11 @@ import pytest
 import eventproc
 from eventproc.groups.owned_segment import WAITING_BYTES_MAX
 from eventproc.processors import App, Context, RetryPolicy
-from eventproc.processors.engine.commit import BEHIND_BYTES_MAX, ProgressCommit
+from eventproc.processors.engine.commit import ProgressCommit, SegmentCommitter
+from eventproc.processors.engine.committer import BEHIND_BYTES_MAX
 from eventproc.processors.engine.engine import RELEASE_MS
 from eventproc.processors.engine.fetch import FETCHED_BYTES_MAX
+from eventproc.store.database import Tx
 from eventproc.store.model.errors import VersionConflict
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import READ_BYTES_MAX, Event
@@ -26,14 +28,14 @@ async def test_while_the_disk_takes_nothing_the_calls_wait_and_then_all_is_there
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     full = False
-    publish = ProgressCommit.publish
+    publish = SegmentCommitter.publish
 
-    def refuse(self: ProgressCommit, *arguments: object) -> None:
+    def refuse(self: SegmentCommitter, tx: Tx, commit: ProgressCommit) -> None:
         if full:
             raise VersionConflict(key="the disk", expected=1, actual=2)
-        publish(self, *arguments)  # type: ignore[arg-type]
+        publish(self, tx, commit)
 
-    monkeypatch.setattr(ProgressCommit, "publish", refuse)
+    monkeypatch.setattr(SegmentCommitter, "publish", refuse)
     calls = 0
 
     async def handle(event: Event, context: Context) -> None:

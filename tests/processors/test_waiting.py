@@ -9,10 +9,9 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.groups import GroupDescription, Membership, describe_group
+from eventproc.groups import GroupDescription, describe_group
 from eventproc.processors import App, Running, run as running_app
-from eventproc.processors.engine.commit import ProgressCommit
-from eventproc.processors.options import Options
+from eventproc.processors.engine.commit import ProgressCommit, SegmentCommitter
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.segments import Event
@@ -87,13 +86,13 @@ async def test_the_last_commit_is_seen_at_once(looks: list[str]) -> None:
 def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many events were finished at each commit of progress, in order."""
     found: list[int] = []
-    publish = ProgressCommit.publish
+    publish = SegmentCommitter.publish
 
-    def count(self: ProgressCommit, tx: Tx, membership: Membership, options: Options) -> None:
-        publish(self, tx, membership, options)
-        found.append(self.finished)
+    def count(self: SegmentCommitter, tx: Tx, commit: ProgressCommit) -> None:
+        publish(self, tx, commit)
+        found.append(commit.finished)
 
-    monkeypatch.setattr(ProgressCommit, "publish", count)
+    monkeypatch.setattr(SegmentCommitter, "publish", count)
     return found
 
 

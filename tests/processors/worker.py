@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import anyio
 
 from eventproc.groups import SegmentOwnership
-from eventproc.groups.owned_segment import OwnedSegment
+from eventproc.groups.owned_segment import InFlightRun, OwnedSegment
 from eventproc.processors.context import Log
 from eventproc.processors.emit import Emission
 from eventproc.processors.engine.calls import Calls
@@ -71,7 +71,7 @@ class WorkerHarness:
         self.calls.handler = make_handler(handler, decode_of(codec_for(payload)))
 
     def finished(self, item: Item, handled: Event[Any], emitted: Sequence[Emission]) -> None:
-        event, in_flight = item
+        event, in_flight = item[0], cast("InFlightRun", item[1])
         assert handled.number == event.number
         in_flight.finish(event.number)
         self.done.append(event.number)
@@ -80,10 +80,16 @@ class WorkerHarness:
     def failed(self, item: Item, error: Exception, attempt: int) -> None:
         self.failures.append((item[0].number, attempt, type(error).__name__))
 
+    def progress_for(self, item: Item) -> None:
+        return
+
+    def set_aside(self, item: Item, pause_ms: int) -> bool:
+        return False
+
     def spent(self, item: Item, error: Exception, attempt: int) -> None:
         if isinstance(error, self.stop_on):
             raise error
-        event, in_flight = item
+        event, in_flight = item[0], cast("InFlightRun", item[1])
         in_flight.finish(event.number)
         self.gone.append((event.number, attempt, type(error).__name__))
 

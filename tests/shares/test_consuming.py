@@ -11,10 +11,10 @@ from eventproc import ScalingPolicy
 from eventproc.errors import AlreadyExists, InvalidArgument, LockLost, NotFound, Rejected
 from eventproc.runtime import Eventproc
 from eventproc.shares import Delivery
+from eventproc.shares.acquisition import acquire
 from eventproc.shares.consumer import HELD_EVENTS_MAX
-from eventproc.shares.delivery import Holder, acquire
+from eventproc.shares.delivery import Holder
 from eventproc.store.database import Tx
-from eventproc.store.model.deliveries import WINDOW_EVENTS
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import EventBlock, SegmentEvents, append
 from eventproc.testing import Fault, FaultPlan, VirtualClock
@@ -126,7 +126,7 @@ async def test_a_rejected_event_becomes_a_dead_letter_immediately(
     group = await ep.create_share_group("work", ["s/t"])
     async with group.consumer("a") as consumer:
         first, second = await consumer.poll()
-        await consumer.reject(first, error=error)
+        await consumer.reject(first, error)
         await consumer.accept(second)
     (letter,) = await ep.dead_letters("s/work").list()
     assert (letter.payload, letter.error, letter.attempts) == (b"0", shown, 1)
@@ -262,7 +262,7 @@ async def test_a_consumer_that_never_settles_forgets_only_events_whose_lock_ende
     clock = VirtualClock()
     async with eventproc.open_memory(clock=clock) as ep:
         await ep.create_scope("s")
-        await written_to(ep, WINDOW_EVENTS)
+        await written_to(ep, 2_000)
         group = await ep.create_share_group("work", ["s/t"], lock_ms=1_000, deliveries_max=100)
         async with group.consumer("a") as consumer:
             last: list[Delivery] = []
@@ -274,7 +274,7 @@ async def test_a_consumer_that_never_settles_forgets_only_events_whose_lock_ende
             assert consumer.held_events <= HELD_EVENTS_MAX + 1_000
             assert len(last) == 1_000
             await consumer.accept(last)
-        assert (await group.describe()).events == WINDOW_EVENTS - 1_000
+        assert (await group.describe()).events == 2_000 - 1_000
 
 
 async def test_a_cancelled_poll_keeps_its_events_for_the_next_one(ep: Eventproc) -> None:

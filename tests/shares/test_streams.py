@@ -183,25 +183,6 @@ async def test_small_polls_take_events_of_all_segments(ep: Eventproc) -> None:
     assert len(segments) == 2
 
 
-async def test_a_poll_that_waits_at_the_window_wakes_when_there_is_room(ep: Eventproc) -> None:
-    await written_to(ep, 2_001)
-    group = await ep.create_share_group("work", ["s/t"], lock_ms=600_000)
-    async with group.consumer("slow") as slow, group.consumer("b") as second:
-        held = await slow.poll(1)
-        await second.accept(await poll_now(second, 5_000))
-        found: list[Delivery] = []
-        with anyio.fail_after(60):
-            async with anyio.create_task_group() as tasks:
-
-                async def take() -> None:
-                    found.extend(await second.poll())
-
-                tasks.start_soon(take)
-                await anyio.wait_all_tasks_blocked()
-                await slow.accept(held)
-        assert numbers_of(found) == [2_000]
-
-
 async def test_an_iteration_ends_when_another_consumer_finishes_the_last_event(ep: Eventproc) -> None:
     stream = await written_to(ep, 1)
     await stream.seal()
@@ -231,7 +212,7 @@ async def test_describe_counts_what_is_in_flight_and_how_often_it_was_delivered(
         assert (found.state, found.events, found.in_flight) == ("active", 9, 4)
         assert found.deliveries == {1: 4, 2: 1}
         (segment,) = found.segments
-        assert (segment.number, segment.next_number, segment.redelivered) == (0, 6, 1)
+        assert (segment.number, segment.next_number, segment.available) == (0, 6, 1)
         assert [(each.consumer, each.events) for each in found.consumers] == [("a", 4)]
         await consumer.accept(again)
 
@@ -250,17 +231,19 @@ async def test_describe_counts_what_no_consumer_has_seen_yet(ep: Eventproc) -> N
     assert (found.events, found.deleted) == (3, ())
 
 
-async def test_a_slow_event_stops_new_ones_at_the_window_and_lets_them_go_on(ep: Eventproc) -> None:
-    await written_to(ep, 2_100)
+async def test_events_that_are_held_or_set_aside_stop_none_behind_them(ep: Eventproc) -> None:
+    await written_to(ep, 6_000)
     group = await ep.create_share_group("work", ["s/t"])
     async with group.consumer("slow") as slow, group.consumer("b") as second:
-        held = await slow.poll(1)
+        held = await poll_now(slow, 2_500)
+        later = await poll_now(second, 2_500)
+        await second.release(later[::2], delay_ms=3_600_000)
+        await second.accept(later[1::2])
         rest = await poll_now(second, 5_000)
-        assert len(rest) == 1_999
-        await second.accept(rest)
-        assert await second.poll(timeout_ms=0) == []
+        assert numbers_of(rest) == list(range(5_000, 6_000))
+        (segment,) = (await group.describe()).segments
+        assert (segment.in_flight, segment.set_aside, segment.available) == (3_500, 1_250, 0)
         await slow.accept(held)
-        assert len(await poll_now(second, 5_000)) == 100
 
 
 async def test_a_reset_to_other_streams_keeps_what_was_redriven(ep: Eventproc) -> None:

@@ -15,7 +15,7 @@ from eventproc.processors.errors import ERROR_CHARS_MAX, error_text, type_name
 from eventproc.processors.tracebacks import user_traceback
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.short_repr import short_repr_of_fields
-from eventproc.store.segments import Event
+from eventproc.store.segments import JOB_HEADER, PRIORITY_HEADER, Event, reserved_headers
 
 STREAM: Final = "ep-stream"
 SEGMENT: Final = "ep-segment"
@@ -86,6 +86,7 @@ class DeadLetter:
         processor: The processor that gave it up.
         failed_ms: When the last call failed, in ms since 1970.
         redriven: How often it was redriven before.
+        job: Id of the job that the original is; None for an event that nobody submitted as one.
     """
 
     __repr__ = short_repr_of_fields
@@ -109,6 +110,7 @@ class DeadLetter:
     processor: str | None
     failed_ms: int | None
     redriven: int
+    job: str | None = None
 
 
 def letter_headers(letter: FailedEvent, *, came_back: bool) -> dict[str, str]:
@@ -117,7 +119,7 @@ def letter_headers(letter: FailedEvent, *, came_back: bool) -> dict[str, str]:
     came_back: the event was read in the redrive stream, so its headers name its origin. Other events' are not trusted.
     """
     event, known = letter.event, letter.event.headers
-    headers = _others(known)
+    headers = _kept(known)
     if came_back and STREAM in known:
         headers |= {name: known[name] for name in ORIGIN if name in known}
     else:
@@ -144,7 +146,7 @@ def redriven_headers(event: Event) -> dict[str, str]:
     """Return the headers for redriving the dead letter `event`: the original's, its origin, and the redrive count."""
     known = event.headers
     origin = {name: known[name] for name in ORIGIN if name in known}
-    return _others(known) | origin | {REDRIVEN: str((_int(known, REDRIVEN) or 0) + 1)}
+    return _kept(known) | origin | {REDRIVEN: str((_int(known, REDRIVEN) or 0) + 1)}
 
 
 def read_letter(identifier: str, stream: str, event: Event) -> DeadLetter:
@@ -170,7 +172,16 @@ def read_letter(identifier: str, stream: str, event: Event) -> DeadLetter:
         processor=known.get(PROCESSOR),
         failed_ms=_int(known, FAILED_AT),
         redriven=_int(known, REDRIVEN) or 0,
+        job=reserved_headers(known).get(JOB_HEADER),
     )
+
+
+def _kept(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers that an event keeps as a dead letter and when it is redriven, its job and priority too."""
+    reserved = reserved_headers(headers)
+    return _others(headers) | {
+        name: reserved[name] for name in (JOB_HEADER, PRIORITY_HEADER) if name in reserved
+    }
 
 
 def _others(headers: Mapping[str, str]) -> dict[str, str]:

@@ -48,7 +48,7 @@ from eventproc.store.model.argument_checks import check_int, check_iterable, che
 from eventproc.store.model.errors import NotFound
 from eventproc.store.progress import EventRef, finish_events
 from eventproc.store.records import get
-from eventproc.store.segments import READ_BYTES_MAX
+from eventproc.store.segments import JOB_HEADER, READ_BYTES_MAX, reserved_headers
 from eventproc.store.segments.offsets import offset_of_number
 
 LIST_MAX: Final = 100
@@ -103,6 +103,15 @@ def append_letters(tx: Tx, group: str, stream: str | None, letters: Sequence[Fai
     name = default_stream(group) if stream is None else stream
     open_letter_stream(tx, group, name)
     returning = redrive_stream(group)
+    jobs = {
+        job: (letter.error, letter.attempts)
+        for letter in letters
+        if (job := reserved_headers(letter.event.headers).get(JOB_HEADER)) is not None
+    }
+    if jobs:
+        from eventproc.store.jobs import fail_jobs  # few programs need it
+
+        fail_jobs(tx, group, jobs)
     append_emissions(
         tx,
         [
@@ -212,6 +221,11 @@ def redrive_step(
     else:
         add_stream(tx, group, name)
     append_emissions(tx, emissions)
+    jobs = {job for each in emissions if (job := (each.headers or {}).get(JOB_HEADER)) is not None}
+    if jobs:
+        from eventproc.store.jobs import free_jobs  # few programs need it
+
+        free_jobs(tx, group, dict.fromkeys(jobs))
     for ref in refs:
         finish_events(tx, ref, 1)
     _truncate(tx, group, waiting)

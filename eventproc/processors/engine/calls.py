@@ -25,10 +25,9 @@ import anyio
 import anyio.to_thread
 import attrs
 
-from eventproc.groups.owned_segment import OwnedSegment
-from eventproc.processors.context import Context, Log
+from eventproc.processors.context import Context, Log, NoteProgress
 from eventproc.processors.emit import Emission
-from eventproc.processors.engine.key_queues import Item, KeyQueue, RetryState, describe_event
+from eventproc.processors.engine.key_queues import Holder, Item, KeyQueue, RetryState, describe_event
 from eventproc.processors.engine.workers import Worker, WorkerPool
 from eventproc.processors.errors import (
     HandlerCancelled,
@@ -61,8 +60,16 @@ class CallListener(Protocol):
         """Note that a call failed and will be retried."""
         ...
 
+    def set_aside(self, item: Item, pause_ms: int) -> bool:
+        """Return whether the listener takes a failed event back: it is handled again later, here or elsewhere."""
+        ...
+
     def spent(self, item: Item, error: Exception, attempt: int) -> None:
         """Note that the last attempt failed: the event is finished now, unless this raises to stop the processor."""
+        ...
+
+    def progress_for(self, item: Item) -> NoteProgress | None:
+        """Return what takes the progress of a call; None if nobody asks for it."""
         ...
 
     def log_for(self, item: Item, attempt: int) -> Log:
@@ -117,8 +124,8 @@ class Calls:
             while (worker := await self._pool.vacancy()) is not None:
                 tasks.start_soon(self._serve, worker)
 
-    def cancel(self, owned: OwnedSegment) -> None:
-        """Cancel the calls that run for events of `owned`, which was lost to another reader.
+    def cancel(self, owned: Holder) -> None:
+        """Cancel the calls that run for events of `owned`, which was lost to somebody else.
 
         Calls on threads are not cancelled, for they would go on: their keys are held until they end.
         """
@@ -345,7 +352,9 @@ class Calls:
         """Return the context of a call, if the handler takes one."""
         if not self.handler.takes_context:
             return None
-        return Context(attempt, partial(self._listener.log_for, item, attempt))
+        attempt += item[1].attempts_before
+        log = partial(self._listener.log_for, item, attempt)
+        return Context(attempt, log, self._listener.progress_for(item))
 
     def _cancelled(self, why: BaseException, counts: Sequence[int] = (1,)) -> FailedCall:
         """Return the failure of a call that ended as cancelled without being cancelled by eventproc."""
@@ -390,23 +399,32 @@ class Calls:
         """Note a failed call for the first event of the queue."""
         options, item = self._options, queue.items[0]
         queue.attempt += 1
-        attempts = queue.next_attempt - 1
+        attempts = queue.next_attempt - 1 + item[1].attempts_before
         is_permanent = isinstance(error, PayloadUndecodable) or options.publishes
         if is_permanent or options.retry.is_spent(attempts, error):
             self._listener.spent(item, error, attempts)
-            queue.pop()
-            self._queues.unfinished -= 1
-            self._queues.give_back(queue)
+            self._drop_first(queue)
         else:
             self._retry(queue, error, worker)
 
     def _retry(self, queue: KeyQueue, error: Exception, worker: Worker) -> None:
+        item = queue.items[0]
+        before = item[1].attempts_before
         since_ms = worker.since_ms if queue.retry is None else queue.retry.since_ms
         queue.retry = RetryState(since_ms, failure_text(error))
-        self._listener.failed(queue.items[0], error, queue.next_attempt - 1)
-        pause_ms = self._options.retry.pause_ms(max(queue.attempt, 1), self._clock)
-        self._queues.park(queue, self._pool.now_ms() + pause_ms)
-        self._parked.set()
+        self._listener.failed(item, error, queue.next_attempt - 1 + before)
+        pause_ms = self._options.retry.pause_ms(max(queue.attempt + before, 1), self._clock)
+        if self._listener.set_aside(item, pause_ms):
+            self._drop_first(queue)
+        else:
+            self._queues.park(queue, self._pool.now_ms() + pause_ms)
+            self._parked.set()
+
+    def _drop_first(self, queue: KeyQueue) -> None:
+        """Return a queue without its first event, which is finished, or somebody else's now."""
+        queue.pop()
+        self._queues.unfinished -= 1
+        self._queues.give_back(queue)
 
     async def _watch(self) -> None:
         """Make queues ready whose retry is due, and end calls that overrun their timeout."""

@@ -14,9 +14,7 @@ nothing that they emitted was visible. Between two transactions there is no stat
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
@@ -25,40 +23,29 @@ import anyio
 from eventproc.groups import Membership
 from eventproc.groups.owned_segment import InFlightRun, OwnedSegment
 from eventproc.groups.owned_segments import OwnedSegments
-from eventproc.processors.context import Log
-from eventproc.processors.dead_letters.operations import FailedEvent
 from eventproc.processors.emit import Emission
-from eventproc.processors.engine.calls import Calls
-from eventproc.processors.engine.commit import COMMIT_EVENTS, Committer
+from eventproc.processors.engine.commit import SegmentCommitter
+from eventproc.processors.engine.committer import COMMIT_EVENTS
 from eventproc.processors.engine.fetch import SegmentFetcher
-from eventproc.processors.engine.key_queues import Item, KeyQueues, describe_event
-from eventproc.processors.engine.workers import PUT_EVENTS, WorkerPool
-from eventproc.processors.errors import ProcessorFailed, failure_text
+from eventproc.processors.engine.handling import LOG, HandlerEngine
+from eventproc.processors.engine.key_queues import Item
+from eventproc.processors.engine.workers import PUT_EVENTS
 from eventproc.processors.handler import Handler
-from eventproc.processors.observe.status import Counters
-from eventproc.processors.observe.telemetry import event_fields, event_log, telemetry
-from eventproc.processors.options import Directive, Failure, OnFailure, Options, ProcessorLimits
+from eventproc.processors.options import Options, ProcessorLimits
 from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database
-from eventproc.store.model.counts import counted
+from eventproc.store.faults import Step
 from eventproc.store.segments import Event
-
-LOG = logging.getLogger("eventproc.processors")
-
-WIND_UP_MS: Final = 5_000
-"""Longest end of a processor after its calls ended or were cancelled: a commit and the handler's `stop`. Higher: a
-process takes longer to end while the disk is full. What is not durable by then is handled again."""
 
 RELEASE_MS: Final = 30_000
 """How long the release of a segment waits for its calls: as long as the end of an app does. Then they are cancelled,
 because the other keys of the segment are not handled meanwhile. A call on a thread is always waited for."""
 
 
-class Engine:
+class Engine(HandlerEngine[SegmentCommitter]):
     """Runs one processor with one membership in its group; call `run` once.
 
     segments: the segments that this process owns.
-    pool: the workers, and the events that were handed out to them.
     """
 
     def __init__(
@@ -69,24 +56,11 @@ class Engine:
         membership: Membership,
         limits: ProcessorLimits | None = None,
     ) -> None:
-        """Create the engine. make: creates the handler, and a new one after a failure that asks for a restart."""
-        self.options = options
+        super().__init__(db, options, make, limits)
         self.membership = membership
         self.segments = OwnedSegments()
-        self.counters = Counters()
-        self.measure = telemetry(options.name, options.group)
-        self.pool = WorkerPool(
-            KeyQueues(options.order),
-            options.concurrency,
-            db.clock.monotonic_ms,
-            on_idle=self._wake_short,
-            limits=limits,
-        )
-        self._calls = Calls(options, self.pool, self, db.clock, self.measure)
-        self._db = db
-        self._make = make
         self._fetcher = SegmentFetcher(db, self.segments, options.on_truncated, self.pool)
-        self._committer = Committer(
+        self._committer = SegmentCommitter(
             db,
             options,
             membership,
@@ -99,148 +73,62 @@ class Engine:
         self._releasing: set[OwnedSegment] = set()
         self._membership_lock = anyio.Lock()  # a membership is used by one task at a time
         self._ask_at = COMMIT_EVENTS
-        self._commits_when_idle = False
         self._in_round = anyio.Lock()
-        self._restart = anyio.Event()
-        self._stopping = False
-        self._started = False
-        self._user_code: str | None = None
         self._reading_ended = anyio.Event()
-        self._ended = anyio.Event()
-        self._tasks = anyio.create_task_group()
-        self._scope = anyio.CancelScope()  # cancels the tasks, also before they begin
+
+    @property
+    def paused(self) -> bool:
+        """Whether the processor is paused in all processes."""
+        return self.membership.paused
+
+    @property
+    def owned_segments(self) -> int:
+        """How many segments this process owns."""
+        return len(self.segments)
 
     @property
     def truncated(self) -> int:
         """Events that were truncated before they were handled."""
         return self._committer.truncated
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether events are handed out and not durably finished."""
-        return bool(self.pool.queues.unfinished) or self.counters.finished != self.counters.committed
+    def _parts(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        committing = () if self.options.exactly_once else (self._committer.run,)
+        return self._follow_changes, self._read, *committing
 
-    def commit_when_idle(self, wanted: bool) -> None:
-        """Commit whenever everything that was handed out is finished, instead of after COMMIT_MS."""
-        self._commits_when_idle = wanted
-        self._commit_if_idle()
-
-    def _commit_if_idle(self) -> None:
-        if self._commits_when_idle and not self.pool.queues.unfinished and self.is_busy:
-            self._committer.ask()
-
-    async def run(self) -> None:
-        """Process until stopped or cancelled. Raises ProcessorFailed, possibly in an exception group."""
+    async def _run_parts(self) -> None:
         try:
-            self._calls.handler = await self._start_handler()
-            try:
-                with self._scope, self._fetcher.changes, self._fetcher.stack:
-                    async with self._tasks:
-                        self._tasks.start_soon(self._calls.run)
-                        self._tasks.start_soon(self._follow_changes)
-                        self._tasks.start_soon(self._read)
-                        self._tasks.start_soon(self._restart_on_demand)
-                        if not self.options.exactly_once:
-                            self._tasks.start_soon(self._committer.run)
-            finally:
-                with anyio.move_on_after(WIND_UP_MS / 1000, shield=True):
-                    await self._wind_up()
+            with self._fetcher.changes, self._fetcher.stack:
+                await super()._run_parts()
         finally:
             self._reading_ended.set()
-            self._ended.set()
+
+    async def publish(self, text: str) -> None:
+        """Let other processes see the status of this one."""
+        await self._db.write(lambda tx: self.membership.publish(tx, text), step=Step.PROCESSOR_STATUS)
 
     def begin_stop(self) -> None:
         """Begin no call any more, except those of an exactly-once round that has begun."""
-        self._stopping = True
-        self._fetcher.wake()
         if not self.options.exactly_once:
-            self.pool.block("stopping")
+            super().begin_stop()
+        else:
+            self._stopping = True
+            self._wake_reader()
 
     async def stop(self) -> None:
-        """End gracefully: begin no call, let running calls finish, commit; return when all has ended.
-
-        An exactly-once round is completed. To stop waiting, cancel `run`.
-        """
-        self.begin_stop()
+        """See `HandlerEngine.stop`. An exactly-once round is completed."""
         if self.options.exactly_once:
+            self.begin_stop()
             await self._reading_ended.wait()
+            self._scope.cancel()
+            await self._ended.wait()
         else:
-            await self.pool.wait_quiet()
-        self._scope.cancel()
-        await self._ended.wait()
-
-    async def _start_handler(self) -> Handler:
-        try:
-            handler = self._make()
-            with self._running_user_code("the `start` of its handler"):
-                await handler.start()
-        except Exception as why:
-            reason = f"its handler could not be started: {failure_text(why)}"
-            raise ProcessorFailed(processor=self.options.name, reason=reason) from why
-        self._started = True
-        return handler
-
-    async def _restart_on_demand(self) -> None:
-        """Replace the handler between two calls when a failure asked for that."""
-        while True:
-            await self._restart.wait()
-            await self.pool.wait_quiet()
-            self._restart = anyio.Event()  # one restart serves all calls that failed before it
-            await self._stop_handler()
-            self._calls.handler = await self._start_handler()
-            self.counters.restarts += 1
-            self.pool.unblock("restarting")
-
-    async def _stop_handler(self) -> None:
-        if not self._started:
-            return
-        self._started = False
-        try:
-            with self._running_user_code("the `stop` of its handler"):
-                await self._calls.handler.stop()
-        except Exception:
-            LOG.exception("processor %s: the handler's stop failed", self.options.name)
-
-    @contextmanager
-    def _running_user_code(self, what: str) -> Iterator[None]:
-        self._user_code = what
-        try:
-            yield
-        finally:
-            self._user_code = None
-
-    @property
-    def user_code(self) -> str | None:
-        """Which code of the user's runs on the event loop now, and for which event; None if none does."""
-        if calls := self.pool.running:
-            oldest = min(calls, key=lambda each: each.since_ms)
-            return f"the call of its handler for {describe_event(oldest.items[0][0])}"
-        return self._user_code
-
-    async def _wind_up(self) -> None:
-        """Commit what is finished, if possible, and stop the handler."""
-        await self.save()
-        await self._stop_handler()
-
-    async def save(self) -> None:
-        """Begin no further call, and commit what is finished, if possible."""
-        self.pool.block("ended")  # a cancelled call on a thread goes on: no other call may follow it
-        self.pool.notify()  # no task needs to wait for calls to end any more
-        try:
-            if not self.options.exactly_once:
-                await self._committer.commit()
-        except Exception as why:
-            LOG.warning(
-                "processor %s: its last commit failed, so the events will be handled again: %s",
-                self.options.name,
-                why,
-            )
+            await super().stop()
 
     # Results of calls (`CallListener`).
 
     def finished(self, item: Item, handled: Event[Any], emitted: Sequence[Emission]) -> None:
         """See `CallListener.finished`."""
-        event, in_flight = item
+        event, in_flight = item[0], cast("InFlightRun", item[1])
         in_flight.finish(event.number)
         counters = self.counters
         counters.finished += 1
@@ -256,87 +144,6 @@ class Engine:
         if not in_flight.remaining:
             self._run_finished(in_flight)
 
-    def failed(self, item: Item, error: Exception, attempt: int) -> None:
-        """See `CallListener.failed`."""
-        self.counters.note_failure(error)
-        self.measure.failed(item[0].stream, error, again=True)
-        of = self.options.retry.attempts
-        trace = error if LOG.isEnabledFor(logging.DEBUG) else None
-        LOG.warning(
-            "processor %s: attempt %d of %d failed for %s: %s",
-            *(self.options.name, attempt, of, describe_event(item[0]), failure_text(error)),
-            exc_info=trace,
-            extra=self._fields(item, attempt),
-        )
-
-    def spent(self, item: Item, error: Exception, attempt: int) -> None:
-        """See `CallListener.spent`."""
-        event, in_flight = item
-        options = self.options
-        self.counters.note_failure(error)
-        self.measure.failed(event.stream, error, again=False)
-        if options.publishes:
-            raise error
-        directive = self._directive(Failure(options.name, event, error, attempt))
-        if directive is Directive.STOP or options.on_failure is OnFailure.STOP:
-            raise ProcessorFailed(
-                processor=options.name,
-                reason=f"{describe_event(event)} failed {counted(attempt, 'time')}: {failure_text(error)}",
-            ) from error
-        self._give_up(item, error, attempt)
-        in_flight.finish(event.number)
-        self.counters.finished += 1
-        self._committer.ask()
-        self._hold_if_behind()
-        if not in_flight.remaining:
-            self._run_finished(in_flight)
-        if directive is Directive.RESTART:
-            self.pool.block("restarting")  # immediately: the next call is for the new handler
-            self._restart.set()
-
-    def _give_up(self, item: Item, error: Exception, attempt: int) -> None:
-        """Make an event whose attempts are spent a dead letter, or skip it."""
-        event, in_flight = item
-        name = self.options.name
-        letter = FailedEvent.of(
-            event, error, attempts=attempt, processor=name, failed_ms=self._db.clock.wall_ms()
-        )
-        if self.options.on_failure is OnFailure.DEAD_LETTER:
-            became = "became a dead letter"
-            self._committer.add_dead_letter(in_flight.owned, letter)
-            self.counters.dead_letters += 1
-        else:
-            became = "was skipped"
-            self.counters.skipped += 1
-            self.measure.skipped(event.stream, 1)
-        LOG.error(
-            "processor %s: %s %s after %s: %s",
-            *(name, describe_event(event), became, counted(attempt, "attempt"), failure_text(error)),
-            exc_info=error,
-            extra={**self._fields(item, attempt), "traceback": letter.traceback},
-        )
-
-    def _fields(self, item: Item, attempt: int) -> dict[str, object]:
-        return event_fields(self.options.name, item[0], attempt)
-
-    def log_for(self, item: Item, attempt: int) -> Log:
-        """See `CallListener.log_for`."""
-        return event_log(self.options.name, item[0], attempt)
-
-    def _directive(self, failure: Failure) -> Directive:
-        if self.options.supervise is None:
-            return Directive.RESUME
-        name = self.options.name
-        try:
-            directive = cast("object", self.options.supervise(failure))
-        except Exception as why:
-            reason = f"its supervisor failed: {failure_text(why)}"
-            raise ProcessorFailed(processor=name, reason=reason) from why
-        if not isinstance(directive, Directive):
-            reason = f"its supervisor returned {directive!r}, which is not a Directive"
-            raise ProcessorFailed(processor=name, reason=reason)
-        return directive
-
     def _run_finished(self, in_flight: InFlightRun) -> None:
         """All events of a run are finished: there may be room again, or a segment may be complete."""
         self._wake_short()
@@ -344,16 +151,17 @@ class Engine:
             self._committer.ask()
         self._commit_if_idle()
 
-    def _hold_if_behind(self) -> None:
-        """Begin no further call while a commit does not end and what waits for it grows."""
-        if self._committer.is_behind:
-            self.pool.block("behind")
+    def _finish(self, item: Item) -> None:
+        event, in_flight = item[0], cast("InFlightRun", item[1])
+        in_flight.finish(event.number)
+        self.counters.finished += 1
+        self._committer.ask()
+        self._hold_if_behind()
+        if not in_flight.remaining:
+            self._run_finished(in_flight)
 
-    def _commit_ended(self) -> None:
-        """A commit ended or failed."""
-        self.pool.unblock("behind")
-        self.measure.in_flight(self.pool.queues.unfinished)
-        self._wake_short()
+    def _wake_reader(self) -> None:
+        self._fetcher.wake()
 
     def _wake_short(self) -> None:
         """Let the fetcher check for room again, if it found none. Ranges grow together within a run too."""

@@ -11,15 +11,43 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import count
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from eventproc.groups.owned_segment import InFlightRun
 from eventproc.processors.options import ProcessingOrder
 from eventproc.store.model.ids import format_segment
 from eventproc.store.segments import Event
 
-Item: TypeAlias = tuple[Event, InFlightRun]
-"""An event, and the run in flight in which it is marked as finished."""
+
+class Holder(Protocol):
+    """What gives this process the right to handle an event: an owned segment, or a delivery of a share group.
+
+    closing: the right ends, so no call begins.
+    """
+
+    closing: bool
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for events that follow each other in serial order."""
+        ...
+
+
+class InHand(Protocol):
+    """Where an event in hand is accounted for."""
+
+    @property
+    def owned(self) -> Holder:
+        """What gives this process the right to handle it."""
+        ...
+
+    @property
+    def attempts_before(self) -> int:
+        """Calls for it that ended before it came here."""
+        ...
+
+
+Item: TypeAlias = tuple[Event, InHand]
+"""An event, and where it is accounted for: the run in flight in which it is marked as finished, or its delivery."""
 
 
 def describe_event(event: Event[Any]) -> str:
@@ -105,6 +133,10 @@ class KeyQueues:
     def __bool__(self) -> bool:
         """Whether an event may be handled now."""
         return bool(self._ready or self._free)
+
+    def waiting(self) -> list[Item]:
+        """Return the events that follow no other, and whose call has not begun."""
+        return list(self._free)
 
     @property
     def ready(self) -> int:

@@ -12,8 +12,7 @@ from typing import Final
 import anyio
 import attrs
 
-from eventproc.groups.owned_segment import OwnedSegment
-from eventproc.processors.engine.key_queues import Item, KeyQueues, RetryState
+from eventproc.processors.engine.key_queues import Holder, Item, KeyQueues, RetryState
 from eventproc.processors.observe.status import Blocker
 from eventproc.processors.options import WAITING_EVENTS_MAX, ProcessorLimits
 from eventproc.store.model.ids import format_segment
@@ -155,7 +154,7 @@ class WorkerPool:
         finally:
             self.draining = False
 
-    async def clear(self, owned: OwnedSegment) -> None:
+    async def clear(self, owned: Holder) -> None:
         """Return when no call runs for an event of `owned`, which is closing, so that none begins either."""
         assert owned.closing, f"{owned!r} is still being handed out"
         await self.until(
@@ -283,14 +282,14 @@ def find_blocker(pool: WorkerPool, wall_ms: int) -> Blocker | None:
     )
     if not calls:
         return None
-    since_ms, attempt, (event, _), retry = min(calls, key=lambda call: call[0])
+    since_ms, attempt, (event, in_hand), retry = min(calls, key=lambda call: call[0])
     return Blocker(
         stream=event.stream,
         segment=format_segment(event.segment),
         number=event.number,
         offset=event.offset,
         key=event.key,
-        attempt=attempt,
+        attempt=attempt + in_hand.attempts_before,
         since_ms=wall_ms - (now_ms - since_ms),
         error=None if retry is None else retry.error,
     )

@@ -1,0 +1,132 @@
+"""`eventproc job`: submit, list, show, cancel and retry the jobs of a share group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import click
+
+from eventproc.cli.options import due_ms, due_options, limit_option
+from eventproc.cli.output.events import payload_field
+from eventproc.cli.verbs import Noun
+
+if TYPE_CHECKING:
+    from eventproc.cli.output.tables import Row
+    from eventproc.describe import JobDescription, JobState
+    from eventproc.runtime import Eventproc
+
+STATES = ("waiting", "running", "done", "failed", "cancelled")
+
+group_argument = click.argument("group", metavar="SCOPE/GROUP")
+job_argument = click.argument("job_id", metavar="ID")
+
+
+@click.group(cls=Noun)
+def job() -> None:
+    """Submit, list, show, cancel and retry jobs, which the workers of a share group do.
+
+    A job that ended is known for a day.
+
+    Examples:
+        eventproc job list shop/mail
+    """
+
+
+@job.shows(["id", "state", "attempts", "progress", "submitted_ms", "due_ms", "error"])
+@group_argument
+@limit_option(100, "Largest number of jobs.")
+@click.option("--state", type=click.Choice(STATES), help="List the jobs in this state only.")
+@click.option("--after", metavar="ID", help="List the jobs after this one.")
+async def list_(
+    ep: Eventproc, group: str, limit: int, state: JobState | None, after: str | None
+) -> list[Row]:
+    """List the jobs of a share group, in the order in which they were submitted.
+
+    Examples:
+        eventproc job list shop/mail
+        eventproc job list shop/mail --state failed --limit 20
+    """
+    found = await ep.jobs(group).list(state=state, after=after, limit=limit)
+    return [_row(each, whole=False) for each in found]
+
+
+@job.shows(watch=False)
+@group_argument
+@click.argument("payload")
+@click.option(
+    "--stream", metavar="STREAM", help="Stream that takes the job; by default the only one of the group."
+)
+@click.option(
+    "--id", "job_id", metavar="ID", help="Its id; a job of an id that is known is not submitted again."
+)
+@click.option(
+    "--priority", type=int, default=0, metavar="N", help="Priority, 0 (default) to 9; higher goes first."
+)
+@due_options
+async def submit(
+    ep: Eventproc,
+    group: str,
+    payload: str,
+    stream: str | None,
+    job_id: str | None,
+    priority: int,
+    delay: float | None,
+    at: str | None,
+) -> Row:
+    """Submit a job to the workers of a share group. Shows what the job is then.
+
+    Examples:
+        eventproc job submit shop/mail '{"to": "ana"}' --stream shop/jobs
+        eventproc job submit shop/mail hello --id order-17 --priority 5 --delay 60
+    """
+    delay_ms, at_ms = due_ms(delay, at)
+    made = await ep.jobs(group, stream).submit(
+        payload.encode(), id=job_id, priority=priority, delay_ms=delay_ms, at=at_ms
+    )
+    return _row(await made.describe(), whole=False)
+
+
+@job.shows(watch=False)
+@group_argument
+@job_argument
+async def show(ep: Eventproc, group: str, job_id: str) -> Row:
+    """Show a job with its payload, its state, and its last error.
+
+    Examples:
+        eventproc job show shop/mail order-17
+    """
+    return _row(await ep.jobs(group).job(job_id).describe(), whole=True)
+
+
+@job.shows(watch=False)
+@group_argument
+@job_argument
+async def cancel(ep: Eventproc, group: str, job_id: str) -> Row:
+    """Let nobody do a job. A call that runs is cancelled soon, its effects discarded. Shows what the job is then.
+
+    Examples:
+        eventproc job cancel shop/mail order-17
+    """
+    found = ep.jobs(group).job(job_id)
+    await found.cancel()
+    return _row(await found.describe(), whole=False)
+
+
+@job.shows(watch=False)
+@group_argument
+@job_argument
+async def retry(ep: Eventproc, group: str, job_id: str) -> Row:
+    """Let a failed job be done once more: its dead letter is redriven. Shows what the job is then.
+
+    Examples:
+        eventproc job retry shop/mail order-17
+    """
+    found = ep.jobs(group).job(job_id)
+    await found.retry()
+    return _row(await found.describe(), whole=False)
+
+
+def _row(found: JobDescription, *, whole: bool) -> Row:
+    row = {**attrs.asdict(found, filter=attrs.filters.exclude("payload")), "bytes": len(found.payload)}
+    return {**row, **payload_field(found.payload)} if whole else row

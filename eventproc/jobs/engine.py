@@ -1,0 +1,451 @@
+"""The worker of a share group in one process: it holds events, calls the handler, and makes their results durable.
+
+One transaction accepts what is finished, and appends what was emitted for it, its dead letters and the user's SQL; it
+leaves out events that this process no longer holds. A failing event is released until its next attempt is due, so that
+it holds up nothing. Its attempts are its deliveries: they are counted over all processes.
+
+After a crash: other workers get the events that were held, with one attempt counted, and nothing that was emitted for
+them was visible.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Self, cast
+
+import anyio
+import attrs
+
+from eventproc.groups import SegmentKey
+from eventproc.jobs.jobs import encoded_result
+from eventproc.jobs.rates import admit, forget_free
+from eventproc.processors.context import Context, NoteProgress
+from eventproc.processors.dead_letters.operations import append_letters
+from eventproc.processors.emit import Emission, append_emissions
+from eventproc.processors.engine.committer import Committer, Outbox
+from eventproc.processors.engine.handling import LOG, HandlerEngine
+from eventproc.processors.engine.key_queues import Item
+from eventproc.processors.errors import failure_text
+from eventproc.processors.handler import Handler
+from eventproc.processors.observe.status import Counters
+from eventproc.processors.observe.telemetry import Telemetry
+from eventproc.processors.options import Options, ProcessorLimits
+from eventproc.processors.retry import retry_transient
+from eventproc.shares import Delivery, ShareConsumer
+from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
+from eventproc.store.groups import get_group, watch_group
+from eventproc.store.jobs import (
+    begin_jobs,
+    cancelled_jobs,
+    end_jobs,
+    fail_jobs,
+    free_jobs,
+    note_progress,
+    watch_cancelled,
+)
+from eventproc.store.model.counts import counted
+from eventproc.store.model.deliveries import Settlement
+from eventproc.store.segments import Event
+
+AHEAD_EVENTS_MAX: Final = 1_000
+"""Events that a worker holds for handlers that are quick. Higher: fewer transactions; more events wait here while other
+processes have none."""
+
+QUICK_MS: Final = 100
+"""Events that were handled faster than this are followed by twice as many, to AHEAD_EVENTS_MAX. Lower: more
+transactions for quick handlers."""
+
+SLOW_MS: Final = 1_000
+"""Events that took longer are followed by half as many. Higher: they wait here for longer."""
+
+RELEASE_STEP_MS: Final = 10
+"""The pause before the next attempt is rounded up to these, so that one statement releases many events."""
+
+RENEWALS: Final = 3
+"""How often a lock is renewed in its time. Higher: more writes; lower: a busy machine loses locks sooner."""
+
+ENDED_MS: Final = 1_000
+"""Pause between two looks at streams that are sealed and handled to their ends: a redrive adds a stream."""
+
+FORGET_MS: Final = 60_000
+"""Pause between two removals of rows of rates that say nothing any more."""
+
+
+class HeldDelivery:
+    """An event that this process holds.
+
+    closing: it holds it no more, so no call begins for it. job: see `Delivery.job`. error: of its last failed call.
+    has_result, result: whether its call returned, and what.
+    """
+
+    __slots__ = ("closing", "delivery", "error", "has_result", "job", "result", "since_ms")
+
+    def __init__(self, delivery: Delivery[Any], since_ms: int) -> None:
+        """since_ms: when it was handed out, monotonic."""
+        self.delivery = delivery
+        self.closing = False
+        self.since_ms = since_ms
+        self.job = delivery.job
+        self.error: str | None = None
+        self.result: bytes | None = None
+        self.has_result = False
+
+    @property
+    def owned(self) -> Self:
+        """Itself: each event is held alone."""
+        return self
+
+    @property
+    def key(self) -> SegmentKey:
+        """Its segment."""
+        return self.delivery.stream_id, self.delivery.event.segment
+
+    @property
+    def attempts_before(self) -> int:
+        """Deliveries before this one."""
+        return self.delivery.deliveries - 1
+
+
+@attrs.frozen
+class JobCommit:
+    """What one transaction makes durable.
+
+    accepted: finished events. released: {pause in ms: failed events}. progress: of jobs, from 0 to 1.
+    """
+
+    accepted: Sequence[HeldDelivery]
+    released: Mapping[int, Sequence[HeldDelivery]]
+    progress: Mapping[str, float]
+    outbox: Outbox[HeldDelivery]
+    finished: int
+
+    def __bool__(self) -> bool:
+        return bool(self.accepted or self.released or self.progress)
+
+    @property
+    def streams(self) -> None:
+        """It may change anything."""
+        return
+
+
+class JobCommitter(Committer[HeldDelivery, JobCommit]):
+    """Commits finished events of a share group.
+
+    accepted, released, progress: what waits for the next commit, as in `JobCommit`.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        options: Options,
+        consumer: ShareConsumer[bytes],
+        counters: Counters,
+        measure: Telemetry,
+        *,
+        ended: Callable[[], None],
+    ) -> None:
+        super().__init__(db, options, counters, measure, ended=ended)
+        self.accepted: list[HeldDelivery] = []
+        self.released: dict[int, list[HeldDelivery]] = {}
+        self.progress: dict[str, float] = {}
+        self._consumer = consumer
+
+    def _take(self) -> JobCommit:
+        commit = JobCommit(self.accepted, self.released, self.progress, self.outbox, self._counters.finished)
+        self.accepted, self.released, self.progress, self.outbox = [], {}, {}, Outbox()
+        return commit
+
+    def _put_back(self, commit: JobCommit) -> None:
+        super()._put_back(commit)
+        self.accepted = [*commit.accepted, *self.accepted]
+        for pause_ms, held in commit.released.items():
+            self.released.setdefault(pause_ms, []).extend(held)
+        self.progress = {**commit.progress, **self.progress}
+
+    def publish(self, tx: Tx, commit: JobCommit) -> None:
+        """See `Committer.publish`. What this process no longer holds is left out. Raises as `append_emissions`, too."""
+        everything = [*commit.accepted, *(each for held in commit.released.values() for each in held)]
+        still = self._consumer.still_held(tx, [each.delivery for each in everything])
+        held = {each for each in everything if each.delivery in still}
+        outbox, options = commit.outbox.of(held), self._options
+        append_emissions(tx, [each for _, _, emitted in outbox.emitted for each in emitted])
+        append_letters(tx, options.group, options.dead_letters, [letter for _, letter in outbox.letters])
+        self._call_hook(tx, outbox)
+        self._consumer.settle_in(tx, Settlement.ACCEPT, _deliveries(commit.accepted, held))
+        for pause_ms, released in commit.released.items():
+            self._consumer.settle_in(tx, Settlement.RELEASE, _deliveries(released, held), delay_ms=pause_ms)
+        self._note_jobs(tx, commit, held)
+        if lost := len(everything) - len(held):
+            tx.after(partial(self._warn, lost))
+
+    def _note_jobs(self, tx: Tx, commit: JobCommit, held: set[HeldDelivery]) -> None:
+        group = self._options.group
+        if commit.progress:
+            note_progress(tx, group, commit.progress)
+        ended = [each for each in commit.accepted if each.job is not None and each in held]
+        if done := {each.job: each.result for each in ended if each.job is not None and each.has_result}:
+            end_jobs(tx, group, done)
+        dead = {each for each, _ in commit.outbox.letters}
+        given_up = [each for each in ended if not each.has_result and each not in dead]
+        if failed := {
+            each.job: (each.error or "", each.delivery.deliveries)
+            for each in given_up
+            if each.job is not None
+        }:
+            fail_jobs(tx, group, failed)
+        waiting = (each for released in commit.released.values() for each in released if each in held)
+        if again := {each.job: each.error for each in waiting if each.job is not None}:
+            free_jobs(tx, group, again)
+
+    def _warn(self, lost: int) -> None:
+        LOG.warning(
+            "worker %s: %s handled after the lock was lost; what was done for it here is discarded",
+            *(self._options.name, f"{counted(lost, 'event')} {'was' if lost == 1 else 'were'}"),
+        )
+
+    def _note_durable(self, commit: JobCommit) -> None:
+        for each in commit.accepted:
+            self._measure.finished(each.delivery.event.stream, 1)
+        for each, _ in commit.outbox.letters:
+            self._measure.dead_lettered(each.delivery.event.stream, 1)
+
+
+class WorkerEngine(HandlerEngine[JobCommitter]):
+    """Runs the worker of a share group; call `run` once."""
+
+    def __init__(
+        self,
+        db: Database,
+        options: Options,
+        make: Callable[[], Handler],
+        limits: ProcessorLimits | None = None,
+    ) -> None:
+        super().__init__(db, options, make, limits)
+        assert options.worker is not None, "only workers have this engine"
+        self._rate = options.worker.limit
+        self._lock_ms = options.worker.share.lock_ms
+        self._consumer = ShareConsumer[bytes](db, options.group, options.name, admit=self._admit)
+        self._committer = JobCommitter(
+            db, options, self._consumer, self.counters, self.measure, ended=self._commit_ended
+        )
+        self._paused = False
+        self._room = anyio.Event()
+
+    @property
+    def paused(self) -> bool:
+        """Whether the worker is paused in all processes."""
+        return self._paused
+
+    @property
+    def owned_segments(self) -> int:
+        """None: segments are shared."""
+        return 0
+
+    async def run(self) -> None:
+        """See `HandlerEngine.run`. Raises NotFound if the share group was deleted, too."""
+        async with self._consumer:
+            await super().run()
+
+    def _parts(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        return self._follow, self._follow_cancelled, self._get, self._committer.run, self._renew
+
+    def _wake_short(self) -> None:
+        self._room.set()
+
+    _wake_reader = _wake_short
+
+    # Results of calls (`CallListener`).
+
+    def finished(self, item: Item, handled: Event[Any], emitted: Sequence[Emission]) -> None:
+        """See `CallListener.finished`."""
+        held = _held(item)
+        if held.closing:  # it was cancelled, or is somebody else's
+            return
+        held.has_result = True
+        if emitted:
+            self._committer.emit(held, item[0].number, emitted)
+        if self.options.on_commit is not None:
+            self._committer.outbox.handled.append((held, handled))
+        self._finish(item)
+
+    def failed(self, item: Item, error: Exception, attempt: int) -> None:
+        """See `CallListener.failed`."""
+        super().failed(item, error, attempt)
+        _held(item).error = failure_text(error)
+
+    def _give_up(self, item: Item, error: Exception, attempt: int) -> None:
+        super()._give_up(item, error, attempt)
+        _held(item).error = failure_text(error)
+
+    def progress_for(self, item: Item) -> NoteProgress | None:
+        """See `CallListener.progress_for`."""
+        job = _held(item).job
+        return None if job is None else partial(self._committer.progress.__setitem__, job)
+
+    async def _start_handler(self) -> Handler:
+        """Let what the handler returns be the result of the job."""
+        handler = await super()._start_handler()
+        call = handler.call
+
+        def note(event: Event[Any], result: object) -> None:
+            for worker in self.pool.running:
+                for item in worker.items:
+                    held = _held(item)
+                    if held.job is not None and held.delivery.event[4:8] == event[4:8]:
+                        held.result = encoded_result(result)
+
+        async def call_async(event: Event[Any], *context: Context) -> None:
+            result = await cast("Awaitable[object]", call(event, *context))
+            if result is not None:
+                note(event, result)
+
+        def call_sync(event: Event[Any], *context: Context) -> object:
+            result = call(event, *context)
+            if result is None or inspect.isawaitable(result):
+                return result
+            note(event, result)
+            return None
+
+        return attrs.evolve(handler, call=call_sync if handler.is_sync else call_async)
+
+    def _finish(self, item: Item) -> None:
+        self._committer.accepted.append(_held(item))
+        self.counters.finished += 1
+        self._committer.ask()
+        self._hold_if_behind()
+
+    def set_aside(self, item: Item, pause_ms: int) -> bool:
+        """See `CallListener.set_aside`: the next attempt is made by whoever has room when it is due."""
+        pause_ms = -(-pause_ms // RELEASE_STEP_MS) * RELEASE_STEP_MS
+        self._committer.released.setdefault(pause_ms, []).append(_held(item))
+        self._committer.ask()
+        return True
+
+    # Getting events.
+
+    async def _follow(self) -> None:
+        """Begin no call while the worker is paused."""
+        look = partial(get_group, name=self.options.group, share=True)
+        what = f"looking whether worker {self.options.name} is paused"
+        with self._db.subscribe([watch_group(self.options.group)]) as changes:
+            while True:
+                found = await retry_transient(partial(self._db.read, look), what, self._db.clock, LOG)
+                self._paused = found.paused
+                if self._paused:
+                    self.pool.block("paused")
+                else:
+                    self.pool.unblock("paused")
+                await changes.wait()
+
+    async def _get(self) -> None:
+        """Hold as many events as handlers soon have time for."""
+        queues, clock = self.pool.queues, self._db.clock
+        most = least = self.options.concurrency
+        while not self._stopping:
+            handed_ms = clock.monotonic_ms()
+            while queues.unfinished >= least and queues.unfinished > most // 2 and not self._stopping:
+                self._room = anyio.Event()
+                await self._room.wait()
+            took_ms = clock.monotonic_ms() - handed_ms
+            if took_ms > SLOW_MS:
+                most = max(least, most // 2)
+            asked = max(most - queues.unfinished, 1)
+            if not (found := await self._consumer.poll(asked)):
+                await anyio.sleep(ENDED_MS / 1_000)
+                continue
+            if took_ms < QUICK_MS and len(found) == asked:
+                most = max(min(2 * most, AHEAD_EVENTS_MAX), least)
+            now_ms = clock.monotonic_ms()
+            queues.put([(each.event, HeldDelivery(each, now_ms)) for each in found])
+            self.pool.wake()
+
+    async def _follow_cancelled(self) -> None:
+        """Cancel the calls of jobs that somebody cancels."""
+        group = self.options.group
+        with self._db.subscribe([watch_cancelled(group)]) as changes:
+            while True:
+                await changes.wait()
+                held = [_held(item) for worker in self.pool.running for item in worker.items]
+                held += map(_held, self.pool.queues.waiting())
+                jobs = [each.job for each in held if each.job is not None]
+                if not jobs:
+                    continue
+                cancelled = await retry_transient(
+                    partial(self._db.read, partial(cancelled_jobs, group=group, jobs=jobs)),
+                    f"looking for cancelled jobs of worker {self.options.name}",
+                    *(self._db.clock, LOG),
+                )
+                for each in held:
+                    if each.job in cancelled and not each.closing:
+                        each.closing = True
+                        self._calls.cancel(each)
+                        self._committer.accepted.append(each)
+                        self._committer.ask()
+
+    def _admit(self, tx: Tx, deliveries: Sequence[Delivery[Any]]) -> dict[Delivery[Any], int | None]:
+        """See `Admit`: cancelled jobs are finished, and what exceeds the rate waits."""
+        group = self.options.group
+        jobs = {each: job for each in deliveries if (job := each.job) is not None}
+        cancelled = cancelled_jobs(tx, group, jobs.values()) if jobs else set()
+        others: dict[Delivery[Any], int | None] = {
+            each: None for each, job in jobs.items() if job in cancelled
+        }
+        if self._rate is not None:
+            left = [each for each in deliveries if each not in others]
+            others.update(admit(tx, group, self._rate, left, self._calls.handler.decoded))
+        if begun := {job: each.deliveries for each, job in jobs.items() if each not in others}:
+            begin_jobs(tx, group, begun)
+        return others
+
+    async def _renew(self) -> None:
+        """Keep the locks of the events whose calls run, and return those that have waited here for too long."""
+        clock, pause_ms = self._db.clock, self._lock_ms // RENEWALS
+        forgotten_ms = clock.monotonic_ms()
+        while True:
+            await anyio.sleep(pause_ms / 1_000)
+            now_ms = clock.monotonic_ms()
+            waited = [
+                each
+                for each in map(_held, self.pool.queues.waiting())
+                if now_ms - each.since_ms > pause_ms and not each.closing
+            ]
+            for each in waited:
+                each.closing = True
+            running = [_held(item) for worker in self.pool.running for item in worker.items]
+            forgets = self._rate is not None and now_ms - forgotten_ms > FORGET_MS
+            if forgets:
+                forgotten_ms = now_ms
+            step = partial(self._renew_in, running=running, waited=waited, forgets=forgets)
+            what = f"renewing the locks of worker {self.options.name}"
+            write = partial(self._db.write, step, step=Step.SHARE_SETTLE)
+            for each in await retry_transient(write, what, clock, LOG):
+                each.closing = True
+                self._calls.cancel(each)
+            self._wake_short()
+
+    def _renew_in(
+        self, tx: Tx, running: Sequence[HeldDelivery], waited: Sequence[HeldDelivery], forgets: bool
+    ) -> list[HeldDelivery]:
+        """Return the running ones that somebody else may hold now."""
+        still = self._consumer.still_held(tx, [each.delivery for each in (*running, *waited)])
+        for how, held in ((Settlement.RENEW, running), (Settlement.RETURN, waited)):
+            self._consumer.settle_in(tx, how, [each.delivery for each in held if each.delivery in still])
+        if forgets:
+            forget_free(tx, self.options.group)
+        return [each for each in running if each.delivery not in still]
+
+    async def _wind_up(self) -> None:
+        await super()._wind_up()
+        await self._consumer.return_held()
+
+
+def _held(item: Item) -> HeldDelivery:
+    assert isinstance(item[1], HeldDelivery), "a worker has the events of a share group"
+    return item[1]
+
+
+def _deliveries(wanted: Iterable[HeldDelivery], held: set[HeldDelivery]) -> list[Delivery[Any]]:
+    return [each.delivery for each in wanted if each in held]

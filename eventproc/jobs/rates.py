@@ -1,0 +1,71 @@
+"""How many calls of a worker may begin in a time, over all processes: one row for each name that is counted.
+
+A row holds when the count of its name is free again (the cell rate algorithm of networks): each call moves it on by one
+part of the time, and a call may begin while it is less than the whole time ahead. What may not begin is set aside until
+its turn has probably come, and then asks again; only calls that begin are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from eventproc.processors.options import Rate
+from eventproc.shares import Delivery
+from eventproc.store.database import Tx, upsert
+from eventproc.store.segments import Event
+
+Delays: TypeAlias = dict[Delivery[Any], int]
+
+_STORE = upsert("rate_limit", "group_name, key", "free_us")
+
+
+def places(rate: Rate, free_us: int, now_us: int, calls: int) -> tuple[int, int, list[int]]:
+    """Return how many of `calls` may begin now, when the count is free then, and after how many ms each other one may.
+
+    free_us: when the count is free now, us since 1970.
+    """
+    part_us, ahead_us = rate.per_ms * 1_000 // rate.count, rate.per_ms * 1_000
+    free_us = max(free_us, now_us)
+    begin = min(calls, max((now_us + ahead_us - free_us) // max(part_us, 1), 0))
+    free_us += begin * part_us
+    waits_us = (free_us + (each + 1) * part_us - ahead_us - now_us for each in range(calls - begin))
+    return begin, free_us, [max(-(-wait_us // 1_000), 1) for wait_us in waits_us]
+
+
+def admit(
+    tx: Tx,
+    group: str,
+    rate: Rate,
+    deliveries: Iterable[Delivery[Any]],
+    as_handled: Callable[[Event], Event[Any]],
+) -> Delays:
+    """Count the calls that may begin now; return the other deliveries, and for how long to set them aside, in ms.
+
+    as_handled: makes an event as the handler gets it; one for which it raises is not limited.
+    Cost: a look-up and a statement for each name.
+    """
+    by_name: dict[bytes, list[Delivery[Any]]] = {}
+    for each in deliveries:
+        name = b""
+        if rate.key is not None:
+            try:
+                name = str(rate.key(as_handled(each.event))).encode("utf-8", "surrogatepass")
+            except Exception:  # the handler, too, will raise, and its policy says what becomes of the event
+                continue
+        by_name.setdefault(name, []).append(each)
+    later: Delays = {}
+    for name, found in sorted(by_name.items()):
+        row = tx.execute(
+            "SELECT free_us FROM rate_limit WHERE group_name = ? AND key = ?", (group, name)
+        ).fetchone()
+        begin, free_us, waits_ms = places(rate, 0 if row is None else row[0], tx.now_ms * 1_000, len(found))
+        if begin:
+            tx.execute(_STORE, (group, name, free_us))
+        later.update(zip(found[begin:], waits_ms, strict=True))
+    return later
+
+
+def forget_free(tx: Tx, group: str) -> None:
+    """Remove the rows of names whose count is free: none says the same."""
+    tx.execute("DELETE FROM rate_limit WHERE group_name = ? AND free_us < ?", (group, tx.now_ms * 1_000))

@@ -1,0 +1,284 @@
+"""What handlers leave to be made durable, and the loop that makes it so: a subclass says in which transaction.
+
+Everything that is finished at one moment becomes durable together. If that fails, it waits for the next commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import anyio
+import attrs
+
+from eventproc.processors.context import AppTx
+from eventproc.processors.dead_letters.operations import FailedEvent
+from eventproc.processors.emit import Emission
+from eventproc.processors.engine.key_queues import describe_event
+from eventproc.processors.errors import ProcessorFailed, failure_text
+from eventproc.processors.observe.status import Counters
+from eventproc.processors.observe.telemetry import NOTHING, Telemetry
+from eventproc.processors.options import Options
+from eventproc.processors.retry import retry_transient
+from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
+from eventproc.store.model.counts import counted
+from eventproc.store.segments import Event
+
+LOG = logging.getLogger("eventproc.processors")
+
+O = TypeVar("O")  # noqa: E741  # what holds an event here: an owned segment, or a delivery
+
+COMMIT_MS: Final = 1_000
+"""Longest time between two commits: a crash repeats what was finished since the last one."""
+
+COMMIT_EVENTS: Final = 5_000
+"""Finished events after which a commit begins immediately. Higher: a crash repeats more where handlers are quick; where
+they are not, COMMIT_MS is the limit. Lower: more commits, each about a millisecond of CPU and two thread switches. With
+1,000 a handler that does nothing reaches two thirds of its rate."""
+
+BEHIND_EVENTS_MAX: Final = 4 * COMMIT_EVENTS
+"""Events finished during one commit after which no call begins until it ends: while the disk is full, or another
+process holds the lock. Higher: a crash then repeats more. Lower: a slow disk is felt more."""
+
+BEHIND_BYTES_MAX: Final = 16 * 2**20
+"""Payload bytes of emitted events and dead letters during one commit after which no call begins until it ends."""
+
+_size_of: Final = attrgetter("size_bytes")
+
+
+class CommitHookFailed(Exception):
+    """The user's `on_commit` raised `error` for these events, of which there is at least one."""
+
+    def __init__(self, handled: Sequence[tuple[Any, Event[Any]]], error: Exception) -> None:
+        events = f"{counted(len(handled), 'event')}, first {describe_event(handled[0][1])}"
+        super().__init__(f"{failure_text(error)} (its events: {events})")
+        self.error = error
+
+
+@attrs.define(eq=False)
+class Outbox(Generic[O]):
+    """What handlers left to be made durable, each with what holds its event. What belongs to a lost one is discarded.
+
+    emitted: events, with the number of the event whose handler emitted them.
+    letters: dead letters.
+    handled: the handled events of an exactly-once round, as the handler got them, for the user's `on_commit`.
+    """
+
+    emitted: list[tuple[O, int, Sequence[Emission]]] = attrs.field(factory=list)
+    letters: list[tuple[O, FailedEvent]] = attrs.field(factory=list)
+    handled: list[tuple[O, Event[Any]]] = attrs.field(factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.emitted or self.letters or self.handled)
+
+    def joined(self, later: Outbox[O]) -> Outbox[O]:
+        """Return this outbox followed by a later one."""
+        return Outbox(
+            emitted=self.emitted + later.emitted,
+            letters=self.letters + later.letters,
+            handled=self.handled + later.handled,
+        )
+
+    def of(self, holders: Collection[O]) -> Outbox[O]:
+        """Return the part of these holders. The others were lost, and somebody else handles their events again."""
+        return self.where(lambda owned, _: owned in holders)
+
+    def where(self, holds: Callable[[O, int], bool]) -> Outbox[O]:
+        """Return the part of the events for which `holds(holder, number)`."""
+        return Outbox(
+            emitted=[each for each in self.emitted if holds(each[0], each[1])],
+            letters=[each for each in self.letters if holds(each[0], each[1].event.number)],
+            handled=[each for each in self.handled if holds(each[0], each[1].number)],
+        )
+
+
+class Commit(Protocol[O]):
+    """What one transaction makes durable."""
+
+    @property
+    def outbox(self) -> Outbox[O]:
+        """What handlers left."""
+        ...
+
+    @property
+    def finished(self) -> int:
+        """How many events the processor had finished when it was taken."""
+        ...
+
+    @property
+    def streams(self) -> frozenset[str] | None:
+        """The streams to whose rows it keeps; None if it may change anything."""
+        ...
+
+
+M = TypeVar("M", bound=Commit[Any])
+
+
+class Committer(ABC, Generic[O, M]):
+    """Takes what is finished at one moment and commits it; one commit at a time.
+
+    outbox: what waits for the next commit.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        options: Options,
+        counters: Counters,
+        measure: Telemetry,
+        *,
+        ended: Callable[[], None],
+    ) -> None:
+        """ended: called after each commit, also after a failed one."""
+        self.outbox: Outbox[O] = Outbox()
+        self._began: int | None = None  # how many events were finished when the present commit was taken
+        self._came_bytes = 0  # payload bytes added to the outbox since then
+        self._db = db
+        self._options = options
+        self._counters = counters
+        self._measure = measure
+        self._ended = ended
+        self._durable: M | None = None  # the last one that became durable
+        self._lock = anyio.Lock()
+        self._due = anyio.Event()
+        self._asked = False
+
+    async def commit(self) -> None:
+        """Make durable everything that is finished at this moment.
+
+        Raises ProcessorFailed when `on_commit` spent its attempts, and database errors other than Retryable.
+        """
+        async with self._lock:
+            await self._commit_all()
+
+    async def _commit_all(self) -> None:
+        hook_failures = 0
+        while commit := self._take():
+            try:
+                await self._publish(commit)
+            except CommitHookFailed as why:
+                hook_failures += 1
+                await self._pause_hook(hook_failures, why)
+            except Exception as why:
+                if not await self._recover(why):
+                    raise
+            else:
+                break
+
+    @abstractmethod
+    def _take(self) -> M:
+        """Return what is finished; false if that is nothing."""
+
+    def _put_back(self, commit: M) -> None:
+        """Let what did not become durable wait for the next commit."""
+        self.outbox = commit.outbox.joined(self.outbox)
+
+    async def _recover(self, why: Exception) -> bool:
+        """Return whether to commit again, without what was lost."""
+        return False
+
+    @abstractmethod
+    def publish(self, tx: Tx, commit: M) -> None:
+        """Do all of `commit` in `tx`, or nothing. Raises CommitHookFailed."""
+
+    @abstractmethod
+    def _note_durable(self, commit: M) -> None:
+        """Note that `commit` is durable. This runs as an effect of its transaction, which no cancellation prevents."""
+
+    def emit(self, owner: O, number: int, emitted: Sequence[Emission]) -> None:
+        """Add what the handler of event `number` emitted, and commit soon."""
+        self.outbox.emitted.append((owner, number, emitted))
+        self._came_bytes += sum(map(_size_of, emitted))
+        self.ask()
+
+    def add_dead_letter(self, owner: O, letter: FailedEvent) -> None:
+        """Add a dead letter."""
+        self.outbox.letters.append((owner, letter))
+        self._came_bytes += len(letter.event.payload)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the present commit must end before further calls begin, because too many results wait behind it."""
+        if self._began is None:
+            return False
+        return (
+            self._came_bytes >= BEHIND_BYTES_MAX or self._counters.finished - self._began >= BEHIND_EVENTS_MAX
+        )
+
+    def ask(self) -> None:
+        """Let `run` commit immediately."""
+        if not self._asked:
+            self._asked = True
+            self._due.set()
+
+    async def run(self) -> None:
+        """Commit when asked to, and every COMMIT_MS, until cancelled."""
+        while True:
+            with anyio.move_on_after(COMMIT_MS / 1000):
+                await self._due.wait()
+            self._due, self._asked = anyio.Event(), False
+            await self.commit()
+
+    async def _publish(self, commit: M) -> None:
+        """Make `commit` durable. If that fails or is cancelled, its outbox waits for the next commit."""
+
+        def publish(tx: Tx) -> None:
+            self.publish(tx, commit)
+            tx.after(partial(self._note, commit))
+
+        clock = self._db.clock
+        what = f"committing the progress of processor {self._options.name}"
+        streams = commit.streams
+        self._began, self._came_bytes = commit.finished, 0
+        began_ms = clock.monotonic_ms()
+        try:
+            await retry_transient(
+                lambda: self._db.write(publish, step=Step.PROCESSOR_PROGRESS, streams=streams),
+                what,
+                clock,
+                LOG,
+            )
+        finally:
+            if self._durable is not commit:
+                self._put_back(commit)
+            elif self._measure is not NOTHING:
+                emitted = Counter(each.stream for _, _, emitted in commit.outbox.emitted for each in emitted)
+                self._measure.committed((clock.monotonic_ms() - began_ms) / 1000, emitted)
+            self._began = None
+            self._ended()
+
+    def _note(self, commit: M) -> None:
+        self._note_durable(commit)
+        self._counters.committed = commit.finished
+        self._counters.emitted += sum(len(emitted) for _, _, emitted in commit.outbox.emitted)
+        self._counters.last_commit_ms = self._db.clock.wall_ms()
+        self._durable = commit
+
+    def _call_hook(self, tx: Tx, outbox: Outbox[O]) -> None:
+        """Run the user's `on_commit`, if there is one and something for it."""
+        if self._options.on_commit is None or not outbox.handled:
+            return
+        try:
+            with tx.user_sql():
+                self._options.on_commit(AppTx(tx), [event for _, event in outbox.handled])
+        except Exception as why:
+            raise CommitHookFailed(outbox.handled, why) from why
+
+    async def _pause_hook(self, failures: int, why: CommitHookFailed) -> None:
+        retry, name = self._options.retry, self._options.name
+        if failures >= retry.attempts:
+            reason = f"on_commit failed {counted(failures, 'time')}: {why}"
+            raise ProcessorFailed(processor=name, reason=reason) from why.error
+        LOG.warning(
+            "processor %s: attempt %d of %d of on_commit failed: %s",
+            *(name, failures, retry.attempts, why),
+            exc_info=why.error if LOG.isEnabledFor(logging.DEBUG) else None,
+            extra={"processor": name, "attempt": failures},
+        )
+        await anyio.sleep(retry.pause_ms(failures, self._db.clock) / 1000)

@@ -1,0 +1,213 @@
+"""The rows of jobs, which say what became of events that were submitted with an id.
+
+The row of a job is written in the transaction that appends its event, and changes in those that acquire it, release it,
+accept it, or make it a dead letter. Events without a job cost nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from eventproc.store.database import Tx, Watch
+from eventproc.store.model.errors import NotFound
+from eventproc.store.model.jobs import ENDED, KEPT_MS, JobDescription
+
+FORGOTTEN_A_STEP: Final = 1_000
+"""Rows of ended jobs that one transaction deletes."""
+
+_COLUMNS: Final = (
+    "job_id, group_name, stream, state, attempts, progress, error, submitted_ms, changed_ms, due_ms, routing_key,"
+    " payload"
+)
+
+
+@attrs.frozen(kw_only=True)
+class NewJob:
+    """A job that is submitted, encoded. due_ms: when it begins at the earliest, wall ms; None: at once."""
+
+    id: str
+    group: str
+    stream: str
+    payload: bytes
+    key: str | None = None
+    due_ms: int | None = None
+
+
+def watch_job(group: str, job: str) -> Watch:
+    """Return the subscription to a job. Each wake-up costs one look-up."""
+
+    def probe(tx: Tx) -> object:
+        row = tx.execute(
+            "SELECT state, changed_ms FROM job WHERE group_name = ? AND job_id = ?", (group, job)
+        ).fetchone()
+        return None if row is None else tuple(row)
+
+    return Watch(_channel(group, job), probe)
+
+
+def watch_cancelled(group: str) -> Watch:
+    """Return the subscription to jobs of a group that are cancelled while they run. Each wake-up costs one look-up."""
+
+    def probe(tx: Tx) -> object:
+        return tx.execute(
+            "SELECT max(changed_ms) FROM job WHERE group_name = ? AND state = 'cancelled'", (group,)
+        ).fetchone()[0]
+
+    return Watch(("cancelled jobs", group), probe)
+
+
+def find_job(tx: Tx, group: str, job: str) -> JobDescription | None:
+    """Return a job; None if it is not known, or no longer. One look-up."""
+    row = tx.execute(
+        f"SELECT {_COLUMNS} FROM job WHERE group_name = ? AND job_id = ?", (group, job)
+    ).fetchone()
+    return None if row is None else _job(row)
+
+
+def get_job(tx: Tx, group: str, job: str) -> JobDescription:
+    """Return a job. Raises NotFound. One look-up."""
+    if (found := find_job(tx, group, job)) is None:
+        raise NotFound(kind=f"job of {group}", name=job)
+    return found
+
+
+def get_result(tx: Tx, group: str, job: str) -> bytes | None:
+    """Return the result of a job; None without one. Raises NotFound."""
+    row = tx.execute("SELECT result FROM job WHERE group_name = ? AND job_id = ?", (group, job)).fetchone()
+    if row is None:
+        raise NotFound(kind=f"job of {group}", name=job)
+    return None if row[0] is None else bytes(row[0])
+
+
+def list_jobs(
+    tx: Tx, group: str, *, state: str | None, after: str | None, limit: int
+) -> list[JobDescription]:
+    """Return jobs of a group in the order of their submission, those after the job `after`. Raises NotFound."""
+    where, values = ["group_name = ?"], [group]
+    if state is not None:
+        where.append("state = ?")
+        values.append(state)
+    place: tuple[str, ...] = ()
+    if after is not None:
+        get_job(tx, group, after)
+        where.append("id > (SELECT id FROM job WHERE group_name = ? AND job_id = ?)")
+        place = group, after
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM job WHERE {' AND '.join(where)} ORDER BY id LIMIT ?",
+        (*values, *place, limit),
+    )
+    return [_job(row) for row in rows.fetchall()]
+
+
+def insert_job(tx: Tx, job: NewJob) -> JobDescription | None:
+    """Write the row of a job, and return None; or return the job of its id, if there is one."""
+    if (found := find_job(tx, job.group, job.id)) is not None:
+        return found
+    key = None if job.key is None else job.key.encode()
+    tx.execute(
+        "INSERT INTO job (job_id, group_name, stream, state, attempts, submitted_ms, changed_ms, due_ms, routing_key,"
+        " payload) VALUES (?, ?, ?, 'waiting', 0, ?, ?, ?, ?, ?)",
+        (job.id, job.group, job.stream, tx.now_ms, tx.now_ms, job.due_ms, key, job.payload),
+    )
+    return None
+
+
+def begin_jobs(tx: Tx, group: str, attempts: Mapping[str, int]) -> None:
+    """Note which attempt of which job begins."""
+    change = "state = 'running', attempts = ?, due_ms = NULL"
+    _change(tx, group, change, {job: (attempt,) for job, attempt in attempts.items()})
+
+
+def cancelled_jobs(tx: Tx, group: str, jobs: Iterable[str]) -> set[str]:
+    """Return those of the jobs that are cancelled. A look-up each."""
+    return {
+        job
+        for job in jobs
+        if tx.execute(
+            "SELECT 1 FROM job WHERE group_name = ? AND job_id = ? AND state = 'cancelled'", (group, job)
+        ).fetchone()
+    }
+
+
+def end_jobs(tx: Tx, group: str, results: Mapping[str, bytes | None]) -> None:
+    """Note the results of jobs that are done."""
+    _change(
+        tx,
+        group,
+        "state = 'done', progress = 1000000, error = NULL, result = ?",
+        {job: (result,) for job, result in results.items()},
+    )
+
+
+def fail_jobs(tx: Tx, group: str, errors: Mapping[str, tuple[str, int]]) -> None:
+    """Note that jobs failed for good. errors: {job: (error, attempts)}."""
+    _change(tx, group, "state = 'failed', error = ?, attempts = ?", errors)
+
+
+def free_jobs(tx: Tx, group: str, errors: Mapping[str, str | None]) -> None:
+    """Note that jobs wait again, after an error or a redrive."""
+    _change(
+        tx,
+        group,
+        "state = 'waiting', error = coalesce(?, error)",
+        {job: (error,) for job, error in errors.items()},
+    )
+
+
+def note_progress(tx: Tx, group: str, progress: Mapping[str, float]) -> None:
+    """Note how far running jobs are, from 0 to 1."""
+    _change(tx, group, "progress = ?", {job: (round(part * 1_000_000),) for job, part in progress.items()})
+
+
+def cancel_job(tx: Tx, group: str, job: str) -> JobDescription:
+    """Let nobody do the job, and return what it was. One that has ended does not change. Raises NotFound."""
+    found = get_job(tx, group, job)
+    if found.state not in ENDED:
+        _change(tx, group, "state = 'cancelled'", {job: ()})
+        tx.wake(("cancelled jobs", group))
+    return found
+
+
+def forget_jobs(tx: Tx) -> bool:
+    """Forget jobs that ended KEPT_MS ago; return whether there may be more."""
+    done = tx.execute(
+        "DELETE FROM job WHERE id IN (SELECT id FROM job"
+        " WHERE state IN ('done', 'failed', 'cancelled') AND changed_ms < ? ORDER BY changed_ms LIMIT ?)",
+        (tx.now_ms - KEPT_MS, FORGOTTEN_A_STEP),
+    )
+    return done.rowcount >= FORGOTTEN_A_STEP
+
+
+def _change(tx: Tx, group: str, change: str, jobs: Mapping[str, Sequence[Any]]) -> None:
+    """Change the rows of jobs that are not cancelled, and wake those that wait for them."""
+    tx.executemany(
+        f"UPDATE job SET {change}, changed_ms = ? WHERE group_name = ? AND job_id = ? AND state != 'cancelled'",
+        [(*values, tx.now_ms, group, job) for job, values in jobs.items()],
+    )
+    for job in jobs:
+        tx.wake(_channel(group, job))
+
+
+def _channel(group: str, job: str) -> tuple[str, str, str]:
+    return "job", group, job
+
+
+def _job(row: Sequence[Any]) -> JobDescription:
+    job, group, stream, state, attempts, progress, error, submitted_ms, changed_ms, due_ms, key, payload = row
+    return JobDescription(
+        id=job,
+        group=group,
+        stream=stream,
+        state=state,
+        attempts=attempts,
+        progress=None if progress is None else progress / 1_000_000,
+        error=error,
+        submitted_ms=submitted_ms,
+        changed_ms=changed_ms,
+        due_ms=due_ms,
+        key=None if key is None else bytes(key).decode(),
+        payload=bytes(payload),
+    )

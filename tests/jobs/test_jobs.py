@@ -1,0 +1,264 @@
+"""Jobs whose outcome is asked for: their states, results, cancellation and retry."""
+
+from __future__ import annotations
+
+import anyio
+import attrs
+import pytest
+
+import eventproc
+from eventproc import App, Context, Delivery, Event, Eventproc, RetryPolicy
+from eventproc.errors import InvalidArgument, JobCancelled, JobFailed, NotFound
+from eventproc.testing import VirtualClock
+from tests.jobs.support import GROUP, JOBS, OUT, outcome, with_jobs
+from tests.support.virtual_time import in_virtual_time
+
+DAY_MS = 24 * 3_600_000
+
+
+@attrs.frozen
+class Thumbnail:
+    url: str
+    width: int
+
+
+async def test_the_result_of_a_job_is_what_its_handler_returned(ep: Eventproc) -> None:
+    await with_jobs(ep, [])
+    app = App()
+
+    @app.worker(JOBS, share_group="work")
+    async def work(event: Event) -> object:
+        return {"size": len(event.payload)}
+
+    jobs = ep.jobs(GROUP, JOBS)
+    early = await jobs.submit(b"before its worker ran")
+    assert (await early.describe()).state == "waiting"
+    async with ep.run(app):
+        assert await early.result(timeout_ms=60_000) == {"size": 21}
+        later = await jobs.submit(b"1")
+        assert await later.result(timeout_ms=60_000) == {"size": 1}
+    found = await later.describe()
+    assert (found.state, found.attempts, found.progress, found.payload) == ("done", 1, 1, b"1")
+    assert await jobs.job(later.id).result() == {"size": 1}
+
+
+async def test_results_have_a_type(ep: Eventproc) -> None:
+    await with_jobs(ep, [])
+    app = App()
+
+    @app.worker(JOBS, share_group="work", payload=str)
+    def work(event: Event[str]) -> Thumbnail:
+        return Thumbnail(event.payload, 64)
+
+    jobs = ep.jobs(GROUP, JOBS, payload=str, result=Thumbnail)
+    async with ep.run(app):
+        job = await jobs.submit("http://a")
+        assert await job.result(timeout_ms=60_000) == Thumbnail("http://a", 64)
+
+
+async def test_a_second_job_with_an_id_is_the_first_one(ep: Eventproc) -> None:
+    await with_jobs(ep, [])
+    app = App()
+
+    @app.worker(JOBS, share_group="work")
+    async def work(event: Event, context: Context) -> str:
+        context.emit(OUT, event.payload)
+        return event.payload.decode()
+
+    jobs = ep.jobs(GROUP, JOBS)
+    async with ep.run(app) as running:
+        first = await jobs.submit(b"first", id="order-17")
+        second = await jobs.submit(b"second", id="order-17")
+        assert await second.result(timeout_ms=60_000) == "first"
+        await running.wait_idle(timeout_ms=60_000)
+    assert (first.id, second.id) == ("order-17", "order-17")
+    assert await outcome(ep) == [b"first"]
+
+
+@in_virtual_time
+async def test_a_job_that_fails_for_good_says_why_and_can_be_retried() -> None:
+    works = False
+    app = App()
+
+    @app.worker(JOBS, share_group="work", retry=RetryPolicy(attempts=2, wait_ms=1_000))
+    async def work(event: Event) -> str:
+        if not works:
+            raise ValueError("no such address")
+        return "sent"
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [])
+        jobs = ep.jobs(GROUP, JOBS)
+        async with ep.run(app):
+            job = await jobs.submit(b"1")
+            with pytest.raises(JobFailed, match="no such address"):
+                await job.result()
+            (letter,) = await ep.dead_letters(GROUP).list()
+            assert letter.job == job.id
+            assert (await job.describe()).attempts == 2
+            works = True
+            assert await job.retry()
+            assert await job.result() == "sent"
+            assert not await job.retry()
+        assert await ep.dead_letters(GROUP).list() == []
+
+
+@in_virtual_time
+async def test_between_attempts_a_job_waits_and_shows_its_error_and_progress() -> None:
+    app = App()
+
+    @app.worker(JOBS, share_group="work", retry=RetryPolicy(attempts=2, wait_ms=60_000, wait_ms_max=60_000))
+    async def work(event: Event, context: Context) -> None:
+        context.progress(0.25)
+        await anyio.sleep(10)
+        if context.attempt == 1:
+            raise ValueError("busy")
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [])
+        async with ep.run(app):
+            job = await ep.jobs(GROUP).submit(b"1")
+            await anyio.sleep(5)
+            found = await job.describe()
+            assert (found.state, found.attempts, found.progress) == ("running", 1, 0.25)
+            await anyio.sleep(10)
+            found = await job.describe()
+            assert (found.state, found.error) == ("waiting", "ValueError: busy")
+            assert await job.result() is None
+        found = await job.describe()
+        assert (found.state, found.attempts, found.error) == ("done", 2, None)
+
+
+@in_virtual_time
+async def test_a_cancelled_job_is_not_done_whether_it_runs_waits_or_is_delayed() -> None:
+    begun: list[bytes] = []
+    app = App()
+
+    @app.worker(JOBS, share_group="work", concurrency=1)
+    async def work(event: Event, context: Context) -> None:
+        begun.append(event.payload)
+        context.emit(OUT, event.payload)
+        if event.payload == b"runs":
+            await anyio.sleep(3_600)
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [])
+        jobs = ep.jobs(GROUP, JOBS)
+        async with ep.run(app) as running:
+            runs = await jobs.submit(b"runs")
+            await anyio.sleep(1)
+            waits = await jobs.submit(b"waits")
+            delayed = await jobs.submit(b"delayed", delay_ms=7_200_000)
+            assert len(await ep.delayed.list()) == 1
+            for job in (waits, runs, delayed):
+                assert await job.cancel()
+                assert not await job.cancel()
+                with pytest.raises(JobCancelled):
+                    await job.result()
+            last = await jobs.submit(b"last")
+            await last.result(timeout_ms=60_000)
+            assert await ep.delayed.list() == []
+            await running.wait_idle()
+        assert begun == [b"runs", b"last"]
+        assert await outcome(ep) == [b"last"]
+        assert [each.state for each in await jobs.list(state="cancelled")] == ["cancelled"] * 3
+
+
+@in_virtual_time
+async def test_a_delayed_job_is_done_when_it_is_due() -> None:
+    app = App()
+    times: list[float] = []
+    began = anyio.current_time()
+
+    @app.worker(JOBS, share_group="work")
+    async def work(event: Event) -> None:
+        times.append(anyio.current_time() - began)
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [])
+        async with ep.run(app):
+            job = await ep.jobs(GROUP, JOBS).submit(b"1", delay_ms=3_600_000)
+            assert (await job.describe()).due_ms is not None
+            await job.result()
+    assert [int(each) for each in times] == [3_600]
+
+
+@in_virtual_time
+async def test_ended_jobs_are_known_for_a_day() -> None:
+    app = App()
+    clock = VirtualClock()
+
+    @app.worker(JOBS, share_group="work")
+    async def work(event: Event) -> int:
+        return 1
+
+    async with eventproc.open_memory(clock=clock) as ep:
+        await with_jobs(ep, [])
+        async with ep.run(app):
+            job = await ep.jobs(GROUP, JOBS).submit(b"1", id="a")
+            assert await job.result() == 1
+        clock.advance(DAY_MS - 60_000)
+        await anyio.sleep(50)  # the next sweep
+        assert (await job.describe()).state == "done"
+        await anyio.sleep(100)
+        with pytest.raises(NotFound):
+            await job.describe()
+        async with ep.run(app):
+            again = await ep.jobs(GROUP, JOBS).submit(b"1", id="a")
+            assert await again.result() == 1
+
+
+async def test_jobs_are_listed_in_pages_and_by_state(ep: Eventproc) -> None:
+    await with_jobs(ep, [])
+    jobs = ep.jobs(GROUP, JOBS)
+    made = [(await jobs.submit(b"%d" % number)).id for number in range(5)]
+    first = await jobs.list(limit=2)
+    rest = await jobs.list(after=first[-1].id)
+    assert [each.id for each in (*first, *rest)] == made
+    await jobs.job(made[2]).cancel()
+    assert [each.id for each in await jobs.list(state="cancelled")] == [made[2]]
+
+
+async def test_what_cannot_be_a_job_is_refused_by_name(ep: Eventproc) -> None:
+    await with_jobs(ep, [])
+    jobs = ep.jobs(GROUP)
+    with pytest.raises(NotFound, match="name the stream"):
+        await jobs.submit(b"1")
+    await ep.create_share_group(GROUP, [JOBS, OUT])
+    with pytest.raises(InvalidArgument, match="has the streams"):
+        await jobs.submit(b"1")
+    with pytest.raises(InvalidArgument, match="job id"):
+        jobs.job("")
+    with pytest.raises(InvalidArgument, match="priority"):
+        await ep.jobs(GROUP, JOBS).submit(b"1", priority=10)
+    with pytest.raises(InvalidArgument, match="state"):
+        await jobs.list(state="gone")  # type: ignore[arg-type]
+    with pytest.raises(NotFound):
+        await jobs.job("unknown").describe()
+
+
+async def test_a_job_that_kills_its_worker_again_and_again_fails_for_good(ep: Eventproc) -> None:
+    await with_jobs(ep, [])
+    group = await ep.create_share_group(GROUP, [JOBS], lock_ms=1_000, deliveries_max=1)
+    job = await ep.jobs(GROUP).submit(b"1")
+    async with group.consumer() as consumer:
+        (event,) = await consumer.poll()
+        assert event.job == job.id
+        await consumer.release(event)
+    with pytest.raises(JobFailed):
+        await job.result(timeout_ms=60_000)
+
+
+async def test_priorities_of_jobs_go_first(ep: Eventproc) -> None:
+    await with_jobs(ep, [])
+    jobs = ep.jobs(GROUP, JOBS)
+    for number in range(20):
+        await jobs.submit(b"%d" % (number % 10), priority=number % 10)
+    group = await ep.create_share_group(GROUP, [JOBS])
+    async with group.consumer() as consumer:
+        events: list[Delivery] = []
+        while len(events) < 20:
+            events += await consumer.poll(5)
+    assert [int(each.event.payload) for each in events] == sorted(
+        (number % 10 for number in range(20)), reverse=True
+    )

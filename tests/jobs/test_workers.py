@@ -1,0 +1,290 @@
+"""Workers of share groups: each job is done once, failing ones wait without holding up others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import anyio
+import pytest
+
+import eventproc
+from eventproc import App, Context, Event, Eventproc, Rate, RetryPolicy
+from eventproc.errors import InvalidArgument
+from eventproc.processors import AppTx
+from eventproc.testing import VirtualClock
+from tests.jobs.support import GROUP, JOBS, OUT, outcome, submit, with_jobs
+from tests.support.virtual_time import in_virtual_time
+
+HOUR_MS = 3_600_000
+
+
+async def test_each_job_is_done_and_what_it_emits_and_its_sql_come_with_its_acceptance(ep: Eventproc) -> None:
+    await with_jobs(ep, (b"%d" % number for number in range(300)))
+    app = App()
+
+    @app.setup
+    def tables(tx: AppTx) -> None:
+        tx.execute("CREATE TABLE IF NOT EXISTS app_done (number INTEGER PRIMARY KEY)")
+
+    def store(tx: AppTx, events: Sequence[Event]) -> None:
+        tx.executemany("INSERT INTO app_done VALUES (?)", [(int(each.payload),) for each in events])
+
+    @app.worker(JOBS, share_group="work", on_commit=store, concurrency=7)
+    async def work(event: Event, context: Context) -> None:
+        context.emit(OUT, event.payload)
+
+    async with ep.run(app) as running:
+        await running.wait_idle(timeout_ms=60_000)
+        (status,) = await running.status()
+    assert (status.name, status.group, status.finished, status.lag_events) == ("work", GROUP, 300, 0)
+    assert sorted(map(int, await outcome(ep))) == list(range(300))
+    rows = await ep.query("SELECT number FROM app_done ORDER BY number")
+    assert [number for (number,) in rows] == list(range(300))
+
+
+async def test_a_plain_function_works_on_threads(ep: Eventproc) -> None:
+    await with_jobs(ep, [b"1", b"2", b"3"])
+    app = App()
+
+    @app.worker(JOBS, concurrency=2)
+    def work(event: Event, context: Context) -> None:
+        context.emit(OUT, event.payload)
+
+    async with ep.run(app) as running:
+        await running.wait_idle(timeout_ms=60_000)
+    assert sorted(await outcome(ep)) == [b"1", b"2", b"3"]
+
+
+@in_virtual_time
+async def test_a_failing_job_waits_for_hours_while_others_go_on() -> None:
+    clock = VirtualClock()
+    began = anyio.current_time()
+    tried: list[tuple[bytes, int, float]] = []
+    app = App()
+
+    @app.worker(JOBS, concurrency=1, retry=RetryPolicy(attempts=4, wait_ms=HOUR_MS, wait_ms_max=HOUR_MS))
+    async def work(event: Event, context: Context) -> None:
+        tried.append((event.payload, context.attempt, (anyio.current_time() - began) // 3_600))
+        if event.payload == b"bad":
+            raise ValueError("not today")
+
+    async with eventproc.open_memory(clock=clock) as ep:
+        stream = await with_jobs(ep, [b"bad", b"good"])
+        async with ep.run(app) as running:
+            await anyio.sleep(0.5)
+            await submit(stream, [b"later"])
+            await running.wait_idle()
+        (letter,) = await ep.dead_letters("s/work").list()
+    assert tried == [
+        (b"bad", 1, 0),
+        (b"good", 1, 0),
+        (b"later", 1, 0),
+        (b"bad", 2, 1),
+        (b"bad", 3, 2),
+        (b"bad", 4, 3),
+    ]
+    assert (letter.attempts, letter.error_type, letter.payload) == (4, "ValueError", b"bad")
+    assert "not today" in (letter.traceback or "")
+
+
+@in_virtual_time
+async def test_attempts_are_counted_over_workers_and_one_that_dies_counts_too() -> None:
+    attempts: list[int] = []
+    app = App()
+
+    @app.worker(JOBS, retry=RetryPolicy(attempts=3, wait_ms=10))
+    async def work(event: Event, context: Context) -> None:
+        attempts.append(context.attempt)
+        if context.attempt < 3:
+            raise ValueError
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [b"1"])
+        group = await ep.create_share_group("work", [JOBS], deliveries_max=3)
+        consumer = await group.consumer()
+        await consumer.poll()
+        await consumer.close()  # as one that died: the delivery counts
+        async with ep.run(app) as running:
+            await running.wait_idle()
+        assert attempts == [2, 3]
+        assert await ep.dead_letters("s/work").list() == []
+
+
+@in_virtual_time
+async def test_a_call_that_takes_too_long_fails_and_what_it_emitted_is_discarded() -> None:
+    app = App()
+
+    @app.worker(JOBS, timeout_ms=1_000, retry=RetryPolicy(attempts=2, wait_ms=10))
+    async def work(event: Event, context: Context) -> None:
+        context.emit(OUT, event.payload)
+        if event.payload == b"slow":
+            await anyio.sleep(5)
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [b"slow", b"quick"])
+        async with ep.run(app) as running:
+            await running.wait_idle()
+        (letter,) = await ep.dead_letters("s/work").list()
+        assert (letter.payload, letter.attempts) == (b"slow", 2)
+        assert str(letter.error_type).endswith("HandlerTimeout")
+        assert await outcome(ep) == [b"quick"]
+
+
+@in_virtual_time
+async def test_a_long_call_keeps_its_event_and_nobody_else_gets_it() -> None:
+    calls: Counter[bytes] = Counter()
+    app = App()
+    began = anyio.Event()
+
+    @app.worker(JOBS, lock_ms=3_000)
+    async def work(event: Event) -> None:
+        calls[event.payload] += 1
+        began.set()
+        await anyio.sleep(60)
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [b"long"])
+        async with ep.run(app) as running:
+            async with (await ep.share_group("s/work")).consumer() as other:
+                assert await other.poll(timeout_ms=30_000) == []
+            await running.wait_idle()
+        assert calls == {b"long": 1}
+
+
+@in_virtual_time
+async def test_events_that_wait_behind_slow_calls_are_returned_to_other_consumers() -> None:
+    app = App()
+    quick = True
+
+    @app.worker(JOBS, concurrency=1, lock_ms=3_000)
+    async def work(event: Event) -> None:
+        if not quick:
+            await anyio.sleep(3_600)
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        stream = await with_jobs(ep, [b"%d" % number for number in range(500)])
+        async with ep.run(app, grace_ms=0) as running:
+            await running.wait_idle()
+            quick = False
+            await submit(stream, [b"%d" % number for number in range(500)])
+            group = await ep.share_group("s/work")
+            done = 0
+            async with group.consumer() as other:
+                while done < 499:
+                    events = await other.poll(timeout_ms=30_000)
+                    assert events, f"{done} of 499 jobs came"
+                    assert {each.deliveries for each in events} == {1}
+                    await other.accept(events)
+                    done += len(events)
+
+
+@in_virtual_time
+async def test_a_rate_bounds_the_calls_of_all_processes_that_begin_in_a_time() -> None:
+    began = anyio.current_time()
+    starts: list[int] = []
+    app = App()
+
+    @app.worker(JOBS, limit=Rate(10, per_ms=1_000))
+    async def work(event: Event) -> None:
+        starts.append(int(anyio.current_time() - began))
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, (b"%d" % number for number in range(100)))
+        async with ep.run(app) as first, ep.run(app) as second:
+            await first.wait_idle()
+            await second.wait_idle()
+        assert await ep.dead_letters("s/work").list() == []
+    by_second = Counter(starts)
+    assert sum(by_second.values()) == 100
+    assert by_second[0] <= 21, "ten at once, and ten in the first second"
+    assert all(count <= 11 for second, count in by_second.items() if second)
+    assert max(by_second) <= 12
+
+
+@in_virtual_time
+async def test_a_rate_by_key_holds_up_only_the_keys_that_exceed_it() -> None:
+    done: list[tuple[bytes, int]] = []
+    began = anyio.current_time()
+    app = App()
+
+    @app.worker(JOBS, limit=Rate(1, per_ms=HOUR_MS, key=lambda event: event.payload[:1].decode()))
+    async def work(event: Event) -> None:
+        done.append((event.payload, int(anyio.current_time() - began) // 3_600))
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [b"a1", b"a2", b"b1"])
+        async with ep.run(app) as running:
+            await running.wait_idle()
+    assert done == [(b"a1", 0), (b"b1", 0), (b"a2", 1)]
+
+
+async def test_a_paused_worker_begins_no_call_until_it_is_resumed(ep: Eventproc) -> None:
+    stream = await with_jobs(ep, [])
+    app = App()
+    began = anyio.Event()
+
+    @app.worker(JOBS)
+    async def work(event: Event) -> None:
+        began.set()
+
+    async with ep.run(app) as running:
+        await running.pause("work")
+        with anyio.fail_after(60):
+            while (await running.status())[0].state != "paused":
+                await anyio.lowlevel.checkpoint()
+        await submit(stream, [b"1"])
+        assert (await running.status())[0].lag_events == 1
+        assert not began.is_set()
+        await running.resume("work")
+        await running.wait_idle(timeout_ms=60_000)
+    assert began.is_set()
+
+
+@in_virtual_time
+async def test_jobs_whose_calls_are_cut_off_at_the_end_are_done_by_the_next_run_and_count_once() -> None:
+    attempts: list[int] = []
+    app = App()
+    both_began = anyio.Event()
+
+    @app.worker(JOBS, concurrency=2)
+    async def work(event: Event, context: Context) -> None:
+        attempts.append(context.attempt)
+        if len(attempts) == 2:
+            both_began.set()
+        if len(attempts) <= 2:
+            await anyio.sleep_forever()
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [b"1", b"2", b"3"])
+        async with ep.run(app, grace_ms=0):
+            await both_began.wait()
+        async with ep.run(app) as running:
+            await running.wait_idle()
+    assert attempts == [1] * 5
+
+
+async def test_the_options_of_a_worker_are_those_of_its_group_from_its_next_run_on(ep: Eventproc) -> None:
+    await with_jobs(ep, [])
+    for attempts in (3, 7):
+        app = App()
+
+        @app.worker(JOBS, retry=RetryPolicy(attempts=attempts), lock_ms=5_000)
+        async def work(event: Event) -> None: ...
+
+        async with ep.run(app):
+            info = await (await ep.share_group("s/work")).info()
+        assert info.share is not None
+        assert (info.share.deliveries_max, info.share.lock_ms) == (attempts, 5_000)
+
+
+async def test_a_worker_refuses_what_it_cannot_honour() -> None:
+    app = App()
+    with pytest.raises(InvalidArgument, match="limit"):
+        app.worker(JOBS, limit="fast")(lambda event: None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"rate\.count"):
+        Rate(0)
+    with pytest.raises(InvalidArgument, match="lock"):
+        app.worker(JOBS, lock_ms=0)(lambda event: None)
+    with pytest.raises(InvalidArgument, match="streams"):
+        app.worker()(lambda event: None)
