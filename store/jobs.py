@@ -1,7 +1,8 @@
 """The rows of jobs, which say what became of events that were submitted with an id.
 
 The row of a job is written in the transaction that appends its event, and changes in those that acquire it, release it,
-accept it, or make it a dead letter. Events without a job cost nothing here.
+accept it, or make it a dead letter. Events without a job cost nothing here. Beside them lie the rows of rates, which
+say how many calls of a worker may begin.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from eventproc.store.database import Tx, Watch
+from eventproc.store.database import Tx, Watch, upsert
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.jobs import ENDED, KEPT_MS, JobDescription
 
@@ -22,6 +23,9 @@ _COLUMNS: Final = (
     "job_id, group_name, stream, state, attempts, progress, error, submitted_ms, changed_ms, due_ms, routing_key,"
     " payload"
 )
+
+
+_STORE_FREE: Final = upsert("rate_limit", "group_name, key", "free_us")
 
 
 @attrs.frozen(kw_only=True)
@@ -169,6 +173,24 @@ def cancel_job(tx: Tx, group: str, job: str) -> JobDescription:
         _change(tx, group, "state = 'cancelled'", {job: ()})
         tx.wake(("cancelled jobs", group))
     return found
+
+
+def free_us_of(tx: Tx, group: str, name: bytes) -> int:
+    """Return when the rate of a name is free, wall us; 0 if it was never used, or long ago. One look-up."""
+    row = tx.execute(
+        "SELECT free_us FROM rate_limit WHERE group_name = ? AND key = ?", (group, name)
+    ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def store_free_us(tx: Tx, group: str, name: bytes, free_us: int) -> None:
+    """Store when the rate of a name is free, wall us."""
+    tx.execute(_STORE_FREE, (group, name, free_us))
+
+
+def forget_free(tx: Tx, group: str) -> None:
+    """Remove the rows of names whose rate is free: none says the same."""
+    tx.execute("DELETE FROM rate_limit WHERE group_name = ? AND free_us < ?", (group, tx.now_ms * 1_000))
 
 
 def forget_jobs(tx: Tx) -> bool:

@@ -51,14 +51,13 @@ from eventproc.store.access.permissions import Permission
 from eventproc.store.backup.results import BackupPlan, BackupResult
 from eventproc.store.catalog import StreamSize
 from eventproc.store.clock import Clock
-from eventproc.store.database import Durability, SqlParameters, SqlValue, Tx
+from eventproc.store.database import Durability, SqlParameters, SqlValue
 from eventproc.store.database.standalone import Advance
 from eventproc.store.faults import Faults
 from eventproc.store.groups import DeletedPolicy, GroupOptions
 from eventproc.store.ingestion.logs import IngestLogLine
 from eventproc.store.model.cuts import CutOrder, StreamCut
 from eventproc.store.model.delays import DelayedEvent
-from eventproc.store.model.deliveries import Settlement
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.ingestion import DroppedFiles, TableDescription, TableInfo
@@ -888,11 +887,6 @@ class BlockingShareConsumer(_Twin, Opened, Generic[P]):
     def release(self, events: Delivery[Any] | Iterable[Delivery[Any]], *, delay_ms: int = 0) -> None: ...
     def reject(self, events: Delivery[Any] | Iterable[Delivery[Any]], reason: str = "") -> None: ...
     def renew(self, events: Delivery[Any] | Iterable[Delivery[Any]]) -> None: ...
-    def still_held(self, tx: Tx, events: Iterable[Delivery[Any]]) -> set[Delivery[Any]]: ...
-    def settle_in(
-        self, tx: Tx, how: Settlement, events: Iterable[Delivery[Any]], *, delay_ms: int = 0
-    ) -> None: ...
-    def return_held(self) -> None: ...
     @property
     def held_events(self) -> int: ...
 

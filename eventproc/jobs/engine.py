@@ -19,8 +19,9 @@ import anyio
 import attrs
 
 from eventproc.groups import SegmentKey
+from eventproc.jobs.consumer import WorkerConsumer
 from eventproc.jobs.jobs import encoded_result
-from eventproc.jobs.rates import admit, forget_free
+from eventproc.jobs.rates import admit
 from eventproc.processors.context import Context, NoteProgress
 from eventproc.processors.dead_letters.operations import append_letters
 from eventproc.processors.emit import Emission, append_emissions
@@ -33,7 +34,7 @@ from eventproc.processors.observe.status import Counters
 from eventproc.processors.observe.telemetry import Telemetry
 from eventproc.processors.options import Options, ProcessorLimits
 from eventproc.processors.retry import retry_transient
-from eventproc.shares import Delivery, ShareConsumer
+from eventproc.shares import Delivery
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import get_group, watch_group
@@ -42,6 +43,7 @@ from eventproc.store.jobs import (
     cancelled_jobs,
     end_jobs,
     fail_jobs,
+    forget_free,
     free_jobs,
     note_progress,
     watch_cancelled,
@@ -141,7 +143,7 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         self,
         db: Database,
         options: Options,
-        consumer: ShareConsumer[bytes],
+        consumer: WorkerConsumer,
         counters: Counters,
         measure: Telemetry,
         *,
@@ -227,7 +229,7 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         assert options.worker is not None, "only workers have this engine"
         self._rate = options.worker.limit
         self._lock_ms = options.worker.share.lock_ms
-        self._consumer = ShareConsumer[bytes](db, options.group, options.name, admit=self._admit)
+        self._consumer = WorkerConsumer(db, options.group, options.name, self._admit)
         self._committer = JobCommitter(
             db, options, self._consumer, self.counters, self.measure, ended=self._commit_ended
         )
@@ -318,7 +320,7 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         self._hold_if_behind()
 
     def set_aside(self, item: Item, pause_ms: int) -> bool:
-        """See `CallListener.set_aside`: the next attempt is made by whoever has room when it is due."""
+        """See `CallListener.set_aside`: any worker makes the next attempt, once it is due."""
         pause_ms = -(-pause_ms // RELEASE_STEP_MS) * RELEASE_STEP_MS
         self._committer.released.setdefault(pause_ms, []).append(_held(item))
         self._committer.ask()

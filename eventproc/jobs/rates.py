@@ -12,12 +12,11 @@ from typing import Any, TypeAlias
 
 from eventproc.processors.options import Rate
 from eventproc.shares import Delivery
-from eventproc.store.database import Tx, upsert
+from eventproc.store.database import Tx
+from eventproc.store.jobs import free_us_of, store_free_us
 from eventproc.store.segments import Event
 
 Delays: TypeAlias = dict[Delivery[Any], int]
-
-_STORE = upsert("rate_limit", "group_name, key", "free_us")
 
 
 def places(rate: Rate, free_us: int, now_us: int, calls: int) -> tuple[int, int, list[int]]:
@@ -56,16 +55,9 @@ def admit(
         by_name.setdefault(name, []).append(each)
     later: Delays = {}
     for name, found in sorted(by_name.items()):
-        row = tx.execute(
-            "SELECT free_us FROM rate_limit WHERE group_name = ? AND key = ?", (group, name)
-        ).fetchone()
-        begin, free_us, waits_ms = places(rate, 0 if row is None else row[0], tx.now_ms * 1_000, len(found))
+        free_us = free_us_of(tx, group, name)
+        begin, free_us, waits_ms = places(rate, free_us, tx.now_ms * 1_000, len(found))
         if begin:
-            tx.execute(_STORE, (group, name, free_us))
+            store_free_us(tx, group, name, free_us)
         later.update(zip(found[begin:], waits_ms, strict=True))
     return later
-
-
-def forget_free(tx: Tx, group: str) -> None:
-    """Remove the rows of names whose count is free: none says the same."""
-    tx.execute("DELETE FROM rate_limit WHERE group_name = ? AND free_us < ?", (group, tx.now_ms * 1_000))

@@ -11,6 +11,7 @@ from eventproc.processors.errors import (
     NotAProcessorGroup,
     ProcessorFailed,
 )
+from eventproc.processors.handler import HandlerDecorator
 from eventproc.processors.observe.status import (
     Blocker,
     MemberStatus,
@@ -36,6 +37,7 @@ __all__ = [
     "Directive",
     "Failure",
     "HandlerAbandoned",
+    "HandlerDecorator",
     "HandlerOptions",
     "HandlerStuck",
     "HandlerTimeout",

@@ -372,12 +372,7 @@ def processor(
     settings: WorkerSettings | None = None,
 ) -> Processor:
     """Check the arguments of a declaration, and return what they declare; here are their defaults."""
-    processor_name = name or getattr(handler, "__name__", None)
-    if not processor_name:
-        raise invalid_argument("name", processor_name, "the handler has none; give one")
-    if not streams:
-        reason = f"processor {processor_name} needs at least one, as scope/stream"
-        raise invalid_argument("streams", streams, reason)
+    processor_name = _name_of(name, handler, streams)
     if round_events is not None and not exactly_once:
         raise invalid_argument("round_events", round_events, "only exactly_once=True processes in rounds")
     processing_order = ProcessingOrder.of(order)
@@ -439,6 +434,16 @@ def worker(
         settings=settings,
         **options,
     )
+
+
+def _name_of(name: str | None, handler: object, streams: tuple[str, ...]) -> str:
+    """Return the name of a processor or worker. Raises InvalidArgument if it has none, or no streams."""
+    found = name or getattr(handler, "__name__", None)
+    if not found:
+        raise invalid_argument("name", found, "the handler has none; give one")
+    if not streams:
+        raise invalid_argument("streams", streams, f"processor {found} needs at least one, as scope/stream")
+    return str(found)
 
 
 def _batching(batch: int | None, linger_ms: int | None) -> Batching | None:

@@ -183,6 +183,8 @@ class Rate:
         InvalidArgument: A value is of the wrong type or out of range.
     """
 
+    __repr__ = short_repr_of_fields
+
     count: int
     per_ms: int = 1_000
     key: Callable[[Event[Any]], str] | None = None

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Final, Generic, Self, TypeAlias
+from typing import Any, Final, Generic, Self
 
 import anyio
 import attrs
@@ -20,7 +20,7 @@ from typing_extensions import TypeVar
 from eventproc.groups.liveness import POLL_MS
 from eventproc.shares.acquisition import Acquisition, acquire
 from eventproc.shares.delivery import LOCAL_SESSIONS, Holder, Outlook, SettledSpans, look_ahead, settle
-from eventproc.shares.events import Delivery, deliveries_of, spans_of, still_held
+from eventproc.shares.events import Delivery, deliveries_of, spans_of
 from eventproc.store.catalog import watch_catalog
 from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Subscription, Tx
@@ -42,10 +42,6 @@ from eventproc.store.tasks import HandleTasks, run_uninterrupted
 from eventproc.streams.fetch import watch_stream
 
 LOG = logging.getLogger("eventproc.shares")
-
-Admit: TypeAlias = Callable[[Tx, Sequence[Delivery[Any]]], Mapping[Delivery[Any], int | None]]
-"""Gets what was acquired, within its transaction; returns what to set aside again, and for how many ms. None: what is
-finished without anybody's doing."""
 
 P = TypeVar("P", default=bytes)
 
@@ -86,9 +82,8 @@ class ShareConsumer(Openable, Generic[P]):
         *,
         decode: Callable[[bytes], P] | None = None,
         auto_accept: bool = False,
-        admit: Admit | None = None,
     ) -> None:
-        """decode: makes payloads from bytes. None: payloads stay bytes. admit: says what to set aside again."""
+        """decode: makes payloads from bytes. None: payloads stay bytes."""
         session = new_id(db.clock)
         self.consumer = session if consumer is None else check_str("consumer", consumer)
         super().__init__(f"consumer {self.consumer} of {group}", db.handles)
@@ -97,7 +92,6 @@ class ShareConsumer(Openable, Generic[P]):
         self._holder = Holder(session, self.consumer)
         self._decode = decode
         self._auto_accept = auto_accept
-        self._admit = admit
         self._lock_ms = 0
         self._generation = 0
         self._held: set[Delivery[Any]] = set()
@@ -293,35 +287,6 @@ class ShareConsumer(Openable, Generic[P]):
         """
         await self._settle(Settlement.RENEW, events)
 
-    def still_held(self, tx: Tx, events: Iterable[Delivery[Any]]) -> set[Delivery[Any]]:
-        """Return those of the events that this consumer still holds, within a transaction."""
-        return still_held(tx, self._group, self._holder.session, events)
-
-    def settle_in(
-        self, tx: Tx, how: Settlement, events: Iterable[Delivery[Any]], *, delay_ms: int = 0
-    ) -> None:
-        """Settle events in a transaction of the caller; they leave this consumer with its commit. Raises LockLost."""
-        chosen = dict.fromkeys(events)
-        if chosen:
-            settle(
-                tx,
-                self._db,
-                self._group,
-                self._holder,
-                self._settled(how, chosen, delay_ms=delay_ms),
-                strict=True,
-            )
-            tx.after(partial(self._note_settled, how, chosen, tx.monotonic_ms + self._lock_ms))
-
-    async def return_held(self) -> None:
-        """Return everything that this consumer holds; these deliveries do not count."""
-
-        def step(tx: Tx) -> None:
-            self.settle_in(tx, Settlement.RETURN, self.still_held(tx, self._held))
-
-        if self._held:
-            await self._db.write(step, step=Step.SHARE_SETTLE)
-
     @property
     def held_events(self) -> int:
         """How many events this consumer received and has not settled."""
@@ -482,7 +447,7 @@ class ShareConsumer(Openable, Generic[P]):
                 settled=None if saving is None else saving.settled,
                 first=self._turns,
             )
-            tx.after(partial(self._adopt, found, saving, self._admitted(tx, found)))
+            tx.after(partial(self._adopt, found, saving, self._handed_out(tx, found)))
             return found
 
         try:
@@ -491,19 +456,9 @@ class ShareConsumer(Openable, Generic[P]):
             self._end_saving(saving)
         return bool(found.runs)
 
-    def _admitted(self, tx: Tx, found: Acquisition) -> list[Delivery[Any]]:
-        """Return the deliveries of an acquisition without those that are not handed out, which do not count."""
-        new = deliveries_of(found)
-        if self._admit is None or not new:
-            return new
-        by_delay: dict[int | None, list[Delivery[Any]]] = {}
-        for each, delay_ms in (later := self._admit(tx, new)).items():
-            by_delay.setdefault(delay_ms, []).append(each)
-        for delay_ms, returned in by_delay.items():
-            how = Settlement.ACCEPT if delay_ms is None else Settlement.RETURN
-            settled = SettledSpans(how, found.generation, spans_of(returned), delay_ms=delay_ms or 0)
-            settle(tx, self._db, self._group, self._holder, settled, strict=True)
-        return [each for each in new if each not in later]
+    def _handed_out(self, tx: Tx, found: Acquisition) -> list[Delivery[Any]]:
+        """Return the deliveries of an acquisition, within its transaction."""
+        return deliveries_of(found)
 
     def _adopt(self, found: Acquisition, saving: _Saving | None, new: Sequence[Delivery[Any]]) -> None:
         if saving is not None:

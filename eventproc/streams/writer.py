@@ -236,8 +236,7 @@ class EventWriter(Openable, Generic[P]):
 
         Args:
             payload: a value of the writer's payload type.
-            key: routing key, at most 1024 characters; events of one key keep their order. None (default): any
-                segment.
+            key: routing key, up to 1024 characters; a key's events keep their order. None (default): any segment.
             event_time: the event's time, in ms. None (default): none.
             headers: names and texts beside the payload. None (default): none.
             partition: number of the topic's partition that takes it. None (default): its strategy chooses.
@@ -307,13 +306,11 @@ class EventWriter(Openable, Generic[P]):
 
         Args:
             payload: a value of the writer's payload type.
-            key: routing key, at most 1024 characters; events of one key keep their order. None (default): any
-                segment.
+            key: routing key, see `write`. None (default): any segment.
             event_time: the event's time, in ms. None (default): none.
             headers: names and texts beside the payload. None (default): none.
             partition: number of the topic's partition that takes it. None (default): its strategy chooses.
-            ttl_ms: how long groups deliver it after it was appended, in ms. None (default): as the codec, or else
-                the topic, says.
+            ttl_ms: how long groups deliver it, in ms, see `write`. None (default): as the codec or the topic says.
             id: append it unless the stream has an event with this id, see `write`. None (default): no id.
             priority: 0 (default) to 9; share groups deliver higher ones first.
             delay_ms: append it so many ms later, see `write`. None (default): at once.

@@ -22,7 +22,8 @@ from eventproc.store.model.policies import ScalingPolicy, StreamConfig
 from eventproc.store.model.routing import point
 from eventproc.store.model.states import StreamEvent, StreamState, advance
 from eventproc.store.records import count_up, create
-from eventproc.store.schema import (
+from eventproc.store.schema import create_tables
+from eventproc.store.schema_changes import (
     ADDED_2,
     ADDED_3,
     ADDED_5,
@@ -33,7 +34,6 @@ from eventproc.store.schema import (
     ADDED_11,
     add_priorities,
     adding,
-    create_tables,
     unite_groups,
 )
 from eventproc.store.segments import EventBlock, SegmentEvents, append, create_segments

@@ -47,7 +47,7 @@ BATCH_MS_MAX: Final = 20
 """A batch takes no further function after this time, which bounds how long other processes wait for the lock."""
 
 
-class Job(Generic[T]):
+class CommitJob(Generic[T]):
     """One function on its way through a batch.
 
     The thread that removes a job from the queue owns it: the writer, to run it, or its caller, to give it up. Removing
@@ -79,7 +79,7 @@ class Job(Generic[T]):
         return cast("T", self.value)
 
 
-JobQueue = deque[Job[Any]]
+JobQueue = deque[CommitJob[Any]]
 
 
 class CommitBatch:
@@ -89,7 +89,7 @@ class CommitBatch:
 
     def __init__(self, tx: Tx, streams: Streams | None = None) -> None:
         """streams: to whose rows its functions keep; None: they are committed alone."""
-        self.jobs: list[Job[Any]] = []
+        self.jobs: list[CommitJob[Any]] = []
         self.tx = tx
         self.streams = streams
         self.committed = False
@@ -360,7 +360,7 @@ class BatchCommitter:
         # Only now is it known whether a schema change is permanent. A wrong guess costs one more re-run.
         self._schema_version = self._writer.schema_version()
 
-    def _run_in_savepoint(self, job: Job[Any], tx: Tx) -> None:
+    def _run_in_savepoint(self, job: CommitJob[Any], tx: Tx) -> None:
         mark = tx.mark()
         job.value, job.error = None, None
         self._execute("SAVEPOINT job")

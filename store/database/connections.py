@@ -37,7 +37,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
 import aiosqlite
 
 from eventproc.store.clock import Clock
-from eventproc.store.database.commit_batch import Job
+from eventproc.store.database.commit_batch import CommitJob
 from eventproc.store.database.database import Durability
 from eventproc.store.database.files import BUSY_MS
 from eventproc.store.database.locks import ForkBlocker
@@ -305,7 +305,7 @@ class ReaderPool(Generic[C]):
         self._forks_wait = forks_wait
         self._connections = connections
         self._idle = list(connections)
-        self._waiting: deque[tuple[Job[Any], Callable[[], None]]] = deque()
+        self._waiting: deque[tuple[CommitJob[Any], Callable[[], None]]] = deque()
         self._clock = clock
         self._callbacks = callbacks
         self._read_one = read_one
@@ -315,7 +315,7 @@ class ReaderPool(Generic[C]):
 
     async def read(self, fn: Callable[[Tx], T]) -> T:
         """See `Database.read`. A cancelled caller returns immediately, even from a running read."""
-        job = Job(fn, 0)
+        job = CommitJob(fn, 0)
         future: asyncio.Future[None] = self._loop.create_future()
         entry = self.submit(job, partial(_resolve, future))
         try:
@@ -326,7 +326,9 @@ class ReaderPool(Generic[C]):
             raise
         return job.result()
 
-    def submit(self, job: Job[T], notify: Callable[[], None]) -> tuple[Job[T], Callable[[], None]]:
+    def submit(
+        self, job: CommitJob[T], notify: Callable[[], None]
+    ) -> tuple[CommitJob[T], Callable[[], None]]:
         """Run `job` on one snapshot, then `notify()` on the event loop. Return its entry in the queue."""
         entry = (job, notify)
         self._waiting.append(entry)
@@ -348,7 +350,7 @@ class ReaderPool(Generic[C]):
             connection = self._idle.pop()
             connection.post(partial(self._run, connection, job, notify))
 
-    def _run(self, connection: ThreadConnection[C], job: Job[Any], notify: Callable[[], None]) -> None:
+    def _run(self, connection: ThreadConnection[C], job: CommitJob[Any], notify: Callable[[], None]) -> None:
         """Run one read. Runs on the connection's thread."""
         try:
             with connection.busy if self._forks_wait else nullcontext():

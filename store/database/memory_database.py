@@ -20,7 +20,7 @@ from typing import Final, Protocol, TypeVar
 import anyio
 
 from eventproc.store.clock import Clock, SystemClock, new_id
-from eventproc.store.database.commit_batch import BatchCommitter, Job, JobQueue, SqliteWriter, Streams
+from eventproc.store.database.commit_batch import BatchCommitter, CommitJob, JobQueue, SqliteWriter, Streams
 from eventproc.store.database.database import Database, Durability, cancellation_returns, run_probes
 from eventproc.store.database.instances import Heartbeat, Peers, age_of
 from eventproc.store.database.migrate import Migration, check_numbers, migrate
@@ -307,7 +307,7 @@ class MemoryDatabase(Database):
         if named is not None:
             await self._reach_begun(named)
             self._check_open()
-        job = Job(fn, size_bytes, step, streams)
+        job = CommitJob(fn, size_bytes, step, streams)
         self._queue.append(job)
         try:
             await self._wait_turn()

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, Generic
 
 from eventproc.store.clock import Clock
-from eventproc.store.database.commit_batch import Job
+from eventproc.store.database.commit_batch import CommitJob
 from eventproc.store.database.connections import C, ReaderPool
 from eventproc.store.database.database import Subscriptions, Watch, run_probes
 from eventproc.store.database.files import DirectoryWatch
@@ -134,10 +134,10 @@ class CommitListener(Generic[C]):
             def fn(tx: Tx) -> dict[Watch, Hashable]:
                 return run_probes(watches, tx) if may_have_changed(tx) else {}
 
-            job = Job(fn, 0)
+            job = CommitJob(fn, 0)
             self._readers.submit(job, lambda: self._on_result(job))
 
-    def _on_result(self, job: Job[dict[Watch, Hashable]]) -> None:
+    def _on_result(self, job: CommitJob[dict[Watch, Hashable]]) -> None:
         self._reading = False
         if self._stopped:
             return

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import anyio
 
 from eventproc.store.clock import Clock
-from eventproc.store.database.commit_batch import BatchCommitter, CommitBatch, Job, JobQueue, Streams
+from eventproc.store.database.commit_batch import BatchCommitter, CommitBatch, CommitJob, JobQueue, Streams
 from eventproc.store.database.connections import LoopCallbacks, ThreadConnection
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX, cancellation_returns
 from eventproc.store.database.tx import Tx
@@ -32,7 +32,7 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class AwaitedJob(Job[T]):
+class AwaitedJob(CommitJob[T]):
     """A job with a caller that waits on the event loop."""
 
     __slots__ = ("deadline", "future", "queued")
@@ -162,7 +162,7 @@ class WriteQueue(ABC):
             self._timer.cancel()
             self._timer = None
 
-    def _remove(self, job: Job[T]) -> bool:
+    def _remove(self, job: CommitJob[T]) -> bool:
         """Remove a job from the queue; return False if it has started or has a result."""
         try:
             self._queue.remove(job)
@@ -228,7 +228,7 @@ class WriteQueue(ABC):
             self._callbacks.call(partial(self._deliver, batch))
 
 
-def _resolve(job: Job[T]) -> None:
+def _resolve(job: CommitJob[T]) -> None:
     assert isinstance(job, AwaitedJob), "a job without a future"
     future, job.future = job.future, None
     if future is not None and not future.done():

@@ -208,7 +208,10 @@ class JobFailed(Rejected):
 
 @error
 class JobCancelled(Rejected):
-    """Somebody cancelled the job."""
+    """Somebody cancelled the job.
+
+    Submit it again under another id, if it shall be done.
+    """
 
     group: str
     job: str

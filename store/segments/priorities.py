@@ -33,12 +33,12 @@ class _MarkedStreams:
             self._ids.add(stream_id)
 
 
-_MARKED: Final = SharedSlot(_MarkedStreams)
+PRIORITIZED_STREAMS: Final = SharedSlot(_MarkedStreams)
 
 
 def mark_prioritized(tx: Tx, stream_id: int, headers: Iterable[Headers | None]) -> None:
     """Mark the stream if one of its new events has a priority. One statement, for the first time only."""
-    marked = tx.shared[_MARKED]
+    marked = tx.shared[PRIORITIZED_STREAMS]
     if stream_id not in marked and any(each is not None and PRIORITY_HEADER in each for each in headers):
         tx.execute(
             "INSERT INTO prioritized_stream (stream_id) VALUES (?) ON CONFLICT DO NOTHING", (stream_id,)

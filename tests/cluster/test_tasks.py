@@ -51,7 +51,7 @@ WAITING = 101
 """Tasks that wait for one resource."""
 
 
-class Jobs:
+class TaskJobs:
     """A job that counts in the database, a step a second, and notes where it runs."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ def count_up(tx: Tx, key: str, number: int) -> None:
 
 async def with_jobs(
     world: SimulatedWorld,
-    jobs: Jobs | None = None,
+    jobs: TaskJobs | None = None,
     faults: Sequence[Fault | tuple[str, str]] = (),
     **more: Job,
 ) -> SimulatedInstance:
@@ -121,7 +121,7 @@ async def counted(world: SimulatedWorld, task: TaskInfo) -> int:
 
 @in_simulated_world
 async def test_a_task_runs_to_its_end_with_its_progress(world: SimulatedWorld) -> None:
-    jobs = Jobs()
+    jobs = TaskJobs()
     await with_jobs(world, jobs)
     task = await submit(world)
     await anyio.sleep(2.5)
@@ -144,7 +144,7 @@ async def test_a_task_runs_to_its_end_with_its_progress(world: SimulatedWorld) -
 async def test_a_task_is_brought_to_its_end_by_another_instance(world: SimulatedWorld, point: str) -> None:
     """The only worker dies at the point; the next one finishes what is left, and repeats no durable step."""
 
-    jobs = Jobs()
+    jobs = TaskJobs()
     first = await with_jobs(world, jobs, faults=[(point, "die")])
     task = await submit(world)
     await first.ended()
@@ -158,7 +158,7 @@ async def test_a_task_is_brought_to_its_end_by_another_instance(world: Simulated
 
 @in_simulated_world
 async def test_a_running_task_stays_where_it_is_when_an_instance_joins(world: SimulatedWorld) -> None:
-    jobs = Jobs()
+    jobs = TaskJobs()
     await with_jobs(world, jobs)
     tasks = [await submit(world, f"stream s/{number}") for number in range(4)]
     await anyio.sleep(0.5)
@@ -173,7 +173,7 @@ async def test_a_running_task_stays_where_it_is_when_an_instance_joins(world: Si
 async def test_survivors_take_over_the_tasks_of_a_dead_instance_and_nobody_else_does(
     world: SimulatedWorld,
 ) -> None:
-    jobs = Jobs()
+    jobs = TaskJobs()
     instances = [await with_jobs(world, jobs) for _ in range(3)]
     await anyio.sleep(2 * JOIN_MS / 1000)
     tasks = [await submit(world, f"stream s/{number}") for number in range(8)]
@@ -190,7 +190,7 @@ async def test_survivors_take_over_the_tasks_of_a_dead_instance_and_nobody_else_
 
 @in_simulated_world
 async def test_tasks_of_one_resource_run_in_the_order_of_submission(world: SimulatedWorld) -> None:
-    jobs = Jobs()
+    jobs = TaskJobs()
     await with_jobs(world, jobs)
     tasks: list[TaskInfo] = []
     for number in range(3):
@@ -229,7 +229,7 @@ async def test_the_oldest_tasks_of_all_buckets_are_found_without_reading_all_tha
 
 @in_simulated_world
 async def test_a_cancelled_task_ends_and_what_it_stored_stays(world: SimulatedWorld) -> None:
-    jobs = Jobs()
+    jobs = TaskJobs()
     await with_jobs(world, jobs)
     running = await submit(world)
     await anyio.sleep(2.5)
@@ -245,7 +245,7 @@ async def test_a_cancelled_task_ends_and_what_it_stored_stays(world: SimulatedWo
 @in_simulated_world
 async def test_an_earlier_attempt_cannot_write_any_more(world: SimulatedWorld) -> None:
     task = await submit(world)
-    jobs = Jobs()
+    jobs = TaskJobs()
     first = await with_jobs(world, jobs)
     await anyio.sleep(1.5)
     first.kill()
@@ -290,7 +290,7 @@ async def test_a_task_is_taken_over_although_its_bucket_moved_before_the_death(w
 async def test_a_task_that_was_started_runs_although_the_next_one_cannot_be_started(
     world: SimulatedWorld,
 ) -> None:
-    jobs = Jobs()
+    jobs = TaskJobs()
     tasks = [await submit(world, f"r{number}") for number in range(2)]
     await with_jobs(world, jobs, faults=[Fault("task.start.commit", "busy", nth=2)])
     for each in tasks:
@@ -315,7 +315,7 @@ async def test_a_task_whose_outcome_could_not_be_stored_runs_again_in_its_instan
 
 @in_simulated_world
 async def test_an_ending_task_makes_room_for_one_that_waits(world: SimulatedWorld) -> None:
-    await with_jobs(world, Jobs(), wait=wait_for_ever)
+    await with_jobs(world, TaskJobs(), wait=wait_for_ever)
     for number in range(TASKS_MAX - 1):
         await submit(world, f"long {number}", "wait")
     await anyio.sleep(1)
@@ -328,7 +328,7 @@ async def test_an_ending_task_makes_room_for_one_that_waits(world: SimulatedWorl
 async def test_a_task_starts_however_many_of_another_resource_wait(
     world: SimulatedWorld, same_bucket: bool
 ) -> None:
-    jobs = Jobs()
+    jobs = TaskJobs()
     names = [f"r{number}" for number in range(100)]
     other = next(each for each in names[1:] if (bucket_of(each) == bucket_of(names[0])) is same_bucket)
     await with_jobs(world, jobs, wait=wait_for_ever)
@@ -341,7 +341,7 @@ async def test_a_task_starts_however_many_of_another_resource_wait(
 
 @in_simulated_world
 async def test_a_task_is_not_joined_while_it_is_being_cancelled(world: SimulatedWorld) -> None:
-    jobs = Jobs()
+    jobs = TaskJobs()
     await with_jobs(world, jobs)
     first = await submit(world)
     await anyio.sleep(1.5)
@@ -448,7 +448,7 @@ async def test_a_scope_is_deleted_although_a_stream_is_replaced_meanwhile(
 
 @in_simulated_world
 async def test_a_failing_task_says_why_and_lets_the_next_one_run(world: SimulatedWorld) -> None:
-    jobs = Jobs()
+    jobs = TaskJobs()
     await with_jobs(world, jobs)
     jobs.fails = True
     failed = await world.ep.tasks.wait((await submit(world)).id)
@@ -459,7 +459,7 @@ async def test_a_failing_task_says_why_and_lets_the_next_one_run(world: Simulate
 
 @in_simulated_world
 async def test_a_task_that_kills_its_instances_fails_in_the_end(world: SimulatedWorld) -> None:
-    jobs = Jobs()
+    jobs = TaskJobs()
     task = await submit(world)
     for _ in range(ATTEMPTS_MAX):
         instance = await with_jobs(world, jobs, faults=[("task.run.begun", "die")])

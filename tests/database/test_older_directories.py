@@ -21,7 +21,8 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.progress import Progress
 from eventproc.store.replicated import create_log
-from eventproc.store.schema import ADDED_2, adding, for_postgres
+from eventproc.store.schema import for_postgres
+from eventproc.store.schema_changes import ADDED_2, adding
 from eventproc.store.segments import EventBlock, SegmentEvents, append
 from eventproc.testing import check
 from eventproc.workflows.scopes import create_scope

@@ -146,6 +146,7 @@ async def test_a_long_call_keeps_its_event_and_nobody_else_gets_it() -> None:
     async with eventproc.open_memory(clock=VirtualClock()) as ep:
         await with_jobs(ep, [b"long"])
         async with ep.run(app) as running:
+            await began.wait()
             async with (await ep.share_group("s/work")).consumer() as other:
                 assert await other.poll(timeout_ms=30_000) == []
             await running.wait_idle()

@@ -15,7 +15,15 @@ from eventproc.processors.errors import ERROR_CHARS_MAX, error_text, type_name
 from eventproc.processors.tracebacks import user_traceback
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.short_repr import short_repr_of_fields
-from eventproc.store.segments import JOB_HEADER, PRIORITY_HEADER, Event, reserved_headers
+from eventproc.store.records.plain import derived
+from eventproc.store.segments import (
+    JOB_HEADER,
+    PRIORITY_HEADER,
+    Event,
+    ReservedHeaders,
+    reserved_headers,
+    shown_headers,
+)
 
 STREAM: Final = "ep-stream"
 SEGMENT: Final = "ep-segment"
@@ -86,7 +94,6 @@ class DeadLetter:
         processor: The processor that gave it up.
         failed_ms: When the last call failed, in ms since 1970.
         redriven: How often it was redriven before.
-        job: Id of the job that the original is; None for an event that nobody submitted as one.
     """
 
     __repr__ = short_repr_of_fields
@@ -110,7 +117,11 @@ class DeadLetter:
     processor: str | None
     failed_ms: int | None
     redriven: int
-    job: str | None = None
+
+    @derived
+    def job(self) -> str | None:
+        """Id of the job that the original is; None for an event that nobody submitted as one."""
+        return reserved_headers(self.headers).get(JOB_HEADER)
 
 
 def letter_headers(letter: FailedEvent, *, came_back: bool) -> dict[str, str]:
@@ -159,7 +170,7 @@ def read_letter(identifier: str, stream: str, event: Event) -> DeadLetter:
         payload=event.payload,
         key=event.key,
         event_time=event.event_time,
-        headers=_others(known),
+        headers=shown_headers(ReservedHeaders(_kept(known))),
         origin_stream=known.get(STREAM),
         origin_segment=known.get(SEGMENT),
         origin_offset=_int(known, OFFSET),
@@ -172,7 +183,6 @@ def read_letter(identifier: str, stream: str, event: Event) -> DeadLetter:
         processor=known.get(PROCESSOR),
         failed_ms=_int(known, FAILED_AT),
         redriven=_int(known, REDRIVEN) or 0,
-        job=reserved_headers(known).get(JOB_HEADER),
     )
 
 

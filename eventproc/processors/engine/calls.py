@@ -27,7 +27,7 @@ import attrs
 
 from eventproc.processors.context import Context, Log, NoteProgress
 from eventproc.processors.emit import Emission
-from eventproc.processors.engine.key_queues import Holder, Item, KeyQueue, RetryState, describe_event
+from eventproc.processors.engine.key_queues import EventClaim, Item, KeyQueue, RetryState, describe_event
 from eventproc.processors.engine.workers import Worker, WorkerPool
 from eventproc.processors.errors import (
     HandlerCancelled,
@@ -124,7 +124,7 @@ class Calls:
             while (worker := await self._pool.vacancy()) is not None:
                 tasks.start_soon(self._serve, worker)
 
-    def cancel(self, owned: Holder) -> None:
+    def cancel(self, owned: EventClaim) -> None:
         """Cancel the calls that run for events of `owned`, which was lost to somebody else.
 
         Calls on threads are not cancelled, for they would go on: their keys are held until they end.

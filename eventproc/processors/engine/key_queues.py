@@ -18,7 +18,7 @@ from eventproc.store.model.ids import format_segment
 from eventproc.store.segments import Event
 
 
-class Holder(Protocol):
+class EventClaim(Protocol):
     """What gives this process the right to handle an event: an owned segment, or a delivery of a share group.
 
     closing: the right ends, so no call begins.
@@ -36,7 +36,7 @@ class InHand(Protocol):
     """Where an event in hand is accounted for."""
 
     @property
-    def owned(self) -> Holder:
+    def owned(self) -> EventClaim:
         """What gives this process the right to handle it."""
         ...
 

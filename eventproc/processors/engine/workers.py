@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 import attrs
 
-from eventproc.processors.engine.key_queues import Holder, Item, KeyQueues, RetryState
+from eventproc.processors.engine.key_queues import EventClaim, Item, KeyQueues, RetryState
 from eventproc.processors.observe.status import Blocker
 from eventproc.processors.options import WAITING_EVENTS_MAX, ProcessorLimits
 from eventproc.store.model.ids import format_segment
@@ -154,7 +154,7 @@ class WorkerPool:
         finally:
             self.draining = False
 
-    async def clear(self, owned: Holder) -> None:
+    async def clear(self, owned: EventClaim) -> None:
         """Return when no call runs for an event of `owned`, which is closing, so that none begins either."""
         assert owned.closing, f"{owned!r} is still being handed out"
         await self.until(

@@ -1,0 +1,62 @@
+"""The consumer of a worker: it settles events in transactions of its caller, and need not keep what it acquires."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+from eventproc.shares import Delivery, ShareConsumer
+from eventproc.shares.acquisition import Acquisition
+from eventproc.shares.delivery import SettledSpans, settle
+from eventproc.shares.events import spans_of, still_held
+from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
+from eventproc.store.model.deliveries import Settlement
+
+Admit: TypeAlias = Callable[[Tx, Sequence[Delivery[Any]]], Mapping[Delivery[Any], int | None]]
+"""Gets what was acquired, within its transaction; returns what to set aside again, and for how many ms. None: what is
+finished without anybody's doing."""
+
+
+class WorkerConsumer(ShareConsumer[bytes]):
+    """A consumer of a share group on behalf of a worker."""
+
+    def __init__(self, db: Database, group: str, consumer: str, admit: Admit) -> None:
+        super().__init__(db, group, consumer)
+        self._admit = admit
+
+    def still_held(self, tx: Tx, events: Iterable[Delivery[Any]]) -> set[Delivery[Any]]:
+        """Return those of the events that this consumer still holds."""
+        return still_held(tx, self._group, self._holder.session, events)
+
+    def settle_in(
+        self, tx: Tx, how: Settlement, events: Iterable[Delivery[Any]], *, delay_ms: int = 0
+    ) -> None:
+        """Settle events; they leave this consumer with the commit of `tx`. Raises LockLost."""
+        if chosen := dict.fromkeys(events):
+            settled = self._settled(how, chosen, delay_ms=delay_ms)
+            settle(tx, self._db, self._group, self._holder, settled, strict=True)
+            tx.after(partial(self._note_settled, how, chosen, tx.monotonic_ms + self._lock_ms))
+
+    async def return_held(self) -> None:
+        """Return everything that this consumer holds; these deliveries do not count."""
+
+        def step(tx: Tx) -> None:
+            self.settle_in(tx, Settlement.RETURN, self.still_held(tx, self._held))
+
+        if self._held:
+            await self._db.write(step, step=Step.SHARE_SETTLE)
+
+    def _handed_out(self, tx: Tx, found: Acquisition) -> list[Delivery[Any]]:
+        """Return the deliveries of an acquisition without those that are not handed out, which do not count."""
+        new = super()._handed_out(tx, found)
+        others = self._admit(tx, new) if new else {}
+        by_delay: dict[int | None, list[Delivery[Any]]] = {}
+        for each, delay_ms in others.items():
+            by_delay.setdefault(delay_ms, []).append(each)
+        for delay_ms, left in by_delay.items():
+            how = Settlement.ACCEPT if delay_ms is None else Settlement.RETURN
+            settled = SettledSpans(how, found.generation, spans_of(left), delay_ms=delay_ms or 0)
+            settle(tx, self._db, self._group, self._holder, settled, strict=True)
+        return [each for each in new if each not in others]
