@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 import re
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,13 @@ def test_the_commands_that_need_spark_run(checkout: Path) -> None:
 
 def test_what_is_installed_is_installed_by_a_test_of_the_package() -> None:
     assert {each for each in commands_of(INSTALL) if each not in RUN_ELSEWHERE} == set()
+
+
+def test_the_readme_names_every_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = README.read_text(encoding="utf-8")
+    (sentence,) = re.findall(r"Its extras are (.*?)\.\n", text, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", sentence)) == set(project["optional-dependencies"])
 
 
 def test_commands_with_make_are_targets_of_the_makefile() -> None:
