@@ -99,8 +99,10 @@ def demo(
 
     from eventproc.cli.demo.report import DemoTask
     from eventproc.cli.demo.run import run
+    from eventproc.cli.server_log import ServerLog
     from eventproc.cli.signals import run_with_signals
 
+    ServerLog(settings, "error" if settings.quiet else "warning").install()
     file = _flights() if file is None else file
     mean = _check_columns(file, key, mean)
 

@@ -24,6 +24,8 @@ from anyio.abc import TaskGroup
 from eventproc.cli.demo.cpu_times import CpuTimes
 from eventproc.cli.input.csv_reader import CsvReader
 from eventproc.cli.input.lines import InputFile, InputLines, open_input
+from eventproc.cli.options import Settings
+from eventproc.cli.server_log import ServerLog
 from eventproc.runtime import open as open_directory
 from eventproc.streams import Stream
 
@@ -72,6 +74,7 @@ def produce(file: Path, key: str, directory: Path, stream: str) -> Produced:
     writing raise.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
+    ServerLog(Settings(), "warning").install()
     return anyio.run(_produce, file, key, directory, stream)
 
 

@@ -20,6 +20,8 @@ from anyio.abc import TaskGroup
 
 from eventproc import ScalingPolicy
 from eventproc.cli.demo.report import DemoReport, DemoRun, DemoTask
+from eventproc.cli.options import Settings
+from eventproc.cli.server_log import ServerLog
 from eventproc.runtime import Eventproc, open as open_directory
 from eventproc.streams import Stream
 from eventproc.topics import Topic
@@ -46,6 +48,7 @@ def consume(directory: Path, group: str, name: str, output: str) -> None:
     group: whose partitions it takes. name: of the consumer. output: the stream that gets the copies.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
+    ServerLog(Settings(), "warning").install()
     anyio.run(_consume, directory, group, name, output)
 
 

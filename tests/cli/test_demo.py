@@ -9,6 +9,7 @@ import json
 import lzma
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -265,6 +266,19 @@ def account(*events: Event[bytes]) -> DemoLedger:
     ledger = DemoLedger(CpuTimes(rest="process"), key="k", mean_of=None)
     anyio.run(ledger.handle, list(events))
     return ledger
+
+
+def test_what_the_demo_logs_has_a_time_and_a_level(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(csv_text(1), encoding="utf-8")
+    program = (
+        "import logging; from eventproc.cli.main import run;"
+        "run(['demo', 'rows.csv', '--durability', 'os']); logging.getLogger('eventproc').warning('full')"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    (line,) = (each for each in found.stderr.splitlines() if each.endswith("full"))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z WARNING eventproc: full", line)
 
 
 def test_the_ledger_counts_a_row_that_comes_twice() -> None:
