@@ -163,6 +163,21 @@ def _rated(name: str, unit: str, side: Side, floor: Side, count: int, value_min:
     )
 
 
+def _events(name: str, side: Side, floor: Side, classes: tuple[Class, ...], bar: float | None = None) -> Case:
+    """Return a measurement of 200,000 events, whose bar is a ratio."""
+    return Case(
+        name=name,
+        unit="events/s",
+        classes=classes,
+        ours=side,
+        floor=floor,
+        count=200_000,
+        quick_count=50_000,
+        bar=bar,
+        kind=Bar.NONE if bar is None else Bar.RATIO_MIN,
+    )
+
+
 _KAFKA_SOURCE: Final = (
     "Kafka's broker 0.9 with librdkafka, class P, one client process, two virtual cores, 2026-11-20; its class F was"
     " not measured, so that its class P counts in both"
@@ -301,15 +316,7 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 kind=Bar.RATIO_MIN,
                 value_min=200_000,
             ),
-            Case(
-                name="exactly_once",
-                unit="events/s",
-                classes=(Class.FSYNC,),
-                ours=processing.exactly_once,
-                floor=processing.at_least_once,
-                count=200_000,
-                quick_count=50_000,
-            ),
+            _events("exactly_once", processing.exactly_once, processing.at_least_once, (Class.FSYNC,)),
             Case(
                 name="exactly_once_latency",
                 unit="ms",
@@ -319,15 +326,8 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 count=1_000,
                 quick_count=300,
             ),
-            Case(
-                name="share_group",
-                unit="events/s",
-                classes=(Class.FSYNC,),
-                ours=sharing.share_group,
-                floor=sharing.reader_group,
-                count=200_000,
-                quick_count=50_000,
-            ),
+            _events("share_group", sharing.share_group, sharing.reader_group, (Class.FSYNC,)),
+            _events("jobs", sharing.worker, sharing.share_group, BOTH, 0.8),
             _rated("transactions_one", _TXNS, transactions.one, transactions.one_floor, 5_000, 1_500),
             _rated(
                 "transactions_one_4", _TXNS, transactions.one_spread, transactions.one_floor, 5_000, 1_500

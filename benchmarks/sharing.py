@@ -1,12 +1,15 @@
-"""Consumers of a share group beside a reader of an ordinary group: the same events, each finished durably.
+"""A consumer of a share group beside a reader of an ordinary group, and a worker beside that consumer.
 
-The events are in the stream before the clock starts. A share group costs more, because it accounts for every event.
+All finish the same events durably, which are in the stream before the clock starts. A share group costs more than an
+ordinary one, because it accounts for every event.
 """
 
 from __future__ import annotations
 
 from contextlib import aclosing
 from typing import Final
+
+import anyio
 
 import eventproc
 from benchmarks.samples import KEYS_COUNT, Sample, Stopwatch, Task, keys, payloads
@@ -28,6 +31,27 @@ async def share_group(task: Task) -> Sample:
                 await consumer.accept(events)
                 done += len(events)
             return watch.rate(task.count)
+
+
+async def worker(task: Task) -> Sample:
+    """Call a handler that does nothing for each event, from the first call until the last event is durable."""
+    app, done, left = eventproc.App(), anyio.Event(), task.count
+    watch = Stopwatch()
+
+    @app.worker("benchmark/stream", share_group="work")
+    async def work(_: eventproc.Event) -> None:
+        nonlocal left, watch
+        if left == task.count:
+            watch = Stopwatch()
+        left -= 1
+        if not left:
+            done.set()
+
+    async with eventproc.open(task.directory, durability=task.durability) as ep:
+        await _fill(ep, task.count)
+        async with ep.run(app):
+            await done.wait()
+        return watch.rate(task.count)
 
 
 async def reader_group(task: Task) -> Sample:
