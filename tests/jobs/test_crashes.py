@@ -43,7 +43,6 @@ async def prepare(ep: Eventproc) -> list[str]:
 async def serve(ep: Eventproc) -> None:
     async with ep.run(app) as running:
         await running.wait_idle()
-    print("idle", flush=True)
 
 
 async def look(ep: Eventproc, jobs: Sequence[str]) -> None:

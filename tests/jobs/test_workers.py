@@ -289,3 +289,23 @@ async def test_a_worker_refuses_what_it_cannot_honour() -> None:
         app.worker(JOBS, lock_ms=0)(lambda event: None)
     with pytest.raises(InvalidArgument, match="streams"):
         app.worker()(lambda event: None)
+
+
+async def test_a_closing_directory_drains_its_workers() -> None:
+    app = App()
+    began, goes_on = anyio.Event(), anyio.Event()
+
+    @app.worker(JOBS)
+    async def work(event: Event, context: Context) -> None:
+        began.set()
+        await goes_on.wait()
+
+    ep = await eventproc.open_memory()
+    await with_jobs(ep, [b"1"])
+    running = await ep.run(app)
+    await began.wait()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ep.close)
+        await anyio.wait_all_tasks_blocked()
+        goes_on.set()
+    running.raise_failure()
