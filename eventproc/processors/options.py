@@ -229,6 +229,9 @@ class Options:
             f"{self.name}: only its handler finishes events"
         )
         check_instance(RetryPolicy, "retry", self.retry, "it must be an eventproc.RetryPolicy")
+        if self.exactly_once and self.retry.frees_key:
+            reason = "exactly_once=True waits for all events of a round, so nothing could go on meanwhile"
+            raise invalid_argument("retry.frees_key", True, reason)
         for what, function in (("supervise", self.supervise), ("on_commit", self.on_commit)):
             if function is not None:
                 check_function(what, function)

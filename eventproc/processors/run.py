@@ -253,6 +253,7 @@ class ProcessorRun:
             restarts=counters.restarts,
             last_error=counters.last_error,
             blocker=self._blocker(engine),
+            retrying=len(engine.pool.queues.failing),
         )
 
     def _blocker(self, engine: Engine) -> Blocker | None:
@@ -290,6 +291,7 @@ class ProcessorRun:
             segments=0 if engine is None else len(engine.segments),
             in_flight=self.in_flight,
             waiting=0 if engine is None else engine.pool.queues.unfinished,
+            retrying=0 if engine is None else len(engine.pool.queues.failing),
             finished=counters.finished,
             emitted=counters.emitted,
             failed_calls=counters.failed_calls,

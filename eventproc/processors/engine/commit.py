@@ -342,12 +342,12 @@ class Committer:
 
     async def _pause_hook(self, failures: int, why: CommitHookFailed) -> None:
         retry, name = self._options.retry, self._options.name
-        if failures >= retry.attempts:
+        if retry.is_spent(failures, why.error):
             reason = f"on_commit failed {counted(failures, 'time')}: {why}"
             raise ProcessorFailed(processor=name, reason=reason) from why.error
         LOG.warning(
-            "processor %s: attempt %d of %d of on_commit failed: %s",
-            *(name, failures, retry.attempts, why),
+            "processor %s: %s of on_commit failed: %s",
+            *(name, retry.attempt_text(failures), why),
             exc_info=why.error if LOG.isEnabledFor(logging.DEBUG) else None,
             extra={"processor": name, "attempt": failures},
         )
