@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Failure as Failure,
         ProcessorFailed as ProcessorFailed,
         ProcessorOptions as ProcessorOptions,
+        ProjectionOptions as ProjectionOptions,
         RetryPolicy as RetryPolicy,
         Running as Running,
     )
@@ -241,6 +242,7 @@ _WHERE = {
     "ProcessorOptions": "eventproc.processors",
     "ProgressHold": "eventproc.streams",
     "ProgressSource": "eventproc.streams",
+    "ProjectionOptions": "eventproc.processors",
     "Rejected": "eventproc.store.model.errors",
     "ReplicatedType": "eventproc.store.replicated",
     "RequestOptions": "eventproc.streams.request_calls",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventproc.processors.app import App, ProcessorOptions
+from eventproc.processors.app import App, ProcessorOptions, ProjectionOptions
 from eventproc.processors.context import AppTx, Context
 from eventproc.processors.errors import (
     HandlerAbandoned,
@@ -46,6 +46,7 @@ __all__ = [
     "ProcessorOptions",
     "ProcessorState",
     "ProcessorStatus",
+    "ProjectionOptions",
     "RetryPolicy",
     "Running",
     "describe_processor",

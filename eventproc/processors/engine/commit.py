@@ -30,6 +30,7 @@ from eventproc.processors.options import Options
 from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
+from eventproc.store.groups import SegmentKey
 from eventproc.store.model.counts import counted
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.group_errors import SegmentFenced
@@ -54,6 +55,9 @@ process holds the lock. Higher: a crash then repeats more. Lower: a slow disk is
 BEHIND_BYTES_MAX: Final = 16 * 2**20
 """Payload bytes of emitted events and dead letters during one commit after which no call begins until it ends."""
 
+PROGRESS_TABLE: Final = "eventproc_progress"
+"""Name of the table with the progress of projections, in a database of the user."""
+
 _size_of: Final = attrgetter("size_bytes")
 
 
@@ -64,6 +68,17 @@ class CommitHookFailed(Exception):
         events = f"{counted(len(handled), 'event')}, first {describe_event(handled[0][1])}"
         super().__init__(f"{failure_text(error)} (its events: {events})")
         self.error = error
+
+
+class UserDatabaseFenced(Exception):
+    """The user's database has a later owner of the segment `key`, or its row was changed by others."""
+
+    def __init__(self, key: SegmentKey) -> None:
+        super().__init__(
+            f"{PROGRESS_TABLE} in its database knows a later owner of segment {format_segment(key[1])} than this"
+            " store, or its row was changed: empty the read model and the table, and reset the group"
+        )
+        self.key = key
 
 
 class SuccessorsUnknown(Exception):
@@ -190,11 +205,13 @@ class Committer:
         counters: Counters,
         measure: Telemetry,
         *,
+        project: Callable[[ProgressCommit], Awaitable[None]] | None,
         follow: Callable[[], Awaitable[None]],
         ended: Callable[[], None],
     ) -> None:
         """Create the committer.
 
+        project: makes what a projection handled durable in the user's database. None: there is none.
         follow: reads the ownership again, and drops the segments that were lost.
         ended: called after each commit, also after a failed one.
         """
@@ -208,6 +225,7 @@ class Committer:
         self._segments = segments
         self._counters = counters
         self._measure = measure
+        self._project_into = project
         self._follow = follow
         self._ended = ended
         self._durable: ProgressCommit | None = None  # the last one that became durable
@@ -259,12 +277,16 @@ class Committer:
             skipped: dict[OwnedSegment, None] = {}
             while commit := self._take(skipped):
                 try:
-                    await self._publish(commit)
+                    await self._publish(await self._project(commit))
                 except SegmentFenced:
                     await self._follow()
+                except UserDatabaseFenced as why:
+                    await self._follow()
+                    if why.key in {owned.key for owned, _ in self.outbox.of(set(self._segments)).handled}:
+                        raise ProcessorFailed(processor=self._options.name, reason=str(why)) from None
                 except CommitHookFailed as why:
                     hook_failures += 1
-                    await self._pause_hook(hook_failures, why)
+                    await self.pause_hook(hook_failures, why.error, str(why))
                 except SuccessorsUnknown as why:
                     skipped[why.owned] = None
                 else:
@@ -287,6 +309,17 @@ class Committer:
         completed = [owned for owned in segments.done() if owned not in incomplete]
         outbox, self.outbox = self.outbox.of(set(segments)).divided(now)
         return ProgressCommit(moved, completed, outbox, counters.finished)
+
+    async def _project(self, commit: ProgressCommit) -> ProgressCommit:
+        """Let the user's database have what a projection handled; return what is left for this one."""
+        if self._project_into is None or not commit.outbox.handled:
+            return commit
+        try:
+            await self._project_into(commit)
+        except BaseException:
+            self.outbox = commit.outbox.joined(self.outbox)
+            raise
+        return attrs.evolve(commit, outbox=attrs.evolve(commit.outbox, handled=[]))
 
     async def _publish(self, commit: ProgressCommit) -> None:
         """Make `commit` durable. If that fails or is cancelled, its outbox waits for the next commit."""
@@ -340,15 +373,16 @@ class Committer:
         LOG.warning("%r: %d events that follow were truncated before they were handled", owned, lost)
         await self._follow()
 
-    async def _pause_hook(self, failures: int, why: CommitHookFailed) -> None:
+    async def pause_hook(self, failures: int, error: Exception, text: str) -> None:
+        """Wait before the next attempt of `on_commit`. Raises ProcessorFailed if its attempts are spent."""
         retry, name = self._options.retry, self._options.name
-        if retry.is_spent(failures, why.error):
-            reason = f"on_commit failed {counted(failures, 'time')}: {why}"
-            raise ProcessorFailed(processor=name, reason=reason) from why.error
+        if retry.is_spent(failures, error):
+            reason = f"on_commit failed {counted(failures, 'time')}: {text}"
+            raise ProcessorFailed(processor=name, reason=reason) from error
         LOG.warning(
             "processor %s: %s of on_commit failed: %s",
-            *(name, retry.attempt_text(failures), why),
-            exc_info=why.error if LOG.isEnabledFor(logging.DEBUG) else None,
+            *(name, retry.attempt_text(failures), text),
+            exc_info=error if LOG.isEnabledFor(logging.DEBUG) else None,
             extra={"processor": name, "attempt": failures},
         )
         await anyio.sleep(retry.pause_ms(failures, self._db.clock) / 1000)
