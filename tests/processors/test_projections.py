@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -116,6 +119,26 @@ async def test_a_failing_function_is_retried_and_then_stops_its_processor(engine
         assert (applied(engine), await lag(ep)) == ([], 3)
         await finish(ep, app_of(engine, fail))
         assert (applied(engine), calls) == ([0, 1, 2], 5)
+
+
+async def test_a_cancelled_round_goes_on_in_its_thread_and_is_applied_once(engine: sa.Engine) -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def wait(tx: sa.Connection, events: Sequence[Event]) -> None:
+        apply(tx, events)
+        has_begun.set()
+        may_end.wait(10)
+
+    async with system() as ep:
+        await write(ep, "abc")
+        async with ep.run(app_of(engine, wait)) as running:
+            await anyio.to_thread.run_sync(has_begun.wait)
+            running.cancel_now()
+        assert (applied(engine), await lag(ep)) == ([], 3)
+        async with ep.run(app_of(engine)) as running:
+            may_end.set()  # the take-over waits for the lock that the transaction holds
+            await running.wait_idle()
+        assert applied(engine) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
