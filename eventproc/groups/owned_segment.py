@@ -103,7 +103,7 @@ class InFlightRun:
 class OwnedSegment:
     """An owned segment; used on the event loop only.
 
-    begun: the progress at which it was acquired.
+    begun: the progress at which it begins.
     finished: the progress, without what is finished of runs in flight.
     durable: the progress that was last made durable. is_saved: by this owner.
     must_save: a consumer committed it, so it is saved even if it did not move.
@@ -121,8 +121,8 @@ class OwnedSegment:
         """progress: where to begin. None: where it was acquired."""
         self.assigned = assigned
         self.key: SegmentKey = assigned.key
-        self.begun = self.durable = assigned.progress
-        self.finished = progress or assigned.progress
+        self.durable = assigned.progress
+        self.begun = self.finished = progress or assigned.progress
         self.held: Progress | None = None
         self.is_saved = self.must_save = self.paused = self.closing = self.truncated = False
         self.waiting_bytes = 0
