@@ -268,7 +268,7 @@ class SystemSimulation:
             for _ in range(1 + repeats):
                 while not await self._somewhere(send):
                     pass
-                await self._pause(5)
+                await self._pause(2)
             await self._pause(2)
 
     async def _transact(self) -> None:
