@@ -37,7 +37,7 @@ from eventproc.processors.options import (
 from eventproc.processors.retry import RetryPolicy
 from eventproc.processors.signatures import EventArgument, check_on_commit
 from eventproc.store.groups import LOCK_MS, ShareOptions
-from eventproc.store.model.argument_checks import check_instance, invalid_argument
+from eventproc.store.model.argument_checks import check_instance, check_str, invalid_argument
 from eventproc.store.model.errors import AlreadyExists
 from eventproc.store.segments import Event
 from eventproc.streams.codec import Codec, P, codec_for, decode_of
@@ -494,7 +494,7 @@ def _name_of(name: str | None, handler: object, streams: tuple[str, ...]) -> str
         raise invalid_argument("name", found, "the handler has none; give one")
     if not streams:
         raise invalid_argument("streams", streams, f"processor {found} needs at least one, as scope/stream")
-    return str(found)
+    return check_str("name", found)
 
 
 async def _pass_on(_event: Event[Any]) -> None:
