@@ -10,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
+import anyio
+import anyio.to_thread
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -19,14 +21,14 @@ from eventproc.runtime import Eventproc
 from eventproc.testing import CrashDirectory
 from tests.processors.read_model import app_of, applied, apply, database, finish
 from tests.processors.support import GROUP, STREAM
-from tests.support.postgres import Server
+from tests.support.postgres import DATABASE, Server, running_server
 
 pytestmark = pytest.mark.subprocess
 
 POISON = b"x"
-EVENTS = 120
+EVENTS = 80
 POINTS = (
-    *((f"processor.progress.{moment}", nth) for moment in ("begun", "commit", "committed") for nth in (1, 2)),
+    *(("processor.progress.begun", 2), ("processor.progress.commit", 1), ("processor.progress.committed", 2)),
     ("group.refresh.committed", 1),
 )
 LONG = RetryPolicy(attempts=None, wait_ms=10, wait_ms_max=100, jitter_ms=10)
@@ -41,7 +43,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     server: Server = request.getfixturevalue("server")
     name = f"user_{tmp_path.name.replace('-', '_')}".lower()
     server.execute(f"CREATE DATABASE {name}")
-    return server.url.replace("postgresql://", "postgresql+psycopg://").replace("@/postgres", f"@/{name}")
+    return address_of(server, name)
+
+
+def address_of(server: Server, name: str) -> str:
+    """Return the address of a database of the server, for SQLAlchemy."""
+    return server.url.replace("postgresql://", "postgresql+psycopg://").replace(f"@/{DATABASE}", f"@/{name}")
 
 
 async def make(ep: Eventproc, count: int) -> None:
@@ -168,3 +175,21 @@ def test_a_suspended_process_whose_segments_were_taken_is_fenced_in_the_users_da
     assert suspended.finish() == 0
     crash.run(verify, url, EVENTS)
     crash.check()
+
+
+async def write_while_the_server_dies(ep: Eventproc, server: Server) -> None:
+    """Keep the read model while its server dies and starts again; answers of commits are lost."""
+    engine = database(address_of(server, DATABASE))
+    async with ep.run(app_of(engine, payload=int, round_events=10, retry=LONG)) as running:
+        await append(ep, range(500))
+        await anyio.to_thread.run_sync(server.stop)
+        await anyio.to_thread.run_sync(server.start)
+        await append(ep, range(500, 1_000))
+        await running.wait_idle()
+
+
+def test_a_server_that_dies_meanwhile_has_each_event_once(eventproc_crash: CrashDirectory) -> None:
+    with running_server() as server:
+        eventproc_crash.run(make, 0)
+        eventproc_crash.run(write_while_the_server_dies, server)
+        eventproc_crash.run(verify, address_of(server, DATABASE), 1_000)
