@@ -48,8 +48,6 @@ class InFlightRun:
 
     __slots__ = ("count", "done", "end", "ends", "first", "owned", "remaining", "size_bytes")
 
-    attempts_before: Final = 0
-
     def __init__(self, owned: OwnedSegment, run: EventRun) -> None:
         """Create a run of events to be handled. It keeps their offsets only: a payload is freed with its event."""
         self.owned = owned
@@ -64,6 +62,11 @@ class InFlightRun:
             if begin < end:
                 self.done[begin:end] = b"\1" * (end - begin)
         self.remaining = self.done.count(0)
+
+    @property
+    def attempts_before(self) -> int:
+        """See the class."""
+        return 0
 
     def finish(self, number: int) -> None:
         """Mark the unfinished event `number` as finished."""

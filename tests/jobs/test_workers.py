@@ -309,3 +309,25 @@ async def test_a_closing_directory_drains_its_workers() -> None:
         await anyio.wait_all_tasks_blocked()
         goes_on.set()
     running.raise_failure()
+
+
+@in_virtual_time
+async def test_what_a_call_did_for_an_event_that_it_lost_meanwhile_is_discarded() -> None:
+    app = App()
+    began, goes_on = anyio.Event(), anyio.Event()
+
+    @app.worker(JOBS)
+    async def work(event: Event, context: Context) -> None:
+        context.emit(OUT, event.payload)
+        if not began.is_set():
+            began.set()
+            await goes_on.wait()
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [b"1"])
+        async with ep.run(app) as running:
+            await began.wait()
+            await (await ep.share_group(GROUP)).reset("head")
+            goes_on.set()
+            await running.wait_idle()
+        assert await outcome(ep) == [b"1"]
