@@ -20,7 +20,7 @@ COLUMNS: Final = (
     *("name", "state", "processes=alive", "lag_events=group.events", "lag_bytes=group.bytes"),
     *("lag_ms=group.age_ms", "progress_at_ms=group.moved_ms", "blocker"),
 )
-COUNTS: Final = ("failed_calls", "dead_letters", "skipped", "truncated", "restarts", "last_error")
+COUNTS: Final = ("failed_calls", "retrying", "dead_letters", "skipped", "truncated", "restarts", "last_error")
 TABLES: Final = {
     "members": (
         *("reader", "pid", "alive", "state=status.state", "segments"),

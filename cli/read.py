@@ -59,7 +59,8 @@ def read(
     """Print the events of a stream, or of a reader group. Events of a key come in their order.
 
     Without --follow the command ends at the stream's present tail. A JSON line has scope, stream, segment, offset,
-    number, key, timestamp, event_time, headers, and payload, or payload_base64 if the payload is not UTF-8.
+    number, key, timestamp, event_time, headers, id if it has one, and payload, or payload_base64 if the payload is not
+    UTF-8.
 
     With --group the group's other readers do not get what is printed here: an event is finished once it is printed,
     and is not read again. Use --max to take some. Events already written to a pipe count as finished, even if its

@@ -6,7 +6,7 @@ The payload and the key of a row:
 lines  the line without its line feed, any bytes; no key
 jsonl  the line unchanged, checked to be JSON in UTF-8. A byte order mark before the first line and blank lines are
        skipped. The key is a field of the object: a string, an integer as written in the file, or null for no key;
-       an object without the field is refused. The id is another field, which has a value
+       an object without the field is refused. The id is a field in the same way
 csv    a JSON object of the header's names and the row's text. The key is a column; an empty cell means no key
 json   the elements of one array, or documents over several lines, each in one line. The key is as in jsonl
 parquet, arrow  a JSON object of the row, see `arrow_tables`. The key is a column of text or integers; null: no key

@@ -104,6 +104,7 @@ def ensure_group(
         name=name,
         streams=state.streams,
         generation=state.generation,
+        reset=state.generation,
         kind=kind,
         created_ms=tx.now_ms,
         log=None if kind == SHARE else create_log(tx),

@@ -48,8 +48,6 @@ class InFlightRun:
 
     __slots__ = ("count", "done", "end", "ends", "first", "owned", "remaining", "size_bytes")
 
-    attempts_before: Final = 0
-
     def __init__(self, owned: OwnedSegment, run: EventRun) -> None:
         """Create a run of events to be handled. It keeps their offsets only: a payload is freed with its event."""
         self.owned = owned
@@ -64,6 +62,11 @@ class InFlightRun:
             if begin < end:
                 self.done[begin:end] = b"\1" * (end - begin)
         self.remaining = self.done.count(0)
+
+    @property
+    def attempts_before(self) -> int:
+        """See the class."""
+        return 0
 
     def finish(self, number: int) -> None:
         """Mark the unfinished event `number` as finished."""
@@ -103,7 +106,7 @@ class InFlightRun:
 class OwnedSegment:
     """An owned segment; used on the event loop only.
 
-    begun: the progress at which it was acquired.
+    begun: the progress at which it begins.
     finished: the progress, without what is finished of runs in flight.
     durable: the progress that was last made durable. is_saved: by this owner.
     must_save: a consumer committed it, so it is saved even if it did not move.
@@ -121,8 +124,8 @@ class OwnedSegment:
         """progress: where to begin. None: where it was acquired."""
         self.assigned = assigned
         self.key: SegmentKey = assigned.key
-        self.begun = self.durable = assigned.progress
-        self.finished = progress or assigned.progress
+        self.durable = assigned.progress
+        self.begun = self.finished = progress or assigned.progress
         self.held: Progress | None = None
         self.is_saved = self.must_save = self.paused = self.closing = self.truncated = False
         self.waiting_bytes = 0

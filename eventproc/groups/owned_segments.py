@@ -7,6 +7,7 @@ prefix, and possibly ranges beyond it that a processor of the same group finishe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 import attrs
 
@@ -91,13 +92,25 @@ class OwnedSegments:
         """Return an owned segment."""
         return self._segments.get(key)
 
-    def follow(self, ownership: Mapping[SegmentKey, SegmentOwnership]) -> list[OwnedSegment]:
-        """Drop segments that are no longer owned, or under a newer epoch, and return them; add new ones."""
+    def new_in(self, ownership: Mapping[SegmentKey, SegmentOwnership]) -> list[SegmentOwnership]:
+        """Return what `follow` would add."""
+        owned = {key: each.assigned for key, each in self._segments.items()}
+        return [each for key, each in ownership.items() if owned.get(key) is not each]
+
+    def follow(
+        self,
+        ownership: Mapping[SegmentKey, SegmentOwnership],
+        positions: Mapping[SegmentKey, Progress] = MappingProxyType({}),
+    ) -> list[OwnedSegment]:
+        """Drop segments that are no longer owned, or under a newer epoch, and return them; add new ones.
+
+        positions: where new ones begin, unless where they were acquired.
+        """
         before = self._segments
         self._segments = {key: each for key, each in before.items() if ownership.get(key) is each.assigned}
         for key, assigned in ownership.items():
             if key not in self._segments:
-                self._segments[key] = owned = OwnedSegment(assigned)
+                self._segments[key] = owned = OwnedSegment(assigned, positions.get(key))
                 owned.held = assigned.progress if self._holding else None
         return [each for each in before.values() if each not in self]
 

@@ -14,7 +14,7 @@ import attrs
 
 from eventproc.groups.state import GroupState, SegmentAssignment, apply
 from eventproc.groups.targets import NOT_COUNTED, following, needs_lag, needs_targets
-from eventproc.groups.updates import UPDATES, Update
+from eventproc.groups.updates import UPDATES, GroupReset, Update
 from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GROUP,
@@ -59,6 +59,8 @@ def change(tx: Tx, name: str, *updates: Update) -> GroupState:
         updates = (*updates, *decided)
     assert record.value.log is not None, f"group {name} was folded"
     append(tx, record.value.log, GROUP_LOG, updates, after=after)
+    if any(isinstance(each, GroupReset) for each in updates):
+        record = attrs.evolve(record, value=attrs.evolve(record.value, reset=after.generation))
     write_state(tx, record, before, after)
     return after
 

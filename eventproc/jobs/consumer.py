@@ -20,7 +20,9 @@ finished without anybody's doing."""
 
 
 class WorkerConsumer(ShareConsumer[bytes]):
-    """A consumer of a share group on behalf of a worker."""
+    """A consumer of a share group on behalf of a worker, which closes it: a closing directory drains its apps."""
+
+    _is_handle = False
 
     def __init__(self, db: Database, group: str, consumer: str, admit: Admit) -> None:
         super().__init__(db, group, consumer)

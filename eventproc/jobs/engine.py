@@ -50,6 +50,7 @@ from eventproc.store.jobs import (
 )
 from eventproc.store.model.counts import counted
 from eventproc.store.model.deliveries import Settlement
+from eventproc.store.model.errors import EventprocError
 from eventproc.store.segments import Event
 
 AHEAD_EVENTS_MAX: Final = 1_000
@@ -345,6 +346,7 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
     async def _get(self) -> None:
         """Hold as many events as handlers soon have time for."""
         queues, clock = self.pool.queues, self._db.clock
+        what = f"acquiring events for worker {self.options.name}"
         most = least = self.options.concurrency
         while not self._stopping:
             handed_ms = clock.monotonic_ms()
@@ -355,7 +357,8 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
             if took_ms > SLOW_MS:
                 most = max(least, most // 2)
             asked = max(most - queues.unfinished, 1)
-            if not (found := await self._consumer.poll(asked)):
+            poll = partial(self._consumer.poll, asked)
+            if not (found := await retry_transient(poll, what, clock, LOG)):
                 await anyio.sleep(ENDED_MS / 1_000)
                 continue
             if took_ms < QUICK_MS and len(found) == asked:
@@ -441,7 +444,10 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
 
     async def _wind_up(self) -> None:
         await super()._wind_up()
-        await self._consumer.return_held()
+        try:
+            await self._consumer.return_held()
+        except EventprocError as why:
+            LOG.warning("worker %s: what it holds is free when its locks end: %s", self.options.name, why)
 
 
 def _held(item: Item) -> HeldDelivery:

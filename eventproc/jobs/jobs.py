@@ -272,8 +272,8 @@ def encoded_result(result: object) -> bytes | None:
     try:
         if isinstance(result, PLAIN):
             return json.dumps(result, separators=(",", ":"), ensure_ascii=False).encode()
-        kind: Any = type(result)
-        return codec_for(kind).encode(result)
+        codec: PayloadCodec[Any] = codec_for(type(result))
+        return codec.encode(result)
     except (TypeError, ValueError) as why:
         raise invalid_argument(
             "result", result, f"it must be JSON, or of a class with a codec: {why}"

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from eventproc.processors.app import App, HandlerOptions, ProcessorOptions, WorkerOptions
+from eventproc.processors.app import (
+    App,
+    HandlerOptions,
+    ProcessorOptions,
+    ProjectionOptions,
+    WorkerOptions,
+)
 from eventproc.processors.context import AppTx, Context
 from eventproc.processors.errors import (
     HandlerAbandoned,
@@ -49,6 +55,7 @@ __all__ = [
     "ProcessorOptions",
     "ProcessorState",
     "ProcessorStatus",
+    "ProjectionOptions",
     "Rate",
     "RetryPolicy",
     "Running",

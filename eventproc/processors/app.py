@@ -11,7 +11,7 @@ Declaring runs nothing and opens nothing; every option is checked immediately.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, cast, overload
 
 import attrs
 from typing_extensions import TypedDict, Unpack
@@ -24,6 +24,7 @@ from eventproc.processors.options import (
     EVENT_TIMEOUT_MS,
     ROUND_EVENTS,
     Batching,
+    DatabaseProjection,
     OnCommit,
     OnFailure,
     Options,
@@ -36,12 +37,14 @@ from eventproc.processors.options import (
 from eventproc.processors.retry import RetryPolicy
 from eventproc.processors.signatures import EventArgument, check_on_commit
 from eventproc.store.groups import LOCK_MS, ShareOptions
-from eventproc.store.model.argument_checks import check_instance, invalid_argument
+from eventproc.store.model.argument_checks import check_instance, check_str, invalid_argument
 from eventproc.store.model.errors import AlreadyExists
 from eventproc.store.segments import Event
 from eventproc.streams.codec import Codec, P, codec_for, decode_of
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from eventproc.store.schedules import ScheduleRecord
 
 T = TypeVar("T")
@@ -52,6 +55,9 @@ CONCURRENCY: Final = 100
 WORKER_CONCURRENCY: Final = 50
 """Default of the calls of a worker in flight in one process."""
 
+ENDLESS_DELIVERIES: Final = 2**31 - 1
+"""Deliveries of the share group of a worker that retries without an end."""
+
 DEFAULT_RETRY: Final = RetryPolicy()
 
 OrderName: TypeAlias = Literal["segment", "key"]
@@ -59,14 +65,14 @@ OnFailureName: TypeAlias = Literal["dead_letter", "skip", "stop"]
 
 
 class HandlerOptions(TypedDict, Generic[P], total=False):
-    """Options of a processor, and of a worker.
+    """Options of processors, projections and workers.
 
-    name: its name in status, logs and commands. Default: the name of the handler.
+    name: its name in status, logs and commands. Default: the name of the handler or function.
     payload: type of the payloads, as for readers. A payload that does not fit is a permanent failure.
     codec: converts payloads. None (default): the registered or built-in codec of `payload`.
     retry: how often and when a failing call is retried. Default: 5 attempts within about 2 s.
     on_failure: what becomes of an event whose attempts are spent: "dead_letter" (default) keeps it in the
-        dead-letter stream, "skip" logs it, "stop" stops the processor.
+        dead-letter stream, "skip" logs it, "stop" stops the processor. A function of rounds that fails always stops it.
     dead_letters: the dead-letter stream, as "scope/stream". Default: "<group>-dead-letters".
     supervise: called with the `Failure` after attempts are spent; returns whether to resume, restart or stop.
         None (default): resume.
@@ -104,11 +110,24 @@ class WorkerOptions(HandlerOptions[P], total=False):
     on_commit: OnCommit[P] | None
 
 
-class ProcessorOptions(HandlerOptions[P], total=False):
-    """Options of a processor, beside those of `HandlerOptions`.
+class ProjectionOptions(HandlerOptions[P], total=False):
+    """Options of a projection, beside those of `HandlerOptions`.
 
     group: the group under which all processes share progress. A name without a scope takes the scope of the first
         stream. Default: the processor's name.
+    round_events: the most events of a round. Default: 1000. A handler needs `exactly_once` for it.
+    on_truncated: where to continue if the next event was truncated: "earliest" (default) at the head, "latest"
+        at the tails of the truncated segments, "error" stops the processor.
+    """
+
+    group: str | None
+    round_events: int | None
+    on_truncated: TruncatedPolicy
+
+
+class ProcessorOptions(ProjectionOptions[P], total=False):
+    """Options of a processor, beside those of a projection.
+
     order: "segment": one event of a segment at a time (serial). "key" (default): one event of a key at a time
         (keyed). None: any order (concurrent).
     concurrency: most calls in flight in one process. Default: 1 with order="segment", otherwise 100.
@@ -120,20 +139,14 @@ class ProcessorOptions(HandlerOptions[P], total=False):
     on_commit: SQL that runs in the transaction of a round, with the events as the handler got them. It may run
         several times for one round, for example if a write fails and is run again; exactly one run becomes
         durable. Needs `exactly_once`.
-    round_events: the most events of a round. Default: 1000. Needs `exactly_once`.
-    on_truncated: where to continue if the next event was truncated: "earliest" (default) at the head, "latest"
-        at the tails of the truncated segments, "error" stops the processor.
     """
 
-    group: str | None
     order: OrderName | None
     concurrency: int | None
     linger_ms: int | None
     timeout_ms: int | Literal["default"] | None
     exactly_once: bool
     on_commit: OnCommit[P] | None
-    round_events: int | None
-    on_truncated: TruncatedPolicy
 
 
 @attrs.frozen
@@ -241,6 +254,42 @@ class App:
         def declare(target: T) -> T:
             self._declare(worker(target, streams, **options))
             return target
+
+        return declare
+
+    @overload
+    def projection(
+        self, *streams: str, database: None = None, **options: Unpack[ProjectionOptions[P]]
+    ) -> Callable[[OnCommit[P]], OnCommit[P]]: ...
+    @overload
+    def projection(
+        self, *streams: str, database: Engine, **options: Unpack[ProjectionOptions[P]]
+    ) -> Callable[[DatabaseProjection[P]], DatabaseProjection[P]]: ...
+    def projection(
+        self, *streams: str, database: Engine | None = None, **options: Unpack[ProjectionOptions[Any]]
+    ) -> Callable[[T], T]:
+        """Decorate a function that keeps a read model: it gets a transaction and the events of a round.
+
+        It is the `on_commit` of a processor that processes exactly once and has no handler: each event is in the
+        transaction of one round, in the order of its segment. The function is called again if its transaction fails,
+        so it must change nothing else. If its attempts are spent, the processor stops.
+
+        Args:
+            streams: The streams to read, as "scope/stream", at least one.
+            database: A SQLAlchemy engine of the database with the read model: the function gets a `Connection` of it,
+                on a thread, and must neither commit nor roll back. The table `eventproc_progress` in it is created
+                when the app runs. None (default): the function gets an `AppTx` of the store.
+            options: See `ProjectionOptions`.
+
+        Raises:
+            InvalidArgument: An argument is of the wrong type or out of range, or the annotations of the function
+                contradict `payload`.
+            AlreadyExists: The app has a processor with this name, group or dead-letter stream.
+        """
+
+        def declare(function: T) -> T:
+            self._declare(projection(function, streams, database=database, **options))
+            return function
 
         return declare
 
@@ -402,7 +451,8 @@ def processor(
     known = payload if codec is None or payload is not bytes else None
     check_handler(handler, options.name, EventArgument(known, is_list=batch is not None))
     if on_commit is not None:
-        check_on_commit(options.name, on_commit, known)
+        what = "projection" if handler is _pass_on else "on_commit"
+        check_on_commit(options.name, on_commit, known, what=what)
     return Processor(options, handler, decode_of(codec_for(payload, codec)))
 
 
@@ -421,7 +471,8 @@ def worker(
     """Check the arguments of the declaration of a worker, and return what they declare."""
     retry = options.get("retry", DEFAULT_RETRY)
     check_instance(RetryPolicy, "retry", retry, "it must be an eventproc.RetryPolicy")
-    settings = WorkerSettings(share=ShareOptions(lock_ms=lock_ms, deliveries_max=retry.attempts), limit=limit)
+    deliveries_max = ENDLESS_DELIVERIES if retry.attempts is None else retry.attempts
+    settings = WorkerSettings(share=ShareOptions(lock_ms=lock_ms, deliveries_max=deliveries_max), limit=limit)
     return processor(
         handler,
         streams,
@@ -443,7 +494,42 @@ def _name_of(name: str | None, handler: object, streams: tuple[str, ...]) -> str
         raise invalid_argument("name", found, "the handler has none; give one")
     if not streams:
         raise invalid_argument("streams", streams, f"processor {found} needs at least one, as scope/stream")
-    return str(found)
+    return check_str("name", found)
+
+
+async def _pass_on(_event: Event[Any]) -> None:
+    """The handler of a projection, whose function gets the events when their round is committed."""
+
+
+def projection(
+    function: object,
+    streams: tuple[str, ...],
+    *,
+    database: Engine | None,
+    **options: Unpack[ProjectionOptions[Any]],
+) -> Processor:
+    """Check the arguments of a projection, and return the processor that it is."""
+    check_function("projection", function)
+    on_commit = cast("OnCommit[Any]", function)  # or of a `Connection`, with a database
+    if database is not None:
+        check_database(database)
+    options["name"] = options.get("name") or getattr(function, "__name__", None)
+    if options["name"] is None:
+        raise invalid_argument("name", None, "the function has none; give one")
+    declared = processor(
+        _pass_on, streams, batch=None, order="segment", exactly_once=True, on_commit=on_commit, **options
+    )
+    return attrs.evolve(declared, options=attrs.evolve(declared.options, database=database))
+
+
+def check_database(database: object) -> None:
+    """Raise InvalidArgument unless it is a SQLAlchemy engine."""
+    try:
+        from sqlalchemy import Engine  # few programs need it
+    except ImportError:
+        remedy = "it must be a SQLAlchemy engine: pip install 'eventproc[sqlalchemy]'"
+        raise invalid_argument("database", database, remedy) from None
+    check_instance(Engine, "database", database, "it must be a SQLAlchemy engine, as create_engine returns")
 
 
 def _batching(batch: int | None, linger_ms: int | None) -> Batching | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -23,6 +23,9 @@ from eventproc.store.model.names import StreamName
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.segments import Event
 from eventproc.streams.codec import P
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
 
 CONCURRENCY_MAX: Final = 10_000
 """Most calls of one processor in flight in one process. Each costs a task, about 2 kB."""
@@ -141,6 +144,10 @@ in memory or a call to another service, happen as often as it runs.
 """
 
 
+DatabaseProjection: TypeAlias = "Callable[[Connection, Sequence[Event[P]]], None]"
+"""Called in a transaction of a database of the user, with the events of a round, in the order of each segment."""
+
+
 @attrs.frozen(kw_only=True)
 class Batching:
     """How many events a batch handler gets in one call.
@@ -214,6 +221,7 @@ class Options:
 
     streams: "scope/stream" names.
     group: "scope/group"; all processes share its progress.
+    database: the user's database, in whose transaction `on_commit` runs. None: in that of the store.
     publishes: for processors of the system. The handler makes the progress of its event durable itself, in the
         transaction that publishes the event's result; the processor keeps count and never writes progress. Only such a
         handler can finish an event, so any error that it raises stops the processor unchanged.
@@ -232,7 +240,8 @@ class Options:
     dead_letters: str | None = None
     supervise: Supervisor | None = None
     exactly_once: bool = False
-    on_commit: OnCommit[Any] | None = None
+    on_commit: Callable[[Any, Sequence[Event[Any]]], None] | None = None
+    database: Engine | None = None
     round_events: int = ROUND_EVENTS
     start: GroupStart = "head"
     on_truncated: TruncatedPolicy = "earliest"
@@ -271,6 +280,9 @@ class Options:
             f"{self.name}: only its handler finishes events"
         )
         check_instance(RetryPolicy, "retry", self.retry, "it must be an eventproc.RetryPolicy")
+        if self.exactly_once and self.retry.frees_key:
+            reason = "exactly_once=True waits for all events of a round, so nothing could go on meanwhile"
+            raise invalid_argument("retry.frees_key", True, reason)
         for what, function in (("supervise", self.supervise), ("on_commit", self.on_commit)):
             if function is not None:
                 check_function(what, function)

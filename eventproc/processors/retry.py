@@ -44,25 +44,31 @@ class RetryPolicy:
     """How often a failing call is retried. Its key is held meanwhile: later events of the key wait.
 
     Attributes:
-        attempts: Calls in all, at least 1.
+        attempts: Calls in all, at least 1. None: unlimited, except for errors in `permanent`.
         wait_ms: Pause after the first failed call, in ms. It doubles with each further one.
         wait_ms_max: Longest pause, in ms, before jitter is added.
         jitter_ms: Up to so many ms are added at random, so that calls that failed together are not retried together.
         permanent: Errors that no retry can help; they spend all attempts immediately, also inside of an exception
             group.
+        frees_key: Set a failing event aside: the later events of its key, or of its segment with order="segment", go
+            on meanwhile, also at the same time as its next attempt. The order of the key is given up for this event.
+            Default: False.
 
     Raises:
         InvalidArgument: A value is of the wrong type or out of range.
     """
 
-    attempts: int = 5
+    attempts: int | None = 5
     wait_ms: int = 100
     wait_ms_max: int = 10_000
     jitter_ms: int = 100
     permanent: tuple[type[Exception], ...] = ()
+    frees_key: bool = False
 
     def __attrs_post_init__(self) -> None:
-        check_int("retry.attempts", self.attempts, least=1)
+        if self.attempts is not None:
+            check_int("retry.attempts", self.attempts, least=1)
+        check_instance(bool, "retry.frees_key", self.frees_key, "it must be True or False")
         check_int("retry.wait_ms", self.wait_ms, least=0)
         check_int("retry.wait_ms_max", self.wait_ms_max, least=self.wait_ms)
         check_int("retry.jitter_ms", self.jitter_ms, least=0)
@@ -80,9 +86,13 @@ class RetryPolicy:
 
     def is_spent(self, attempt: int, error: Exception) -> bool:
         """Return whether attempt number `attempt`, which ended in `error`, was the last."""
-        if attempt >= self.attempts or isinstance(error, self.permanent):
+        if (self.attempts is not None and attempt >= self.attempts) or isinstance(error, self.permanent):
             return True
         return isinstance(error, ExceptionGroup) and error.subgroup(self.permanent) is not None
+
+    def attempt_text(self, attempt: int) -> str:
+        """Return "attempt 2 of 5" for log lines."""
+        return f"attempt {attempt} of {'unlimited' if self.attempts is None else self.attempts}"
 
 
 async def retry_transient(

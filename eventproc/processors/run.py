@@ -260,6 +260,7 @@ class ProcessorRun:
             restarts=counters.restarts,
             last_error=counters.last_error,
             blocker=self._blocker(engine),
+            retrying=len(engine.pool.queues.failing),
         )
 
     def _blocker(self, engine: HandlerEngine[Any]) -> Blocker | None:
@@ -297,6 +298,7 @@ class ProcessorRun:
             segments=0 if engine is None else engine.owned_segments,
             in_flight=self.in_flight,
             waiting=0 if engine is None else engine.pool.queues.unfinished,
+            retrying=0 if engine is None else len(engine.pool.queues.failing),
             finished=counters.finished,
             emitted=counters.emitted,
             failed_calls=counters.failed_calls,

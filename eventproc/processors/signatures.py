@@ -89,18 +89,20 @@ def check_context_annotation(name: str, call: Callable[..., object], parameter: 
         raise InvalidArgument(what="handler", value=name, reason=reason)
 
 
-def check_on_commit(name: str, function: Callable[..., object], payload: object | None) -> None:
-    """Raise InvalidArgument unless an `on_commit` takes an AppTx and the events. name: its processor's."""
+def check_on_commit(
+    name: str, function: Callable[..., object], payload: object | None, *, what: str = "on_commit"
+) -> None:
+    """Raise InvalidArgument unless a function takes a transaction and the events. name: its processor's."""
     with contextlib.suppress(ValueError):
         parameters = positional_parameters(function)
         if parameters is None:
             return
         if len(parameters) == 2:
             gets = EventArgument(payload, is_list=True)
-            check_event_annotation("on_commit", name, function, parameters[1], gets)
+            check_event_annotation(what, name, function, parameters[1], gets)
             return
-    reason = "it must take an AppTx and the list of events that were handled"
-    raise InvalidArgument(what="on_commit", value=name, reason=reason)
+    reason = "it must take a transaction and the list of events that were handled"
+    raise InvalidArgument(what=what, value=name, reason=reason)
 
 
 def _resolved(call: Callable[..., object], parameter: inspect.Parameter) -> object:

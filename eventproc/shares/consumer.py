@@ -74,6 +74,8 @@ class ShareConsumer(Openable, Generic[P]):
     polls or iterates. Closing it releases what it holds and has not settled, for other consumers.
     """
 
+    _is_handle = True
+
     def __init__(
         self,
         db: Database,
@@ -86,7 +88,7 @@ class ShareConsumer(Openable, Generic[P]):
         """decode: makes payloads from bytes. None: payloads stay bytes."""
         session = new_id(db.clock)
         self.consumer = session if consumer is None else check_str("consumer", consumer)
-        super().__init__(f"consumer {self.consumer} of {group}", db.handles)
+        super().__init__(f"consumer {self.consumer} of {group}", db.handles if self._is_handle else None)
         self._db = db
         self._group = group
         self._holder = Holder(session, self.consumer)

@@ -30,7 +30,7 @@ from eventproc.store.model.argument_checks import (
 from eventproc.store.model.errors import IllegalTransition
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.limits import FRAME_BYTES
-from eventproc.store.segments import Event, offset_of_number, segment_state
+from eventproc.store.segments import Event, number_at, offset_at_time, offset_of_number, segment_state
 from eventproc.store.tasks import run_uninterrupted
 from eventproc.streams.joint_transaction import ProgressHold
 from eventproc.topics.partition import TopicPartition
@@ -404,6 +404,29 @@ class Consumer(JoinedMember, Generic[P]):
         """
         await self._seek(dict.fromkeys(self._named(partitions), 2**62), clamp=True)
 
+    async def seek_to_time(self, time_ms: int, partitions: Iterable[PartitionRef] | None = None) -> None:
+        """Deliver the events next that were appended at a time or later; none, where there are none yet.
+
+        Args:
+            time_ms: the wall time, in ms since 1970.
+            partitions: of which partitions. None (default): of all assigned ones, of whatever topics.
+
+        Raises:
+            SegmentFenced: a partition is not assigned to this consumer.
+            InvalidArgument: it is no time in ms.
+
+        Cost:
+            One read, which decodes an extent for each partition.
+        """
+        check_int("time_ms", time_ms, least=0)
+        wanted = [self._assigned(where) for where in self._named(partitions)]
+
+        def look(tx: Tx) -> list[tuple[OwnedSegment, int, int]]:
+            offsets = ((each, offset_at_time(tx, *each.key, time_ms)) for each in wanted)
+            return [(each, number_at(tx, *each.key, offset), offset) for each, offset in offsets]
+
+        self._move(await self._db.read(look))
+
     def pause(self, partitions: Iterable[PartitionRef]) -> None:
         """Deliver no events of these partitions until `resume`. They stay assigned, and their lag grows.
 
@@ -480,9 +503,13 @@ class Consumer(JoinedMember, Generic[P]):
                 raise failures[0] if len(failures) == 1 else ExceptionGroup("handlers failed", failures)
 
     async def _seek(self, wanted: Mapping[TopicPartition, int], *, clamp: bool = False) -> None:
-        session = self._open
         partitions = {self._assigned(where): number for where, number in wanted.items()}
-        for owned, number, offset in await self._places(partitions, clamp=clamp):
+        self._move(await self._places(partitions, clamp=clamp))
+
+    def _move(self, places: Iterable[tuple[OwnedSegment, int, int]]) -> None:
+        """Deliver the events at these numbers and byte offsets next, where the segments are still owned."""
+        session = self._open
+        for owned, number, offset in places:
             if owned in session.segments:
                 session.move(owned, number, offset)
 

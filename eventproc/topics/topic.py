@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain, islice
 from typing import Any, Final, Literal, TypeAlias, overload
 
 from typing_extensions import TypeVar, Unpack
 
 from eventproc.store.catalog import current_epoch
-from eventproc.store.database import Database
+from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int, check_iterable, invalid_argument
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.ids import SegmentId, number_of, printable
@@ -23,7 +24,9 @@ from eventproc.store.model.policies import (
     check_id_window,
     check_ttl,
 )
-from eventproc.streams.codec import Codec, PayloadCodec
+from eventproc.store.segments import READ_BYTES_MAX, Event, EventRun, offset_of_number
+from eventproc.streams.codec import Codec, PayloadCodec, decode_of
+from eventproc.streams.fetch import fetch
 from eventproc.streams.partitioners import Partitioner
 from eventproc.streams.request_calls import ChangeOptions, run_request
 from eventproc.streams.stream import Stream
@@ -36,6 +39,9 @@ T = TypeVar("T", default=bytes)
 
 Strategy: TypeAlias = Literal["key", "round_robin"]
 """The strategies that a topic knows by name; an own one is a `Partitioner`."""
+
+RANGE_EVENTS: Final = 1_000
+"""Default of the events of a page of `read_range`. Higher: fewer calls, and more memory for each."""
 
 _MEANT: Final = (
     "it must be 'key', 'round_robin', or an object with a method `partition`, such as a Partitioner"
@@ -151,6 +157,45 @@ class Topic(Stream[T]):
             StreamReplaced: the handle belongs to a deleted topic of this name.
         """
         return list((await self.describe()).partitions)
+
+    async def read_range(
+        self, partition: int, start: int = 0, end: int | None = None, *, events_max: int = RANGE_EVENTS
+    ) -> list[Event[T]]:
+        """Return events of a partition by their numbers, without a group: a page of the range from `start` to `end`.
+
+        The next page begins behind the last event of this one. An empty list means that nothing of the range is kept,
+        or written yet. Expired events are returned as long as they are kept.
+
+        Args:
+            partition: its number.
+            start: number of the first event. Default: 0. Events that were truncated are left out.
+            end: number behind the last event. None (default): the present end of the partition.
+            events_max: the most events to return. Default: 1000. A page ends after about 4 MiB, too.
+
+        Raises:
+            InvalidArgument: there is no such partition, or `end` lies before `start`.
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+
+        Cost:
+            One read.
+        """
+        number = check_int("partition", partition)
+        check_int("start", start, least=0)
+        if end is not None:
+            check_int("end", end, least=start)
+        check_int("events_max", events_max, least=1)
+
+        def read(tx: Tx) -> list[EventRun]:
+            segment = Router(current_epoch(tx, self._record(tx))).partition(number, topic=self.name)
+            low = offset_of_number(tx, self.stream_id, segment, start)
+            high = None if end is None else offset_of_number(tx, self.stream_id, segment, end)
+            if low == high:
+                return []
+            return fetch(tx, self.name, self.stream_id, {segment: (low, high)}, READ_BYTES_MAX).runs
+
+        runs, decode = await self._db.read(read), decode_of(self.codec)
+        events = chain.from_iterable(run.events(self.name, decode) for run in runs)
+        return list(islice(events, events_max))
 
     async def segments_of(self, partitions: Iterable[int]) -> tuple[SegmentId, ...]:
         """Return the segments of partitions, for `reader(segments=...)`.

@@ -165,6 +165,7 @@ class GroupRecord:
     share: options of a share group. lost_events: of a share group: unfinished events that were truncated.
     dropped: streams that were deleted under the group; see `DeletedPolicy`.
     created_options: the options that it was created with; None while they are `options`.
+    reset: the generation of its creation or its last reset: what an owner of an earlier epoch knew is void.
     """
 
     name: str
@@ -179,6 +180,7 @@ class GroupRecord:
     created_options: GroupOptions | None = None
     share: ShareOptions = attrs.field(factory=ShareOptions)
     lost_events: int = 0
+    reset: int = 0
 
 
 def _group_may_follow(before: GroupRecord | None, after: GroupRecord) -> str | None:

@@ -89,6 +89,28 @@ class Progress:
             self.number, self.offset, (*self.finished[:first], (low, high, end), *self.finished[last:])
         )
 
+    def union(self, other: Progress) -> Progress:
+        """Return the progress of what is finished here or in `other`. O(ranges of both)."""
+        both = self.finish(0, other.number, other.offset)
+        for low, high, end in other.finished:
+            both = both.finish(low, high - low, end)
+        return both
+
+    def without(self, number: int, offset: int) -> Progress:
+        """Return the progress if event `number`, which is finished and begins at `offset`, were not. O(ranges)."""
+        assert self.is_finished(number), f"event {number} is not finished"
+        if number < self.number:
+            behind = (number + 1, self.number, self.offset)
+            ranges = [behind] if number + 1 < self.number else []
+            return Progress(number, offset, (*ranges, *self.finished))
+        index = bisect_right(self.finished, number, key=_low) - 1
+        low, high, end = self.finished[index]
+        parts = [(low, number, offset), (number + 1, high, end)]
+        kept = (part for part in parts if part[0] < part[1])
+        return Progress(
+            self.number, self.offset, (*self.finished[:index], *kept, *self.finished[index + 1 :])
+        )
+
     def check(self) -> None:
         """Assert the invariants at the head of this module."""
         assert self.number >= 0, f"event number {self.number} is negative"

@@ -82,6 +82,10 @@ class Event(NamedTuple, Generic[P]):
         """The id with which it was written; None without one."""
         return reserved_headers(self.headers).get(ID_HEADER)
 
+    def __hash__(self) -> int:
+        """Hash by where it lies, so that an event with headers, or with any payload, can be in a set."""
+        return hash((self.stream, self.segment, self.number))
+
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={short_repr(value)}" for name, value in self._asdict().items())
         return f"Event({shown})"

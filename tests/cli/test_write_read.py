@@ -110,6 +110,31 @@ def test_rows_whose_ids_are_known_are_not_written_again(stream: Cli, kind: str, 
     ]
 
 
+@pytest.mark.parametrize(
+    "row, why",
+    [
+        (b'{"b":1}', "no field 'n' for the id"),
+        (b'{"n":[1]}', "an id is text or an integer"),
+        (b'{"n":""}', "id '': it must have 1 to 200 characters"),
+        (b'{"n":"' + b"x" * 201 + b'"}', "it must have 1 to 200 characters"),
+    ],
+)
+def test_a_row_without_a_proper_id_is_refused(stream: Cli, row: bytes, why: str) -> None:
+    done = stream("write", "s/x", "--format", "jsonl", "--id", "n", stdin=row + b"\n")
+    assert (done.code, done.out) == (1, "")
+    assert why in done.err
+
+
+def test_a_stream_remembers_ids_for_as_long_as_it_is_asked_to(stream: Cli) -> None:
+    def window_ms(name: str) -> int:
+        return int(stream("stream", "describe", name, "-o", "json").json()["config"]["id_window_ms"])
+
+    assert window_ms("s/x") == 86_400_000
+    stream("stream", "update", "s/x", "--id-window", "2.5").ok()
+    stream("topic", "create", "s/y", "--id-window", "60").ok()
+    assert (window_ms("s/x"), window_ms("s/y")) == (2_500, 60_000)
+
+
 def test_an_integer_of_json_may_have_any_length(stream: Cli) -> None:
     digits = "7" * 1000
     line = f'{{"k":{digits},"v":{"9" * 5000}}}'

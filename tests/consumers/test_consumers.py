@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
+import anyio
 import pytest
 
+import eventproc
 from eventproc import errors
 from eventproc.runtime import Eventproc
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import SegmentClaim, move_progress
 from eventproc.store.segments import Event
+from eventproc.testing import VirtualClock
 from eventproc.topics import TopicPartition
 from tests.consumers.support import TOPIC, committed, make_topic, numbers_of, poll_all, produce
+from tests.support.virtual_time import in_virtual_time
 
 
 async def test_a_poll_returns_typed_events_with_partition_and_number(ep: Eventproc) -> None:
@@ -138,6 +142,38 @@ async def test_seeking_delivers_other_events_next(ep: Eventproc) -> None:
     assert await committed(group) == {(TOPIC, 0): 7}
     with pytest.raises(errors.Closed):
         await consumer.poll()
+
+
+@in_virtual_time
+async def test_seeking_to_a_time_delivers_what_was_appended_then_or_later_in_all_topics() -> None:
+    clock = VirtualClock()
+    async with eventproc.open_memory(clock=clock) as ep:
+        await ep.create_scope("s")
+        topics = [await ep.create_topic(name, partitions=1) for name in ("s/t-1", "s/t-2")]
+        for first in (0, 2, 4):
+            for topic in topics:
+                async with topic.producer() as producer:
+                    await producer.write_many((b"%d" % number, "k") for number in (first, first + 1))
+            await anyio.sleep(10)
+        now_ms = clock.wall_ms()
+        group = await ep.create_group("g", ["s/t-1", "s/t-2"], on_deleted="drop")
+        async with group.consumer("c", topics=["s/t-*"]) as consumer:
+            assert len(await poll_all(consumer)) == 12
+            for seconds, numbers in (
+                (25, [2, 3, 4, 5]),
+                (20, [2, 3, 4, 5]),
+                (15, [4, 5]),
+                (5, []),
+                (99, range(6)),
+            ):
+                await consumer.seek_to_time(now_ms - 1_000 * seconds)
+                assert sorted(numbers_of(await poll_all(consumer))) == sorted([*numbers, *numbers])
+            await consumer.seek_to_time(now_ms - 15_000, [("s/t-2", 0)])
+            assert numbers_of(await poll_all(consumer)) == [4, 5]
+            with pytest.raises(errors.SegmentFenced):
+                await consumer.seek_to_time(0, [("s/t-3", 0)])
+            with pytest.raises(errors.InvalidArgument):
+                await consumer.seek_to_time(-1)
 
 
 async def test_seeking_outside_a_partition_is_refused(ep: Eventproc) -> None:

@@ -289,3 +289,45 @@ async def test_a_worker_refuses_what_it_cannot_honour() -> None:
         app.worker(JOBS, lock_ms=0)(lambda event: None)
     with pytest.raises(InvalidArgument, match="streams"):
         app.worker()(lambda event: None)
+
+
+async def test_a_closing_directory_drains_its_workers() -> None:
+    app = App()
+    began, goes_on = anyio.Event(), anyio.Event()
+
+    @app.worker(JOBS)
+    async def work(event: Event, context: Context) -> None:
+        began.set()
+        await goes_on.wait()
+
+    ep = await eventproc.open_memory()
+    await with_jobs(ep, [b"1"])
+    running = await ep.run(app)
+    await began.wait()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ep.close)
+        await anyio.wait_all_tasks_blocked()
+        goes_on.set()
+    running.raise_failure()
+
+
+@in_virtual_time
+async def test_what_a_call_did_for_an_event_that_it_lost_meanwhile_is_discarded() -> None:
+    app = App()
+    began, goes_on = anyio.Event(), anyio.Event()
+
+    @app.worker(JOBS)
+    async def work(event: Event, context: Context) -> None:
+        context.emit(OUT, event.payload)
+        if not began.is_set():
+            began.set()
+            await goes_on.wait()
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [b"1"])
+        async with ep.run(app) as running:
+            await began.wait()
+            await (await ep.share_group(GROUP)).reset("head")
+            goes_on.set()
+            await running.wait_idle()
+        assert await outcome(ep) == [b"1"]

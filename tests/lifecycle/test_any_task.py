@@ -273,7 +273,7 @@ async def test_a_flush_raises_if_the_sender_failed_while_it_sent_posted_events(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("eventproc.streams.writer.append", fail)
+    monkeypatch.setattr("eventproc.streams.sends.append", fail)
     await writer.post(b"apple")
     await anyio.wait_all_tasks_blocked()  # the send fails before anybody waits for it
     with pytest.raises(WriterFailed, match="ZeroDivisionError"):

@@ -138,6 +138,7 @@ def test_deliveries_are_the_states_of_single_events(script: list[Step]) -> None:
                 low: NaiveEvent(priority=priority, since_ms=now_ms) for low, _, priority in parts
             }
         elif len(step) == 2:
+            assert isinstance(step[1], str), "a session"
             terms = Terms(COUNT_MAX, since_ms=now_ms)
             result = deliveries.expire(partial(is_held_by, step[1]), terms, archived_bytes_max=NEVER)
             deliveries = result.deliveries

@@ -40,6 +40,22 @@ def test_progress_is_the_set_of_finished_events(
         assert decode_progress(encode_progress(progress), key="k") == progress
 
 
+NUMBERS = st.sets(st.integers(0, EVENTS - 1))
+
+
+@given(NUMBERS, NUMBERS)
+def test_progress_is_joined_with_another_and_loses_single_events(left: set[int], right: set[int]) -> None:
+    def of(numbers: set[int]) -> Progress:
+        progress = Progress()
+        for number in numbers:
+            progress = progress.finish(number, 1, 10 * (number + 1))
+        return progress
+
+    assert of(left).union(of(right)) == of(left | right)
+    for number in left:
+        assert of(left).without(number, 10 * number) == of(left - {number})
+
+
 def test_progress_is_full_at_its_limit_and_has_room_again_after_a_join() -> None:
     progress = Progress()
     for index in range(FINISHED_RANGES_MAX):

@@ -78,6 +78,9 @@ async def fill(ep: Eventproc) -> None:
         await peer.ask(c.CreateTableSegment(1, TABLE), c.SegmentCreated)
         for entry in (b"first", b"second"):
             await peer.ask(update(entry), c.TableEntriesUpdated)
+    async with (await ep.create_stream("s/ids")).writer() as writer:
+        await writer.write(b"now", id="é")
+        await writer.write(b"later", id="later", delay_ms=24 * 3_600_000)
     await ep.users.add("ana", password="secret words")
     await ep.users.grant("ana", eventproc.Permission.READ, "s/*")
 
@@ -127,6 +130,10 @@ async def verify_goes_on(ep: Eventproc) -> None:
     async with ep.run(refusing_app()) as running:
         await running.wait_idle()
     assert len(await letters.list()) == 2
+    async with (await ep.stream("s/ids")).writer() as writer:
+        assert (await writer.write(b"again", id="é")).number == 0
+        assert (await ep.delayed.cancel("later")).payload == b"later"
+        assert (await writer.write(b"sooner", id="later")).number == 1
     assert [each.name for each in await ep.users.list()] == ["ana"]
     async with connected(ep) as peer:
         await peer.ask(update(b"third"), c.TableEntriesUpdated)

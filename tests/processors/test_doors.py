@@ -27,6 +27,8 @@ async def test_what_a_processor_cannot_be_is_refused_when_it_is_declared() -> No
         app.add(handle, STREAM, exactly_once=True, timeout_ms=None)
     with pytest.raises(InvalidArgument, match="on_commit"):
         app.add(handle, STREAM, on_commit=lambda tx, batch: None)
+    with pytest.raises(InvalidArgument, match=r"retry\.frees_key.*waits for all events of a round"):
+        app.add(handle, STREAM, exactly_once=True, retry=RetryPolicy(frees_key=True))
     with pytest.raises(InvalidArgument, match="order"):
         app.add(handle, STREAM, order="keys")  # type: ignore[call-overload]
     with pytest.raises(InvalidArgument, match="at least one"):

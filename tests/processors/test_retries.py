@@ -53,7 +53,11 @@ async def test_two_runs_with_the_same_seed_wait_equally() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"attempts": 0}, {"wait_ms": -1}, {"wait_ms": 5, "wait_ms_max": 4}, {"jitter_ms": -1}]
+    "wrong",
+    [
+        *({"attempts": 0}, {"wait_ms": -1}, {"wait_ms": 5, "wait_ms_max": 4}, {"jitter_ms": -1}),
+        *({"frees_key": 1}, {"attempts": True}),
+    ],
 )
 def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidArgument):
@@ -92,6 +96,83 @@ async def test_a_retry_holds_its_key_and_no_other() -> None:
     await harness.process(["a", "b", "a", "c"])
     assert order[:2] in ([1, 3], [3, 1])
     assert order[2:] == [0, 2]
+
+
+SET_ASIDE = RetryPolicy(attempts=5, wait_ms=1_000, wait_ms_max=4_000, jitter_ms=0, frees_key=True)
+
+
+@pytest.mark.parametrize("is_sync", [False, True])
+@pytest.mark.parametrize("order", [ProcessingOrder.KEY, ProcessingOrder.SEGMENT])
+@in_virtual_time
+async def test_a_retry_that_frees_its_key_lets_later_events_of_the_key_go_on(
+    order: ProcessingOrder, is_sync: bool
+) -> None:
+    done: list[int] = []
+    attempts: list[int] = []
+
+    def handle(event: Event, context: Context) -> None:
+        if event.number == 1:
+            attempts.append(context.attempt)
+            if context.attempt < 3:
+                raise ValueError("not yet")
+        done.append(event.number)
+
+    async def handle_on_loop(event: Event, context: Context) -> None:
+        handle(event, context)
+
+    harness = WorkerHarness(
+        handle if is_sync else handle_on_loop, order=order, concurrency=1, retry=SET_ASIDE
+    )
+    await harness.process(["a"] * 4)
+    assert done == [0, 2, 3, 1]
+    assert attempts == [1, 2, 3]
+    assert sorted(harness.done) == [0, 1, 2, 3]
+
+
+@in_virtual_time
+async def test_a_failed_batch_that_frees_its_keys_is_divided_without_a_pause() -> None:
+    done: list[tuple[float, int]] = []
+    began = anyio.current_time()
+
+    async def handle(events: list[Event], context: Context) -> None:
+        if any(event.number == 1 for event in events) and context.attempt < 4:
+            raise ValueError("not yet")
+        done.extend((round(anyio.current_time() - began), event.number) for event in events)
+
+    harness = WorkerHarness(handle, concurrency=1, batch=4, retry=SET_ASIDE)
+    await harness.process(["a"] * 4)
+    assert done == [(0, 0), (0, 2), (0, 3), (3, 1)], "attempt 1 was that of the batch"
+    assert harness.failures == [(0, 1, "ValueError"), (1, 2, "ValueError"), (1, 3, "ValueError")]
+
+
+@in_virtual_time
+async def test_events_set_aside_become_dead_letters_when_their_attempts_are_spent() -> None:
+    async def handle(event: Event) -> None:
+        raise ValueError("always")
+
+    harness = WorkerHarness(handle, concurrency=1, retry=SET_ASIDE)
+    await harness.process(["a"] * 3)
+    assert sorted(harness.gone) == [(number, 5, "ValueError") for number in range(3)]
+    assert not harness.pool.queues.failing
+
+
+@in_virtual_time
+async def test_unlimited_attempts_end_with_success_or_a_permanent_error() -> None:
+    calls: list[int] = []
+
+    async def handle(event: Event, context: Context) -> None:
+        calls.append(event.number)
+        if context.attempt < 40:
+            raise ValueError("not yet")
+        if event.number == 1:
+            raise LookupError("gone")
+
+    retry = RetryPolicy(attempts=None, wait_ms=1, wait_ms_max=5, jitter_ms=0, permanent=(LookupError,))
+    harness = WorkerHarness(handle, retry=retry)
+    await harness.process(["a", "a"])
+    assert calls == [0] * 40 + [1] * 40
+    assert harness.done == [0]
+    assert harness.gone == [(1, 40, "LookupError")]
 
 
 @in_virtual_time

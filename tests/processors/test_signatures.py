@@ -182,7 +182,7 @@ def test_an_on_commit_that_fits_is_accepted() -> None:
     [
         (commit_refunds, r"but it gets list\[Event\[Order\]\]"),
         (commit_one, r"but it gets list\[Event\[Order\]\]"),
-        (commit_nothing, "it must take an AppTx and the list of events"),
+        (commit_nothing, "it must take a transaction and the list of events"),
     ],
 )
 def test_an_on_commit_that_does_not_fit_is_refused(hook: Callable[..., None], reason: str) -> None:

@@ -117,6 +117,54 @@ async def test_a_blocked_key_is_reported_and_others_continue_until_ranges_are_fu
             assert (member.status.blocker.key, member.status.blocker.number) == ("stuck", 0)
 
 
+@in_virtual_time
+async def test_many_events_set_aside_stay_bounded_and_are_retried_until_they_succeed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Every second event fails until it is mended: each is a gap in the progress of its segment."""
+    is_mended = False
+    handled: list[int] = []
+
+    async def handle(event: Event) -> None:
+        if event.number % 2 and not is_mended:
+            raise OSError("away")
+        handled.append(event.number)
+
+    events = 6 * FINISHED_RANGES_MAX
+    retry = eventproc.RetryPolicy(
+        attempts=None, wait_ms=1_000, wait_ms_max=1_000, jitter_ms=0, frees_key=True
+    )
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await ep.create_scope("s")
+        await ep.create_stream(STREAM)
+        async with ep.run(app_of(handle, retry=retry), grace_ms=NO_GRACE) as running:
+            for _ in range(events // 32):
+                await write(ep, ["one key"] * 32)
+                await anyio.sleep(0.1)
+            await anyio.sleep(5)
+            (status,) = await running.status()
+            assert FINISHED_RANGES_MAX <= status.retrying == status.waiting < events // 2, (
+                "it stopped reading"
+            )
+            assert handled == list(range(0, 2 * len(handled), 2)), "the others of the key went on, in order"
+            assert status.blocker is not None
+            assert status.blocker.error == "OSError: away"
+            (durable,) = await progress(ep)
+            assert (durable.number, len(durable.finished)) == (1, FINISHED_RANGES_MAX)
+            (member,) = (await ep.processor(GROUP)).members
+            assert member.status is not None
+            assert member.status.retrying == status.retrying
+            is_mended = True
+            await running.wait_idle()
+        assert sorted(handled) == list(range(events))
+        (durable,) = await progress(ep)
+        assert (durable.number, durable.finished) == (events, ())
+    assert (
+        "attempt 2 of unlimited failed for s/t segment 0.0 event 1 (key 'one key'): OSError: away"
+        in caplog.text
+    )
+
+
 async def test_a_stuck_segment_does_not_hold_up_the_others() -> None:
     gate, seen = anyio.Event(), []
 

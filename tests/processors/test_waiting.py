@@ -34,7 +34,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         assert len(found) <= 10 * LOOKS_MAX, "it looks without a pause"
         return describe_group(tx, name)
 
-    monkeypatch.setattr(running_app, "describe_group", look)
+    monkeypatch.setattr(running_app, "describe_any", look)
     return found
 
 

@@ -16,9 +16,10 @@ from unittest.mock import patch
 
 COLUMNS = {
     "extent": "segment, start, length, first_number, count, first_time, last_time, place IS NULL, place_offset, inline",
+    "delayed_event": "event_id, stream_id, due_ms, payload, routing_key, headers, failure",
     "blob": "format, chunk, checksum, ends, keys, positions, times, event_times, headers, data",
 }
-"""What of a row is compared, if not everything: ids of blobs differ."""
+"""What of a row is compared, if not everything: ids of blobs and of delayed events differ."""
 
 CHECKED = 0.2
 """Share of the functions that are checked."""

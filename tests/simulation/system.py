@@ -1,9 +1,10 @@
 """The whole system from a seed: instances that die, hang and have wrong clocks, and all that users do meanwhile.
 
-Writers, transactions, readers of a group, and processors of three kinds work on one stream in several instances of a
-`SimulatedWorld`. Meanwhile the stream is scaled by people and by its policy, other streams are truncated, sealed and
-deleted, and instances die, hang, and meet full disks, busy locks and slow steps. What must hold is what the simulations
-of the groups and of the processors check, here through the deaths of single instances instead of all at once.
+Writers, transactions, readers of a group, workers, and processors of three kinds work on one stream in several
+instances of a `SimulatedWorld`. Meanwhile the stream is scaled by people and by its policy, other streams are
+truncated, sealed and deleted, and instances die, hang, and meet full disks, busy locks and slow steps. What must hold
+is what the simulations of the groups and of the processors check, here through the deaths of single instances instead
+of all at once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from random import Random
 import anyio
 import attrs
 
-from eventproc import Event, Group, NewEvent, Stream
+from eventproc import App, Event, Group, NewEvent, Stream
 from eventproc.groups import GroupReader
 from eventproc.processors.app import OrderName
 from eventproc.runtime import Eventproc
@@ -48,6 +49,7 @@ from tests.simulation.policies import (
     scales_of_policies,
     write_kept,
 )
+from tests.simulation.work import WorkSimulation
 
 INSTANCES = 3
 WRITERS = 2
@@ -67,6 +69,9 @@ STEPS = (
     Step.TRANSACTION_STAGE,
     Step.TRANSACTION_END,
     Step.PROCESSOR_PROGRESS,
+    Step.SHARE_ACQUIRE,
+    Step.SHARE_SETTLE,
+    Step.JOB_CHANGE,
     Step.GROUP_JOIN,
     Step.GROUP_REFRESH,
     Step.GROUP_RELEASE,
@@ -126,6 +131,7 @@ class SystemSimulation:
             )
             for number, order in enumerate(ORDERS)
         ]
+        self.work = WorkSimulation(seed)
         self._ending = False
         self._is_disturbed = self.random.random() < 0.7
         self.policies = PolicyWatch(is_disturbed=self._is_disturbed)
@@ -149,6 +155,7 @@ class SystemSimulation:
             for part in self.parts:
                 await ep.create_stream(part.plan.out)
             await create_kept(ep)
+            await self.work.create(ep)
             await ep.create_group(GROUP, [STREAM])
             for _ in range(INSTANCES - 1):
                 await self._start()
@@ -166,6 +173,7 @@ class SystemSimulation:
                     actors.start_soon(self._scale)
                     actors.start_soon(self._use_other_streams)
                     actors.start_soon(self._write_kept)
+                    actors.start_soon(self.work.submit, self._somewhere)
                     actors.start_soon(self._pause_and_expire)
                     actors.start_soon(self._harm)
                 await self._calm()
@@ -192,7 +200,9 @@ class SystemSimulation:
     async def _run_apps(self, instance: SimulatedInstance) -> None:
         for part in self.parts:
             if self.random.random() < 0.7:
-                await self._on(instance, partial(_run, instance, part))
+                await self._on(instance, partial(_run, instance, part.app()))
+        if self.random.random() < 0.7:
+            await self._on(instance, partial(_run, instance, self.work.app(STREAM)))
 
     def _able(self) -> list[SimulatedInstance]:
         return [each for each in self.world.instances if each.alive and not each.suspended]
@@ -236,7 +246,8 @@ class SystemSimulation:
             batch = []
             for _ in range(self.random.choice([1, 2, 8])):
                 key = f"w{number}{self.random.randrange(3)}"
-                batch.append(NewEvent(b"%d" % self.written[key], key))
+                priority = self.random.choice([0, 0, 0, 1, 9])
+                batch.append(NewEvent(b"%d" % self.written[key], key, priority=priority))
                 self.written[key] += 1
             key, delay_ms = f"w{number} later {sequence}", self.random.randrange(LATE_MS_MAX)
             self.written[key] = self.random.randrange(4)
@@ -257,7 +268,7 @@ class SystemSimulation:
             for _ in range(1 + repeats):
                 while not await self._somewhere(send):
                     pass
-                await self._pause(5)
+                await self._pause(2)
             await self._pause(2)
 
     async def _transact(self) -> None:
@@ -433,6 +444,7 @@ class SystemSimulation:
         last = await self._start()
         for part in self.parts:
             await last.run(part.app())
+        await last.run(self.work.app(STREAM))
 
     # What must hold.
 
@@ -458,11 +470,12 @@ class SystemSimulation:
             await part.check_progress(ep)
             await part.check_end(ep)
         await check_kept(ep, KEPT_EVENTS)
+        await self.work.check_end(ep, STREAM)
         await check(ep.db)
 
 
-async def _run(instance: SimulatedInstance, part: ProcessorSimulation, _: Eventproc) -> None:
-    await instance.run(part.app())
+async def _run(instance: SimulatedInstance, app: App, _: Eventproc) -> None:
+    await instance.run(app)
 
 
 async def _pause_group(group: str, ep: Eventproc) -> None:

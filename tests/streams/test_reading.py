@@ -325,3 +325,15 @@ async def test_a_truncation_moves_the_heads_of_segments_that_ended_with_the_olde
     state = await ep.db.read(lambda tx: segment_state(tx, stream.stream_id, first))
     assert state is not None, "its epoch is kept for readers that are at its end"
     assert state.head == state.tail > 0
+
+
+async def test_events_hash_by_where_they_lie(ep: Eventproc) -> None:
+    await ep.create_scope("s")
+    stream = await ep.create_stream("s/t")
+    async with stream.writer() as writer:
+        first = await writer.write(b"1", headers={"a": "b"})
+        second = await writer.write(b"1", headers={"a": "b"})
+    async with stream.reader() as reader:
+        read = {event async for event in reader.until(await stream.tail())}
+    assert read == {first, second}
+    assert len({first, second}) == 2

@@ -391,7 +391,7 @@ class Calls:
                 self._queues.give_back(queue)
             elif sum(counts) > 1:
                 queue.alone = counts[index]
-                self._retry(queue, failed.error, worker)
+                self._retry(queue, failed.error, worker, is_divided=True)
             else:
                 self._fail(queue, failed.error, worker)
 
@@ -407,18 +407,23 @@ class Calls:
         else:
             self._retry(queue, error, worker)
 
-    def _retry(self, queue: KeyQueue, error: Exception, worker: Worker) -> None:
-        item = queue.items[0]
+    def _retry(self, queue: KeyQueue, error: Exception, worker: Worker, *, is_divided: bool = False) -> None:
+        """Park the queue until its first event is called again. is_divided: a batch failed; its events come alone."""
+        retry, item = self._options.retry, queue.items[0]
         before = item[1].attempts_before
         since_ms = worker.since_ms if queue.retry is None else queue.retry.since_ms
         queue.retry = RetryState(since_ms, failure_text(error))
         self._listener.failed(item, error, queue.next_attempt - 1 + before)
-        pause_ms = self._options.retry.pause_ms(max(queue.attempt + before, 1), self._clock)
+        pause_ms = retry.pause_ms(max(queue.attempt + before, 1), self._clock)
         if self._listener.set_aside(item, pause_ms):
             self._drop_first(queue)
-        else:
-            self._queues.park(queue, self._pool.now_ms() + pause_ms)
-            self._parked.set()
+            return
+        if retry.frees_key and is_divided:  # nobody knows yet which event fails: the pause would hold its key
+            pause_ms = 0
+        elif retry.frees_key and queue.key is not None:
+            queue = self._queues.set_aside(queue)
+        self._queues.park(queue, self._pool.now_ms() + pause_ms)
+        self._parked.set()
 
     def _drop_first(self, queue: KeyQueue) -> None:
         """Return a queue without its first event, which is finished, or somebody else's now."""

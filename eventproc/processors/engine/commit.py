@@ -6,6 +6,7 @@ One transaction covers all segments of a processor. If a segment turns out to be
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 import attrs
 
@@ -23,10 +24,25 @@ from eventproc.processors.options import Options
 from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
+from eventproc.store.groups import SegmentKey
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.progress import Progress
+
+PROGRESS_TABLE: Final = "eventproc_progress"
+"""Name of the table with the progress of projections, in a database of the user."""
+
+
+class UserDatabaseFenced(Exception):
+    """The user's database has a later owner of the segment `key`, or its row was changed by others."""
+
+    def __init__(self, key: SegmentKey) -> None:
+        super().__init__(
+            f"{PROGRESS_TABLE} in its database knows a later owner of segment {format_segment(key[1])} than this"
+            " store, or its row was changed: empty the read model and the table, and reset the group"
+        )
+        self.key = key
 
 
 class SuccessorsUnknown(Exception):
@@ -79,15 +95,21 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         counters: Counters,
         measure: Telemetry,
         *,
+        project: Callable[[ProgressCommit], Awaitable[None]] | None,
         follow: Callable[[], Awaitable[None]],
         ended: Callable[[], None],
     ) -> None:
-        """follow: reads the ownership again, and drops the segments that were lost."""
+        """Create the committer.
+
+        follow: reads the ownership again, and drops the segments that were lost.
+        project: makes what a projection handled durable in the user's database. None: there is none.
+        """
         super().__init__(db, options, counters, measure, ended=ended)
         self.truncated = 0
         self._membership = membership
         self._segments = segments
         self._follow = follow
+        self._project_into = project
         self._passed: dict[OwnedSegment, None] = {}  # those whose successors are unknown
 
     async def _commit_all(self) -> None:
@@ -100,6 +122,10 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
             await self._follow()
         elif isinstance(why, SuccessorsUnknown):
             self._passed[why.owned] = None
+        elif isinstance(why, UserDatabaseFenced):
+            await self._follow()
+            if why.key in {owned.key for owned, _ in self.outbox.of(set(self._segments)).handled}:
+                raise ProcessorFailed(processor=self._options.name, reason=str(why)) from None
         else:
             return False
         return True
@@ -119,6 +145,20 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         completed = [owned for owned in segments.done() if owned not in self._passed]
         outbox, self.outbox = divided(self.outbox.of(set(segments)), now)
         return ProgressCommit(moved, completed, outbox, counters.finished)
+
+    async def _publish(self, commit: ProgressCommit) -> None:
+        await super()._publish(await self._project(commit))
+
+    async def _project(self, commit: ProgressCommit) -> ProgressCommit:
+        """Let the user's database have what a projection handled; return what is left for this one."""
+        if self._project_into is None or not commit.outbox.handled:
+            return commit
+        try:
+            await self._project_into(commit)
+        except BaseException:
+            self._put_back(commit)
+            raise
+        return attrs.evolve(commit, outbox=attrs.evolve(commit.outbox, handled=[]))
 
     async def skip(self, owned: OwnedSegment) -> None:
         """Move the group to the head or the tail of the segment; everything before was truncated, or its successors.

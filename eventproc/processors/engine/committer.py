@@ -164,7 +164,7 @@ class Committer(ABC, Generic[O, M]):
                 await self._publish(commit)
             except CommitHookFailed as why:
                 hook_failures += 1
-                await self._pause_hook(hook_failures, why)
+                await self.pause_hook(hook_failures, why.error, str(why))
             except Exception as why:
                 if not await self._recover(why):
                     raise
@@ -270,15 +270,16 @@ class Committer(ABC, Generic[O, M]):
         except Exception as why:
             raise CommitHookFailed(outbox.handled, why) from why
 
-    async def _pause_hook(self, failures: int, why: CommitHookFailed) -> None:
+    async def pause_hook(self, failures: int, error: Exception, text: str) -> None:
+        """Wait before the next attempt of `on_commit`. Raises ProcessorFailed if its attempts are spent."""
         retry, name = self._options.retry, self._options.name
-        if failures >= retry.attempts:
-            reason = f"on_commit failed {counted(failures, 'time')}: {why}"
-            raise ProcessorFailed(processor=name, reason=reason) from why.error
+        if retry.is_spent(failures, error):
+            reason = f"on_commit failed {counted(failures, 'time')}: {text}"
+            raise ProcessorFailed(processor=name, reason=reason) from error
         LOG.warning(
-            "processor %s: attempt %d of %d of on_commit failed: %s",
-            *(name, failures, retry.attempts, why),
-            exc_info=why.error if LOG.isEnabledFor(logging.DEBUG) else None,
+            "processor %s: %s of on_commit failed: %s",
+            *(name, retry.attempt_text(failures), text),
+            exc_info=error if LOG.isEnabledFor(logging.DEBUG) else None,
             extra={"processor": name, "attempt": failures},
         )
         await anyio.sleep(retry.pause_ms(failures, self._db.clock) / 1000)

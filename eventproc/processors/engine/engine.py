@@ -14,9 +14,9 @@ nothing that they emitted was visible. Between two transactions there is no stat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
@@ -24,18 +24,25 @@ from eventproc.groups import Membership
 from eventproc.groups.owned_segment import InFlightRun, OwnedSegment
 from eventproc.groups.owned_segments import OwnedSegments
 from eventproc.processors.emit import Emission
-from eventproc.processors.engine.commit import SegmentCommitter
+from eventproc.processors.engine.commit import SegmentCommitter, UserDatabaseFenced
 from eventproc.processors.engine.committer import COMMIT_EVENTS
 from eventproc.processors.engine.fetch import SegmentFetcher
 from eventproc.processors.engine.handling import LOG, HandlerEngine
 from eventproc.processors.engine.key_queues import Item
 from eventproc.processors.engine.workers import PUT_EVENTS
+from eventproc.processors.errors import ProcessorFailed, failure_text
 from eventproc.processors.handler import Handler
 from eventproc.processors.options import Options, ProcessorLimits
 from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database
 from eventproc.store.faults import Step
+from eventproc.store.groups import SegmentKey
+from eventproc.store.model.errors import EventprocError
+from eventproc.store.model.progress import Progress
 from eventproc.store.segments import Event
+
+if TYPE_CHECKING:
+    from eventproc.processors.engine.user_database import UserDatabase
 
 RELEASE_MS: Final = 30_000
 """How long the release of a segment waits for its calls: as long as the end of an app does. Then they are cancelled,
@@ -60,6 +67,12 @@ class Engine(HandlerEngine[SegmentCommitter]):
         self.membership = membership
         self.segments = OwnedSegments()
         self._fetcher = SegmentFetcher(db, self.segments, options.on_truncated, self.pool)
+        self._user_database: UserDatabase | None = None
+        if options.database is not None:
+            from eventproc.processors.engine.user_database import UserDatabase  # it imports SQLAlchemy
+
+            assert options.on_commit is not None, "only a projection has a database"
+            self._user_database = UserDatabase(db, options.database, options.on_commit, options.group)
         self._committer = SegmentCommitter(
             db,
             options,
@@ -67,6 +80,7 @@ class Engine(HandlerEngine[SegmentCommitter]):
             self.segments,
             self.counters,
             self.measure,
+            project=None if self._user_database is None else self._user_database.commit,
             follow=self._follow,
             ended=self._commit_ended,
         )
@@ -173,11 +187,32 @@ class Engine(HandlerEngine[SegmentCommitter]):
     async def _follow(self) -> None:
         """Read the ownership, begin newly owned segments, and drop lost ones."""
         async with self._membership_lock:
-            what = f"reading the ownership of processor {self.options.name}"
-            await retry_transient(self.membership.refresh, what, self._db.clock, LOG)
-            for owned in self.segments.follow(self.membership.owned):
+            await self._refresh()
+            positions = await self._take_over()
+            for owned in self.segments.follow(self.membership.owned, positions):
                 self._lose(owned)
         self._fetcher.wake()
+
+    async def _refresh(self) -> None:
+        what = f"reading the ownership of processor {self.options.name}"
+        await retry_transient(self.membership.refresh, what, self._db.clock, LOG)
+
+    async def _take_over(self) -> Mapping[SegmentKey, Progress]:
+        """Return where new segments begin, if a database of the user says it; else where they were acquired."""
+        failures = 0
+        while self._user_database is not None and (new := self.segments.new_in(self.membership.owned)):
+            try:
+                return await self._user_database.take_over(new)
+            except UserDatabaseFenced as why:
+                await self._refresh()
+                if any(each.key == why.key and self.membership.owned.get(each.key) is each for each in new):
+                    raise ProcessorFailed(processor=self.options.name, reason=str(why)) from None
+            except EventprocError:
+                raise
+            except Exception as why:
+                failures += 1
+                await self._committer.pause_hook(failures, why, failure_text(why))
+        return {}
 
     async def _follow_changes(self) -> None:
         while True:
@@ -259,11 +294,18 @@ class Engine(HandlerEngine[SegmentCommitter]):
             if owned.truncated and owned not in self._releasing:
                 self._releasing.add(owned)
                 self._tasks.start_soon(self._pass_truncated, owned)
-        if found and self.options.exactly_once:
+        if self.options.exactly_once and (found or self._is_ahead):
             await self._committer.commit()  # the end of a segment; mostly nothing
         elif found and self.segments.done():
             self._committer.ask()
         return found
+
+    @property
+    def _is_ahead(self) -> bool:
+        """Whether the user's database knows of finished events that the store does not know of."""
+        return self._user_database is not None and any(
+            owned.offset != owned.durable.offset for owned in self.segments
+        )
 
     async def _hand_out(self) -> bool:
         """Hand out some of what was read, under exactly once as a round; return whether there was anything."""

@@ -235,11 +235,11 @@ class HandlerEngine(ABC, Generic[C]):
         """See `CallListener.failed`."""
         self.counters.note_failure(error)
         self.measure.failed(item[0].stream, error, again=True)
-        of = self.options.retry.attempts
         trace = error if LOG.isEnabledFor(logging.DEBUG) else None
         LOG.warning(
-            "processor %s: attempt %d of %d failed for %s: %s",
-            *(self.options.name, attempt, of, describe_event(item[0]), failure_text(error)),
+            "processor %s: %s failed for %s: %s",
+            *(self.options.name, self.options.retry.attempt_text(attempt)),
+            *(describe_event(item[0]), failure_text(error)),
             exc_info=trace,
             extra=self._fields(item, attempt),
         )

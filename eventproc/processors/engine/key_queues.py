@@ -2,7 +2,8 @@
 
 Pure bookkeeping, used on the event loop only. A queue is ready, or taken by a worker, or parked until a retry is due,
 and never two of these. So no two workers hold the same queue, and its events are handled one after the other. A retry
-holds its queue: nothing overtakes it (pitfalls.md item 13). There is no task, lock or stream per event (item 32).
+holds its queue: nothing overtakes it (pitfalls.md item 13), unless the event was set aside, in a queue of its own.
+There is no task, lock or stream per event (item 32).
 """
 
 from __future__ import annotations
@@ -160,7 +161,11 @@ class KeyQueues:
     def give_back(self, queue: KeyQueue) -> None:
         """Return a queue; it is ready again if it has events left."""
         if queue.key is None:
-            self._free.extendleft(reversed(queue.items))
+            if queue.retry is not None:
+                self._free_others(queue)
+                self._ready.append(queue)
+            else:
+                self._free.extendleft(reversed(queue.items))
         elif queue.items:
             self._ready.append(queue)
         else:
@@ -168,12 +173,26 @@ class KeyQueues:
 
     def park(self, queue: KeyQueue, due_ms: int) -> None:
         """Return a queue whose first event is retried at `due_ms` (monotonic)."""
-        if queue.key is None and len(queue.items) > 1 and not queue.alone:
-            first, *others = queue.items  # they follow no other event, so only the first waits
-            queue.items.clear()
-            queue.items.append(first)
-            self._queue_up(others)
+        if queue.key is None and not queue.alone:
+            self._free_others(queue)
         heapq.heappush(self._parked, (due_ms, next(self._park_count), queue))
+
+    def _free_others(self, queue: KeyQueue) -> None:
+        """Take out all events but the first: they follow no other event, so only the first waits for its retry."""
+        first, *others = queue.items
+        queue.items = deque((first,))
+        self._queue_up(others)
+
+    def set_aside(self, queue: KeyQueue) -> KeyQueue:
+        """Return a new queue of the first event of `queue`, with its failed calls; the rest of `queue` is given back.
+
+        The caller parks the new queue. The later events of the key are handled meanwhile.
+        """
+        aside = KeyQueue(None, ())
+        aside.attempt, aside.alone, aside.retry = queue.attempt, min(queue.alone, 1), queue.retry
+        aside.items.append(queue.pop())
+        self.give_back(queue)
+        return aside
 
     def unpark(self, now_ms: int) -> int | None:
         """Make queues ready whose retry is due; return when the next one is due, None if none is parked."""

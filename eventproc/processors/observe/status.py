@@ -96,6 +96,7 @@ class ProcessorStatus:
         segments: Segments that this process owns.
         in_flight: Calls that run.
         waiting: Events that were handed out and are not finished.
+        retrying: Events of them whose last call failed, and that wait for the next one.
         finished: Events finished since the start.
         emitted: Events emitted durably since the start.
         failed_calls: Calls that failed since the start.
@@ -119,6 +120,7 @@ class ProcessorStatus:
     segments: int
     in_flight: int
     waiting: int
+    retrying: int
     finished: int
     emitted: int
     failed_calls: int
@@ -134,7 +136,10 @@ class ProcessorStatus:
 
 @attrs.frozen(kw_only=True)
 class MemberStatus:
-    """What a processor in one process publishes for the others, a few seconds late; counts since its start there."""
+    """What a processor in one process publishes for the others, a few seconds late; counts since its start there.
+
+    retrying: as in `ProcessorStatus`, now.
+    """
 
     processor: str
     state: ProcessorState
@@ -145,6 +150,7 @@ class MemberStatus:
     restarts: int
     last_error: str | None
     blocker: Blocker | None
+    retrying: int = 0
 
     def to_json(self) -> str:
         """Return the text that the group stores."""
