@@ -26,7 +26,7 @@ class Context:
     """The context of one call of a handler.
 
     Attributes:
-        attempt: Number of this call for the event in this process, from 1.
+        attempt: Number of this call for the event, from 1: in this process, or, of a worker, in all of them.
     """
 
     __slots__ = ("_emitted", "_log", "_make_log", "_note_progress", "attempt")

@@ -49,7 +49,7 @@ class ProcessorSystem:
         return await self._db.read(lambda tx: describe_processor(tx, self._db.peers, group))
 
     async def pause_processor(self, group: str) -> None:
-        """Pause a processor durably, in all processes: running calls end, no other begins.
+        """Pause a processor, or a worker, durably, in all processes: running calls end, no other begins.
 
         Does nothing if the processor is paused.
 

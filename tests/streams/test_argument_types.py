@@ -275,6 +275,7 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "write, id": (lambda w, x: w.writer.write(b"", id=x), NO_EVENT_ID),
     "post, id": (lambda w, x: w.writer.post(b"", id=x), NO_EVENT_ID),
     "write_many, id": (lambda w, x: w.writer.write_many([untyped.Event(b"", id=x)]), NO_EVENT_ID),
+    "jobs": (lambda w, x: w.ep.jobs(x).list(), [5, b"", [], None, THING]),
     "schedules.create": (
         lambda w, x: w.ep.schedules.create(x, cron="* * * * *", stream="s/t"),
         [5, b"s/t", None, "s", THING],

@@ -117,7 +117,7 @@ async def test_what_is_moved_gives_its_pages_back_and_what_is_young_stays(
     assert await stream.offload() == OffloadResult()
     assert await ep.db.read(_bytes_inside) == 0
     used, free = await ep.db.read(_pages)
-    assert (used - free) * 16384 < 1_300_000
+    assert (used - free) * 16384 < 1_500_000  # a page for each empty table and index
     assert await events_of(stream) == known
 
 

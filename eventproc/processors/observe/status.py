@@ -9,11 +9,13 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from eventproc.groups import PROCESSOR, GroupDescription, describe_group, get_group, list_groups, set_paused
+from eventproc.groups import GROUP, PROCESSOR, SHARE, GroupDescription, describe_group, list_groups, set_paused
 from eventproc.processors.errors import NotAProcessorGroup, failure_text
 from eventproc.store.database import Peers, Tx
+from eventproc.store.groups import GroupKind
 from eventproc.store.model.list_pages import COMPLETE, ListPage
 from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.store.records import get
 from eventproc.store.records.plain import derived
 
 ProcessorActivity: TypeAlias = Literal["running", "paused", "stopped", "stream deleted"]
@@ -262,13 +264,17 @@ def describe_processors(tx: Tx, peers: Peers, page: ListPage = COMPLETE) -> list
 
 
 def pause_processor(tx: Tx, name: str, *, paused: bool) -> None:
-    """Pause a processor in all processes, or let it continue. Raises NotFound and NotAProcessorGroup."""
-    verify_processor(tx, name)
+    """Pause a processor or a worker in all processes, or let it continue. Raises NotFound and NotAProcessorGroup."""
+    _verify_kind(tx, name, PROCESSOR, SHARE)
     set_paused(tx, name, paused)
 
 
 def verify_processor(tx: Tx, name: str) -> None:
     """Raise NotFound if there is no group `name`, and NotAProcessorGroup if it belongs to readers."""
-    kind = get_group(tx, name).kind
-    if kind != PROCESSOR:
+    _verify_kind(tx, name, PROCESSOR)
+
+
+def _verify_kind(tx: Tx, name: str, *kinds: GroupKind) -> None:
+    kind = get(tx, GROUP, name).value.kind
+    if kind not in kinds:
         raise NotAProcessorGroup(group=name, kind=kind)
