@@ -14,7 +14,7 @@ import attrs
 
 from eventproc.store.database import Tx, Watch, upsert
 from eventproc.store.model.errors import NotFound
-from eventproc.store.model.jobs import ENDED, KEPT_MS, JobDescription
+from eventproc.store.model.jobs import ENDED, ERROR_CHARS_MAX, KEPT_MS, JobDescription
 
 FORGOTTEN_A_STEP: Final = 1_000
 """Rows of ended jobs that one transaction deletes."""
@@ -148,7 +148,14 @@ def end_jobs(tx: Tx, group: str, results: Mapping[str, bytes | None]) -> None:
 
 def fail_jobs(tx: Tx, group: str, errors: Mapping[str, tuple[str, int]]) -> None:
     """Note that jobs failed for good. errors: {job: (error, attempts)}."""
-    _change(tx, group, "state = 'failed', error = ?, attempts = ?", errors)
+    change = "state = 'failed', error = ?, attempts = ?"
+    _change(tx, group, change, {job: (_stored(error), count) for job, (error, count) in errors.items()})
+
+
+def return_jobs(tx: Tx, group: str, attempts: Mapping[str, int]) -> None:
+    """Note that jobs wait again, with so many attempts: what a worker had of them does not count."""
+    change = "state = 'waiting', attempts = ?"
+    _change(tx, group, change, {job: (before,) for job, before in attempts.items()})
 
 
 def free_jobs(tx: Tx, group: str, errors: Mapping[str, str | None]) -> None:
@@ -157,13 +164,14 @@ def free_jobs(tx: Tx, group: str, errors: Mapping[str, str | None]) -> None:
         tx,
         group,
         "state = 'waiting', error = coalesce(?, error)",
-        {job: (error,) for job, error in errors.items()},
+        {job: (None if error is None else _stored(error),) for job, error in errors.items()},
     )
 
 
 def note_progress(tx: Tx, group: str, progress: Mapping[str, float]) -> None:
     """Note how far running jobs are, from 0 to 1."""
-    _change(tx, group, "progress = ?", {job: (round(part * 1_000_000),) for job, part in progress.items()})
+    parts = {job: (round(part * 1_000_000),) for job, part in progress.items()}
+    _change(tx, group, "progress = ?", parts, where="state = 'running'")
 
 
 def cancel_job(tx: Tx, group: str, job: str) -> JobDescription:
@@ -203,10 +211,17 @@ def forget_jobs(tx: Tx) -> bool:
     return done.rowcount >= FORGOTTEN_A_STEP
 
 
-def _change(tx: Tx, group: str, change: str, jobs: Mapping[str, Sequence[Any]]) -> None:
-    """Change the rows of jobs that are not cancelled, and wake those that wait for them."""
+def _change(
+    tx: Tx,
+    group: str,
+    change: str,
+    jobs: Mapping[str, Sequence[Any]],
+    *,
+    where: str = "state != 'cancelled'",
+) -> None:
+    """Change the rows of jobs in these states, and wake those that wait for them."""
     tx.executemany(
-        f"UPDATE job SET {change}, changed_ms = ? WHERE group_name = ? AND job_id = ? AND state != 'cancelled'",
+        f"UPDATE job SET {change}, changed_ms = ? WHERE group_name = ? AND job_id = ? AND {where}",
         [(*values, tx.now_ms, group, job) for job, values in jobs.items()],
     )
     for job in jobs:
@@ -215,6 +230,12 @@ def _change(tx: Tx, group: str, change: str, jobs: Mapping[str, Sequence[Any]]) 
 
 def _channel(group: str, job: str) -> tuple[str, str, str]:
     return "job", group, job
+
+
+def _stored(error: str) -> str:
+    """Return the text of an error as any database keeps it: cut, and without NUL and lone surrogates."""
+    text = error[:ERROR_CHARS_MAX].replace("\0", "\\x00")
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _job(row: Sequence[Any]) -> JobDescription:

@@ -12,6 +12,7 @@ from eventproc.shares.delivery import SettledSpans, settle
 from eventproc.shares.events import spans_of, still_held
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
+from eventproc.store.jobs import return_jobs
 from eventproc.store.model.deliveries import Settlement
 
 Admit: TypeAlias = Callable[[Tx, Sequence[Delivery[Any]]], Mapping[Delivery[Any], int | None]]
@@ -35,8 +36,11 @@ class WorkerConsumer(ShareConsumer[bytes]):
     def settle_in(
         self, tx: Tx, how: Settlement, events: Iterable[Delivery[Any]], *, delay_ms: int = 0
     ) -> None:
-        """Settle events; they leave this consumer with the commit of `tx`. Raises LockLost."""
+        """Settle events; they leave this consumer with the commit of `tx`. Returned jobs wait. Raises LockLost."""
         if chosen := dict.fromkeys(events):
+            if how is Settlement.RETURN:
+                jobs = {job: each.deliveries - 1 for each in chosen if (job := each.job) is not None}
+                return_jobs(tx, self._group, jobs)
             settled = self._settled(how, chosen, delay_ms=delay_ms)
             settle(tx, self._db, self._group, self._holder, settled, strict=True)
             tx.after(partial(self._note_settled, how, chosen, tx.monotonic_ms + self._lock_ms))
@@ -44,10 +48,12 @@ class WorkerConsumer(ShareConsumer[bytes]):
     async def return_held(self) -> None:
         """Return everything that this consumer holds; these deliveries do not count."""
 
-        def step(tx: Tx) -> None:
-            self.settle_in(tx, Settlement.RETURN, self.still_held(tx, self._held))
+        held = list(self._held)  # an acquisition may end while this transaction runs
 
-        if self._held:
+        def step(tx: Tx) -> None:
+            self.settle_in(tx, Settlement.RETURN, self.still_held(tx, held))
+
+        if held:
             await self._db.write(step, step=Step.SHARE_SETTLE)
 
     def _handed_out(self, tx: Tx, found: Acquisition) -> list[Delivery[Any]]:

@@ -21,7 +21,7 @@ import attrs
 from eventproc.groups import SegmentKey
 from eventproc.jobs.consumer import WorkerConsumer
 from eventproc.jobs.jobs import encoded_result
-from eventproc.jobs.rates import admit
+from eventproc.jobs.rates import admit, calls_and_wait
 from eventproc.processors.context import Context, NoteProgress
 from eventproc.processors.dead_letters.operations import append_letters
 from eventproc.processors.emit import Emission, append_emissions
@@ -156,6 +156,12 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         self.progress: dict[str, float] = {}
         self._consumer = consumer
 
+    def accept(self, held: HeldDelivery) -> None:
+        """Accept an event with the next commit, soon."""
+        self.accepted.append(held)
+        self._came_bytes += len(held.result or b"")
+        self.ask()
+
     def _take(self) -> JobCommit:
         commit = JobCommit(self.accepted, self.released, self.progress, self.outbox, self._counters.finished)
         self.accepted, self.released, self.progress, self.outbox = [], {}, {}, Outbox()
@@ -173,7 +179,10 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         everything = [*commit.accepted, *(each for held in commit.released.values() for each in held)]
         still = self._consumer.still_held(tx, [each.delivery for each in everything])
         held = {each for each in everything if each.delivery in still}
-        outbox, options = commit.outbox.of(held), self._options
+        options = self._options
+        jobs = [each.job for each in held if each.job is not None]
+        cancelled = cancelled_jobs(tx, options.group, jobs) if jobs else set()
+        outbox = commit.outbox.of({each for each in held if each.job is None or each.job not in cancelled})
         append_emissions(tx, [each for _, _, emitted in outbox.emitted for each in emitted])
         append_letters(tx, options.group, options.dead_letters, [letter for _, letter in outbox.letters])
         self._call_hook(tx, outbox)
@@ -279,6 +288,11 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         super().failed(item, error, attempt)
         _held(item).error = failure_text(error)
 
+    def spent(self, item: Item, error: Exception, attempt: int) -> None:
+        """See `CallListener.spent`."""
+        if not _held(item).closing:  # else it was cancelled, or is somebody else's
+            super().spent(item, error, attempt)
+
     def _give_up(self, item: Item, error: Exception, attempt: int) -> None:
         super()._give_up(item, error, attempt)
         _held(item).error = failure_text(error)
@@ -315,16 +329,17 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         return attrs.evolve(handler, call=call_sync if handler.is_sync else call_async)
 
     def _finish(self, item: Item) -> None:
-        self._committer.accepted.append(_held(item))
+        self._committer.accept(_held(item))
         self.counters.finished += 1
-        self._committer.ask()
         self._hold_if_behind()
 
     def set_aside(self, item: Item, pause_ms: int) -> bool:
         """See `CallListener.set_aside`: any worker makes the next attempt, once it is due."""
-        pause_ms = -(-pause_ms // RELEASE_STEP_MS) * RELEASE_STEP_MS
-        self._committer.released.setdefault(pause_ms, []).append(_held(item))
-        self._committer.ask()
+        held = _held(item)
+        if not held.closing:  # else it was cancelled, or is somebody else's
+            pause_ms = -(-pause_ms // RELEASE_STEP_MS) * RELEASE_STEP_MS
+            self._committer.released.setdefault(pause_ms, []).append(held)
+            self._committer.ask()
         return True
 
     # Getting events.
@@ -356,7 +371,7 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
             took_ms = clock.monotonic_ms() - handed_ms
             if took_ms > SLOW_MS:
                 most = max(least, most // 2)
-            asked = max(most - queues.unfinished, 1)
+            asked = await self._admitted(max(most - queues.unfinished, 1))
             poll = partial(self._consumer.poll, asked)
             if not (found := await retry_transient(poll, what, clock, LOG)):
                 await anyio.sleep(ENDED_MS / 1_000)
@@ -367,15 +382,25 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
             queues.put([(each.event, HeldDelivery(each, now_ms)) for each in found])
             self.pool.wake()
 
+    async def _admitted(self, wanted: int) -> int:
+        """Return how many events to ask for, once a call may begin: what exceeds a rate would only be set aside."""
+        if self._rate is None or self._rate.key is not None:
+            return wanted
+        look = partial(calls_and_wait, group=self.options.group, rate=self._rate, calls=wanted)
+        what = f"looking at the rate of worker {self.options.name}"
+        while True:
+            calls, wait_ms = await retry_transient(partial(self._db.read, look), what, self._db.clock, LOG)
+            if calls:
+                return calls
+            await anyio.sleep(max(wait_ms, RELEASE_STEP_MS) / 1_000)
+
     async def _follow_cancelled(self) -> None:
         """Cancel the calls of jobs that somebody cancels."""
         group = self.options.group
         with self._db.subscribe([watch_cancelled(group)]) as changes:
             while True:
                 await changes.wait()
-                held = [_held(item) for worker in self.pool.running for item in worker.items]
-                held += map(_held, self.pool.queues.waiting())
-                jobs = [each.job for each in held if each.job is not None]
+                jobs = [each.job for each in self._in_hand() if each.job is not None]
                 if not jobs:
                     continue
                 cancelled = await retry_transient(
@@ -383,12 +408,16 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
                     f"looking for cancelled jobs of worker {self.options.name}",
                     *(self._db.clock, LOG),
                 )
-                for each in held:
+                for each in self._in_hand():  # not those whose calls have ended since
                     if each.job in cancelled and not each.closing:
                         each.closing = True
                         self._calls.cancel(each)
-                        self._committer.accepted.append(each)
-                        self._committer.ask()
+                        self._committer.accept(each)
+
+    def _in_hand(self) -> list[HeldDelivery]:
+        """Return the events whose calls run, or have not begun."""
+        running = [item for worker in self.pool.running for item in worker.items]
+        return [*map(_held, running), *map(_held, self.pool.queues.waiting())]
 
     def _admit(self, tx: Tx, deliveries: Sequence[Delivery[Any]]) -> dict[Delivery[Any], int | None]:
         """See `Admit`: cancelled jobs are finished, and what exceeds the rate waits."""

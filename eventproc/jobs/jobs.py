@@ -36,7 +36,13 @@ from eventproc.store.jobs import (
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.group_errors import JobCancelled, JobFailed
-from eventproc.store.model.jobs import ENDED, JOB_ID_CHARS_MAX, JobDescription, JobState
+from eventproc.store.model.jobs import (
+    ENDED,
+    JOB_ID_CHARS_MAX,
+    RESULT_BYTES_MAX,
+    JobDescription,
+    JobState,
+)
 from eventproc.store.records import find
 from eventproc.streams.codec import Codec, PayloadCodec, codec_for
 from eventproc.streams.new_events import reserving
@@ -228,8 +234,10 @@ class Jobs(Generic[P, R]):
         Raises:
             InvalidArgument: it cannot be an id.
         """
-        if not 0 < len(check_str("job id", id)) <= JOB_ID_CHARS_MAX:
-            raise invalid_argument("job id", id, f"it must have 1 to {JOB_ID_CHARS_MAX} characters")
+        if not 0 < len(check_str("job id", id)) <= JOB_ID_CHARS_MAX or "\0" in id:
+            raise invalid_argument(
+                "job id", id, f"it must have 1 to {JOB_ID_CHARS_MAX} characters, and no NUL"
+            )
         return Job(self._db, self._group, id, self._result)
 
     async def list(
@@ -271,13 +279,21 @@ def encoded_result(result: object) -> bytes | None:
         return None
     try:
         if isinstance(result, PLAIN):
-            return json.dumps(result, separators=(",", ":"), ensure_ascii=False).encode()
-        codec: PayloadCodec[Any] = codec_for(type(result))
-        return codec.encode(result)
+            encoded = json.dumps(result, separators=(",", ":"), ensure_ascii=False).encode()
+        else:
+            codec: PayloadCodec[Any] = codec_for(type(result))
+            encoded = codec.encode(result)
     except (TypeError, ValueError) as why:
         raise invalid_argument(
             "result", result, f"it must be JSON, or of a class with a codec: {why}"
         ) from why
+    if len(encoded) > RESULT_BYTES_MAX:
+        reason = (
+            f"it has {len(encoded)} bytes, more than {RESULT_BYTES_MAX}; write it to a file or stream, and return its"
+            " name"
+        )
+        raise invalid_argument("result", result, reason)
+    return encoded
 
 
 def _decoded(stored: bytes | None, kind: type[Any] | None) -> Any:

@@ -181,7 +181,7 @@ class Rate:
     """How many calls of a worker may begin in a time, in all processes together.
 
     Attributes:
-        count: Calls in the time; so many may begin at once after a pause.
+        count: Calls in the time; so many may begin at once after a pause, beside those of the time that begins then.
         per_ms: The time, in ms.
         key: Returns the name under which a call is counted, for its event; each name has its own count. None (default):
             all are counted together.

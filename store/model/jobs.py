@@ -21,6 +21,9 @@ JOB_ID_CHARS_MAX: Final = 200
 RESULT_BYTES_MAX: Final = 1024 * 1024
 """Bytes of a result: it is a row beside the stream. Larger ones belong in a file or a stream, and their name here."""
 
+ERROR_CHARS_MAX: Final = 2_000
+"""Characters of an error that are kept: its dead letter has more of it."""
+
 KEPT_MS: Final = 24 * 3_600_000
 """How long an ended job is known, in ms. Higher: more rows."""
 

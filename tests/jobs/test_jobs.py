@@ -9,6 +9,7 @@ import pytest
 import eventproc
 from eventproc import App, Context, Delivery, Event, Eventproc, RetryPolicy
 from eventproc.errors import InvalidArgument, JobCancelled, JobFailed, NotFound
+from eventproc.store.model.jobs import RESULT_BYTES_MAX
 from eventproc.testing import VirtualClock
 from tests.jobs.support import GROUP, JOBS, OUT, outcome, with_jobs
 from tests.support.virtual_time import in_virtual_time
@@ -227,8 +228,9 @@ async def test_what_cannot_be_a_job_is_refused_by_name(ep: Eventproc) -> None:
     await ep.create_share_group(GROUP, [JOBS, OUT])
     with pytest.raises(InvalidArgument, match="has the streams"):
         await jobs.submit(b"1")
-    with pytest.raises(InvalidArgument, match="job id"):
-        jobs.job("")
+    for bad in ("", "a\0", "a" * 201):
+        with pytest.raises(InvalidArgument, match="job id"):
+            jobs.job(bad)
     with pytest.raises(InvalidArgument, match="priority"):
         await ep.jobs(GROUP, JOBS).submit(b"1", priority=10)
     with pytest.raises(InvalidArgument, match="state"):
@@ -262,3 +264,109 @@ async def test_priorities_of_jobs_go_first(ep: Eventproc) -> None:
     assert [int(each.event.payload) for each in events] == sorted(
         (number % 10 for number in range(20)), reverse=True
     )
+
+
+@in_virtual_time
+async def test_what_a_cancelled_job_emitted_is_discarded_even_if_its_call_returned_first() -> None:
+    app = App()
+
+    @app.worker(JOBS, share_group="work")
+    async def work(event: Event, context: Context) -> str:
+        context.emit(OUT, event.payload)
+        assert await ep.jobs(GROUP).job("a").cancel()
+        return "done"
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [])
+        job = await ep.jobs(GROUP, JOBS).submit(b"1", id="a")
+        async with ep.run(app) as running:
+            with pytest.raises(JobCancelled):
+                await job.result()
+            await running.wait_idle()
+        assert await outcome(ep) == []
+
+
+@in_virtual_time
+async def test_a_call_that_fails_while_it_is_cancelled_leaves_its_worker_running() -> None:
+    app = App()
+    began = anyio.Event()
+
+    @app.worker(JOBS, share_group="work")
+    async def work(event: Event) -> str:
+        if event.payload == b"fails":
+            began.set()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                raise ValueError("while it ended")
+        return "done"
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [])
+        jobs = ep.jobs(GROUP, JOBS)
+        async with ep.run(app) as running:
+            job = await jobs.submit(b"fails")
+            await began.wait()
+            assert await job.cancel()
+            assert await (await jobs.submit(b"1")).result() == "done"
+            await running.wait_idle()
+        assert (await job.describe()).state == "cancelled"
+
+
+@in_virtual_time
+async def test_a_job_whose_call_is_cut_off_waits_again_without_an_attempt() -> None:
+    app = App()
+    began = anyio.Event()
+
+    @app.worker(JOBS, share_group="work")
+    async def work(event: Event) -> None:
+        began.set()
+        await anyio.sleep_forever()
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [])
+        job = await ep.jobs(GROUP, JOBS).submit(b"1")
+        async with ep.run(app, grace_ms=0):
+            await began.wait()
+            found = await job.describe()
+            assert (found.state, found.attempts) == ("running", 1)
+        found = await job.describe()
+        assert (found.state, found.attempts) == ("waiting", 0)
+
+
+@in_virtual_time
+async def test_a_result_that_is_too_large_fails_its_job() -> None:
+    app = App()
+
+    @app.worker(JOBS, share_group="work", retry=RetryPolicy(attempts=1))
+    async def work(event: Event) -> str:
+        return "x" * RESULT_BYTES_MAX
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [])
+        async with ep.run(app):
+            job = await ep.jobs(GROUP, JOBS).submit(b"1")
+            with pytest.raises(JobFailed, match="1048578 bytes"):
+                await job.result()
+
+
+@in_virtual_time
+async def test_progress_that_is_noted_after_a_call_timed_out_does_not_change_an_ended_job() -> None:
+    app = App()
+    contexts: list[Context] = []
+
+    @app.worker(JOBS, share_group="work")
+    async def work(event: Event, context: Context) -> None:
+        contexts.append(context)
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [])
+        jobs = ep.jobs(GROUP, JOBS)
+        async with ep.run(app):
+            job = await jobs.submit(b"1")
+            await job.result()
+            ended = await job.describe()
+            await anyio.sleep(5)
+            contexts[0].progress(0.5)
+            await anyio.sleep(5)
+            assert await job.describe() == ended

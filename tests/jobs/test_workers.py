@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 
@@ -54,6 +55,32 @@ async def test_a_plain_function_works_on_threads(ep: Eventproc) -> None:
     async with ep.run(app) as running:
         await running.wait_idle(timeout_ms=60_000)
     assert sorted(await outcome(ep)) == [b"1", b"2", b"3"]
+
+
+async def test_a_blocked_thread_holds_up_no_result_of_jobs_that_are_done(ep: Eventproc) -> None:
+    stream = await with_jobs(ep, [b"quick"] * 200)
+    app = App()
+    others_done = threading.Event()
+    in_time: list[bool] = []
+
+    @app.worker(JOBS, share_group="work", concurrency=1)
+    def work(event: Event) -> str:
+        if event.payload == b"blocks":
+            in_time.append(others_done.wait(10))
+        return "done"
+
+    jobs = ep.jobs(GROUP)
+    async with ep.run(app) as running:
+        await running.wait_idle()  # so that many are acquired together
+        await running.pause("work")
+        await submit(stream, [b"quick"] * 200)
+        made = [await jobs.submit(payload) for payload in (b"quick", b"quick", b"blocks")]
+        await running.resume("work")
+        for each in made[:2]:
+            assert await each.result() == "done"
+        others_done.set()
+        await made[2].result()
+    assert in_time == [True]
 
 
 @in_virtual_time
@@ -201,6 +228,44 @@ async def test_a_rate_bounds_the_calls_of_all_processes_that_begin_in_a_time() -
     assert by_second[0] <= 21, "ten at once, and ten in the first second"
     assert all(count <= 11 for second, count in by_second.items() if second)
     assert max(by_second) <= 12
+
+
+@in_virtual_time
+async def test_jobs_behind_a_rate_stay_in_their_stream_and_cost_nothing() -> None:
+    app = App()
+    done = 0
+
+    @app.worker(JOBS, limit=Rate(10, per_ms=1_000))
+    async def work(event: Event) -> None:
+        nonlocal done
+        done += 1
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [b"1"] * 5_000)
+        async with ep.run(app):
+            await anyio.sleep(5)
+            found = await (await ep.share_group("s/work")).describe()
+    assert 50 <= done <= 61
+    assert sum(each.set_aside for each in found.segments) == 0
+
+
+@in_virtual_time
+async def test_a_rate_goes_on_after_the_wall_clock_was_set_back() -> None:
+    app = App()
+    clock = VirtualClock()
+
+    @app.worker(JOBS, limit=Rate(10, per_ms=1_000))
+    async def work(event: Event) -> None: ...
+
+    async with eventproc.open_memory(clock=clock) as ep:
+        stream = await with_jobs(ep, [b"1"] * 15)
+        async with ep.run(app) as running:
+            await running.wait_idle()
+            clock.step_wall(-HOUR_MS)
+            began = anyio.current_time()
+            await submit(stream, [b"1"] * 15)
+            await running.wait_idle()
+            assert anyio.current_time() - began < 30
 
 
 @in_virtual_time

@@ -235,7 +235,8 @@ class Calls:
     async def _run_on_thread(self, worker: Worker, queue: KeyQueue) -> FailedCall | None:
         """Call a sync handler for several events in one visit to a thread; all are finished when it returns."""
         pool, blocked_by = self._pool, self._blocked_by
-        if queue.key is None:
+        # A worker of a share group gets one event: the locks of those behind a slow call would end.
+        if queue.key is None and self._options.worker is None:
             share = self._queues.ready // len(pool.workers)
             queue.items.extend(self._queues.take_free(min(share, EVENTS_A_TURN - 1)))
         self._drop_closing(queue)
