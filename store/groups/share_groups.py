@@ -120,15 +120,19 @@ def read_taken_in(tx: Tx, group: str) -> dict[SegmentKey, TakenIn]:
 def has_finished_share(tx: Tx, group: str, key: SegmentKey, number: int) -> bool | None:
     """Return whether the group has finished an event; None if the segment is none of its open ones. Two look-ups."""
     row = tx.execute(
-        'SELECT number, "offset", finished FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?',
+        "SELECT finished FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?",
         (group, *key),
     ).fetchone()
     if row is None:
         return None
-    taken_in = _taken_in(row[2], group, *key, row[0], row[1])
-    return number < taken_in.next_number and not any(
-        each.low <= number for each in read_ranges(tx, group, key, number + 1, taken_in.number)
-    )
+    if number >= progress_of_text(row[0], group, *key).number:
+        return False
+    last = tx.execute(
+        "SELECT high FROM delivery WHERE group_name = ? AND stream_id = ? AND segment = ? AND low <= ?"
+        " ORDER BY low DESC LIMIT 1",
+        (group, *key, number),
+    ).fetchone()
+    return last is None or last[0] <= number
 
 
 def _taken_in(text: str, group: str, stream_id: int, segment: SegmentId, number: int, offset: int) -> TakenIn:
@@ -142,10 +146,10 @@ def read_deliveries(tx: Tx, group: str) -> dict[SegmentKey, SegmentDeliveries]:
     return {key: found.deliveries(ranges.get(key, ())) for key, found in read_taken_in(tx, group).items()}
 
 
-def read_ranges(tx: Tx, group: str, key: SegmentKey, before: int, low: int = 0) -> list[DeliveredRange]:
-    """Return the unfinished ranges of a segment that hold an event in [low, before), sorted. One query."""
-    where = "group_name = ? AND stream_id = ? AND segment = ? AND low < ? AND high > ? ORDER BY low"
-    return [each for _, each in _read(tx, where, (group, *key, before, low))]
+def read_ranges(tx: Tx, group: str, key: SegmentKey, before: int) -> list[DeliveredRange]:
+    """Return the unfinished ranges of a segment that hold an event before number `before`, sorted. One query."""
+    where = "group_name = ? AND stream_id = ? AND segment = ? AND low < ? ORDER BY low"
+    return [each for _, each in _read(tx, where, (group, *key, before))]
 
 
 def read_held(tx: Tx, group: str, session: str | None = None) -> dict[SegmentKey, list[DeliveredRange]]:

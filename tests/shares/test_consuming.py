@@ -420,3 +420,16 @@ async def test_a_transaction_that_was_rolled_back_leaves_no_events_for_the_next_
         await ep.db.write(fail)
     await write_numbers(stream, range(4))
     assert await drain(group) == [0, 1, 2, 3]
+
+
+async def test_a_finished_event_is_not_waited_for_because_an_earlier_one_is_held(ep: Eventproc) -> None:
+    await written_to(ep, 3)
+    group = await ep.create_share_group("work", ["s/t"])
+    async with group.consumer() as consumer:
+        first, second, third = await consumer.poll()
+        await consumer.release(first, delay_ms=3_600_000)
+        await consumer.accept(second)
+        await group.wait_for(second.event, timeout_ms=60_000)
+        for unfinished in (first, third):
+            with pytest.raises(TimeoutError):
+                await group.wait_for(unfinished.event, timeout_ms=10)
