@@ -153,11 +153,13 @@ def read_ranges(tx: Tx, group: str, key: SegmentKey, before: int) -> list[Delive
 
 
 def read_held(tx: Tx, group: str, session: str | None = None) -> dict[SegmentKey, list[DeliveredRange]]:
-    """Return the ranges that consumers hold, or one of them, by segment, sorted. One query."""
-    where, values = "group_name = ? AND session IS NOT NULL", [group]
+    """Return the ranges that consumers hold, or one of them, by segment, sorted. One query, of these ranges only."""
+    # SQLite takes the index `delivery_held` for this order, and not for equality: then it reads all rows of the group.
+    where, values = "session IS NOT NULL", [group]
     if session is not None:
-        where, values = "group_name = ? AND session = ?", [group, session]
-    return _by_segment(_read(tx, f"{where} ORDER BY stream_id, segment, low", values))
+        where, values = "session BETWEEN ? AND ?", [group, session, session]
+    held = _read(tx, f"group_name = ? AND {where} ORDER BY session, stream_id, segment, low", values)
+    return _by_segment(sorted(held, key=lambda each: (each[0], each[1].low)))
 
 
 def read_available(tx: Tx, group: str, priority: int, limit: int) -> list[tuple[SegmentKey, DeliveredRange]]:

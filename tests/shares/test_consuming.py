@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 import anyio
 import pytest
 
@@ -15,6 +18,7 @@ from eventproc.shares.acquisition import acquire
 from eventproc.shares.consumer import HELD_EVENTS_MAX
 from eventproc.shares.delivery import Holder
 from eventproc.store.database import Tx
+from eventproc.store.groups import read_held
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import EventBlock, SegmentEvents, append
 from eventproc.testing import Fault, FaultPlan, VirtualClock
@@ -433,3 +437,24 @@ async def test_a_finished_event_is_not_waited_for_because_an_earlier_one_is_held
         for unfinished in (first, third):
             with pytest.raises(TimeoutError):
                 await group.wait_for(unfinished.event, timeout_ms=10)
+
+
+async def test_what_consumers_hold_is_found_without_reading_what_is_set_aside(ep: Eventproc) -> None:
+    await written_to(ep, 3)
+    group = await ep.create_share_group("work", ["s/t"])
+
+    def plans(tx: Tx) -> list[str]:
+        found: list[str] = []
+
+        class Explaining:
+            def execute(self, sql: str, values: Sequence[int | str]) -> object:
+                found.extend(row[-1] for row in tx.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall())
+                return tx.execute(sql, values)
+
+        for session in (None, "a"):
+            read_held(cast("Tx", Explaining()), group.name, session)
+        return found
+
+    found = await ep.db.read(plans)
+    assert len(found) == 2
+    assert all("delivery_held" in each for each in found), found
