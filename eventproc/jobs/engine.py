@@ -11,6 +11,7 @@ them was visible.
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Self, cast
@@ -31,7 +32,7 @@ from eventproc.processors.engine.key_queues import Item
 from eventproc.processors.errors import failure_text
 from eventproc.processors.handler import Handler
 from eventproc.processors.observe.status import Counters
-from eventproc.processors.observe.telemetry import Telemetry
+from eventproc.processors.observe.telemetry import NOTHING, Telemetry
 from eventproc.processors.options import Options, ProcessorLimits
 from eventproc.processors.retry import retry_transient
 from eventproc.shares import Delivery
@@ -219,8 +220,10 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         )
 
     def _note_durable(self, commit: JobCommit) -> None:
-        for each in commit.accepted:
-            self._measure.finished(each.delivery.event.stream, 1)
+        if self._measure is not NOTHING:
+            streams = Counter(each.delivery.event.stream for each in commit.accepted)
+            for stream, count in streams.items():
+                self._measure.finished(stream, count)
         for each, _ in commit.outbox.letters:
             self._measure.dead_lettered(each.delivery.event.stream, 1)
 

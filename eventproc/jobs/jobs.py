@@ -34,7 +34,7 @@ from eventproc.store.jobs import (
     watch_job,
 )
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
-from eventproc.store.model.errors import NotFound
+from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.model.group_errors import JobCancelled, JobFailed
 from eventproc.store.model.jobs import (
     ENDED,
@@ -283,7 +283,7 @@ def encoded_result(result: object) -> bytes | None:
         else:
             codec: PayloadCodec[Any] = codec_for(type(result))
             encoded = codec.encode(result)
-    except (TypeError, ValueError) as why:
+    except (TypeError, ValueError, InvalidArgument) as why:
         raise invalid_argument(
             "result", result, f"it must be JSON, or of a class with a codec: {why}"
         ) from why

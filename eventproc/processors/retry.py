@@ -41,7 +41,7 @@ def backoff_ms(
 
 @attrs.frozen(kw_only=True)
 class RetryPolicy:
-    """How often a failing call is retried. Its key is held meanwhile: later events of the key wait; of a worker, none do.
+    """How often a failing call is retried. Its key is held meanwhile: later events of the key wait (of a worker, none).
 
     Attributes:
         attempts: Calls in all, at least 1. None: unlimited, except for errors in `permanent`.

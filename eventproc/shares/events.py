@@ -15,7 +15,7 @@ from eventproc.store.model.deliveries import DeliverySpan
 from eventproc.store.model.ids import format_segment
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.short_repr import short_repr_of_fields
-from eventproc.store.segments import JOB_HEADER, Event, reserved_headers
+from eventproc.store.segments import JOB_HEADER, NO_HEADERS, Event, reserved_headers
 
 P = TypeVar("P", default=bytes)
 
@@ -42,7 +42,8 @@ class Delivery(Generic[P]):
     @property
     def job(self) -> str | None:
         """Id of the job that the event is; None for one that nobody submitted as a job."""
-        return reserved_headers(self.event.headers).get(JOB_HEADER)
+        headers = self.event.headers
+        return None if headers is NO_HEADERS else reserved_headers(headers).get(JOB_HEADER)
 
     @property
     def place(self) -> str:

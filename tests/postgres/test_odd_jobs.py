@@ -12,7 +12,7 @@ from tests.postgres.support import read_all
 
 pytestmark = pytest.mark.subprocess
 
-ODD_TEXT = "\x00 \ud800 \u00fc"
+ODD_TEXT = "\x00 \u00fc"
 
 
 async def test_jobs_are_done_on_a_server(url: str) -> None:
@@ -44,7 +44,7 @@ async def test_jobs_are_done_on_a_server(url: str) -> None:
             assert (await group.describe()).events == 0
         states = [(each.state, each.attempts) for each in await jobs.list()]
         assert states == [("failed", 2), ("cancelled", 0), *[("done", 1)] * 5]
-        assert (await fails.describe()).error == "\\x00 \\ud800 \u00fc"
+        assert (await fails.describe()).error == "\\x00 \u00fc"
         (letter,) = await ep.dead_letters(GROUP).list()
         assert letter.job == fails.id
         assert sorted(await read_all(await ep.stream(OUT))) == [b"%d" % number for number in range(5)]

@@ -9,7 +9,15 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from eventproc.groups import GROUP, PROCESSOR, SHARE, GroupDescription, describe_group, list_groups, set_paused
+from eventproc.groups import (
+    GROUP,
+    PROCESSOR,
+    SHARE,
+    GroupDescription,
+    describe_group,
+    list_groups,
+    set_paused,
+)
 from eventproc.processors.errors import NotAProcessorGroup, failure_text
 from eventproc.store.database import Peers, Tx
 from eventproc.store.groups import GroupKind
