@@ -66,7 +66,8 @@ SLOW_MS: Final = 1_000
 """Events that took longer are followed by half as many. Higher: they wait here for longer."""
 
 RELEASE_STEP_MS: Final = 10
-"""The pause before the next attempt is rounded up to these, so that one statement releases many events."""
+"""The pause before the next attempt is rounded up to these, and a long one by a sixteenth at most, so that one change
+releases many events. Lower: more changes, each of which reads all that this process holds."""
 
 RENEWALS: Final = 3
 """How often a lock is renewed in its time. Higher: more writes; lower: a busy machine loses locks sooner."""
@@ -340,7 +341,8 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         """See `CallListener.set_aside`: any worker makes the next attempt, once it is due."""
         held = _held(item)
         if not held.closing:  # else it was cancelled, or is somebody else's
-            pause_ms = -(-pause_ms // RELEASE_STEP_MS) * RELEASE_STEP_MS
+            step_ms = max(RELEASE_STEP_MS, 1 << max(pause_ms.bit_length() - 5, 0))
+            pause_ms = -(-pause_ms // step_ms) * step_ms
             self._committer.released.setdefault(pause_ms, []).append(held)
             self._committer.ask()
         return True

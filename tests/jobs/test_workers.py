@@ -14,6 +14,7 @@ from eventproc import App, Context, Event, Eventproc, Rate, RetryPolicy
 from eventproc.errors import InvalidArgument
 from eventproc.processors import AppTx
 from eventproc.testing import VirtualClock
+from eventproc.testing.clock import START_MS
 from tests.jobs.support import GROUP, JOBS, OUT, outcome, submit, with_jobs
 from tests.support.virtual_time import in_virtual_time
 
@@ -113,6 +114,30 @@ async def test_a_failing_job_waits_for_hours_while_others_go_on() -> None:
     ]
     assert (letter.attempts, letter.error_type, letter.payload) == (4, "ValueError", b"bad")
     assert "not today" in (letter.traceback or "")
+
+
+@in_virtual_time
+async def test_events_that_fail_together_are_released_together_whatever_the_jitter() -> None:
+    app = App()
+
+    @app.worker(
+        JOBS, concurrency=300, retry=RetryPolicy(wait_ms=HOUR_MS, wait_ms_max=HOUR_MS, jitter_ms=HOUR_MS)
+    )
+    async def work(event: Event) -> None:
+        await anyio.sleep(1)
+        raise ValueError("not today")
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [b"1"] * 300)
+        async with ep.run(app) as running:
+            await anyio.sleep(5)
+            group = await ep.share_group("s/work")
+            assert sum(each.set_aside for each in (await group.describe()).segments) == 300
+            rows = await ep.query("SELECT DISTINCT until_ms FROM delivery")
+            assert (await running.status())[0].failed_calls == 300
+    pauses_ms = [until_ms - START_MS for (until_ms,) in rows if isinstance(until_ms, int)]
+    assert 0 < len(pauses_ms) < 100
+    assert HOUR_MS <= min(pauses_ms) <= max(pauses_ms) <= 2.2 * HOUR_MS
 
 
 @in_virtual_time
