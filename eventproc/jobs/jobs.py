@@ -96,12 +96,15 @@ class Job(Generic[R]):
         """
         if timeout_ms is not None:
             timeout_ms = check_int("timeout_ms", timeout_ms, least=0, unit="ms")
+        found = await self.describe()  # also without time to wait
         with (
             anyio.fail_after(None if timeout_ms is None else timeout_ms / 1_000),
             self._db.subscribe([watch_job(self._group, self._id)]) as changes,
         ):
-            while (found := await self.describe()).state not in ENDED:
-                await changes.wait()
+            while found.state not in ENDED:
+                found = await self.describe()
+                if found.state not in ENDED:
+                    await changes.wait()
         if found.state == "cancelled":
             raise JobCancelled(group=self._group, job=self._id)
         if found.state == "failed":

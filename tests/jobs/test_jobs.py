@@ -40,7 +40,7 @@ async def test_the_result_of_a_job_is_what_its_handler_returned(ep: Eventproc) -
         assert await later.result(timeout_ms=60_000) == {"size": 1}
     found = await later.describe()
     assert (found.state, found.attempts, found.progress, found.payload) == ("done", 1, 1, b"1")
-    assert await jobs.job(later.id).result() == {"size": 1}
+    assert await jobs.job(later.id).result(timeout_ms=0) == {"size": 1}
 
 
 async def test_results_have_a_type(ep: Eventproc) -> None:
