@@ -42,6 +42,9 @@ TASK_MEMORY_MS: Final = 24 * 3600 * 1000
 ATTEMPTS_MAX: Final = 5
 """Starts of a task; after as many deaths it fails, because it may be their cause."""
 
+INGEST_CHANNEL: Final = "ingest"
+"""Topic to wake after a change that supervisors or workers must see. A store without any of them knows no more."""
+
 TASKS_CHANNEL: Final = "tasks"
 
 COUNTER: Final = "tasks"
@@ -416,3 +419,13 @@ def _wake(tx: Tx, task_id: str) -> None:
     count_up(tx, COUNTER)
     tx.wake(TASKS_CHANNEL)
     tx.wake(_channel(task_id))
+
+
+def watch_ingestion() -> Watch:
+    """Return the subscription to everything that supervisors or workers must see. Each wake-up costs one look-up."""
+    return Watch(INGEST_CHANNEL, partial(counted, name=INGEST_CHANNEL))
+
+
+def has_supervisors(tx: Tx) -> bool:
+    """Return whether a supervisor was ever submitted: what runs them is imported then. One look-up."""
+    return tx.execute("SELECT 1 FROM supervisor LIMIT 1").fetchone() is not None

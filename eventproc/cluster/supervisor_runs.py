@@ -17,10 +17,9 @@ import anyio
 from eventproc.cluster.background_steps import STOPPED, repeat_step
 from eventproc.cluster.buckets import OWNED_BUCKETS
 from eventproc.store.database import Database, Subscription, Tx
-from eventproc.store.ingestion import watch_ingestion
-from eventproc.store.ingestion.supervisors import next_runs, running_workers
 from eventproc.store.model.errors import OwnerFenced, Retryable
 from eventproc.store.ownership import Owner
+from eventproc.store.task_queue import has_supervisors, watch_ingestion
 
 LOG = logging.getLogger("eventproc.ingestion")
 
@@ -50,6 +49,9 @@ async def keep_supervisors(db: Database) -> None:
 
 async def _run_due(db: Database, owner_of: Callable[[str], Owner | None], changes: Subscription) -> None:
     """Run the supervisors that have something to do, and wait until one has again."""
+    if not await db.read(has_supervisors):
+        await changes.wait()
+        return
     ran = [await _run(db, owner_of, each) for each in await db.read(partial(_due, db=db))]
     pause_ms = await db.read(partial(_pause_ms, owner_of=owner_of))
     if not all(ran):
@@ -88,6 +90,8 @@ def bucket_name(supervisor: str) -> str:
 
 def _due(tx: Tx, db: Database) -> list[str]:
     """Return the own supervisors with something to do: a notice, a time that has come, a worker that died."""
+    from eventproc.store.ingestion.supervisors import next_runs, running_workers
+
     owner_of = db.shared[OWNED_BUCKETS].owner_of
     dead = {supervisor for supervisor, worker in running_workers(tx) if not db.peers.is_alive(worker)}
     due = {supervisor for supervisor, at_ms in next_runs(tx).items() if at_ms <= tx.now_ms}
@@ -99,6 +103,8 @@ def _pause_ms(tx: Tx, owner_of: Callable[[str], Owner | None]) -> int | None:
 
     None: only a change asks for it.
     """
+    from eventproc.store.ingestion.supervisors import next_runs, running_workers
+
     own = {each: at_ms for each, at_ms in next_runs(tx).items() if owner_of(bucket_name(each)) is not None}
     if not own:
         return None

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from eventproc.store.ingestion.notices import (
-    INGEST_CHANNEL,
     RUN,
     StoredNotice,
     announce,
     post_notice,
     remove_notice,
     waiting_notices,
-    watch_ingestion,
 )
 from eventproc.store.ingestion.publish import publish
 from eventproc.store.ingestion.rows import (
@@ -45,6 +43,7 @@ from eventproc.store.ingestion.tasks import (
     read_workers,
     register_worker,
 )
+from eventproc.store.task_queue import INGEST_CHANNEL, watch_ingestion
 
 __all__ = [
     "INGEST_CHANNEL",

@@ -6,16 +6,13 @@ docs/design/ingestion.md.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 import attrs
 
-from eventproc.store.database import Tx, Watch
-from eventproc.store.records import count_up, counted
-
-INGEST_CHANNEL: Final = "ingest"
-"""Topic to wake after a change that supervisors or workers must see."""
+from eventproc.store.database import Tx
+from eventproc.store.records import count_up
+from eventproc.store.task_queue import INGEST_CHANNEL
 
 RUN: Final = "run"
 """Kind of the notice that starts a run."""
@@ -32,13 +29,8 @@ class StoredNotice:
 
 def announce(tx: Tx) -> None:
     """Wake supervisors and workers, in this process and in others, once the transaction is durable."""
-    count_up(tx, "ingest")
+    count_up(tx, INGEST_CHANNEL)
     tx.wake(INGEST_CHANNEL)
-
-
-def watch_ingestion() -> Watch:
-    """Return the subscription to everything that `announce` announces. Each wake-up costs one look-up."""
-    return Watch(INGEST_CHANNEL, partial(counted, name="ingest"))
 
 
 def post_notice(tx: Tx, supervisor: str, kind: str = RUN, body: str = "{}") -> None:

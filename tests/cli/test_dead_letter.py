@@ -69,6 +69,7 @@ def test_letters_are_listed_with_their_origin_and_error(shop: Cli) -> None:
         "processor": "billing",
         "attempts": 5,
         "redriven": 0,
+        "job": None,
         "failed_ms": 2000,
         "error_type": "ValueError",
         "error": HOSTILE,

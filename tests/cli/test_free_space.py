@@ -14,7 +14,7 @@ from tests.cli.test_destruction import Terminal
 
 MIB = 2**20
 EMPTY = (
-    1.25 * MIB
+    1.5 * MIB
 )  # more than a directory without events has, which is mostly one page for each table and index
 
 
