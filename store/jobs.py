@@ -24,7 +24,6 @@ _COLUMNS: Final = (
     " payload"
 )
 
-
 _STORE_FREE: Final = upsert("rate_limit", "group_name, key", "free_us")
 
 
@@ -56,9 +55,12 @@ def watch_cancelled(group: str) -> Watch:
     """Return the subscription to jobs of a group that are cancelled while they run. Each wake-up costs one look-up."""
 
     def probe(tx: Tx) -> object:
-        return tx.execute(
-            "SELECT max(changed_ms) FROM job WHERE group_name = ? AND state = 'cancelled'", (group,)
-        ).fetchone()[0]
+        row = tx.execute(
+            "SELECT changed_ms, count(*) FROM job WHERE group_name = ? AND state = 'cancelled'"
+            " GROUP BY changed_ms ORDER BY changed_ms DESC LIMIT 1",  # two may be cancelled in the same millisecond
+            (group,),
+        ).fetchone()
+        return None if row is None else tuple(row)
 
     return Watch(("cancelled jobs", group), probe)
 
@@ -219,7 +221,9 @@ def _change(
     *,
     where: str = "state != 'cancelled'",
 ) -> None:
-    """Change the rows of jobs in these states, and wake those that wait for them."""
+    """Change the rows of jobs in these states, and wake those that wait for them. Nothing happens without jobs."""
+    if not jobs:
+        return
     tx.executemany(
         f"UPDATE job SET {change}, changed_ms = ? WHERE group_name = ? AND job_id = ? AND {where}",
         [(*values, tx.now_ms, group, job) for job, values in jobs.items()],

@@ -197,22 +197,20 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
 
     def _note_jobs(self, tx: Tx, commit: JobCommit, held: set[HeldDelivery]) -> None:
         group = self._options.group
-        if commit.progress:
-            note_progress(tx, group, commit.progress)
-        ended = [each for each in commit.accepted if each.job is not None and each in held]
-        if done := {each.job: each.result for each in ended if each.job is not None and each.has_result}:
-            end_jobs(tx, group, done)
-        dead = {each for each, _ in commit.outbox.letters}
-        given_up = [each for each in ended if not each.has_result and each not in dead]
-        if failed := {
-            each.job: (each.error or "", each.delivery.deliveries)
-            for each in given_up
-            if each.job is not None
-        }:
-            fail_jobs(tx, group, failed)
+        note_progress(tx, group, commit.progress)
+        dead = {each for each, _ in commit.outbox.letters}  # `append_letters` notes that they failed
+        done: dict[str, bytes | None] = {}
+        given_up: dict[str, tuple[str, int]] = {}
+        for each in commit.accepted:
+            if each.job is not None and each in held:
+                if each.has_result:
+                    done[each.job] = each.result
+                elif each not in dead:
+                    given_up[each.job] = each.error or "", each.delivery.deliveries
+        end_jobs(tx, group, done)
+        fail_jobs(tx, group, given_up)
         waiting = (each for released in commit.released.values() for each in released if each in held)
-        if again := {each.job: each.error for each in waiting if each.job is not None}:
-            free_jobs(tx, group, again)
+        free_jobs(tx, group, {each.job: each.error for each in waiting if each.job is not None})
 
     def _warn(self, lost: int) -> None:
         LOG.warning(

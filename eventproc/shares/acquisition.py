@@ -146,14 +146,14 @@ def acquire(
     lost = () if settled is None else settle(tx, db, name, holder, settled, strict=False)
     record, open_segments = follow(tx, db, name)
     until_ms = tx.monotonic_ms + record.share.lock_ms
+    if record.paused:
+        return Acquisition((), until_ms, record.generation, lost)
     lock = DeliveryLock(holder.session, holder.consumer, db.instance_id, db.clock.boot_id, until_ms)
     handing_out = _HandingOut(tx, record, open_segments, lock, events_max)
     prioritized = {each.stream_id for each in record.streams if is_prioritized(tx, each.stream_id)}
     keys = list(open_segments)
     begin = first % len(keys) if keys else 0
     keys = [*keys[begin:], *keys[:begin]]
-    if record.paused:
-        return Acquisition((), until_ms, record.generation, lost)
     handing_out.take_in([key for key in keys if key[0] in prioritized])
     handing_out.available(lowest_first=first % LOWEST_FIRST_TURNS == LOWEST_FIRST_TURNS - 1)
     handing_out.new([key for key in keys if key[0] not in prioritized])

@@ -8,7 +8,7 @@ renews what a consumer holds. The decisions are those of `store.model.deliveries
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -213,9 +213,11 @@ def settle(
 
 def _may_end(tx: Tx, name: str, keys: Iterable[SegmentKey]) -> bool:
     """Return whether one of these segments is finished now."""
+    states = {key: segment_state(tx, *key) for key in keys}
+    if not any(state is None or state.sealed for state in states.values()):
+        return False
     open_segments = read_taken_in(tx, name)
-    states = ((open_segments[key], segment_state(tx, *key)) for key in keys)
-    return any(state is None or _is_finished(taken_in, state) for taken_in, state in states)
+    return any(state is None or _is_finished(open_segments[key], state) for key, state in states.items())
 
 
 def _is_finished(taken_in: TakenIn, state: SegmentState) -> bool:
@@ -283,13 +285,13 @@ def follow(tx: Tx, db: Database, name: str) -> tuple[GroupRecord, dict[SegmentKe
     if lost_events:
         LOG.warning("%s: %d unfinished events were truncated", name, lost_events)
         record = attrs.evolve(record, lost_events=record.lost_events + lost_events)
-    if _end_locks(tx, db, record, states.keys()) or lost_events:
+        stored = read_taken_in(tx, name)
+    if _end_locks(tx, db, record, {key: stored[key] for key in states}):
         stored = read_taken_in(tx, name)
     kept: dict[SegmentKey, TakenIn] = {}
     for key, state in states.items():
-        if state is None or _is_finished(
-            stored[key], state
-        ):  # truncated, and its row was removed since; or read
+        # Its row was removed after a truncation, or all of it is finished.
+        if state is None or _is_finished(stored[key], state):
             gone.append(key)
         else:
             kept[key] = stored[key]
@@ -307,13 +309,14 @@ def _drop_truncated(tx: Tx, name: str, key: SegmentKey, taken_in: TakenIn, state
     return lost
 
 
-def _end_locks(tx: Tx, db: Database, record: GroupRecord, keys: Container[SegmentKey]) -> bool:
+def _end_locks(
+    tx: Tx, db: Database, record: GroupRecord, open_segments: Mapping[SegmentKey, TakenIn]
+) -> bool:
     """Release what dead consumers hold, or archive it after its last delivery; return whether there was anything."""
     has_ended, has_changed = _EndedLocks(tx, db), False
     terms = Terms(record.share.deliveries_max, since_ms=tx.now_ms)
-    open_segments = read_taken_in(tx, record.name)
     for key, ranges in read_held(tx, record.name).items():
-        if key in keys:
+        if key in open_segments:
             before = open_segments[key].deliveries(ranges)
             expired = before.expire(has_ended, terms, archived_bytes_max=ARCHIVED_BYTES_MAX)
             if expired.deliveries is not before:

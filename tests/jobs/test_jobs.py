@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import anyio
 import attrs
 import pytest
@@ -311,6 +313,40 @@ async def test_a_call_that_fails_while_it_is_cancelled_leaves_its_worker_running
             assert await (await jobs.submit(b"1")).result() == "done"
             await running.wait_idle()
         assert (await job.describe()).state == "cancelled"
+
+
+class StoppedClock(VirtualClock):
+    """Everything happens in the same millisecond."""
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_calls_end_whose_jobs_another_opening_cancels_within_a_millisecond(tmp_path: Path) -> None:
+    app = App()
+    began, ended = [anyio.Event(), anyio.Event()], [anyio.Event(), anyio.Event()]
+
+    @app.worker(JOBS, share_group="work", payload=int)
+    async def work(event: Event[int]) -> None:
+        began[event.payload].set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended[event.payload].set()
+
+    clock = StoppedClock()
+    async with eventproc.open(tmp_path, clock=clock) as ep, eventproc.open(tmp_path, clock=clock) as other:
+        await with_jobs(ep, [])
+        jobs = other.jobs(GROUP, JOBS, payload=int)
+        async with ep.run(app):
+            made = [await jobs.submit(0), await jobs.submit(1)]
+            with anyio.fail_after(60):
+                for begins in began:
+                    await begins.wait()
+                for job, ends in zip(made, ended, strict=True):
+                    assert await job.cancel()
+                    await ends.wait()
 
 
 @in_virtual_time
