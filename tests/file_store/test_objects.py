@@ -113,7 +113,7 @@ async def test_slow_storage_holds_neither_writers_nor_readers(
         events = [event async for event in reader.until(await stream.tail())]
     await stream.offload()
     other = await ep.create_stream("s/other")
-    s3.faults += ["stall"]
+    s3.faults += ["stall .arrow"]
 
     async def work_on_object() -> None:
         if work == "reading":
@@ -242,7 +242,7 @@ async def test_policy_has_one_task_of_a_stream_at_a_time(store: str, url: str, s
         await write(slow)
         clock.advance(60_000)
         await write(slow, 1000)
-        s3.faults += ["stall"]
+        s3.faults += ["stall PUT"]
         await ep.create_stream("s/wakes")  # the loop of the policies, which looks at both
         await anyio.to_thread.run_sync(s3.stalled.wait)
         for stream in (slow, other):

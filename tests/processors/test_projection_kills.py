@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +19,7 @@ from eventproc.runtime import Eventproc
 from eventproc.testing import CrashDirectory
 from tests.processors.read_model import app_of, applied, apply, database, finish
 from tests.processors.support import GROUP, STREAM
+from tests.support.child_process import stop_outside
 from tests.support.postgres import DATABASE, Server, running_server
 
 pytestmark = pytest.mark.subprocess
@@ -134,8 +133,8 @@ def test_two_processes_share_a_read_model_while_streams_scale_and_one_is_killed(
     crash.check()
 
 
-async def project_and_stop(ep: Eventproc, url: str) -> None:
-    """Keep the read model, and suspend this process before its third round."""
+async def project_and_wait(ep: Eventproc, url: str) -> None:
+    """Keep the read model; say "gated" before the third round, and wait for a line of input."""
     engine, rounds = database(url), 0
 
     def apply_and_count(tx: sa.Connection, events: Sequence[Event[int]]) -> None:
@@ -147,7 +146,8 @@ async def project_and_stop(ep: Eventproc, url: str) -> None:
         nonlocal rounds
         if rounds == 2:
             rounds += 1
-            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # before this thread goes on
+            os.write(1, b"gated\n")
+            os.read(0, 100)
 
     app = app_of(engine, apply_and_count, payload=int, round_events=10, retry=LONG)
     event.listen(engine, "begin", begin)
@@ -166,12 +166,14 @@ def test_a_suspended_process_whose_segments_were_taken_is_fenced_in_the_users_da
 ) -> None:
     crash = eventproc_crash
     crash.run(make, EVENTS)
-    suspended = crash.start(project_and_stop, url)
-    suspended.wait_stopped()
+    suspended = crash.start(project_and_wait, url)
+    suspended.wait_for("gated")
+    stop_outside(suspended, crash.path / "write.lock")
     crash.run(expire_all)
     crash.run(project, url, False)
     crash.run(verify, url, EVENTS)
     suspended.resume()
+    suspended.say("go")
     assert suspended.finish() == 0
     crash.run(verify, url, EVENTS)
     crash.check()

@@ -36,6 +36,7 @@ class S3Server:
     "cut": the connection breaks in the middle of the answer.
     "lost": the request is carried out, and the connection breaks before the answer.
     "stall": no answer comes until it is `released`; `stalled` says that one waits.
+    "stall PUT", "stall .arrow": the same for the next request with this method, or this in its path.
     """
 
     port: int
@@ -55,6 +56,15 @@ class S3Server:
             "AWS_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": f"http://{self.host}:{self.proxy_port}",
         }
+
+    def next_fault(self, request: str) -> str:
+        """Take the first fault that a request meets; "" if there is none."""
+        for place, each in enumerate(self.faults):
+            fault, _, only = each.partition(" ")
+            if only in request:
+                del self.faults[place]
+                return fault
+        return ""
 
 
 class _Proxy(ThreadingHTTPServer):
@@ -114,7 +124,7 @@ def _handler(server: S3Server) -> type[BaseHTTPRequestHandler]:
         def _forward(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             server.requests.append((self.command, self.path))
-            fault = server.faults.pop(0) if server.faults else ""
+            fault = server.next_fault(f"{self.command} {self.path}")
             if fault == "503":
                 self._answer(503, [], b"<Error><Code>SlowDown</Code></Error>")
                 return
