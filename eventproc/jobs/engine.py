@@ -10,11 +10,10 @@ them was visible.
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
 
 import anyio
 import attrs
@@ -23,7 +22,7 @@ from eventproc.groups import SegmentKey
 from eventproc.jobs.consumer import WorkerConsumer
 from eventproc.jobs.jobs import encoded_result
 from eventproc.jobs.rates import admit, calls_and_wait
-from eventproc.processors.context import Context, NoteProgress
+from eventproc.processors.context import NoteProgress
 from eventproc.processors.dead_letters.operations import append_letters
 from eventproc.processors.emit import Emission, append_emissions
 from eventproc.processors.engine.committer import Committer, Outbox
@@ -304,31 +303,11 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         job = _held(item).job
         return None if job is None else partial(self._committer.progress.__setitem__, job)
 
-    async def _start_handler(self) -> Handler:
-        """Let what the handler returns be the result of the job."""
-        handler = await super()._start_handler()
-        call = handler.call
-
-        def note(event: Event[Any], result: object) -> None:
-            for worker in self.pool.running:
-                for item in worker.items:
-                    held = _held(item)
-                    if held.job is not None and held.delivery.event[4:8] == event[4:8]:
-                        held.result = encoded_result(result)
-
-        async def call_async(event: Event[Any], *context: Context) -> None:
-            result = await cast("Awaitable[object]", call(event, *context))
-            if result is not None:
-                note(event, result)
-
-        def call_sync(event: Event[Any], *context: Context) -> object:
-            result = call(event, *context)
-            if result is None or inspect.isawaitable(result):
-                return result
-            note(event, result)
-            return None
-
-        return attrs.evolve(handler, call=call_sync if handler.is_sync else call_async)
+    def returned(self, item: Item, result: object) -> None:
+        """See `CallListener.returned`: it is the result of the job. Raises InvalidArgument."""
+        held = _held(item)
+        if held.job is not None:
+            held.result = encoded_result(result)
 
     def _finish(self, item: Item) -> None:
         self._committer.accept(_held(item))

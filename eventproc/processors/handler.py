@@ -102,20 +102,19 @@ class Handler:
         except InvalidArgument as why:
             raise PayloadUndecodable(reason=str(why)) from why.__cause__  # its text is that of `why`
 
-    async def on_loop(self, subject: object, context: Context | None) -> None:
-        """Call a handler that is not sync."""
-        if context is None:
-            await cast("Awaitable[None]", self.call(subject))
-        else:
-            await cast("Awaitable[None]", self.call(subject, context))
+    async def on_loop(self, subject: object, context: Context | None) -> object:
+        """Call a handler that is not sync, and return what it returned."""
+        call = self.call(subject) if context is None else self.call(subject, context)
+        return await cast("Awaitable[object]", call)
 
-    def on_thread(self, subject: object, context: Context | None) -> None:
-        """Call a sync handler. Raises NotAwaitedError if it returns an awaitable."""
+    def on_thread(self, subject: object, context: Context | None) -> object:
+        """Call a sync handler, and return what it returned. Raises NotAwaitedError if that is an awaitable."""
         result = self.call(subject) if context is None else self.call(subject, context)
         if result is not None and inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
             raise NotAwaitedError("the handler returned an awaitable: make it an `async def`")
+        return result
 
     async def start(self) -> None:
         """Call the class's `start`, if there is one."""

@@ -77,6 +77,9 @@ class WorkerHarness:
         self.done.append(event.number)
         self.emitted += emitted
 
+    def returned(self, item: Item, result: object) -> None:
+        """Nobody asks for it."""
+
     def failed(self, item: Item, error: Exception, attempt: int) -> None:
         self.failures.append((item[0].number, attempt, type(error).__name__))
 

@@ -52,6 +52,13 @@ EVENTS_A_TURN: Final = 64
 class CallListener(Protocol):
     """Learns the results of calls. Called on the event loop; must not wait."""
 
+    def returned(self, item: Item, result: object) -> None:
+        """Note what a call for one event returned, if that is not None. An error that it raises is one of the call.
+
+        May be called on any thread.
+        """
+        ...
+
     def finished(self, item: Item, handled: Event[Any], emitted: Sequence[Emission]) -> None:
         """Note that a call returned. handled: the event as the handler got it, its payload decoded."""
         ...
@@ -204,7 +211,7 @@ class Calls:
         for _ in range(EVENTS_A_TURN):
             if blocked_by.active:
                 break
-            if not queue.items:
+            if not queue.items and not self._queues.refill(queue):
                 self._queues.give_back(taken.pop())
                 if not self._queues:
                     break
@@ -219,13 +226,15 @@ class Calls:
             event: Event[Any] = item[0]
             try:
                 if is_plain:
-                    await call(event)  # type: ignore[misc]
+                    result: object = await call(event)  # type: ignore[misc]
                     emitted: Sequence[Emission] = ()
                 else:
                     context = self._context(item, attempt)
                     event = handler.decoded(event)
-                    await handler.on_loop(event, context)
+                    result = await handler.on_loop(event, context)
                     emitted = () if context is None else context._end()
+                if result is not None:
+                    self._listener.returned(item, result)
             except Exception as error:
                 return FailedCall(error)
             worker.items = ()
@@ -255,7 +264,8 @@ class Calls:
                 context = self._context(item, worker.attempt)
                 try:
                     event = handler.decoded(item[0])
-                    handler.on_thread(event, context)
+                    if (result := handler.on_thread(event, context)) is not None:
+                        self._listener.returned(item, result)
                 except BaseException as error:
                     return error
                 done.append((event, () if context is None else context._end()))

@@ -118,6 +118,9 @@ class HandlerEngine(ABC, Generic[C]):
     def _finish(self, item: Item) -> None:
         """Note that an event is finished without its handler: it became a dead letter, or is skipped."""
 
+    def returned(self, item: Item, result: object) -> None:
+        """See `CallListener.returned`."""
+
     @abstractmethod
     def finished(self, item: Item, handled: Event[Any], emitted: Sequence[Emission]) -> None:
         """See `CallListener.finished`."""

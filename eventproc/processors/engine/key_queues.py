@@ -154,6 +154,13 @@ class KeyQueues:
             return KeyQueue(None, (self._free.popleft(),))
         return self._ready.popleft()
 
+    def refill(self, queue: KeyQueue) -> bool:
+        """Give an empty queue of free events the next one, unless another queue is ready; return whether it has one."""
+        if queue.key is not None or self._ready or not self._free:
+            return False
+        queue.items.append(self._free.popleft())
+        return True
+
     def take_free(self, events_max: int) -> list[Item]:
         """Return up to `events_max` more free events, for a caller that handles several in one call."""
         return [self._free.popleft() for _ in range(min(events_max, len(self._free)))]
