@@ -128,7 +128,7 @@ def test_the_page_uses_the_public_api_only(page: Path) -> None:
     imported = re.findall(
         r"^(?:from|import) (eventproc[\w.]*)", page.read_text(encoding="utf-8"), re.MULTILINE
     )
-    public = {"eventproc", "eventproc.errors", "eventproc.testing", "eventproc.spark"}
+    public = {"eventproc", "eventproc.blocking", "eventproc.errors", "eventproc.testing", "eventproc.spark"}
     assert set(imported) <= public
 
 
