@@ -12,6 +12,7 @@ import attrs
 
 from eventproc.cluster import Cluster
 from eventproc.ingestion.supervisor import Supervisor
+from eventproc.jobs.jobs import Job
 from eventproc.runtime import Eventproc
 from eventproc.runtime.tasks import Tasks
 from eventproc.runtime.users import Users
@@ -19,6 +20,7 @@ from eventproc.server.access.needs import ANYONE, UPDATE_SCOPE, UPDATE_SERVER, U
 from eventproc.server.rest import (
     group_calls as groups,
     health_calls as health,
+    job_calls as jobs,
     operator_calls as operator,
     pravega_calls as pravega,
     schedule_calls as schedules,
@@ -68,7 +70,16 @@ _TAGS: Final[Mapping[str, str]] = MappingProxyType(
     {
         **{
             each: each
-            for each in ("processors", "scopes", "streams", "supervisors", "tables", "topics", "users")
+            for each in (
+                "jobs",
+                "processors",
+                "scopes",
+                "streams",
+                "supervisors",
+                "tables",
+                "topics",
+                "users",
+            )
         },
         "groups": "reader groups",
         "ingestion": "supervisors",
@@ -130,6 +141,8 @@ _supervisor = _Noun(f"{OWN}/supervisors/{{supervisor}}", SUPERVISOR)
 _own = _Noun(OWN)
 _task = _Noun(f"{OWN}/tasks", TASKS)
 _user = _Noun(f"{OWN}/users", CHANGEABLE)
+_jobs = _Noun(f"{OWN}/jobs/{{scope}}/{{group}}")
+_job = _Noun(f"{_jobs.path}/{{job}}", jobs.JOB)
 _schedule = _Noun(f"{OWN}/schedules/{{scope}}/{{schedule}}")
 
 _then_status = partial(_supervisor, "POST", then=Supervisor.status)
@@ -299,6 +312,11 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _schedule("DELETE", "", schedules.delete_schedule),
     _schedule("POST", "/pause", schedules.pause_schedule),
     _schedule("POST", "/resume", schedules.resume_schedule),
+    _jobs("GET", "", jobs.list_jobs),
+    _jobs("POST", "", jobs.submit_job, status=201),
+    _job("GET", "", Job.describe, "describe_job"),
+    _job("POST", "/cancel", Job.cancel, "cancel_job", then=Job.describe),
+    _job("POST", "/retry", Job.retry, "retry_job", then=Job.describe),
     _own("GET", "/requests", operator.list_requests),
     _own("GET", "/requests/{request}", operator.describe_request, need=USER),
     _Noun(f"{OWN}/cluster", CLUSTER)("GET", "", Cluster.describe, "describe_cluster"),
