@@ -84,10 +84,12 @@ def _table(results: list[CaseResult]) -> Table:
 
 
 def _peer(result: CaseResult) -> str:
-    """Return the peer's figure; with an asterisk if it is of an earlier run."""
+    """Return the figures of the peers; with an asterisk if it is of an earlier run."""
+    if result.peers:
+        return ", ".join(f"{name} {_number(each.value)}" for name, each in result.peers.items())
     if result.ahead_of is None:
-        return "not installed" if result.case.peer is not None else ""
-    return f"{_number(result.ahead_of)}{'' if result.peer else '*'}"
+        return "not installed" if result.case.peers else ""
+    return f"{_number(result.ahead_of)}*"
 
 
 def _verdict(result: CaseResult) -> str:
@@ -99,7 +101,7 @@ def _verdict(result: CaseResult) -> str:
 def _notes(results: list[CaseResult]) -> list[str]:
     """Return a line for each peer in the table."""
     cases = {result.case.name: result.case for result in results}.values()
-    peers = {case.peer.name: case.peer.settings for case in cases if case.peer is not None}
+    peers = {peer.name: peer.settings for case in cases for peer in case.peers}
     earlier = {case.recorded.name: case.recorded.source for case in cases if case.recorded is not None}
     return [
         *(f"peer {name}: {settings}" for name, settings in peers.items()),

@@ -25,7 +25,7 @@ from benchmarks import (
     topics,
     transactions,
 )
-from benchmarks.peers import REDIS, Peer
+from benchmarks.peers import QUEUES, REDIS, Peer
 from benchmarks.samples import Sample, Side
 
 
@@ -77,8 +77,8 @@ class Case:
     count, quick_count: operations of one round (ms, for the idle cost); 0: not one of the quick ones. barred: the
     classes in which the bar holds; in others the measurement only informs. value_min: what ours must reach besides.
     worst: the bar holds for the worst of all rounds, of which there are ten unless the run is a quick one.
-    peer: another system, which ours must be ahead of where it is installed. recorded: one of an earlier run, likewise
-    if it is a bar.
+    peers: other systems, which ours must be ahead of where they are installed. recorded: one of an earlier run,
+    likewise if it is a bar.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Case:
     value_min: float = 0
     barred: tuple[Class, ...] = BOTH
     worst: bool = False
-    peer: Peer | None = None
+    peers: tuple[Peer, ...] = ()
     recorded: Recorded | None = None
 
     def bar_of(self, of: Class) -> float | None:
@@ -276,7 +276,7 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 bar=0.5,
                 kind=Bar.RATIO_MIN,
                 barred=(Class.FSYNC,),
-                peer=REDIS,
+                peers=(REDIS,),
             ),
             _group("group_one", groups.one_to_one, KAFKA_ONE),
             _group("group_four", groups.four_to_four, KAFKA_FOUR),
@@ -327,7 +327,7 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 quick_count=300,
             ),
             _events("share_group", sharing.share_group, sharing.reader_group, (Class.FSYNC,)),
-            _events("jobs", sharing.worker, sharing.share_group, BOTH, 0.8),
+            attrs.evolve(_events("jobs", sharing.worker, sharing.share_group, BOTH, 0.8), peers=QUEUES),
             _rated("transactions_one", _TXNS, transactions.one, transactions.one_floor, 5_000, 1_500),
             _rated(
                 "transactions_one_4", _TXNS, transactions.one_spread, transactions.one_floor, 5_000, 1_500

@@ -7,9 +7,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Final
 
 import attrs
@@ -35,13 +36,13 @@ _MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 
 @attrs.frozen
 class CaseResult:
-    """Medians of one measurement in one class. peer: None if it is not installed, or there is none."""
+    """Medians of one measurement in one class. peers: of those that are installed, by their names."""
 
     case: Case
     of: Class
     ours: Sample
     floor: Sample
-    peer: Sample | None = None
+    peers: Mapping[str, Sample] = MappingProxyType({})
 
     @property
     def ratio(self) -> float:
@@ -50,9 +51,9 @@ class CaseResult:
 
     @property
     def ahead_of(self) -> float | None:
-        """What the peer reached, in this run or an earlier one; None without one."""
-        if self.peer is not None:
-            return self.peer.value
+        """What the best peer reached, in this run or an earlier one; None without one."""
+        if self.peers:
+            return max(each.value for each in self.peers.values())
         return None if self.case.recorded is None else self.case.recorded.values[self.of]
 
     @property
@@ -63,7 +64,7 @@ class CaseResult:
     @property
     def _peer_bar(self) -> float | None:
         recorded = self.case.recorded
-        is_only_printed = self.peer is None and recorded is not None and not recorded.is_bar
+        is_only_printed = not self.peers and recorded is not None and not recorded.is_bar
         return None if is_only_printed else self.ahead_of
 
     @property
@@ -87,6 +88,7 @@ class CaseResult:
                 "ratio": round(self.ratio, 3),
                 "bar": self.case.bar_of(self.of),
                 "peer": None if self.ahead_of is None else round(self.ahead_of, 3),
+                "peers": {name: round(each.value, 3) for name, each in self.peers.items()},
                 "met": self.met,
                 "unit": self.case.unit,
                 "cpu_us": round(self.ours.cpu_us, 2),
@@ -111,19 +113,20 @@ def measure(
     rounds_min = ROUNDS_WORST if case.worst and not quick else ROUNDS_COUNT
     ours: list[Sample] = []
     floor: list[Sample] = []
-    peer: list[Sample] = []
-    all_sides = [("ours", ours), ("floor", floor)]
-    if case.peer is not None and case.peer.is_installed():
-        all_sides.append(("peer", peer))
+    peers: dict[str, list[Sample]] = {each.name: [] for each in case.peers if each.is_installed()}
+    all_sides = [("ours", ours), ("floor", floor), *peers.items()]
+    bounds = {each.name: each.count_max for each in case.peers}
     while True:
         # The side that goes first changes from round to round: the second finds a warmer disk.
         for side, samples in all_sides[:: -1 if len(ours) % 2 else 1]:
             note(f"{case.name} {of.value}, round {len(samples) + 1}: {side}")
-            samples.append(_run(case, of, side, count, parent))
+            samples.append(_run(case, of, side, min(count, bounds.get(side) or count), parent))
         if len(ours) < rounds_min:
             continue
         chosen = max(ours, key=lambda sample: sample.value) if case.worst else _median(ours)
-        result = CaseResult(case, of, chosen, _median(floor), _median(peer) if peer else None)
+        result = CaseResult(
+            case, of, chosen, _median(floor), {name: _median(each) for name, each in peers.items()}
+        )
         if result.met or case.worst or len(ours) == ROUNDS_MAX:
             return result
 

@@ -20,12 +20,9 @@ def main() -> None:
     """Run what the argument names and print the sample as JSON."""
     wanted = json.loads(sys.argv[1])
     case = CASES[wanted["name"]]
-    side = case.ours if wanted["side"] == "ours" else case.floor
-    if wanted["side"] == "peer":
-        assert case.peer is not None, "a measurement without a peer"
-        side = case.peer.side
+    sides = {"ours": case.ours, "floor": case.floor, **{each.name: each.side for each in case.peers}}
     task = Task(directory=Path(wanted["directory"]), durability=wanted["durability"], count=wanted["count"])
-    print(json.dumps(attrs.asdict(anyio.run(side, task))))
+    print(json.dumps(attrs.asdict(anyio.run(sides[wanted["side"]], task))))
 
 
 if __name__ == "__main__":

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
 import click
 
 from eventproc.cli.options import due_ms, due_options, limit_option
-from eventproc.cli.output.events import payload_field
+from eventproc.cli.output.events import row_of
 from eventproc.cli.verbs import Noun
 
 if TYPE_CHECKING:
     from eventproc.cli.output.tables import Row
-    from eventproc.describe import DelayedEvent
     from eventproc.runtime import Eventproc
 
 event_argument = click.argument("event_id", metavar="ID")
@@ -43,7 +41,7 @@ async def list_(ep: Eventproc, limit: int, stream: str | None, after: str | None
         eventproc delayed list --stream shop/orders --limit 20
     """
     found = await ep.delayed.list(stream=stream, after=after, limit=limit)
-    return [_row(each, whole=False) for each in found]
+    return [row_of(each, whole=False) for each in found]
 
 
 @delayed.shows(watch=False)
@@ -54,7 +52,7 @@ async def show(ep: Eventproc, event_id: str) -> Row:
     Examples:
         eventproc delayed show 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55
     """
-    return _row(await ep.delayed.get(event_id), whole=True)
+    return row_of(await ep.delayed.get(event_id), whole=True)
 
 
 @delayed.shows(watch=False)
@@ -65,7 +63,7 @@ async def cancel(ep: Eventproc, event_id: str) -> Row:
     Examples:
         eventproc delayed cancel 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55
     """
-    return _row(await ep.delayed.cancel(event_id), whole=True)
+    return row_of(await ep.delayed.cancel(event_id), whole=True)
 
 
 @delayed.shows(watch=False)
@@ -79,9 +77,4 @@ async def move(ep: Eventproc, event_id: str, delay: float | None, at: str | None
         eventproc delayed move 0199f0c2-7a44-7c1e-9d1e-2f6b8f1d3c55 --at 2030-01-31T08:00Z
     """
     delay_ms, at_ms = due_ms(delay, at)
-    return _row(await ep.delayed.move(event_id, delay_ms=delay_ms, at=at_ms), whole=False)
-
-
-def _row(event: DelayedEvent[bytes], *, whole: bool) -> Row:
-    row = {**attrs.asdict(event, filter=attrs.filters.exclude("payload")), "bytes": len(event.payload)}
-    return {**row, **payload_field(event.payload)} if whole else row
+    return row_of(await ep.delayed.move(event_id, delay_ms=delay_ms, at=at_ms), whole=False)

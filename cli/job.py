@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
-import attrs
 import click
 
 from eventproc.cli.options import due_ms, due_options, limit_option
-from eventproc.cli.output.events import payload_field
+from eventproc.cli.output.events import row_of
 from eventproc.cli.verbs import Noun
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from eventproc import Job
     from eventproc.cli.output.tables import Row
-    from eventproc.describe import JobDescription, JobState
+    from eventproc.describe import JobState
     from eventproc.runtime import Eventproc
 
 STATES = ("waiting", "running", "done", "failed", "cancelled")
@@ -48,7 +51,7 @@ async def list_(
         eventproc job list shop/mail --state failed --limit 20
     """
     found = await ep.jobs(group).list(state=state, after=after, limit=limit)
-    return [_row(each, whole=False) for each in found]
+    return [row_of(each, whole=False) for each in found]
 
 
 @job.shows(watch=False)
@@ -57,9 +60,7 @@ async def list_(
 @click.option(
     "--stream", metavar="STREAM", help="Stream that takes the job; by default the only one of the group."
 )
-@click.option(
-    "--id", "job_id", metavar="ID", help="Its id; a job of an id that is known is not submitted again."
-)
+@click.option("--id", metavar="ID", help="Its id; a job of an id that is known is not submitted again.")
 @click.option(
     "--priority", type=int, default=0, metavar="N", help="Priority, 0 (default) to 9; higher goes first."
 )
@@ -69,10 +70,9 @@ async def submit(
     group: str,
     payload: str,
     stream: str | None,
-    job_id: str | None,
-    priority: int,
     delay: float | None,
     at: str | None,
+    **options: Any,
 ) -> Row:
     """Submit a job to the workers of a share group. Shows what the job is then.
 
@@ -81,52 +81,46 @@ async def submit(
         eventproc job submit shop/mail hello --id order-17 --priority 5 --delay 60
     """
     delay_ms, at_ms = due_ms(delay, at)
-    made = await ep.jobs(group, stream).submit(
-        payload.encode(), id=job_id, priority=priority, delay_ms=delay_ms, at=at_ms
-    )
-    return _row(await made.describe(), whole=False)
+    made = await ep.jobs(group, stream).submit(payload.encode(), delay_ms=delay_ms, at=at_ms, **options)
+    return row_of(await made.describe(), whole=False)
 
 
-@job.shows(watch=False)
-@group_argument
-@job_argument
-async def show(ep: Eventproc, group: str, job_id: str) -> Row:
+def _one(change: Callable[[Job], Awaitable[object]]) -> click.Command:
+    """Add a command about one job, which shows what the job is once the function has changed it."""
+
+    @wraps(change)
+    async def shown(ep: Eventproc, group: str, job_id: str) -> Row:
+        found = ep.jobs(group).job(job_id)
+        await change(found)
+        return row_of(await found.describe(), whole=True)
+
+    return job.shows(watch=False)(group_argument(job_argument(shown)))
+
+
+@_one
+async def show(_: Job) -> None:
     """Show a job with its payload, its state, and its last error.
 
     Examples:
         eventproc job show shop/mail order-17
     """
-    return _row(await ep.jobs(group).job(job_id).describe(), whole=True)
 
 
-@job.shows(watch=False)
-@group_argument
-@job_argument
-async def cancel(ep: Eventproc, group: str, job_id: str) -> Row:
+@_one
+def cancel(found: Job) -> Awaitable[bool]:
     """Let nobody do a job. A call that runs is cancelled soon, its effects discarded. Shows what the job is then.
 
     Examples:
         eventproc job cancel shop/mail order-17
     """
-    found = ep.jobs(group).job(job_id)
-    await found.cancel()
-    return _row(await found.describe(), whole=False)
+    return found.cancel()
 
 
-@job.shows(watch=False)
-@group_argument
-@job_argument
-async def retry(ep: Eventproc, group: str, job_id: str) -> Row:
+@_one
+def retry(found: Job) -> Awaitable[bool]:
     """Let a failed job be done once more: its dead letter is redriven. Shows what the job is then.
 
     Examples:
         eventproc job retry shop/mail order-17
     """
-    found = ep.jobs(group).job(job_id)
-    await found.retry()
-    return _row(await found.describe(), whole=False)
-
-
-def _row(found: JobDescription, *, whole: bool) -> Row:
-    row = {**attrs.asdict(found, filter=attrs.filters.exclude("payload")), "bytes": len(found.payload)}
-    return {**row, **payload_field(found.payload)} if whole else row
+    return found.retry()

@@ -56,13 +56,15 @@ def _for_people(row: Row) -> Row:
 def _with_segments(row: Row) -> Row:
     """Return a processor's row with its segments; readers are among its members."""
     group = cast("Row", row["group"])
-    lag = {name: group[name] for name in ("paused", "created_ms", "events", "bytes", "age_ms", "moved_ms")}
+    lag = {
+        name: group.get(name) for name in ("paused", "created_ms", "events", "bytes", "age_ms", "moved_ms")
+    }
     return _for_people({**row, "group": lag, "segments": group["segments"]})
 
 
 @processor.shows(COLUMNS, people=_for_people)
 def list_(ep: Eventproc) -> Awaitable[list[ProcessorDescription]]:
-    """List the processors with their progress.
+    """List the processors and workers with their progress.
 
     Examples:
         eventproc processor list

@@ -171,10 +171,10 @@ class JsonFormatter(logging.Formatter):
 
 
 def event_prefix(record: logging.LogRecord) -> str:
-    """Return "processor NAME: STREAM segment ID event NUMBER (key KEY): " for what a handler logs, else ""."""
+    """Return "NAME: STREAM segment ID event NUMBER (key KEY): " for what a handler logs, else ""."""
     if record.name != HANDLER_LOG.name:  # the library's own messages name the event in their text
         return ""
     fields = vars(record)
     key = "" if fields["key"] is None else f" (key {fields['key']!r})"
     where = f"{fields['stream']} segment {fields['segment']} event {fields['number']}"
-    return f"processor {fields['processor']}: {where}{key}: "
+    return f"{fields['processor']}: {where}{key}: "

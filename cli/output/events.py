@@ -7,11 +7,17 @@ import json
 import sys
 from collections.abc import Iterable
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import attrs
 
 from eventproc import Event, SegmentId
 from eventproc.cli.output.tables import iso_time, printable
 from eventproc.store.model.ids import format_segment
+
+if TYPE_CHECKING:
+    from eventproc.cli.output.tables import Row
+    from eventproc.describe import DelayedEvent, JobDescription
 
 EVENTS_MAX: Final = 1000
 """Events printed in one write. A batch of small events is hundreds of times larger as text than as stored bytes."""
@@ -23,6 +29,12 @@ def payload_field(payload: bytes) -> dict[str, str]:
         return {"payload": payload.decode()}
     except UnicodeDecodeError:
         return {"payload_base64": base64.b64encode(payload).decode()}
+
+
+def row_of(found: DelayedEvent[bytes] | JobDescription, *, whole: bool) -> Row:
+    """Return the row of an event that is more than its payload: with the size of that; if `whole`, with it."""
+    row = {**attrs.asdict(found, filter=attrs.filters.exclude("payload")), "bytes": len(found.payload)}
+    return {**row, **payload_field(found.payload)} if whole else row
 
 
 class EventPrinter:

@@ -18,7 +18,7 @@ import anyio
 from eventproc.groups.liveness import dead_instances_of_groups, deadline_left_ms, expire_silent
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
-from eventproc.store.groups import GROUP, lock_instances
+from eventproc.store.groups import GROUP, SHARE, delete_member, lock_instances, online_members
 from eventproc.store.model.errors import DatabaseStopped, EventprocError, Fenced, Retryable
 from eventproc.store.ownership import Owner
 from eventproc.store.records import find
@@ -75,6 +75,11 @@ def _expire(tx: Tx, db: Database, owner: Owner, group: str) -> int | None:
     owner.check(tx)
     found = find(tx, GROUP, group)
     if found is None:
+        return None
+    if found.value.kind == SHARE:  # of a worker, whose processes own nothing
+        for reader, instance, _, _ in online_members(tx, group):
+            if not db.peers.is_alive(instance):
+                delete_member(tx, group, reader)
         return None
     state = expire_silent(tx, db, group)
     return deadline_left_ms(state, found.value.options, tx.monotonic_ms)

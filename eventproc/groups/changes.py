@@ -126,10 +126,11 @@ def ensure_worker_group(
     tx: Tx, name: str, streams: Sequence[str], start: GroupStart, options: ShareOptions
 ) -> None:
     """Create the share group of a worker, or give it the options that the worker declares. Raises as `ensure_group`."""
-    found = find(tx, GROUP, name)
-    if found is not None and found.value.kind == SHARE and found.value.share != options:
-        replace_share(tx, found, attrs.evolve(found.value, share=options))
-    ensure_group(tx, name, streams, start, kind=SHARE, share=options)
+    known = find(tx, GROUP, name)
+    ensure_group(tx, name, streams, start, kind=SHARE, share=options if known is None else known.value.share)
+    found = get(tx, GROUP, name)
+    if (found.value.share, found.value.worker) != (options, True):
+        replace_share(tx, found, attrs.evolve(found.value, share=options, worker=True))
 
 
 def _verify_equal(
@@ -247,12 +248,17 @@ def departure(
 
 
 def list_groups(
-    tx: Tx, scope: str | None = None, page: ListPage = COMPLETE, *, kinds: Collection[GroupKind] = OWNED
+    tx: Tx,
+    scope: str | None = None,
+    page: ListPage = COMPLETE,
+    *,
+    kinds: Collection[GroupKind] = OWNED,
+    workers: bool = False,
 ) -> list[GroupRecord]:
     """Return the groups of a scope, or of all scopes, sorted by scope and name. Raises NotFound (the scope).
 
     A group whose record is damaged is left out, and the log names it.
-    kinds: of which kinds. Default: all but share groups.
+    kinds: of which kinds. Default: all but share groups. workers: those of workers, too.
     Cost: as `chosen_entries`.
     """
 
@@ -263,7 +269,7 @@ def list_groups(
         name, group = entry
         if group is None:
             LOG.warning("group %s is not listed, because its record is damaged; run `eventproc doctor`", name)
-        return group is not None and group.kind in kinds
+        return group is not None and (group.kind in kinds or (workers and group.worker))
 
     return [group for _, group in chosen_entries(read, chooses, lambda each: each[0], page) if group]
 

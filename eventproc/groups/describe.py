@@ -34,7 +34,7 @@ from eventproc.store.groups import (
     count_deliveries,
     followed,
     get_group,
-    member_statuses,
+    online_members,
     progress_by_segment,
     progress_times,
     read_held,
@@ -190,6 +190,7 @@ class DescribedGroup:
     streams: tuple[GroupStream, ...]
     generation: int
     created_ms: int
+    paused: bool
     segments: tuple[UnfinishedSegment, ...]
     lost_events: int
 
@@ -224,7 +225,6 @@ class GroupDescription(DescribedGroup):
     __repr__ = short_repr_of_fields
 
     segments: tuple[SegmentLag, ...]
-    paused: bool
     options: GroupOptions
     members: tuple[MemberDescription, ...]
     cuts: Mapping[str, StreamCut]
@@ -349,7 +349,7 @@ def phase_of(state: GroupState) -> GroupPhase:
 
 
 def _members(tx: Tx, name: str, state: GroupState, peers: Peers | None) -> Iterator[MemberDescription]:
-    statuses = dict(member_statuses(tx, name))
+    statuses = {reader: status for reader, _, _, status in online_members(tx, name)}
     for reader, member in sorted(state.members.items()):
         yield MemberDescription(
             reader,
@@ -434,11 +434,11 @@ def _position(
     return cut, {segment: end for segment, end in wanted.items() if segment not in held}
 
 
-def describe_any(tx: Tx, name: str) -> DescribedGroup:
-    """Return the description of a group of any kind. Raises NotFound."""
+def describe_any(tx: Tx, name: str, peers: Peers | None = None) -> GroupDescription | ShareGroupDescription:
+    """Return the description of a group of any kind. Raises NotFound. peers: as of the others."""
     if get(tx, GROUP, name).value.kind == SHARE:
-        return describe_share_group(tx, name)
-    return describe_group(tx, name)
+        return describe_share_group(tx, name, peers)
+    return describe_group(tx, name, peers)
 
 
 def describe_share_group(tx: Tx, name: str, peers: Peers | None = None) -> ShareGroupDescription:
@@ -464,6 +464,7 @@ def describe_share_group(tx: Tx, name: str, peers: Peers | None = None) -> Share
         state="active" if holders else "empty",
         streams=record.streams,
         deleted=tuple(deleted),
+        paused=record.paused,
         generation=record.generation,
         created_ms=record.created_ms,
         options=record.share,

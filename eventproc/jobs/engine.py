@@ -37,7 +37,7 @@ from eventproc.processors.retry import retry_transient
 from eventproc.shares import Delivery
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
-from eventproc.store.groups import get_group, watch_group
+from eventproc.store.groups import get_group, watch_group, write_status
 from eventproc.store.jobs import (
     begin_jobs,
     cancelled_jobs,
@@ -213,8 +213,8 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
 
     def _warn(self, lost: int) -> None:
         LOG.warning(
-            "worker %s: %s handled after the lock was lost; what was done for it here is discarded",
-            *(self._options.name, f"{counted(lost, 'event')} {'was' if lost == 1 else 'were'}"),
+            "%s: %s handled after the lock was lost; what was done for it here is discarded",
+            *(self._options.label, f"{counted(lost, 'event')} {'was' if lost == 1 else 'were'}"),
         )
 
     def _note_durable(self, commit: JobCommit) -> None:
@@ -234,10 +234,13 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         db: Database,
         options: Options,
         make: Callable[[], Handler],
+        reader: str,
         limits: ProcessorLimits | None = None,
     ) -> None:
+        """reader: its name as a member."""
         super().__init__(db, options, make, limits)
         assert options.worker is not None, "only workers have this engine"
+        self._reader = reader
         self._rate = options.worker.limit
         self._lock_ms = options.worker.share.lock_ms
         self._consumer = WorkerConsumer(db, options.group, options.name, self._admit)
@@ -256,6 +259,11 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
     def owned_segments(self) -> int:
         """None: segments are shared."""
         return 0
+
+    async def publish(self, text: str) -> None:
+        """See `HandlerEngine.publish`."""
+        write = partial(write_status, group=self.options.group, reader=self._reader, epoch=0, status=text)
+        await self._db.write(write, step=Step.PROCESSOR_STATUS)
 
     async def run(self) -> None:
         """See `HandlerEngine.run`. Raises NotFound if the share group was deleted, too."""
@@ -329,7 +337,7 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
     async def _follow(self) -> None:
         """Begin no call while the worker is paused."""
         look = partial(get_group, name=self.options.group, share=True)
-        what = f"looking whether worker {self.options.name} is paused"
+        what = f"looking whether {self.options.label} is paused"
         with self._db.subscribe([watch_group(self.options.group)]) as changes:
             while True:
                 found = await retry_transient(partial(self._db.read, look), what, self._db.clock, LOG)
@@ -343,7 +351,7 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
     async def _get(self) -> None:
         """Hold as many events as handlers soon have time for."""
         queues, clock = self.pool.queues, self._db.clock
-        what = f"acquiring events for worker {self.options.name}"
+        what = f"acquiring events for {self.options.label}"
         most = least = self.options.concurrency
         while not self._stopping:
             handed_ms = clock.monotonic_ms()
@@ -369,7 +377,7 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         if self._rate is None or self._rate.key is not None:
             return wanted
         look = partial(calls_and_wait, group=self.options.group, rate=self._rate, calls=wanted)
-        what = f"looking at the rate of worker {self.options.name}"
+        what = f"looking at the rate of {self.options.label}"
         while True:
             calls, wait_ms = await retry_transient(partial(self._db.read, look), what, self._db.clock, LOG)
             if calls:
@@ -387,7 +395,7 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
                     continue
                 cancelled = await retry_transient(
                     partial(self._db.read, partial(cancelled_jobs, group=group, jobs=jobs)),
-                    f"looking for cancelled jobs of worker {self.options.name}",
+                    f"looking for cancelled jobs of {self.options.label}",
                     *(self._db.clock, LOG),
                 )
                 for each in self._in_hand():  # not those whose calls have ended since
@@ -435,7 +443,7 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
             if forgets:
                 forgotten_ms = now_ms
             step = partial(self._renew_in, running=running, waited=waited, forgets=forgets)
-            what = f"renewing the locks of worker {self.options.name}"
+            what = f"renewing the locks of {self.options.label}"
             write = partial(self._db.write, step, step=Step.SHARE_SETTLE)
             for each in await retry_transient(write, what, clock, LOG):
                 each.closing = True
@@ -458,7 +466,7 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         try:
             await self._consumer.return_held()
         except EventprocError as why:
-            LOG.warning("worker %s: what it holds is free when its locks end: %s", self.options.name, why)
+            LOG.warning("%s: what it holds is free when its locks end: %s", self.options.label, why)
 
 
 def _held(item: Item) -> HeldDelivery:

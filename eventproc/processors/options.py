@@ -249,6 +249,11 @@ class Options:
     worker: WorkerSettings | None = None
 
     @property
+    def label(self) -> str:
+        """Return what logs call it: "processor NAME" or "worker NAME"."""
+        return f"{'processor' if self.worker is None else 'worker'} {self.name}"
+
+    @property
     def summary(self) -> str:
         """Return a one-line description."""
         order = {

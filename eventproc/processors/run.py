@@ -110,7 +110,6 @@ class ProcessorRun:
 
     async def run(self) -> None:
         """Join the group and process until stopped, cancelled or failed; `failure` then is the error."""
-        name = self.options.name
         try:
             while not await self._join_and_process():
                 pass  # it has waited
@@ -122,18 +121,18 @@ class ProcessorRun:
             if not isinstance(leaf, Exception):
                 raise
             if is_abandoned:  # its code ended at last; the directory may be closed
-                LOG.debug("processor %s ended after it was abandoned: %s", name, leaf)
+                LOG.debug("%s ended after it was abandoned: %s", self.options.label, leaf)
                 return
             cause: BaseException | None = self.failure
+            reason = str(self.failure)
             if isinstance(self.failure, ProcessorFailed):
-                text, cause = str(self.failure), self.failure.__cause__
-            else:
-                text = f"processor {name} stopped: {self.failure}"
-                if isinstance(self.failure, EventprocError) and not (
-                    self.failure.__cause__ or getattr(self.failure, "__notes__", None)
-                ):
-                    cause = None  # its text says everything
-            LOG.error("%s", text, exc_info=cause, extra={"processor": name})
+                reason, cause = self.failure.reason, self.failure.__cause__
+            elif isinstance(self.failure, EventprocError) and not (
+                self.failure.__cause__ or getattr(self.failure, "__notes__", None)
+            ):
+                cause = None  # its text says everything
+            extra = {"processor": self.options.name}
+            LOG.error("%s stopped: %s", self.options.label, reason, exc_info=cause, extra=extra)
         finally:
             self.ended.set()
 
@@ -145,7 +144,7 @@ class ProcessorRun:
             leaf = first_leaf(why)
             if not isinstance(leaf, Unreachable) or self.ended.is_set():
                 raise
-            LOG.warning("processor %s goes on when that ends: %s", self.options.name, leaf)
+            LOG.warning("%s goes on when that ends: %s", self.options.label, leaf)
             await anyio.sleep(AWAY_S)
             return self._stopping
         return True
@@ -220,7 +219,7 @@ class ProcessorRun:
     async def _watch_names(self) -> None:
         """Raise ProcessorFailed once a stream was deleted and created again: the group does not read the new one."""
         look = partial(self._db.read, partial(_verify_names, processor=self.options))
-        what = f"checking the streams of processor {self.options.name}"
+        what = f"checking the streams of {self.options.label}"
         while True:
             await anyio.sleep(self._limits.names_check_ms / 1000)
             await retry_transient(look, what, self._db.clock, LOG)
@@ -228,13 +227,11 @@ class ProcessorRun:
     async def _publish_changes(self, engine: HandlerEngine[Any]) -> None:
         """Measure the lag, and publish the status that other processes may show, whenever it changed."""
         published = ""
-        what = f"publishing the status of processor {self.options.name}"
+        what = f"publishing the status of {self.options.label}"
         while True:
             await anyio.sleep(PUBLISH_MS / 1000)
             if engine.measure is not NOTHING:
                 await self._measure_lag(engine)
-            if not isinstance(engine, Engine):  # a share group has no members
-                continue
             text = self._member_status(engine).to_json()
             if text != published:
                 await retry_transient(partial(engine.publish, text), what, self._db.clock, LOG)

@@ -22,7 +22,7 @@ class ProcessorSystem:
     async def processors(
         self, *, prefix: str = "", after: str | None = None, limit: int | None = None
     ) -> list[ProcessorDescription]:
-        """Return the processors that ever ran here, by scope and name of their groups, with processes, lag and members.
+        """Return the processors and workers that ever ran here, by scope and name of their groups.
 
         Args:
             prefix: only those whose groups have names in their scopes that begin with it. Default: all.
@@ -36,7 +36,7 @@ class ProcessorSystem:
         return await self._db.read(lambda tx: describe_processors(tx, self._db.peers, page))
 
     async def processor(self, group: str) -> ProcessorDescription:
-        """Return the description of one processor.
+        """Return the description of one processor, or worker.
 
         Args:
             group: its group, "scope/group".

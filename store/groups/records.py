@@ -166,6 +166,7 @@ class GroupRecord:
     dropped: streams that were deleted under the group; see `DeletedPolicy`.
     created_options: the options that it was created with; None while they are `options`.
     reset: the generation of its creation or its last reset: what an owner of an earlier epoch knew is void.
+    worker: of a share group: a worker consumes it, or did. Its processes have rows as members, for people only.
     """
 
     name: str
@@ -181,6 +182,7 @@ class GroupRecord:
     share: ShareOptions = attrs.field(factory=ShareOptions)
     lost_events: int = 0
     reset: int = 0
+    worker: bool = False
 
 
 def _group_may_follow(before: GroupRecord | None, after: GroupRecord) -> str | None:

@@ -211,10 +211,10 @@ def write_status(tx: Tx, group: str, reader: str, epoch: int, status: str) -> No
     )
 
 
-def member_statuses(tx: Tx, group: str) -> list[tuple[str, str | None]]:
-    """Return (reader, status) of all readers online, sorted by reader. One query."""
-    rows = tx.execute("SELECT reader, status FROM group_member WHERE group_name = ?", (group,)).fetchall()
-    return sorted(rows)
+def online_members(tx: Tx, group: str) -> list[tuple[str, str, int, str | None]]:
+    """Return (reader, instance, joined_ms, status) of all readers online, sorted by reader. One query."""
+    sql = "SELECT reader, instance, joined_ms, status FROM group_member WHERE group_name = ? ORDER BY reader"
+    return list(tx.execute(sql, (group,)).fetchall())
 
 
 def member_instances(tx: Tx) -> list[tuple[str, str]]:

@@ -108,7 +108,7 @@ def run(shop: Cli, tmp_path: Path) -> StartRun:
 def test_what_handlers_log_is_shown_with_processor_and_event(run: StartRun) -> None:
     with run() as server:
         line = server.hear("mail sent")
-        assert " INFO    eventproc.processors.handler: processor mail: shop/orders segment " in line
+        assert " INFO    eventproc.processors.handler: mail: shop/orders segment " in line
         assert " event 0 (key 'customer-42'): mail sent" in line
         assert " INFO    shop: an own message" in server.hear("an own message")
         assert server.end() == 0
@@ -206,7 +206,7 @@ def test_workers_share_the_work_and_one_that_dies_is_started_again(shop: Cli, ru
         assert again.keys() == {1}
         server.hear("[1] eventproc.run: serving ")
         shop("write", "shop/orders", stdin=b"more\n").ok()
-        server.hear("] eventproc.processors.handler: processor mail: shop/orders ")
+        server.hear("] eventproc.processors.handler: mail: shop/orders ")
         assert server.end() == 0
     assert any("draining 2 workers; a second signal kills them" in line for line in server.heard)
     assert shop("processor", "describe", "shop/mailer", "-o", "json").json()["members"] == []

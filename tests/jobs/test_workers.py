@@ -13,9 +13,10 @@ import eventproc
 from eventproc import App, Context, Event, Eventproc, Rate, RetryPolicy
 from eventproc.errors import InvalidArgument
 from eventproc.processors import AppTx
-from eventproc.testing import VirtualClock
+from eventproc.testing import SimulatedWorld, VirtualClock
 from eventproc.testing.clock import START_MS
 from tests.jobs.support import GROUP, JOBS, OUT, outcome, submit, with_jobs
+from tests.support.simulated_world import in_simulated_world
 from tests.support.virtual_time import in_virtual_time
 
 HOUR_MS = 3_600_000
@@ -43,6 +44,54 @@ async def test_each_job_is_done_and_what_it_emits_and_its_sql_come_with_its_acce
     assert sorted(map(int, await outcome(ep))) == list(range(300))
     rows = await ep.query("SELECT number FROM app_done ORDER BY number")
     assert [number for (number,) in rows] == list(range(300))
+
+
+@in_virtual_time
+async def test_a_worker_is_listed_among_the_processors_with_its_failures(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = App()
+
+    @app.worker(JOBS, share_group="work", retry=RetryPolicy(attempts=1))
+    async def work(event: Event) -> None:
+        raise ValueError("no such address")
+
+    async with eventproc.open_memory(clock=VirtualClock()) as ep:
+        await with_jobs(ep, [b"fails"])
+        await ep.create_share_group("s/plain", [JOBS])  # which no worker has
+        async with ep.run(app) as running:
+            await anyio.sleep(5)
+            (found,) = await ep.processors()
+            assert (found.name, found.state, found.alive, found.group.events) == (GROUP, "running", 1, 0)
+            status = found.members[0].status
+            assert status is not None
+            assert (status.processor, status.dead_letters) == ("work", 1)
+            assert status.last_error == "ValueError: no such address"
+            await running.pause("work")
+            assert (await ep.processor(GROUP)).state == "paused"
+            await running.resume("work")
+        found = await ep.processor(GROUP)
+        assert (found.state, found.members) == ("stopped", ())
+    assert "worker work: s/jobs segment 0.0 event 0 became a dead letter after 1 attempt" in caplog.text
+    assert "processor work" not in caplog.text
+
+
+@in_simulated_world
+async def test_the_host_removes_the_process_of_a_worker_that_died(world: SimulatedWorld) -> None:
+    app = App()
+
+    @app.worker(JOBS, share_group="work")
+    async def work(_: Event) -> None: ...
+
+    await world.start()
+    await with_jobs(world.ep, [b"job"])
+    await world.start(app, host=False)
+    first = await world.start(app, host=False)
+    await anyio.sleep(5)
+    assert (await world.ep.processor(GROUP)).alive == 2
+    first.kill()
+    await anyio.sleep(5)
+    assert len((await world.ep.processor(GROUP)).members) == 1
 
 
 async def test_a_plain_function_works_on_threads(ep: Eventproc) -> None:

@@ -92,6 +92,7 @@ async def test_each_route_of_rest_answers_those_who_are_permitted_and_nobody_els
                 supervisor="missing",
                 table="missing",
                 event="1",
+                job="1",
                 schedule="missing",
             )
 

@@ -170,7 +170,7 @@ async def test_a_processor_is_paused_and_its_dead_letters_are_shown_redriven_and
 async def test_a_caller_sees_no_event_of_a_stream_that_it_may_not_read(ep: Eventproc) -> None:
     tokens = await ep.db.write(
         lambda tx: {
-            "of-group": add_user(tx, "of-group", (READ, "s/mailer")),
+            "of-group": add_user(tx, "of-group", (READ, "s/mailer"), (UPDATE, "s/mail")),
             "of-scope": add_user(tx, "of-scope", (UPDATE, "s")),
         }
     )
@@ -186,10 +186,60 @@ async def test_a_caller_sees_no_event_of_a_stream_that_it_may_not_read(ep: Event
     of_group = RestInMemory(ep, authority, tokens["of-group"])
     assert (await of_group.call("GET", f"{OWN}/processors/s/mailer")).status == 200
     assert (await of_group.call("GET", f"{OWN}/processors/s/mailer/dead-letters")).status == 403
+    await ep.create_share_group("s/mail", ["s/t"])
+    job, path = await ep.jobs("s/mail").submit(b"secret"), f"{OWN}/jobs/s/mail"
+    for method, below in (("GET", ""), ("GET", f"/{job.id}"), ("POST", f"/{job.id}/cancel")):
+        assert (await of_group.call(method, path + below)).status == 403
+    for body in ({"payload": "x"}, {"payload": "x", "stream": "s/t"}):
+        assert (await of_group.call("POST", path, body)).status == 403
+    assert [each.id for each in await ep.jobs("s/mail").list()] == [job.id]
     of_scope = RestInMemory(ep, authority, tokens["of-scope"])
     for kind in ("groups", "shares"):
         refused = await of_scope.call("POST", f"{OWN}/{kind}/s", {"name": "mine", "streams": ["s/t"]})
         assert refused.status == 403
+
+
+async def test_a_job_is_submitted_once_for_a_key_and_listed_shown_cancelled_and_retried(
+    rest: RestInMemory, ep: Eventproc
+) -> None:
+    app = eventproc.App()
+
+    @app.worker("s/t", share_group="mail", start="tail", retry=eventproc.RetryPolicy(attempts=1))
+    async def mail(event: eventproc.Event) -> str:
+        if event.payload == b"fails":
+            raise ValueError("no such address")
+        return "sent"
+
+    path, body = f"{OWN}/jobs/s/mail", {"payload": "ana", "key": "a", "priority": 5, "stream": "s/t"}
+    assert (await rest.call("POST", path, {"payload": "ana"})).status == 404
+    async with ep.run(app) as running:
+        await running.wait_idle()
+    made = await rest.call("POST", path, body, idempotency_key="order-1")
+    assert (made.status, made.body["id"], made.body["state"]) == (201, "order-1", "waiting")
+    del body["stream"]
+    assert (await rest.call("POST", path, body, idempotency_key="order-1")).body == made.body
+    for other in ({"payload": "bob"}, {"key": None}):
+        refused = await rest.call("POST", path, {**body, **other}, idempotency_key="order-1")
+        assert (refused.status, "another job of s/mail" in refused.body["detail"]) == (422, True)
+    for wrong in ({"priority": 10}, {"delay_ms": 1, "at": "5"}, {"headers": {"a": None}}, {"stream": "t"}):
+        assert (await rest.call("POST", path, {**body, **wrong})).status == 400
+    later = await rest.ok("POST", path, {**body, "payload": "later", "at": "2100-01-31T08:00Z"})
+    assert (await rest.ok("POST", f"{path}/{later['id']}/cancel"))["state"] == "cancelled"
+    fails = await rest.ok("POST", path, {"payload": "fails"})
+    async with ep.run(app) as running:
+        await running.wait_idle()
+    done = await rest.ok("GET", f"{path}/order-1")
+    assert (done["state"], done["attempts"], base64.b64decode(done["payload"])) == ("done", 1, b"ana")
+    first = await rest.ok("GET", f"{path}?limit=2")
+    rest_of_them = await rest.ok("GET", f"{path}?after={first['next']}")
+    assert [each["state"] for each in (*first["items"], *rest_of_them["items"])] == [
+        "done",
+        "cancelled",
+        "failed",
+    ]
+    assert [each["id"] for each in (await rest.ok("GET", f"{path}?state=failed"))["items"]] == [fails["id"]]
+    assert (await rest.ok("POST", f"{path}/{fails['id']}/retry"))["state"] == "waiting"
+    assert (await rest.call("POST", f"{path}/unknown/cancel")).status == 404
 
 
 async def test_a_transaction_is_shown_and_committed(rest: RestInMemory, ep: Eventproc) -> None:

@@ -185,9 +185,9 @@ class Calls:
         """Say so if a call that is cancelled goes on. One that is overdue stops the processor, which says so."""
         if self.handler.is_sync and worker.items and worker.overdue is None:
             LOG.warning(
-                "processor %s: the call for %s was cancelled and goes on, because nothing can interrupt its thread; "
+                "%s: the call for %s was cancelled and goes on, because nothing can interrupt its thread; "
                 "its event will be handled again",
-                self._options.name,
+                self._options.label,
                 describe_event(worker.items[0][0]),
             )
 

@@ -176,7 +176,7 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
             (stream,) = (each for each in get_group(tx, group).streams if each.stream_id == stream_id)
             return skip(tx, group, stream, policy, only=[owned.key[1]])
 
-        what = f"skipping what was truncated, for processor {self._options.name}"
+        what = f"skipping what was truncated, for {self._options.label}"
         lost = await retry_transient(
             lambda: self._db.write(move_on, step=Step.PROCESSOR_SKIP), what, self._db.clock, LOG
         )

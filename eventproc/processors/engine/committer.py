@@ -233,7 +233,7 @@ class Committer(ABC, Generic[O, M]):
             tx.after(partial(self._note, commit))
 
         clock = self._db.clock
-        what = f"committing the progress of processor {self._options.name}"
+        what = f"committing the progress of {self._options.label}"
         streams = commit.streams
         self._began, self._came_bytes = commit.finished, 0
         began_ms = clock.monotonic_ms()
@@ -277,8 +277,8 @@ class Committer(ABC, Generic[O, M]):
             reason = f"on_commit failed {counted(failures, 'time')}: {text}"
             raise ProcessorFailed(processor=name, reason=reason) from error
         LOG.warning(
-            "processor %s: %s of on_commit failed: %s",
-            *(name, retry.attempt_text(failures), text),
+            "%s: %s of on_commit failed: %s",
+            *(self._options.label, retry.attempt_text(failures), text),
             exc_info=error if LOG.isEnabledFor(logging.DEBUG) else None,
             extra={"processor": name, "attempt": failures},
         )

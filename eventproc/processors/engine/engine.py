@@ -117,7 +117,7 @@ class Engine(HandlerEngine[SegmentCommitter]):
             self._reading_ended.set()
 
     async def publish(self, text: str) -> None:
-        """Let other processes see the status of this one."""
+        """See `HandlerEngine.publish`."""
         await self._db.write(lambda tx: self.membership.publish(tx, text), step=Step.PROCESSOR_STATUS)
 
     def begin_stop(self) -> None:
@@ -194,7 +194,7 @@ class Engine(HandlerEngine[SegmentCommitter]):
         self._fetcher.wake()
 
     async def _refresh(self) -> None:
-        what = f"reading the ownership of processor {self.options.name}"
+        what = f"reading the ownership of {self.options.label}"
         await retry_transient(self.membership.refresh, what, self._db.clock, LOG)
 
     async def _take_over(self) -> Mapping[SegmentKey, Progress]:
@@ -229,7 +229,7 @@ class Engine(HandlerEngine[SegmentCommitter]):
             await self.membership.wait_change()
 
     def _lose(self, owned: OwnedSegment) -> None:
-        LOG.info("processor %s: %r belongs to another reader now", self.options.name, owned)
+        LOG.info("%s: %r belongs to another reader now", self.options.label, owned)
         owned.closing = True
         self._calls.cancel(owned)
         self.pool.give_up_retries()
@@ -257,9 +257,7 @@ class Engine(HandlerEngine[SegmentCommitter]):
             with anyio.move_on_after(RELEASE_MS / 1000) as patience:
                 await self.pool.clear(owned)
             if patience.cancelled_caught:
-                LOG.warning(
-                    "processor %s releases %r and cancels its running calls", self.options.name, owned
-                )
+                LOG.warning("%s releases %r and cancels its running calls", self.options.label, owned)
                 self._calls.cancel(owned)
                 await self.pool.clear(owned)
             await self._release(owned)

@@ -83,6 +83,10 @@ class HandlerEngine(ABC, Generic[C]):
     def owned_segments(self) -> int:
         """How many segments this process owns."""
 
+    @abstractmethod
+    async def publish(self, text: str) -> None:
+        """Let other processes see the status of this one."""
+
     @property
     def truncated(self) -> int:
         """Events that were truncated before they were handled."""
@@ -197,7 +201,7 @@ class HandlerEngine(ABC, Generic[C]):
             with self._running_user_code("the `stop` of its handler"):
                 await self._calls.handler.stop()
         except Exception:
-            LOG.exception("processor %s: the handler's stop failed", self.options.name)
+            LOG.exception("%s: the handler's stop failed", self.options.label)
 
     @contextmanager
     def _running_user_code(self, what: str) -> Iterator[None]:
@@ -229,8 +233,8 @@ class HandlerEngine(ABC, Generic[C]):
                 await self._committer.commit()
         except Exception as why:
             LOG.warning(
-                "processor %s: its last commit failed, so the events will be handled again: %s",
-                self.options.name,
+                "%s: its last commit failed, so the events will be handled again: %s",
+                self.options.label,
                 why,
             )
 
@@ -240,8 +244,8 @@ class HandlerEngine(ABC, Generic[C]):
         self.measure.failed(item[0].stream, error, again=True)
         trace = error if LOG.isEnabledFor(logging.DEBUG) else None
         LOG.warning(
-            "processor %s: %s failed for %s: %s",
-            *(self.options.name, self.options.retry.attempt_text(attempt)),
+            "%s: %s failed for %s: %s",
+            *(self.options.label, self.options.retry.attempt_text(attempt)),
             *(describe_event(item[0]), failure_text(error)),
             exc_info=trace,
             extra=self._fields(item, attempt),
@@ -282,8 +286,14 @@ class HandlerEngine(ABC, Generic[C]):
             self.counters.skipped += 1
             self.measure.skipped(event.stream, 1)
         LOG.error(
-            "processor %s: %s %s after %s: %s",
-            *(name, describe_event(event), became, counted(attempt, "attempt"), failure_text(error)),
+            "%s: %s %s after %s: %s",
+            *(
+                self.options.label,
+                describe_event(event),
+                became,
+                counted(attempt, "attempt"),
+                failure_text(error),
+            ),
             exc_info=error,
             extra={**self._fields(item, attempt), "traceback": letter.traceback},
         )

@@ -14,13 +14,14 @@ from eventproc.groups import (
     PROCESSOR,
     SHARE,
     GroupDescription,
-    describe_group,
+    ShareGroupDescription,
+    describe_any,
     list_groups,
     set_paused,
 )
 from eventproc.processors.errors import NotAProcessorGroup, failure_text
 from eventproc.store.database import Peers, Tx
-from eventproc.store.groups import GroupKind
+from eventproc.store.groups import online_members
 from eventproc.store.model.list_pages import COMPLETE, ListPage
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import get
@@ -204,16 +205,16 @@ class ProcessorMember:
 
 @attrs.frozen
 class ProcessorDescription:
-    """A processor in all processes at one moment.
+    """A processor, or a worker, in all processes at one moment.
 
     Attributes:
-        group: Its streams, lag, segments and their owners.
+        group: Its streams, lag, segments and their owners; that of a worker is a share group, whose segments have none.
         members: The processes that take part.
     """
 
     __repr__ = short_repr_of_fields
 
-    group: GroupDescription
+    group: GroupDescription | ShareGroupDescription
     members: tuple[ProcessorMember, ...]
 
     @derived
@@ -224,7 +225,7 @@ class ProcessorDescription:
     @derived
     def state(self) -> ProcessorActivity:
         """Whether processes run it; "stream deleted": its group must be reset."""
-        if self.group.replaced:
+        if isinstance(self.group, GroupDescription) and self.group.replaced:
             return "stream deleted"
         if self.group.paused:
             return "paused"
@@ -243,46 +244,41 @@ class ProcessorDescription:
 
 
 def describe_processor(tx: Tx, peers: Peers, name: str) -> ProcessorDescription:
-    """Return the processor whose group is `name`. Raises NotFound and NotAProcessorGroup.
+    """Return the processor or the worker whose group is `name`. Raises NotFound and NotAProcessorGroup.
 
     peers: the openings of the database.
-    Cost: as `describe_group`, and 10 us for each member.
+    Cost: as `describe_any`, and 10 us for each member.
     """
-    verify_processor(tx, name)
-    group = describe_group(tx, name, peers)
+    _verify_kind(tx, name)
+    group = describe_any(tx, name, peers)
+    owned = {each.reader: each.owned for each in group.members} if isinstance(group, GroupDescription) else {}
     members = tuple(
         ProcessorMember(
-            reader=each.reader,
-            pid=each.pid,
-            alive=bool(each.alive),
-            joined_ms=each.joined_ms,
-            segments=each.owned,
-            status=None if each.status is None else MemberStatus.from_json(each.status),
+            reader=reader,
+            pid=peers.pid_of(instance),
+            alive=peers.is_alive(instance),
+            joined_ms=joined_ms,
+            segments=owned.get(reader, 0),
+            status=None if status is None else MemberStatus.from_json(status),
         )
-        for each in group.members
+        for reader, instance, joined_ms, status in online_members(tx, name)
     )
     return ProcessorDescription(group, members)
 
 
 def describe_processors(tx: Tx, peers: Peers, page: ListPage = COMPLETE) -> list[ProcessorDescription]:
-    """Return the processors, by scope and name of their groups. Cost: as `list_groups`."""
-    return [
-        describe_processor(tx, peers, each.name) for each in list_groups(tx, None, page, kinds=[PROCESSOR])
-    ]
+    """Return the processors and workers, by scope and name of their groups. Cost: as `list_groups`."""
+    found = list_groups(tx, None, page, kinds=[PROCESSOR], workers=True)
+    return [describe_processor(tx, peers, each.name) for each in found]
 
 
 def pause_processor(tx: Tx, name: str, *, paused: bool) -> None:
     """Pause a processor or a worker in all processes, or let it continue. Raises NotFound and NotAProcessorGroup."""
-    _verify_kind(tx, name, PROCESSOR, SHARE)
+    _verify_kind(tx, name)
     set_paused(tx, name, paused)
 
 
-def verify_processor(tx: Tx, name: str) -> None:
-    """Raise NotFound if there is no group `name`, and NotAProcessorGroup if it belongs to readers."""
-    _verify_kind(tx, name, PROCESSOR)
-
-
-def _verify_kind(tx: Tx, name: str, *kinds: GroupKind) -> None:
+def _verify_kind(tx: Tx, name: str) -> None:
     kind = get(tx, GROUP, name).value.kind
-    if kind not in kinds:
+    if kind not in (PROCESSOR, SHARE):
         raise NotAProcessorGroup(group=name, kind=kind)

@@ -299,9 +299,10 @@ def _arguments(route: RestRoute, request: HttpRequest) -> dict[str, Any]:
     for name in given:
         if name not in in_query:
             raise invalid_argument("query", name, why_unknown(name, in_query))
+    places = {"path": request.path_params, "query": given, "header": request.headers}
     found: dict[str, Any] = {}
     for each in route.parameters:
-        texts: Mapping[str, str] = request.path_params if each.place == "path" else given
+        texts: Mapping[str, str] = places[each.place]
         if each.name in texts:
             found[each.argument] = _read(each.kind, texts[each.name], each.name, _TEXTS)
         elif each.default is attrs.NOTHING:

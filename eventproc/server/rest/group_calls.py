@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import attrs
 
@@ -33,6 +33,7 @@ from eventproc.server.rest.routes import (
 )
 from eventproc.shares import ShareGroup
 from eventproc.store.access.permissions import Permission
+from eventproc.store.model.jobs import JobDescription
 from eventproc.store.records.plain import Limits
 from eventproc.store.requests import Request
 from eventproc.topics import Group, Topic, TopicDescription, TopicPartition, operations
@@ -44,6 +45,8 @@ IDS_MAX = 10_000
 
 LetterId: TypeAlias = Annotated[str, Limits(about="Id of the dead letter, such as 0.0:17.")]
 Partitioning: TypeAlias = Literal["key", "round_robin"]
+
+Described = TypeVar("Described", DeadLetter, JobDescription)
 
 
 async def _start(call: RestCall, group: Group | ShareGroup, texts: Sequence[str] | str) -> GroupStart:
@@ -114,14 +117,14 @@ async def list_dead_letters(
 ) -> Page[DeadLetter]:
     """List the pending dead letters of a group, to a caller that may read the streams that hold them."""
     found = await call.ep.dead_letters(f"{scope}/{group}").list(limit=limit + 1, after=after)
-    return page_of([_readable(call, each) for each in found], limit, lambda each: each.id)
+    return page_of([readable(call, each) for each in found], limit, lambda each: each.id)
 
 
 async def describe_dead_letter(
     call: RestCall, scope: ScopeName, group: LocalName, letter: LetterId
 ) -> DeadLetter:
     """Show a dead letter: the event, its origin, and the error."""
-    return _readable(call, await call.ep.dead_letters(f"{scope}/{group}").get(letter))
+    return readable(call, await call.ep.dead_letters(f"{scope}/{group}").get(letter))
 
 
 async def redrive_dead_letters(
@@ -142,7 +145,7 @@ def _ids(body: LettersBody) -> tuple[str, ...] | Literal["all"]:
     return "all" if body.ids is None else body.ids
 
 
-def _readable(call: RestCall, letter: DeadLetter) -> DeadLetter:
-    """Return a letter. Its payload is that of another stream. Raises NotPermitted."""
-    call.caller.verify(Permission.READ, letter.stream)
-    return letter
+def readable(call: RestCall, found: Described) -> Described:
+    """Return a dead letter or a job. Its payload is of a stream that the path does not name. Raises NotPermitted."""
+    call.caller.verify(Permission.READ, found.stream)
+    return found

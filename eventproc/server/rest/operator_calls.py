@@ -47,6 +47,7 @@ from eventproc.streams import (
     Transaction,
     TransactionDescription,
 )
+from eventproc.streams.delayed_events import DelayedEvents
 from eventproc.streams.description import describe_segment as segment_description
 from eventproc.streams.operations import opened_segments
 from eventproc.streams.position_texts import parse_moment, parse_position, parse_time
@@ -77,7 +78,7 @@ At: TypeAlias = Annotated[
 ]
 RowTimeText: TypeAlias = Annotated[str | None, Limits(about="A time (ISO 8601, or ms).")]
 Time: TypeAlias = Annotated[
-    str, Text(about="A time (ISO 8601, or ms).", read=lambda _, __, text: parse_time(text))
+    str | None, Text(about="A time (ISO 8601, or ms).", read=lambda _, __, text: parse_time(text))
 ]
 
 
@@ -245,43 +246,15 @@ async def list_delayed(
     return page_of(found, limit, lambda each: each.id)
 
 
-async def _delayed(call: RestCall, scope: str, stream: str, event: str) -> DelayedEvent[bytes]:
-    """Return a delayed event of the stream, for which the caller's permission was checked."""
+async def _delayed(call: RestCall, scope: str, stream: str, event: str) -> tuple[DelayedEvents, str]:
+    """Find a delayed event of the stream, for which the caller's permission was checked."""
     found = await call.ep.delayed.get(event)
     if found.stream != f"{scope}/{stream}":
         raise NotFound(kind="delayed event", name=event)
-    return found
+    return call.ep.delayed, found.id  # another event may get a given id meanwhile
 
 
-async def describe_delayed(
-    call: RestCall, scope: ScopeName, stream: LocalName, event: DelayedId
-) -> DelayedEvent[bytes]:
-    """Show an event that is not due yet."""
-    return await _delayed(call, scope, stream, event)
-
-
-async def cancel_delayed(
-    call: RestCall, scope: ScopeName, stream: LocalName, event: DelayedId
-) -> DelayedEvent[bytes]:
-    """Forget an event that is not due yet: it is never appended."""
-    return await call.ep.delayed.cancel((await _delayed(call, scope, stream, event)).id)
-
-
-@attrs.frozen(kw_only=True)
-class MoveBody:
-    """When the event is due: in so many ms, or at a time (ISO 8601, or ms). One of them."""
-
-    delay_ms: int | None = None
-    at: str | None = None
-
-
-async def move_delayed(
-    call: RestCall, scope: ScopeName, stream: LocalName, event: DelayedId, body: MoveBody
-) -> DelayedEvent[bytes]:
-    """Let an event be due at another time. One that could not be appended is tried again."""
-    found = await _delayed(call, scope, stream, event)
-    at_ms = None if body.at is None else parse_time(body.at)
-    return await call.ep.delayed.move(found.id, delay_ms=body.delay_ms, at=at_ms)
+DELAYED: Final = Target(_delayed, {**STREAM.parameters, "event": DelayedId}, arguments=2)
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ import attrs
 
 from eventproc.cluster import Cluster
 from eventproc.ingestion.supervisor import Supervisor
+from eventproc.jobs.jobs import Job
 from eventproc.runtime import Eventproc
 from eventproc.runtime.tasks import Tasks
 from eventproc.runtime.users import Users
@@ -19,6 +20,7 @@ from eventproc.server.access.needs import ANYONE, UPDATE_SCOPE, UPDATE_SERVER, U
 from eventproc.server.rest import (
     group_calls as groups,
     health_calls as health,
+    job_calls as jobs,
     operator_calls as operator,
     pravega_calls as pravega,
     schedule_calls as schedules,
@@ -47,6 +49,7 @@ from eventproc.server.rest.operator_calls import (
 from eventproc.server.rest.routes import RestRoute, route
 from eventproc.shares import ShareGroup
 from eventproc.streams import Stream, Transaction
+from eventproc.streams.delayed_events import DelayedEvents
 from eventproc.streams.operations import MergeNeighbours, SplitSegment, TruncateTo
 from eventproc.streams.schedules import Schedules
 from eventproc.topics import Group, Topic
@@ -68,7 +71,16 @@ _TAGS: Final[Mapping[str, str]] = MappingProxyType(
     {
         **{
             each: each
-            for each in ("processors", "scopes", "streams", "supervisors", "tables", "topics", "users")
+            for each in (
+                "jobs",
+                "processors",
+                "scopes",
+                "streams",
+                "supervisors",
+                "tables",
+                "topics",
+                "users",
+            )
         },
         "groups": "reader groups",
         "ingestion": "supervisors",
@@ -120,6 +132,7 @@ class _Noun:
 _whole = _Noun("/v1/health", health.WHOLE, "health")
 _part = _Noun("/v1/health", health.PART, "health")
 _stream = _Noun(f"{OWN}/streams/{{scope}}/{{stream}}", STREAM)
+_delayed = _Noun(f"{_stream.path}/delayed/{{event}}", operator.DELAYED)
 _transaction = _Noun(f"{_stream.path}/transactions/{{transaction}}", TRANSACTION)
 _group = _Noun(f"{OWN}/groups/{{scope}}/{{group}}", GROUP)
 _share = _Noun(f"{OWN}/shares/{{scope}}/{{group}}", SHARE)
@@ -130,7 +143,9 @@ _supervisor = _Noun(f"{OWN}/supervisors/{{supervisor}}", SUPERVISOR)
 _own = _Noun(OWN)
 _task = _Noun(f"{OWN}/tasks", TASKS)
 _user = _Noun(f"{OWN}/users", CHANGEABLE)
-_schedule = _Noun(f"{OWN}/schedules/{{scope}}/{{schedule}}")
+_jobs = _Noun(f"{OWN}/jobs/{{scope}}/{{group}}")
+_job = _Noun(f"{_jobs.path}/{{job}}", jobs.JOB)
+_schedule = _Noun(f"{OWN}/schedules/{{scope}}/{{schedule}}", schedules.SCHEDULE)
 
 _then_status = partial(_supervisor, "POST", then=Supervisor.status)
 _scale = partial(_stream, "POST", submits=True, then=operator.opened)
@@ -194,9 +209,9 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _stream("POST", "/offload", operator.offload_stream, status=202),
     _stream("GET", "/transactions", Stream.transactions, "list_transactions", by="id"),
     _stream("GET", "/delayed", operator.list_delayed),
-    _stream("GET", "/delayed/{event}", operator.describe_delayed),
-    _stream("POST", "/delayed/{event}/cancel", operator.cancel_delayed),
-    _stream("POST", "/delayed/{event}/move", operator.move_delayed),
+    _delayed("GET", "", DelayedEvents.get, "describe_delayed"),
+    _delayed("POST", "/cancel", DelayedEvents.cancel, "cancel_delayed"),
+    _delayed("POST", "/move", DelayedEvents.move, "move_delayed", at=Time),
     _transaction("GET", "", Transaction.status, "describe_transaction"),
     _transaction("POST", "/commit", operator.commit_transaction),
     _transaction("POST", "/abort", operator.abort_transaction),
@@ -295,10 +310,15 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _task("POST", "/{task}/cancel", Tasks.cancel, "cancel_task"),
     _Noun(f"{OWN}/schedules", schedules.SCHEDULES)("GET", "", Schedules.list, "list_schedules"),
     _schedule("POST", "", schedules.create_schedule, status=201, errors=(404,)),
-    _schedule("GET", "", schedules.describe_schedule),
-    _schedule("DELETE", "", schedules.delete_schedule),
-    _schedule("POST", "/pause", schedules.pause_schedule),
-    _schedule("POST", "/resume", schedules.resume_schedule),
+    _schedule("GET", "", Schedules.get, "describe_schedule"),
+    _schedule("DELETE", "", Schedules.delete, "delete_schedule"),
+    _schedule("POST", "/pause", Schedules.pause, "pause_schedule"),
+    _schedule("POST", "/resume", Schedules.resume, "resume_schedule"),
+    _jobs("GET", "", jobs.list_jobs),
+    _jobs("POST", "", jobs.submit_job, status=201),
+    _job("GET", "", Job.describe, "describe_job"),
+    _job("POST", "/cancel", Job.cancel, "cancel_job", then=Job.describe),
+    _job("POST", "/retry", Job.retry, "retry_job", then=Job.describe),
     _own("GET", "/requests", operator.list_requests),
     _own("GET", "/requests/{request}", operator.describe_request, need=USER),
     _Noun(f"{OWN}/cluster", CLUSTER)("GET", "", Cluster.describe, "describe_cluster"),

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import (
     Annotated,
     Any,
@@ -49,6 +50,9 @@ LocalName: TypeAlias = Annotated[str, Limits(about="Name of the stream or group,
 
 _NAMES: Final = ("stream", "group")
 """Parameters with a name in a scope."""
+
+_HEADERS: Final[Mapping[str, str]] = MappingProxyType({"idempotency_key": "Idempotency-Key"})
+"""Parameters that callers give in a header, and its name."""
 
 Answer: TypeAlias = Callable[..., Awaitable[object]]
 """A function that answers: it takes a RestCall, then parameters of the path and the query, and a `body` if any."""
@@ -126,14 +130,14 @@ class EventStream:
 
 @attrs.frozen
 class Parameter:
-    """A parameter of a path or a query.
+    """A parameter of a path, a query or a header.
 
     name: as it is written. argument: of the function. default: attrs.NOTHING if it is required.
     """
 
     name: str
     argument: str
-    place: Literal["path", "query"]
+    place: Literal["path", "query", "header"]
     kind: Any
     default: object
 
@@ -200,9 +204,11 @@ def route(
         if each.name == "body":
             continue
         default = attrs.NOTHING if each.default is inspect.Parameter.empty else each.default
-        place: Literal["path", "query"] = "path" if each.name in in_path else "query"
-        # A trailing underscore avoids a word of Python.
-        parameters.append(Parameter(each.name.rstrip("_"), each.name, place, hints[each.name], default))
+        place: Literal["path", "query", "header"] = (
+            "path" if each.name in in_path else "header" if each.name in _HEADERS else "query"
+        )
+        name = _HEADERS.get(each.name, each.name.rstrip("_"))  # such an underscore avoids a word of Python
+        parameters.append(Parameter(name, each.name, place, hints[each.name], default))
     assert {each.name for each in parameters if each.place == "path"} == set(in_path), path
     returned = hints["return"]
     is_linked = get_origin(returned) is Linked

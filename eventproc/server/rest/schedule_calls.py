@@ -1,4 +1,4 @@
-"""Schedules over REST: what appends an event to a stream again and again."""
+"""Schedules over REST, as they are created; the rest is methods of the public API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import attrs
 
-from eventproc.server.rest.method_answers import Target
+from eventproc.server.rest.method_answers import Target, named
 from eventproc.server.rest.routes import LocalName, RestCall, ScopeName
 from eventproc.store.access.permissions import Permission
 from eventproc.store.model.names import StreamName
@@ -15,6 +15,7 @@ from eventproc.store.records.plain import JsonObject, Limits
 from eventproc.store.schedules import ScheduleInfo
 
 SCHEDULES: Final = Target(lambda call: call.ep.schedules)
+SCHEDULE: Final = named(lambda ep, name: (ep.schedules, name), "schedule", arguments=2)
 
 Cron: TypeAlias = Annotated[str, Limits(about="Minute, hour, day of month, month, day of week.")]
 
@@ -44,23 +45,3 @@ async def create_schedule(
     call.caller.verify(Permission.READ_UPDATE, str(StreamName.parse(body.stream)))
     asked: dict[str, Any] = {**attrs.asdict(body, recurse=False), "payload": body.payload.encode()}
     return await call.ep.schedules.create(f"{scope}/{schedule}", **asked)
-
-
-async def describe_schedule(call: RestCall, scope: ScopeName, schedule: LocalName) -> ScheduleInfo:
-    """Show a schedule and its next tick."""
-    return await call.ep.schedules.get(f"{scope}/{schedule}")
-
-
-async def pause_schedule(call: RestCall, scope: ScopeName, schedule: LocalName) -> ScheduleInfo:
-    """Let a schedule tick no more. What it misses is left out."""
-    return await call.ep.schedules.pause(f"{scope}/{schedule}")
-
-
-async def resume_schedule(call: RestCall, scope: ScopeName, schedule: LocalName) -> ScheduleInfo:
-    """Let a schedule tick from now on, also one with a failure."""
-    return await call.ep.schedules.resume(f"{scope}/{schedule}")
-
-
-async def delete_schedule(call: RestCall, scope: ScopeName, schedule: LocalName) -> None:
-    """Remove a schedule. The events that it has appended stay."""
-    await call.ep.schedules.delete(f"{scope}/{schedule}")

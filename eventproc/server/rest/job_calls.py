@@ -1,0 +1,102 @@
+"""Jobs over REST, submitted and listed; the rest is methods of a job. A caller needs READ on the streams of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Annotated, Any, Final, TypeAlias, cast
+
+import attrs
+
+from eventproc.jobs.jobs import Job
+from eventproc.server.rest.group_calls import readable
+from eventproc.server.rest.method_answers import Target
+from eventproc.server.rest.problems import HttpProblem
+from eventproc.server.rest.routes import (
+    PAGE,
+    After,
+    LocalName,
+    Page,
+    PageLimit,
+    RestCall,
+    ScopeName,
+    page_of,
+)
+from eventproc.store.access.permissions import Permission
+from eventproc.store.model.jobs import JobDescription, JobState
+from eventproc.store.model.names import StreamName
+from eventproc.store.records.plain import JsonObject, Limits
+from eventproc.streams.position_texts import parse_time
+
+JobId: TypeAlias = Annotated[str, Limits(about="Id of the job within its group.")]
+NewJobId: TypeAlias = Annotated[
+    str | None, Limits(about="The id of the job: a repeated call finds the first one. Left out: a new id.")
+]
+
+
+async def _job(call: RestCall, scope: str, group: str, job: str) -> Job[Any]:
+    found = call.ep.jobs(f"{scope}/{group}").job(job)
+    readable(call, await found.describe())
+    return found
+
+
+JOB: Final = Target(_job, {"scope": ScopeName, "group": LocalName, "job": JobId})
+
+
+@attrs.frozen(kw_only=True)
+class JobBody:
+    """A job. The caller needs READ_UPDATE on the stream, too.
+
+    payload: its text. stream: that takes the job; null: the only one of the group. headers: names and texts beside the
+    payload. priority: 0 to 9, higher ones go first. delay_ms: do it not before so many ms. at: do it then, a time (ISO
+    8601, or ms).
+    """
+
+    payload: str
+    stream: str | None = None
+    key: str | None = None
+    headers: JsonObject = attrs.field(factory=dict)
+    priority: int = 0
+    delay_ms: int | None = None
+    at: str | None = None
+
+
+async def list_jobs(
+    call: RestCall,
+    scope: ScopeName,
+    group: LocalName,
+    state: Annotated[JobState | None, Limits(about="List the jobs in this state only.")] = None,
+    after: After = None,
+    limit: PageLimit = PAGE,
+) -> Page[JobDescription]:
+    """List the jobs of a share group in the order of their submission, to a caller that may read their streams."""
+    found = await call.ep.jobs(f"{scope}/{group}").list(state=state, after=after, limit=limit + 1)
+    return page_of([readable(call, each) for each in found], limit, lambda each: each.id)
+
+
+async def submit_job(
+    call: RestCall, scope: ScopeName, group: LocalName, body: JobBody, idempotency_key: NewJobId = None
+) -> JobDescription:
+    """Submit a job to the workers of a share group. One whose id is known is shown as it is."""
+    name = f"{scope}/{group}"
+    if body.stream is None:
+        info = await (await call.ep.share_group(name)).info()
+        streams = [each.name for each in info.streams if not each.added]
+    else:
+        streams = [str(StreamName.parse(body.stream))]
+    for each in streams:
+        call.caller.verify(Permission.READ_UPDATE, each)
+    job = await call.ep.jobs(name, body.stream).submit(
+        body.payload.encode(),
+        id=idempotency_key,
+        key=body.key,
+        headers=cast("Mapping[str, str]", body.headers),
+        priority=body.priority,
+        delay_ms=body.delay_ms,
+        at=None if body.at is None else parse_time(body.at),
+    )
+    found = readable(call, await job.describe())
+    if found.stream not in streams or (found.payload, found.key) != (body.payload.encode(), body.key):
+        detail = f"Idempotency-Key {job.id!r} is the id of another job of {name}; use a new one for each job"
+        raise HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
+    return found
