@@ -193,7 +193,7 @@ class BlockingEventproc(_Twin, Opened):
     def transaction(
         self,
         *,
-        consumer: BlockingGroupReader[Any] | BlockingConsumer[Any] | None = None,
+        consumer: BlockingGroupReader[Any] | BlockingConsumer[Any] | BlockingShareConsumer[Any] | None = None,
         lease_ms: int | None = ...,
     ) -> BlockingJointTransaction: ...
     def synchronizer(
