@@ -23,6 +23,7 @@ from eventproc.groups import (
     ResetPreview,
     RetainedPart,
     ShareGroupDescription,
+    ShareUpdate,
     TruncatedPolicy,
 )
 from eventproc.groups.assignors import Assignor
@@ -54,7 +55,7 @@ from eventproc.store.clock import Clock
 from eventproc.store.database import Durability, SqlParameters, SqlValue
 from eventproc.store.database.standalone import Advance
 from eventproc.store.faults import Faults
-from eventproc.store.groups import DeletedPolicy, GroupOptions
+from eventproc.store.groups import DeletedPolicy, GroupOptions, ShareOptions
 from eventproc.store.ingestion.logs import IngestLogLine
 from eventproc.store.model.cuts import CutOrder, StreamCut
 from eventproc.store.model.delays import DelayedEvent
@@ -881,6 +882,8 @@ class BlockingShareGroup(_Twin):
     def reset(
         self, start: GroupStart = "head", *, streams: Sequence[str] | None = None, dry_run: bool = False
     ) -> list[ShareResetPreview]: ...
+    def update(self, **options: Unpack[ShareUpdate]) -> ShareOptions: ...
+    def consumer_offline(self, consumer: str) -> int: ...
     def delete(self) -> None: ...
 
 class BlockingShareConsumer(_Twin, Opened, Generic[P]):

@@ -340,11 +340,15 @@ class ShareConsumer(Openable, Generic[P]):
             return
         settled = self._settled(how, chosen, error=error, delay_ms=delay_ms)
 
-        def step(tx: Tx) -> None:
-            settle(tx, self._db, self._group, self._holder, settled, strict=True)
-            tx.after(partial(self._note_settled, how, chosen, tx.monotonic_ms + self._lock_ms))
+        await self._db.write(
+            partial(self._settle_all, settled=settled, events=chosen), step=Step.SHARE_SETTLE
+        )
 
-        await self._db.write(step, step=Step.SHARE_SETTLE)
+    def _settle_all(self, tx: Tx, settled: SettledSpans, events: Iterable[Delivery[Any]]) -> None:
+        """Settle all of the events within `tx`, with which they leave this consumer. Raises LockLost."""
+        settle(tx, self._db, self._group, self._holder, settled, strict=True)
+        lock_ms = get_group(tx, self._group, share=True).share.lock_ms  # it may have changed
+        tx.after(partial(self._note_settled, settled.how, events, tx.monotonic_ms + lock_ms))
 
     def _note_settled(self, how: Settlement, settled: Iterable[Delivery[Any]], until_ms: int) -> None:
         if how is not Settlement.RENEW:
@@ -503,6 +507,7 @@ class ShareConsumer(Openable, Generic[P]):
     def _adopt(self, found: Acquisition, saving: _Saving | None, new: Sequence[Delivery[Any]]) -> None:
         if saving is not None:
             self._note_stored(saving, found.lost)
+        self._lock_ms = found.lock_ms
         if found.generation != self._generation:  # the group was reset: every lock of before is lost
             self._generation = found.generation
             for of_before in (self._held, self._queue, self._accepted, self._overdue):

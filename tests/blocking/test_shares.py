@@ -66,3 +66,16 @@ def test_a_thread_accepts_deliveries_with_the_events_that_it_wrote_for_them(
     assert group.describe().events == 0
     with bills.reader() as reader:
         assert [event.payload for event in reader.until(bills.tail())] == [b"kept"]
+
+
+def test_a_group_is_changed_and_a_consumer_taken_offline_without_await(
+    ep: BlockingEventproc, stream: BlockingStream
+) -> None:
+    write(stream, 2)
+    group = ep.create_share_group("work", ["shop/orders"])
+    assert group.update(lock_ms=60_000).lock_ms == 60_000
+    with group.consumer("a") as consumer:
+        held = consumer.poll(100)
+        assert group.consumer_offline("a") == 2
+        with pytest.raises(LockLost):
+            consumer.accept(held)
