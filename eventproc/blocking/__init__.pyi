@@ -211,6 +211,7 @@ class BlockingEventproc(_Twin, Opened):
     def delete_synchronizer(self, name: str) -> None: ...
     def dead_letters(self, group: str) -> BlockingDeadLetters: ...
     def run(self, app: App, *, grace_ms: int = ...) -> BlockingRunning: ...
+    @overload
     def create_group(
         self,
         name: str,
@@ -225,7 +226,29 @@ class BlockingEventproc(_Twin, Opened):
         assignor: str = ...,
         retains: RetainedPart | None = "progress",
     ) -> BlockingGroup: ...
+    @overload
+    def create_group(
+        self,
+        name: str,
+        streams: Sequence[str],
+        *,
+        payload: type[P] | None = None,
+        codec: Codec[P] | None = None,
+        start: GroupStart = "head",
+        until: GroupEnd = None,
+        patience_ms: int | None = None,
+        checkpoint_ms: int | None = None,
+        on_truncated: TruncatedPolicy = "earliest",
+        on_deleted: DeletedPolicy = "error",
+        assignor: str = ...,
+        retains: RetainedPart | None = "progress",
+    ) -> BlockingGroup[P]: ...
+    @overload
     def group(self, name: str) -> BlockingGroup: ...
+    @overload
+    def group(
+        self, name: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
+    ) -> BlockingGroup[P]: ...
     def groups(
         self,
         scope: str | None = None,
@@ -234,6 +257,7 @@ class BlockingEventproc(_Twin, Opened):
         after: str | None = None,
         limit: int | None = None,
     ) -> list[GroupInfo]: ...
+    @overload
     def create_share_group(
         self,
         name: str,
@@ -243,7 +267,24 @@ class BlockingEventproc(_Twin, Opened):
         lock_ms: int = ...,
         deliveries_max: int = ...,
     ) -> BlockingShareGroup: ...
+    @overload
+    def create_share_group(
+        self,
+        name: str,
+        streams: Sequence[str],
+        *,
+        payload: type[P] | None = None,
+        codec: Codec[P] | None = None,
+        start: GroupStart = "head",
+        lock_ms: int = ...,
+        deliveries_max: int = ...,
+    ) -> BlockingShareGroup[P]: ...
+    @overload
     def share_group(self, name: str) -> BlockingShareGroup: ...
+    @overload
+    def share_group(
+        self, name: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
+    ) -> BlockingShareGroup[P]: ...
     def share_groups(
         self,
         scope: str | None = None,
@@ -750,10 +791,10 @@ class BlockingJointTransaction(_Twin, Block):
     def ping(self) -> PingResult: ...
     def status(self) -> tuple[TransactionDescription, ...]: ...
 
-class BlockingGroup(_Twin):
+class BlockingGroup(_Twin, Generic[T]):
     name: str
     @overload
-    def reader(self, reader: str) -> BlockingGroupReader[bytes]: ...
+    def reader(self, reader: str) -> BlockingGroupReader[T]: ...
     @overload
     def reader(
         self, reader: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
@@ -770,7 +811,7 @@ class BlockingGroup(_Twin):
         on_assigned: Callable[[tuple[TopicPartition, ...]], object] | None = None,
         on_revoked: Callable[[tuple[TopicPartition, ...]], object] | None = None,
         on_lost: Callable[[tuple[TopicPartition, ...]], object] | None = None,
-    ) -> BlockingConsumer[bytes]: ...
+    ) -> BlockingConsumer[T]: ...
     @overload
     def consumer(
         self,
@@ -861,12 +902,12 @@ class BlockingConsumer(_Twin, Opened, Generic[P]):
     ) -> None: ...
     def close(self) -> None: ...
 
-class BlockingShareGroup(_Twin):
+class BlockingShareGroup(_Twin, Generic[T]):
     name: str
     @overload
     def consumer(
         self, consumer: str | None = None, *, auto_accept: bool = False
-    ) -> BlockingShareConsumer[bytes]: ...
+    ) -> BlockingShareConsumer[T]: ...
     @overload
     def consumer(
         self,

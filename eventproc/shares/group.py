@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, Generic, overload
 
-from typing_extensions import Unpack
+from typing_extensions import TypeVar, Unpack
 
 from eventproc.groups import (
     GroupInfo,
@@ -28,23 +28,28 @@ from eventproc.store.faults import Step
 from eventproc.store.groups import ShareOptions, delete_group, get_group
 from eventproc.store.model.argument_checks import check_str
 from eventproc.store.segments import Event
-from eventproc.streams.codec import Codec, codec_for, decode_of
+from eventproc.streams.codec import Codec, PayloadCodec, chosen_codec, decode_of
 
 P = TypeVar("P")
+T = TypeVar("T", default=bytes)
 
 
-class ShareGroup:
-    """A group of consumers that share events one by one; made by `create_share_group` and `share_group`."""
+class ShareGroup(Generic[T]):
+    """A group of consumers that share events one by one; made by `create_share_group` and `share_group`.
 
-    def __init__(self, db: Database, name: str) -> None:
+    T is the type of its payloads, bytes by default: its consumers take it from here.
+    """
+
+    def __init__(self, db: Database, name: str, codec: PayloadCodec[T]) -> None:
         self._db = db
         self.name = name
+        self._codec = codec
 
     def __repr__(self) -> str:
         return f"ShareGroup({self.name!r})"
 
     @overload
-    def consumer(self, consumer: str | None = None, *, auto_accept: bool = False) -> ShareConsumer[bytes]: ...
+    def consumer(self, consumer: str | None = None, *, auto_accept: bool = False) -> ShareConsumer[T]: ...
     @overload
     def consumer(
         self,
@@ -66,7 +71,7 @@ class ShareGroup:
 
         Args:
             consumer: its id, for descriptions and errors. None (default): a new one.
-            payload: type of the payloads, as for `Stream.reader`. None (default): bytes.
+            payload: type of the payloads, as for `Stream.reader`. None (default): that of this handle.
             codec: object with `encode` and `decode`, used instead of the type's own codec.
             auto_accept: whether a poll accepts what the previous poll returned and the caller did not settle.
                 Default: False. Iterating always does.
@@ -75,7 +80,7 @@ class ShareGroup:
             InvalidArgument: no codec serves the type.
             NotFound: entering; no such share group.
         """
-        decode = decode_of(codec_for(payload, codec))
+        decode = decode_of(chosen_codec(self._codec, payload, codec))
         return ShareConsumer[Any](self._db, self.name, consumer, decode=decode, auto_accept=auto_accept)
 
     async def describe(self) -> ShareGroupDescription:
