@@ -12,6 +12,7 @@ import eventproc
 from eventproc.cli.options import (
     DurationParam,
     choice_options,
+    given_options,
     group_argument,
     milliseconds,
     page_options,
@@ -61,17 +62,8 @@ class OptionalDuration(DurationParam):
         return math.inf if value == "none" else super().convert(value, param, ctx)
 
 
-def _group_options(**given: Any) -> dict[str, Any]:
-    """Return the options of a group that were given, by their names in Python."""
-    return {
-        name: milliseconds(each) if name.endswith("_ms") else None if each == "nothing" else each
-        for name, each in given.items()
-        if each is not None
-    }
-
-
 group_options: Final = choice_options(
-    _group_options,
+    given_options,
     "options",
     click.option(
         "--patience",

@@ -271,6 +271,15 @@ def choice_options(
     return decorate
 
 
+def given_options(**given: Any) -> dict[str, Any]:
+    """Return the options of a group that were given, by their names in Python."""
+    return {
+        name: milliseconds(each) if name.endswith("_ms") else None if each == "nothing" else each
+        for name, each in given.items()
+        if each is not None
+    }
+
+
 def start_options(what: str) -> Callable[[F], F]:
     """Decorator of commands that create a group: `streams`, and where it begins in them as `positions`."""
 

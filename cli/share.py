@@ -1,4 +1,4 @@
-"""`eventproc share`: create, show, reset and delete share groups, the consumers of which use streams as a queue."""
+"""`eventproc share`: create, show, change and delete share groups, the consumers of which use streams as a queue."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+import eventproc
 from eventproc.cli.options import (
     DurationParam,
-    milliseconds,
+    choice_options,
+    given_options,
     page_options,
     reset_streams_option,
     share_argument,
@@ -50,9 +52,30 @@ TABLES: Final = {"consumers": ("consumer", "pid", "events"), "segments": SEGMENT
 RESET_COLUMNS: Final = ("stream", "events_before", "events_after")
 
 
+share_options: Final = choice_options(
+    given_options,
+    "options",
+    click.option(
+        "--lock",
+        "lock_ms",
+        type=DurationParam(),
+        metavar="SECONDS",
+        help="How long a consumer holds an event unless it renews the lock; 30 by default.",
+    ),
+    click.option(
+        "--deliveries",
+        "deliveries_max",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="After so many deliveries an event that nobody accepted becomes a dead letter; 5 by default.",
+    ),
+)
+"""Decorator of commands that take `options`: those of a share group that can be changed."""
+
+
 @click.group(cls=Noun)
 def share() -> None:
-    """Create, show, reset and delete share groups: streams as queues.
+    """Create, show, change and delete share groups: streams as queues.
 
     Examples:
         eventproc share create shop/work --stream shop/orders
@@ -89,27 +112,13 @@ async def describe(ep: Eventproc, name: str) -> ShareGroupDescription:
 @share.does("created share group {target}", existing="share group {target} exists already")
 @share_argument
 @start_options("A stream or topic to consume")
-@click.option(
-    "--lock",
-    "lock_s",
-    type=DurationParam(),
-    metavar="SECONDS",
-    help="How long a consumer holds an event unless it renews the lock; 30 unless given.",
-)
-@click.option(
-    "--deliveries",
-    "deliveries_max",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="After so many deliveries an event that nobody accepted becomes a dead letter; 5 unless given.",
-)
+@share_options
 async def create(
     ep: Eventproc,
     name: str,
     streams: tuple[str, ...],
     positions: tuple[str, ...],
-    lock_s: float | None,
-    deliveries_max: int | None,
+    options: dict[str, Any],
 ) -> Row:
     """Create a share group. An existing one with the same streams and options is left as it is.
 
@@ -122,10 +131,8 @@ async def create(
 
     full = group_name(name, streams)
     known = await find(ep.share_group(full))
-    options = {"lock_ms": milliseconds(lock_s), "deliveries_max": deliveries_max}
-    given = {key: value for key, value in options.items() if value is not None}
     start = parse_group_start(positions, await stream_ids(ep, streams))
-    await ep.create_share_group(full, streams, start=start, **given)
+    await ep.create_share_group(full, streams, start=start, **options)
     return {"target": full, "created": known is None}
 
 
@@ -158,6 +165,40 @@ async def reset(
     names = streams or tuple(each.name for each in (await found.info()).streams)
     start = parse_group_start(positions, await stream_ids(ep, names))
     return {"streams": await found.reset(start, streams=streams or None, dry_run=dry_run)}
+
+
+@share.does("updated share group {name}")
+@share_argument
+@share_options
+@reset_streams_option
+async def update(ep: Eventproc, name: str, options: dict[str, Any], streams: tuple[str, ...]) -> Row:
+    """Change options of a share group, or its streams, while its consumers work. The others stay as they are.
+
+    A stream that is added is consumed from its head. Consumers lose what they hold of one that is left out.
+
+    Examples:
+        eventproc share update shop/work --lock 60 --deliveries 3
+        eventproc share update shop/work --stream shop/orders --stream shop/refunds
+    """
+    changes: dict[str, Any] = {**options, "streams": streams} if streams else options
+    if not changes:
+        raise click.UsageError("say what to change: --lock, --deliveries or --stream")
+    return {"options": eventproc.to_dict(await (await ep.share_group(name)).update(**changes))}
+
+
+@share.does("{consumer} is offline in {name}; it held {events} events")
+@share_argument
+@click.argument("consumer", metavar="CONSUMER")
+async def offline(ep: Eventproc, name: str, consumer: str) -> Row:
+    """Release what a consumer holds. Other consumers receive these events immediately, and this delivery counts.
+
+    Use it for a consumer that hangs; the death of a process is detected without it. A consumer that is still alive
+    cannot settle what it held, and may go on with other events.
+
+    Examples:
+        eventproc share offline shop/work worker-1
+    """
+    return {"events": await (await ep.share_group(name)).consumer_offline(consumer)}
 
 
 async def _losses(ep: Eventproc, name: str) -> Row:

@@ -87,7 +87,7 @@ LEFT_OUT: Final = {"db", "hold_progress"}
 OTHER: Final = {
     "AsyncGenerator": "Iterator",
     "AsyncIterator": "Iterator",
-    "ProgressSource": "BlockingGroupReader[Any] | BlockingConsumer[Any]",
+    "ProgressSource": "BlockingGroupReader[Any] | BlockingConsumer[Any] | BlockingShareConsumer[Any]",
     "PartitionsCallback": "Callable[[tuple[TopicPartition, ...]], object]",
 } | {kind.__name__: name_of_twin(kind) for kind in KINDS}
 """What a name in a type of the async class is in that of the twin."""

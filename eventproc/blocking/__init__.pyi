@@ -23,6 +23,7 @@ from eventproc.groups import (
     ResetPreview,
     RetainedPart,
     ShareGroupDescription,
+    ShareUpdate,
     TruncatedPolicy,
 )
 from eventproc.groups.assignors import Assignor
@@ -54,7 +55,7 @@ from eventproc.store.clock import Clock
 from eventproc.store.database import Durability, SqlParameters, SqlValue
 from eventproc.store.database.standalone import Advance
 from eventproc.store.faults import Faults
-from eventproc.store.groups import DeletedPolicy, GroupOptions
+from eventproc.store.groups import DeletedPolicy, GroupOptions, ShareOptions
 from eventproc.store.ingestion.logs import IngestLogLine
 from eventproc.store.model.cuts import CutOrder, StreamCut
 from eventproc.store.model.delays import DelayedEvent
@@ -193,7 +194,7 @@ class BlockingEventproc(_Twin, Opened):
     def transaction(
         self,
         *,
-        consumer: BlockingGroupReader[Any] | BlockingConsumer[Any] | None = None,
+        consumer: BlockingGroupReader[Any] | BlockingConsumer[Any] | BlockingShareConsumer[Any] | None = None,
         lease_ms: int | None = ...,
     ) -> BlockingJointTransaction: ...
     def synchronizer(
@@ -210,6 +211,7 @@ class BlockingEventproc(_Twin, Opened):
     def delete_synchronizer(self, name: str) -> None: ...
     def dead_letters(self, group: str) -> BlockingDeadLetters: ...
     def run(self, app: App, *, grace_ms: int = ...) -> BlockingRunning: ...
+    @overload
     def create_group(
         self,
         name: str,
@@ -224,7 +226,29 @@ class BlockingEventproc(_Twin, Opened):
         assignor: str = ...,
         retains: RetainedPart | None = "progress",
     ) -> BlockingGroup: ...
+    @overload
+    def create_group(
+        self,
+        name: str,
+        streams: Sequence[str],
+        *,
+        payload: type[P] | None = None,
+        codec: Codec[P] | None = None,
+        start: GroupStart = "head",
+        until: GroupEnd = None,
+        patience_ms: int | None = None,
+        checkpoint_ms: int | None = None,
+        on_truncated: TruncatedPolicy = "earliest",
+        on_deleted: DeletedPolicy = "error",
+        assignor: str = ...,
+        retains: RetainedPart | None = "progress",
+    ) -> BlockingGroup[P]: ...
+    @overload
     def group(self, name: str) -> BlockingGroup: ...
+    @overload
+    def group(
+        self, name: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
+    ) -> BlockingGroup[P]: ...
     def groups(
         self,
         scope: str | None = None,
@@ -233,6 +257,7 @@ class BlockingEventproc(_Twin, Opened):
         after: str | None = None,
         limit: int | None = None,
     ) -> list[GroupInfo]: ...
+    @overload
     def create_share_group(
         self,
         name: str,
@@ -242,7 +267,24 @@ class BlockingEventproc(_Twin, Opened):
         lock_ms: int = ...,
         deliveries_max: int = ...,
     ) -> BlockingShareGroup: ...
+    @overload
+    def create_share_group(
+        self,
+        name: str,
+        streams: Sequence[str],
+        *,
+        payload: type[P] | None = None,
+        codec: Codec[P] | None = None,
+        start: GroupStart = "head",
+        lock_ms: int = ...,
+        deliveries_max: int = ...,
+    ) -> BlockingShareGroup[P]: ...
+    @overload
     def share_group(self, name: str) -> BlockingShareGroup: ...
+    @overload
+    def share_group(
+        self, name: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
+    ) -> BlockingShareGroup[P]: ...
     def share_groups(
         self,
         scope: str | None = None,
@@ -749,10 +791,10 @@ class BlockingJointTransaction(_Twin, Block):
     def ping(self) -> PingResult: ...
     def status(self) -> tuple[TransactionDescription, ...]: ...
 
-class BlockingGroup(_Twin):
+class BlockingGroup(_Twin, Generic[T]):
     name: str
     @overload
-    def reader(self, reader: str) -> BlockingGroupReader[bytes]: ...
+    def reader(self, reader: str) -> BlockingGroupReader[T]: ...
     @overload
     def reader(
         self, reader: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
@@ -769,7 +811,7 @@ class BlockingGroup(_Twin):
         on_assigned: Callable[[tuple[TopicPartition, ...]], object] | None = None,
         on_revoked: Callable[[tuple[TopicPartition, ...]], object] | None = None,
         on_lost: Callable[[tuple[TopicPartition, ...]], object] | None = None,
-    ) -> BlockingConsumer[bytes]: ...
+    ) -> BlockingConsumer[T]: ...
     @overload
     def consumer(
         self,
@@ -860,12 +902,12 @@ class BlockingConsumer(_Twin, Opened, Generic[P]):
     ) -> None: ...
     def close(self) -> None: ...
 
-class BlockingShareGroup(_Twin):
+class BlockingShareGroup(_Twin, Generic[T]):
     name: str
     @overload
     def consumer(
         self, consumer: str | None = None, *, auto_accept: bool = False
-    ) -> BlockingShareConsumer[bytes]: ...
+    ) -> BlockingShareConsumer[T]: ...
     @overload
     def consumer(
         self,
@@ -881,6 +923,8 @@ class BlockingShareGroup(_Twin):
     def reset(
         self, start: GroupStart = "head", *, streams: Sequence[str] | None = None, dry_run: bool = False
     ) -> list[ShareResetPreview]: ...
+    def update(self, **options: Unpack[ShareUpdate]) -> ShareOptions: ...
+    def consumer_offline(self, consumer: str) -> int: ...
     def delete(self) -> None: ...
 
 class BlockingShareConsumer(_Twin, Opened, Generic[P]):

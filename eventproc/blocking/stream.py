@@ -8,6 +8,7 @@ from eventproc.blocking.transaction import BlockingTransaction
 from eventproc.blocking.twins import BlockingTwin, twin_of
 from eventproc.blocking.writer import BlockingWriter
 from eventproc.streams import Codec, Stream
+from eventproc.streams.codec import chosen_codec
 from eventproc.streams.transaction import LEASE_MS
 
 
@@ -23,7 +24,7 @@ class BlockingStream(BlockingTwin):
     ) -> BlockingWriter:
         """Return an open writer, to be closed or used in `with`. See `Stream.writer`."""
         writer = self._twin.writer(payload=bytes, name=name)
-        return BlockingWriter(self._loop, writer, self._twin._codec_for(payload, codec))._opened()
+        return BlockingWriter(self._loop, writer, chosen_codec(self._twin.codec, payload, codec))._opened()
 
     def transaction(
         self,
@@ -34,7 +35,7 @@ class BlockingStream(BlockingTwin):
     ) -> BlockingTransaction:
         """Return a new transaction, to be used in `with`. See `Stream.transaction`."""
         txn = self._twin.transaction(payload=bytes, lease_ms=lease_ms)
-        return BlockingTransaction(self._loop, txn, self._twin._codec_for(payload, codec))
+        return BlockingTransaction(self._loop, txn, chosen_codec(self._twin.codec, payload, codec))
 
     def begin(
         self,
@@ -51,4 +52,4 @@ class BlockingStream(BlockingTwin):
     ) -> BlockingTransaction:
         """Return the handle of a transaction that this or another process began. See `Stream.transaction_of`."""
         txn = self._twin.transaction_of(txn_id, payload=bytes)
-        return BlockingTransaction(self._loop, txn, self._twin._codec_for(payload, codec))
+        return BlockingTransaction(self._loop, txn, chosen_codec(self._twin.codec, payload, codec))

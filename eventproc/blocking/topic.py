@@ -8,7 +8,7 @@ from eventproc.blocking.stream import BlockingStream
 from eventproc.blocking.twins import twin_of
 from eventproc.blocking.writer import BlockingWriter
 from eventproc.streams import Codec
-from eventproc.streams.codec import PayloadCodec
+from eventproc.streams.codec import PayloadCodec, chosen_codec
 from eventproc.topics import Partitioner, Topic
 
 
@@ -28,7 +28,7 @@ class BlockingTopic(BlockingStream):
 
         A partitioner of its own runs on the loop's thread, and gets the payload encoded and decoded again.
         """
-        chosen = self._twin._codec_for(payload, codec)
+        chosen = chosen_codec(self._twin.codec, payload, codec)
         own = self._twin.partitioner if partitioner is None else partitioner
         decoding = None if own is None else _DecodingPartitioner(own, chosen)
         producer = self._twin.producer(payload=bytes, name=name, partitioner=decoding)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from eventproc.groups.assignors import AssignableSegment, AssignmentInput, Assignor, Targets
 from eventproc.groups.changes import (
     GroupUpdate,
+    ShareUpdate,
     add_stream,
     ensure_group,
     ensure_worker_group,
@@ -83,6 +84,7 @@ __all__ = [
     "SegmentOwnership",
     "ShareGroupDescription",
     "ShareHolder",
+    "ShareUpdate",
     "SharedSegment",
     "Targets",
     "TruncatedPolicy",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TypedDict
 
 import attrs
@@ -126,11 +126,13 @@ def ensure_worker_group(
     tx: Tx, name: str, streams: Sequence[str], start: GroupStart, options: ShareOptions
 ) -> None:
     """Create the share group of a worker, or give it the options that the worker declares. Raises as `ensure_group`."""
-    known = find(tx, GROUP, name)
-    ensure_group(tx, name, streams, start, kind=SHARE, share=options if known is None else known.value.share)
-    found = get(tx, GROUP, name)
-    if (found.value.share, found.value.worker) != (options, True):
-        replace_share(tx, found, attrs.evolve(found.value, share=options, worker=True))
+    found = find(tx, GROUP, name)
+    if found is None:
+        ensure_group(tx, name, streams, start, kind=SHARE, share=options)
+        found = get(tx, GROUP, name)
+    if found.value.kind == SHARE and (found.value.share, found.value.worker) != (options, True):
+        replace_share(tx, found, attrs.evolve(found.value, share=options, created_share=None, worker=True))
+    ensure_group(tx, name, streams, start, kind=SHARE, share=options)
 
 
 def _verify_equal(
@@ -143,7 +145,10 @@ def _verify_equal(
     if group.kind != kind:
         differing.append("kind")
     # A program that starts again names the options of the creation, also after an operator changed them.
-    if options not in (group.options, group.created_options) or share != group.share:
+    if options not in (group.options, group.created_options) or share not in (
+        group.share,
+        group.created_share,
+    ):
         differing.append("options")
     if differing:
         raise AlreadyExists(kind="group", name=group.name, differing=tuple(differing))
@@ -192,6 +197,19 @@ def set_paused(tx: Tx, name: str, paused: bool) -> None:
         change(tx, name, PauseChanged(paused))
 
 
+class ShareUpdate(TypedDict, total=False):
+    """The options of `ShareGroup.update`. What is missing stays as it is.
+
+    lock_ms: how long a consumer holds an event unless it renews the lock, in ms.
+    deliveries_max: after so many deliveries an event that nobody accepted becomes a dead letter.
+    streams: names of the streams or topics that the group consumes from now on, "scope/stream".
+    """
+
+    lock_ms: int
+    deliveries_max: int
+    streams: Sequence[str]
+
+
 class GroupUpdate(TypedDict, total=False):
     """The options of `Group.update`. What is missing stays as it is.
 
@@ -209,14 +227,19 @@ class GroupUpdate(TypedDict, total=False):
     retains: RetainedPart | None
 
 
+def check_changes(changes: Mapping[str, object], options: type[GroupUpdate | ShareUpdate]) -> None:
+    """Raise InvalidArgument for a change of what is none of the `options`."""
+    if unknown := sorted(changes.keys() - options.__annotations__.keys()):
+        raise invalid_argument("option", unknown[0], "a group has no such option that may change")
+
+
 def update_options(tx: Tx, name: str, changes: GroupUpdate) -> GroupOptions:
     """Change options of a group of readers, and return all of them. Does nothing if they are so already.
 
     Readers follow before their next event. Another patience counts silence from now. Raises NotFound, NotAReaderGroup,
     InvalidArgument.
     """
-    if unknown := sorted(changes.keys() - GroupUpdate.__annotations__.keys()):
-        raise invalid_argument("option", unknown[0], "a group has no such option that may change")
+    check_changes(changes, GroupUpdate)
     group = get_group(tx, name)
     verify_readers(group)
     before, after = group.options, attrs.evolve(group.options, **changes)

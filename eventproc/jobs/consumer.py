@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeAlias
 
 from eventproc.shares import Delivery, ShareConsumer
@@ -42,8 +41,7 @@ class WorkerConsumer(ShareConsumer[bytes]):
                 jobs = {job: each.deliveries - 1 for each in chosen if (job := each.job) is not None}
                 return_jobs(tx, self._group, jobs)
             settled = self._settled(how, chosen, delay_ms=delay_ms)
-            settle(tx, self._db, self._group, self._holder, settled, strict=True)
-            tx.after(partial(self._note_settled, how, chosen, tx.monotonic_ms + self._lock_ms))
+            self._settle_all(tx, settled, chosen)
 
     async def return_held(self) -> None:
         """Return everything that this consumer holds; these deliveries do not count."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from eventproc.groups import (
     EQUAL,
@@ -37,10 +37,13 @@ from eventproc.store.groups import (
 )
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import check_scope_name
+from eventproc.streams.codec import Codec, codec_for
 
 if TYPE_CHECKING:
     from eventproc.shares import ShareGroup
     from eventproc.topics import Group
+
+P = TypeVar("P")
 
 
 class GroupSystem:
@@ -48,6 +51,7 @@ class GroupSystem:
 
     _db: Database
 
+    @overload
     async def create_group(
         self,
         name: str,
@@ -61,7 +65,40 @@ class GroupSystem:
         on_deleted: DeletedPolicy = "error",
         assignor: str = EQUAL,
         retains: RetainedPart | None = "progress",
-    ) -> Group:
+    ) -> Group: ...
+    @overload
+    async def create_group(
+        self,
+        name: str,
+        streams: Sequence[str],
+        *,
+        payload: type[P] | None = None,
+        codec: Codec[P] | None = None,
+        start: GroupStart = "head",
+        until: GroupEnd = None,
+        patience_ms: int | None = None,
+        checkpoint_ms: int | None = None,
+        on_truncated: TruncatedPolicy = "earliest",
+        on_deleted: DeletedPolicy = "error",
+        assignor: str = EQUAL,
+        retains: RetainedPart | None = "progress",
+    ) -> Group[P]: ...
+    async def create_group(
+        self,
+        name: str,
+        streams: Sequence[str],
+        *,
+        payload: type[Any] | None = None,
+        codec: Codec[Any] | None = None,
+        start: GroupStart = "head",
+        until: GroupEnd = None,
+        patience_ms: int | None = None,
+        checkpoint_ms: int | None = None,
+        on_truncated: TruncatedPolicy = "earliest",
+        on_deleted: DeletedPolicy = "error",
+        assignor: str = EQUAL,
+        retains: RetainedPart | None = "progress",
+    ) -> Group[Any]:
         """Create a group of readers or consumers that share `streams`, and return its handle.
 
         Returns the existing group if it is equal.
@@ -70,6 +107,8 @@ class GroupSystem:
             name: "scope/group", or "group" in the scope of the first stream.
             streams: names of the streams and topics, "scope/stream". Consumers read streams, too: their segments are
                 the partitions.
+            payload: type of the payloads of its readers and consumers. None (default): bytes.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
             start: where a new group begins: "head" (default), "tail", cuts, or a time in ms. Partitions that are added
                 later are read from their beginning, and so are streams that a consumer's names or patterns bring
                 later. An existing group keeps its position.
@@ -92,7 +131,7 @@ class GroupSystem:
             AlreadyExists: the group exists with other streams, or with options that are neither its present ones nor
                 those that it was created with.
             GroupStreamReplaced: the group reads a deleted stream of one of these names.
-            InvalidArgument: a name or an option is not valid.
+            InvalidArgument: a name or an option is not valid, or no codec serves the type.
             InvalidCut: a cut is not one of the stream.
             Truncated: a cut lies before the head of the stream.
         """
@@ -106,28 +145,38 @@ class GroupSystem:
             assignor=assignor,
             retains=retains,
         )
-        full = group_name(name, streams)
+        full, chosen = group_name(name, streams), codec_for(payload, codec)
         make = partial(
             ensure_group, name=full, streams=streams, start=start, until=until, kind=READERS, options=options
         )
         await self._db.write(make, step=Step.GROUP_CREATE)
-        return Group(self._db, full)
+        return Group(self._db, full, chosen)
 
-    async def group(self, name: str) -> Group:
+    @overload
+    async def group(self, name: str) -> Group: ...
+    @overload
+    async def group(
+        self, name: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
+    ) -> Group[P]: ...
+    async def group(
+        self, name: str, *, payload: type[Any] | None = None, codec: Codec[Any] | None = None
+    ) -> Group[Any]:
         """Return the handle of a group.
 
         Args:
             name: "scope/group".
+            payload: type of the payloads of its readers and consumers. None (default): bytes.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
 
         Raises:
             NotFound: no such group.
-            InvalidArgument: the name is not valid.
+            InvalidArgument: the name is not valid, or no codec serves the type.
         """
         from eventproc.topics import Group
 
-        full = group_name(name)
+        full, chosen = group_name(name), codec_for(payload, codec)
         await self._db.read(partial(get_group, name=full))
-        return Group(self._db, full)
+        return Group(self._db, full, chosen)
 
     async def groups(
         self,
@@ -151,6 +200,7 @@ class GroupSystem:
         """
         return await self._list(scope, ListPage.of(prefix, after, limit), OWNED)
 
+    @overload
     async def create_share_group(
         self,
         name: str,
@@ -159,7 +209,30 @@ class GroupSystem:
         start: GroupStart = "head",
         lock_ms: int = LOCK_MS,
         deliveries_max: int = DELIVERIES_MAX,
-    ) -> ShareGroup:
+    ) -> ShareGroup: ...
+    @overload
+    async def create_share_group(
+        self,
+        name: str,
+        streams: Sequence[str],
+        *,
+        payload: type[P] | None = None,
+        codec: Codec[P] | None = None,
+        start: GroupStart = "head",
+        lock_ms: int = LOCK_MS,
+        deliveries_max: int = DELIVERIES_MAX,
+    ) -> ShareGroup[P]: ...
+    async def create_share_group(
+        self,
+        name: str,
+        streams: Sequence[str],
+        *,
+        payload: type[Any] | None = None,
+        codec: Codec[Any] | None = None,
+        start: GroupStart = "head",
+        lock_ms: int = LOCK_MS,
+        deliveries_max: int = DELIVERIES_MAX,
+    ) -> ShareGroup[Any]:
         """Create a share group, and return its handle; returns the existing one if equal.
 
         Its consumers share the events of `streams` one by one, and accept each of them: a queue. It promises no order.
@@ -167,6 +240,8 @@ class GroupSystem:
         Args:
             name: "scope/group", or "group" in the scope of the first stream.
             streams: names of the streams or topics, "scope/stream".
+            payload: type of the payloads of its consumers. None (default): bytes.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
             start: where a new group begins: "head" (default), "tail", cuts, or a time in ms. An existing group keeps
                 its position.
             lock_ms: how long a consumer holds an event unless it renews the lock, in ms. Default: 30 s.
@@ -175,33 +250,43 @@ class GroupSystem:
         Raises:
             NotFound: no such stream.
             AlreadyExists: the group exists with other streams or options, or a reader group has that name.
-            InvalidArgument: a name or an option is not valid.
+            InvalidArgument: a name or an option is not valid, or no codec serves the type.
             InvalidCut: a cut is not one of the stream.
             Truncated: a cut lies before the head of the stream.
         """
         from eventproc.shares import ShareGroup, ensure_share_group
 
         options = ShareOptions(lock_ms=lock_ms, deliveries_max=deliveries_max)
-        full = group_name(name, streams)
+        full, chosen = group_name(name, streams), codec_for(payload, codec)
         make = partial(ensure_share_group, name=full, streams=streams, start=start, options=options)
         await self._db.write(make, step=Step.SHARE_CREATE)
-        return ShareGroup(self._db, full)
+        return ShareGroup(self._db, full, chosen)
 
-    async def share_group(self, name: str) -> ShareGroup:
+    @overload
+    async def share_group(self, name: str) -> ShareGroup: ...
+    @overload
+    async def share_group(
+        self, name: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
+    ) -> ShareGroup[P]: ...
+    async def share_group(
+        self, name: str, *, payload: type[Any] | None = None, codec: Codec[Any] | None = None
+    ) -> ShareGroup[Any]:
         """Return the handle of a share group.
 
         Args:
             name: "scope/group".
+            payload: type of the payloads of its consumers. None (default): bytes.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
 
         Raises:
             NotFound: no such share group.
-            InvalidArgument: the name is not valid.
+            InvalidArgument: the name is not valid, or no codec serves the type.
         """
         from eventproc.shares import ShareGroup
 
-        full = group_name(name)
+        full, chosen = group_name(name), codec_for(payload, codec)
         await self._db.read(partial(get_group, name=full, share=True))
-        return ShareGroup(self._db, full)
+        return ShareGroup(self._db, full, chosen)
 
     async def share_groups(
         self,

@@ -488,8 +488,10 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         less.
 
         Args:
-            consumer: a `GroupReader` or a `Consumer`, whose progress moves with the commit. If the block does not
-                commit, it delivers the events of the block again. None (default): no progress.
+            consumer: a `GroupReader` or a `Consumer`, whose progress moves with the commit, or a `ShareConsumer`,
+                for which the commit accepts what it accepted in the block. If the block does not commit, the events
+                of the block are delivered again: those of a `ShareConsumer` when their locks end. None (default):
+                no progress.
             lease_ms: how long the transaction outlives its last ping, in ms, 1000 to 600,000; the block pings by
                 itself. Default: 30 s. None: as long as this process lives.
 
@@ -500,7 +502,9 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         """
         check_lease(lease_ms)
         if consumer is not None and not callable(getattr(consumer, "hold_progress", None)):
-            raise invalid_argument("consumer", consumer, "it must be a GroupReader, or have hold_progress")
+            raise invalid_argument(
+                "consumer", consumer, "it must be a GroupReader, a Consumer or a ShareConsumer"
+            )
         return JointTransaction(self._db, lease_ms=lease_ms, consumer=consumer)
 
     async def synchronizer(

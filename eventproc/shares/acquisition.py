@@ -120,10 +120,11 @@ class AcquiredRun:
 
 @attrs.frozen
 class Acquisition:
-    """What one transaction handed out. until_ms: when its locks end, monotonic."""
+    """What one transaction handed out. until_ms: when its locks end, monotonic. lock_ms: how long they last."""
 
     runs: tuple[AcquiredRun, ...]
     until_ms: int
+    lock_ms: int
     generation: int
     lost: tuple[str, ...]
 
@@ -147,7 +148,7 @@ def acquire(
     record, open_segments = follow(tx, db, name)
     until_ms = tx.monotonic_ms + record.share.lock_ms
     if record.paused:
-        return Acquisition((), until_ms, record.generation, lost)
+        return Acquisition((), until_ms, record.share.lock_ms, record.generation, lost)
     lock = DeliveryLock(holder.session, holder.consumer, db.instance_id, db.clock.boot_id, until_ms)
     handing_out = _HandingOut(tx, record, open_segments, lock, events_max)
     prioritized = {each.stream_id for each in record.streams if is_prioritized(tx, each.stream_id)}
@@ -158,7 +159,7 @@ def acquire(
     handing_out.available(lowest_first=first % LOWEST_FIRST_TURNS == LOWEST_FIRST_TURNS - 1)
     handing_out.new([key for key in keys if key[0] not in prioritized])
     handing_out.write()
-    return Acquisition(tuple(handing_out.runs), until_ms, record.generation, lost)
+    return Acquisition(tuple(handing_out.runs), until_ms, record.share.lock_ms, record.generation, lost)
 
 
 class _HandingOut:

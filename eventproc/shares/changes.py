@@ -1,4 +1,4 @@
-"""Changes of a share group: created, reset; within a transaction."""
+"""Changes of a share group: created, updated, reset, a consumer gone; within a transaction."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ from collections.abc import Sequence
 
 import attrs
 
-from eventproc.groups import GroupStart, describe_share_group, ensure_group, stream_names
+from eventproc.groups import GroupStart, ShareUpdate, describe_share_group, ensure_group, stream_names
+from eventproc.groups.changes import check_changes
 from eventproc.groups.start_positions import start_positions_of
 from eventproc.groups.updates import StartPosition
 from eventproc.processors.dead_letters.operations import verify_letter_stream
+from eventproc.shares.delivery import end_dead_locks
 from eventproc.store.catalog import find_stream, unfinished_part
-from eventproc.store.database import Tx
+from eventproc.store.database import Database, Tx
 from eventproc.store.groups import (
     GROUP,
     SHARE,
     GroupRecord,
+    GroupStream,
     ShareOptions,
+    delete_deliveries,
     get_group,
+    progress_channel,
     read_deliveries,
+    read_held,
+    read_taken_in,
     replace_share,
     start_share_group,
 )
@@ -37,6 +44,59 @@ def ensure_share_group(
         return False
     verify_letter_stream(tx, name, None, stream_names(streams))
     return True
+
+
+def update_share_group(tx: Tx, name: str, changes: ShareUpdate) -> ShareOptions:
+    """Change options of a share group, and return all of them. Does nothing if they are so already.
+
+    Raises NotFound (also a stream), InvalidArgument.
+    """
+    check_changes(changes, ShareUpdate)
+    record = get_group(tx, name, share=True)
+    share = attrs.evolve(
+        record.share,
+        lock_ms=changes.get("lock_ms", record.share.lock_ms),
+        deliveries_max=changes.get("deliveries_max", record.share.deliveries_max),
+    )
+    streams = record.streams
+    if "streams" in changes:
+        streams = _streams_after_update(tx, record, stream_names(changes["streams"]))
+    created = record.created_share or record.share
+    after = attrs.evolve(
+        record, share=share, streams=streams, created_share=None if created == share else created
+    )
+    if after != record:
+        replace_share(tx, get(tx, GROUP, name), after)
+    return share
+
+
+def _streams_after_update(tx: Tx, record: GroupRecord, names: Sequence[str]) -> tuple[GroupStream, ...]:
+    """Open the streams that are new to the group at their heads, and forget those that it leaves."""
+    verify_letter_stream(tx, record.name, None, names)
+    kept = [each for each in record.streams if each.added or each.name in names]
+    left = {each.stream_id for each in record.streams if each not in kept}
+    known = {each.name for each in kept}
+    starts = start_positions_of(tx, [each for each in names if each not in known], "head", kind=SHARE)
+    delete_deliveries(tx, record.name, [key for key in read_taken_in(tx, record.name) if key[0] in left])
+    start_share_group(tx, record.name, {each.stream.stream_id: dict(each.held) for each in starts})
+    tx.wake(progress_channel(record.name))
+    return (*kept, *(each.stream for each in starts))
+
+
+def consumer_offline(tx: Tx, db: Database, name: str, consumer: str) -> tuple[int, bool]:
+    """Release what a consumer holds, as if it had died; return how many events, and whether to call it again.
+
+    Raises NotFound, and what `append_letters` raises.
+    """
+    get_group(tx, name, share=True)
+    before = _held_by(tx, name, consumer)
+    is_left = end_dead_locks(tx, db, name, offline=consumer)
+    return before - _held_by(tx, name, consumer), is_left
+
+
+def _held_by(tx: Tx, name: str, consumer: str) -> int:
+    ranges = [each for ranges in read_held(tx, name).values() for each in ranges]
+    return sum(each.high - each.low for each in ranges if each.lock and each.lock.consumer == consumer)
 
 
 @attrs.frozen

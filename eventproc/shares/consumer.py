@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, Final, Generic, Self
 
@@ -35,11 +35,12 @@ from eventproc.store.model.argument_checks import (
 )
 from eventproc.store.model.delays import DUE_MS_MAX
 from eventproc.store.model.deliveries import Settlement
-from eventproc.store.model.errors import Closed, EventprocError, NotFound
+from eventproc.store.model.errors import Closed, EventprocError, IllegalTransition, NotFound
 from eventproc.store.model.group_errors import LockLost
 from eventproc.store.openable import Openable
 from eventproc.store.tasks import HandleTasks, run_uninterrupted
 from eventproc.streams.fetch import watch_stream
+from eventproc.streams.joint_transaction import ProgressHold
 
 LOG = logging.getLogger("eventproc.shares")
 
@@ -100,6 +101,7 @@ class ShareConsumer(Openable, Generic[P]):
         self._queue: deque[Delivery[Any]] = deque()
         self._handed: list[Delivery[P]] = []
         self._accepted: set[Delivery[Any]] = set()
+        self._hold: ShareHold | None = None
         self._overdue: set[Delivery[Any]] = set()
         self._filled = anyio.Event()
         self._marked = anyio.Event()
@@ -233,8 +235,30 @@ class ShareConsumer(Openable, Generic[P]):
             raise StopAsyncIteration
         return events[0]
 
+    def hold_progress(self, txn: str) -> ProgressHold:
+        """Let only a joint transaction accept events, until the transaction ends. `ep.transaction` calls it.
+
+        Its commit accepts what `accept`, iterating and `auto_accept` accept meanwhile. If it does not commit, the
+        consumer still holds these events: it may settle them, and they are delivered again when their locks end.
+
+        Args:
+            txn: the transaction's id.
+
+        Raises:
+            Closed: the consumer is not open.
+            IllegalTransition: another transaction holds the progress.
+        """
+        self._verify_open()
+        if self._hold is not None:
+            state = f"in transaction {self._hold.txn}, whose commit accepts its events"
+            raise IllegalTransition(name=self._what, event=f"another transaction, {txn},", state=state)
+        self._hold = ShareHold(self, txn)
+        return self._hold
+
     async def accept(self, events: Delivery[Any] | Iterable[Delivery[Any]]) -> None:
         """Accept events: they are finished, and nobody receives them again.
+
+        In the block of a joint transaction with this consumer they are finished when the transaction commits.
 
         Args:
             events: one event, or several; all or none are accepted.
@@ -305,21 +329,32 @@ class ShareConsumer(Openable, Generic[P]):
         chosen = dict.fromkeys(_checked(events))
         await anyio.lowlevel.checkpoint()
         self._verify_open()
-        if lost := tuple([each.place for each in chosen if each not in self._held]):
-            raise LockLost(group=self._group, consumer=self.consumer, events=lost)
+        self._verify_held(chosen)
+        if how is Settlement.ACCEPT and (hold := self._hold) is not None:
+            async with hold.lock:  # not while the transaction is decided
+                if self._hold is hold:
+                    hold.accepted.update(chosen)
+                    return
+            self._verify_held(chosen)
         if not chosen:
             return
         settled = self._settled(how, chosen, error=error, delay_ms=delay_ms)
 
-        def step(tx: Tx) -> None:
-            settle(tx, self._db, self._group, self._holder, settled, strict=True)
-            tx.after(partial(self._note_settled, how, chosen, tx.monotonic_ms + self._lock_ms))
+        await self._db.write(
+            partial(self._settle_all, settled=settled, events=chosen), step=Step.SHARE_SETTLE
+        )
 
-        await self._db.write(step, step=Step.SHARE_SETTLE)
+    def _settle_all(self, tx: Tx, settled: SettledSpans, events: Iterable[Delivery[Any]]) -> None:
+        """Settle all of the events within `tx`, with which they leave this consumer. Raises LockLost."""
+        settle(tx, self._db, self._group, self._holder, settled, strict=True)
+        lock_ms = get_group(tx, self._group, share=True).share.lock_ms  # it may have changed
+        tx.after(partial(self._note_settled, settled.how, events, tx.monotonic_ms + lock_ms))
 
     def _note_settled(self, how: Settlement, settled: Iterable[Delivery[Any]], until_ms: int) -> None:
         if how is not Settlement.RENEW:
             self._held.difference_update(settled)
+            if self._hold is not None:
+                self._hold.accepted.difference_update(settled)
         else:
             for each in settled:
                 each.until_ms = until_ms
@@ -330,11 +365,18 @@ class ShareConsumer(Openable, Generic[P]):
         return SettledSpans(how, self._generation, spans_of(events), error, delay_ms)
 
     def _finish_handed(self) -> None:
-        """Accept what was handed out last and not settled; a later write stores it."""
+        """Accept what was handed out last and not settled."""
         accepted = self._held.intersection(self._handed)
+        self._handed = []
+        self._accept_later(accepted)
+
+    def _accept_later(self, accepted: set[Delivery[Any]]) -> None:
+        """Accept events with a later write: the decision of the transaction that holds the progress, or the next."""
+        if self._hold is not None:
+            self._hold.accepted |= accepted
+            return
         self._held -= accepted
         self._accepted |= accepted
-        self._handed = []
         if self._accepted and not self._marked.is_set():
             self._marked.set()
 
@@ -465,6 +507,7 @@ class ShareConsumer(Openable, Generic[P]):
     def _adopt(self, found: Acquisition, saving: _Saving | None, new: Sequence[Delivery[Any]]) -> None:
         if saving is not None:
             self._note_stored(saving, found.lost)
+        self._lock_ms = found.lock_ms
         if found.generation != self._generation:  # the group was reset: every lock of before is lost
             self._generation = found.generation
             for of_before in (self._held, self._queue, self._accepted, self._overdue):
@@ -546,6 +589,10 @@ class ShareConsumer(Openable, Generic[P]):
             if deadline is not None and anyio.current_time() >= deadline:
                 return False
 
+    def _verify_held(self, events: Iterable[Delivery[Any]]) -> None:
+        if lost := tuple([each.place for each in events if each not in self._held]):
+            raise LockLost(group=self._group, consumer=self.consumer, events=lost)
+
     def _wake(self) -> None:
         """Let a poll that waits see that this consumer was closed, or that its task failed."""
         if self._changes is not None:
@@ -557,6 +604,56 @@ class ShareConsumer(Openable, Generic[P]):
         self._verify_opened("consuming")
         if self.closed:
             raise Closed(what=self._what)
+
+
+class ShareHold:
+    """The events that a joint transaction accepts for a consumer. Implements `ProgressHold`.
+
+    group: of the consumer. txn: id of the transaction. accepted: what its commit accepts; the consumer holds it until
+    then. lock: held while the transaction is decided.
+    """
+
+    def __init__(self, consumer: ShareConsumer[Any], txn: str) -> None:
+        self.group = consumer._group
+        self.txn = txn
+        self.accepted: set[Delivery[Any]] = set()
+        self.lock = anyio.Lock(fast_acquire=True)
+        self._consumer = consumer
+
+    @asynccontextmanager
+    async def deciding(self) -> AsyncIterator[Callable[[Tx], None]]:
+        """See `ProgressHold.deciding`. Raises LockLost if the consumer no longer holds an accepted event."""
+        consumer = self._consumer
+        async with self.lock:
+            consumer._verify_open()
+            consumer._finish_handed()
+            consumer._verify_held(self.accepted)
+            accepted = frozenset(self.accepted)
+            yield partial(self._accept, accepted, consumer._settled(Settlement.ACCEPT, accepted))
+
+    def _accept(self, accepted: frozenset[Delivery[Any]], settled: SettledSpans, tx: Tx) -> None:
+        consumer = self._consumer
+        settle(tx, consumer._db, self.group, consumer._holder, settled, strict=True)
+        tx.after(partial(self._note_accepted, accepted))
+
+    def _note_accepted(self, accepted: frozenset[Delivery[Any]]) -> None:
+        """Free the consumer; as an effect of the transaction, so that a cancelled caller does not lose it."""
+        consumer = self._consumer
+        consumer._hold = None
+        consumer._held -= accepted
+        consumer._accept_later(self.accepted - accepted)  # what another task went past meanwhile
+
+    async def end(self) -> None:
+        """See `ProgressHold.end`."""
+        self.try_end()
+
+    def try_end(self) -> bool:
+        """See `ProgressHold.try_end`."""
+        consumer = self._consumer
+        if consumer._hold is self:  # not committed
+            consumer._hold = None
+            consumer._handed = []  # in hand, and not accepted by asking for the next
+        return True
 
 
 def _checked(events: object) -> list[Delivery[Any]]:

@@ -151,19 +151,20 @@ def look_ahead(tx: Tx, db: Database, name: str) -> Outlook:
     )
 
 
-def end_dead_locks(tx: Tx, db: Database, name: str) -> bool:
+def end_dead_locks(tx: Tx, db: Database, name: str, *, offline: str | None = None) -> bool:
     """End the locks that have ended, of dead consumers among them; return whether some are left for the next call.
 
+    offline: a consumer that counts as dead. None: only those that are.
     Does nothing if the group or its streams were deleted. Raises what `append_letters` raises.
     """
     found = find(tx, GROUP, name)
     if found is None or found.value.kind != SHARE:
         return False
     try:
-        follow(tx, db, name)
+        follow(tx, db, name, offline=offline)
     except ShareStreamsDeleted:
         return False
-    has_ended = _EndedLocks(tx, db)
+    has_ended = _EndedLocks(tx, db, offline)
     return any(
         each.lock is not None and has_ended(each.lock)
         for ranges in read_held(tx, name).values()
@@ -236,9 +237,13 @@ def _texts(
 
 
 class _EndedLocks:
-    """Whether a lock has ended: by the clock, or because its holder died. Looks once at each instance."""
+    """Whether a lock has ended: by the clock, or because its holder died. Looks once at each instance.
 
-    def __init__(self, tx: Tx, db: Database) -> None:
+    offline: a consumer that counts as dead.
+    """
+
+    def __init__(self, tx: Tx, db: Database, offline: str | None = None) -> None:
+        self._offline = offline
         self._tx = tx
         self._db = db
         self._present = db.shared[LOCAL_SESSIONS].present
@@ -247,6 +252,8 @@ class _EndedLocks:
     def __call__(self, lock: DeliveryLock) -> bool:
         db = self._db
         if lock.boot != db.clock.boot_id or lock.until_ms <= self._tx.monotonic_ms:
+            return True
+        if lock.consumer == self._offline:
             return True
         if lock.instance == db.instance_id:
             return lock.session not in self._present
@@ -266,8 +273,13 @@ def _has_changed(where: GroupStream, stream: StreamRecord) -> bool:
     return stream.stream_id != where.stream_id or stream.epoch > where.epoch
 
 
-def follow(tx: Tx, db: Database, name: str) -> tuple[GroupRecord, dict[SegmentKey, TakenIn]]:
-    """Follow what happened to the streams and to the holders of locks; return the group and its open segments."""
+def follow(
+    tx: Tx, db: Database, name: str, *, offline: str | None = None
+) -> tuple[GroupRecord, dict[SegmentKey, TakenIn]]:
+    """Follow what happened to the streams and to the holders of locks; return the group and its open segments.
+
+    offline: a consumer that counts as dead.
+    """
     get_group(tx, name, share=True)
     found = get(tx, GROUP, name)
     record, ids = _follow_streams(tx, found)
@@ -286,7 +298,7 @@ def follow(tx: Tx, db: Database, name: str) -> tuple[GroupRecord, dict[SegmentKe
         LOG.warning("%s: %d unfinished events were truncated", name, lost_events)
         record = attrs.evolve(record, lost_events=record.lost_events + lost_events)
         stored = read_taken_in(tx, name)
-    if _end_locks(tx, db, record, {key: stored[key] for key in states}):
+    if _end_locks(tx, _EndedLocks(tx, db, offline), record, {key: stored[key] for key in states}):
         stored = read_taken_in(tx, name)
     kept: dict[SegmentKey, TakenIn] = {}
     for key, state in states.items():
@@ -310,10 +322,10 @@ def _drop_truncated(tx: Tx, name: str, key: SegmentKey, taken_in: TakenIn, state
 
 
 def _end_locks(
-    tx: Tx, db: Database, record: GroupRecord, open_segments: Mapping[SegmentKey, TakenIn]
+    tx: Tx, has_ended: _EndedLocks, record: GroupRecord, open_segments: Mapping[SegmentKey, TakenIn]
 ) -> bool:
     """Release what dead consumers hold, or archive it after its last delivery; return whether there was anything."""
-    has_ended, has_changed = _EndedLocks(tx, db), False
+    has_changed = False
     terms = Terms(record.share.deliveries_max, since_ms=tx.now_ms)
     for key, ranges in read_held(tx, record.name).items():
         if key in open_segments:

@@ -4,32 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, Generic, overload
 
-from eventproc.groups import GroupInfo, GroupStart, ShareGroupDescription, describe_share_group, group_info
-from eventproc.shares.changes import ShareResetPreview, reset_share_group
+from typing_extensions import TypeVar, Unpack
+
+from eventproc.groups import (
+    GroupInfo,
+    GroupStart,
+    ShareGroupDescription,
+    ShareUpdate,
+    describe_share_group,
+    group_info,
+)
+from eventproc.shares.changes import (
+    ShareResetPreview,
+    consumer_offline,
+    reset_share_group,
+    update_share_group,
+)
 from eventproc.shares.consumer import ShareConsumer
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
-from eventproc.store.groups import delete_group, get_group
+from eventproc.store.groups import ShareOptions, delete_group, get_group
+from eventproc.store.model.argument_checks import check_str
 from eventproc.store.segments import Event
-from eventproc.streams.codec import Codec, codec_for, decode_of
+from eventproc.streams.codec import Codec, PayloadCodec, chosen_codec, decode_of
 
 P = TypeVar("P")
+T = TypeVar("T", default=bytes)
 
 
-class ShareGroup:
-    """A group of consumers that share events one by one; made by `create_share_group` and `share_group`."""
+class ShareGroup(Generic[T]):
+    """A group of consumers that share events one by one; made by `create_share_group` and `share_group`.
 
-    def __init__(self, db: Database, name: str) -> None:
+    T is the type of its payloads, bytes by default: its consumers take it from here.
+    """
+
+    def __init__(self, db: Database, name: str, codec: PayloadCodec[T]) -> None:
         self._db = db
         self.name = name
+        self._codec = codec
 
     def __repr__(self) -> str:
         return f"ShareGroup({self.name!r})"
 
     @overload
-    def consumer(self, consumer: str | None = None, *, auto_accept: bool = False) -> ShareConsumer[bytes]: ...
+    def consumer(self, consumer: str | None = None, *, auto_accept: bool = False) -> ShareConsumer[T]: ...
     @overload
     def consumer(
         self,
@@ -51,7 +71,7 @@ class ShareGroup:
 
         Args:
             consumer: its id, for descriptions and errors. None (default): a new one.
-            payload: type of the payloads, as for `Stream.reader`. None (default): bytes.
+            payload: type of the payloads, as for `Stream.reader`. None (default): that of this handle.
             codec: object with `encode` and `decode`, used instead of the type's own codec.
             auto_accept: whether a poll accepts what the previous poll returned and the caller did not settle.
                 Default: False. Iterating always does.
@@ -60,7 +80,7 @@ class ShareGroup:
             InvalidArgument: no codec serves the type.
             NotFound: entering; no such share group.
         """
-        decode = decode_of(codec_for(payload, codec))
+        decode = decode_of(chosen_codec(self._codec, payload, codec))
         return ShareConsumer[Any](self._db, self.name, consumer, decode=decode, auto_accept=auto_accept)
 
     async def describe(self) -> ShareGroupDescription:
@@ -126,6 +146,54 @@ class ShareGroup:
 
         act = partial(reset_share_group, name=self.name, start=start, streams=streams, dry_run=dry_run)
         return await (self._db.read(act) if dry_run else self._db.write(act, step=Step.SHARE_CHANGE))
+
+    async def update(self, **options: Unpack[ShareUpdate]) -> ShareOptions:
+        """Change options of the group, or its streams, and return all options. Consumers stay open.
+
+        They follow in all processes: a poll that waits looks again, and each lock that begins or is renewed from now
+        on has the new length. Locks of before keep their end. An event that was delivered `deliveries_max` times or
+        more becomes a dead letter when its next or present delivery ends.
+
+        A stream that is added is consumed from its head. Of a stream that is left out, the group forgets everything:
+        consumers lose what they hold of it, and its dead letters stay.
+
+        Args:
+            options: see `ShareUpdate`.
+
+        Raises:
+            NotFound: no such share group, or stream.
+            InvalidArgument: an option is not valid.
+        """
+        step = partial(update_share_group, name=self.name, changes=options)
+        return await self._db.write(step, step=Step.SHARE_CHANGE)
+
+    async def consumer_offline(self, consumer: str) -> int:
+        """Declare a consumer dead: what it holds is available immediately, and this delivery counts.
+
+        If it is alive, settling these events raises `LockLost`, and it may poll again. An event whose last delivery
+        this was becomes a dead letter.
+
+        Args:
+            consumer: its id.
+
+        Returns:
+            How many events it held: 0 for a consumer that is not known.
+
+        Raises:
+            NotFound: no such share group.
+            InvalidArgument: the id is not a text.
+            StreamSealed: the dead-letter stream of the group is sealed.
+
+        Cost:
+            One transaction, and a further one for each 4 MiB of events that become dead letters.
+        """
+        check_str("consumer", consumer)
+        act = partial(consumer_offline, db=self._db, name=self.name, consumer=consumer)
+        events, is_left = 0, True
+        while is_left:
+            released, is_left = await self._db.write(act, step=Step.SHARE_CHANGE)
+            events += released
+        return events
 
     async def delete(self) -> None:
         """Delete the group and its progress. Its consumers lose what they hold; its dead letters stay.

@@ -119,6 +119,13 @@ def codec_for(payload: type[Any] | None = None, codec: Codec[Any] | None = None)
     return _built_in_codec(payload)
 
 
+def chosen_codec(
+    own: PayloadCodec[Any], payload: type[Any] | None, codec: Codec[Any] | None
+) -> PayloadCodec[Any]:
+    """Return the codec that a caller of a handle named, or else the handle's own. Raises as `codec_for`."""
+    return own if payload is None and codec is None else codec_for(payload, codec)
+
+
 def decode_of(codec: PayloadCodec[P]) -> Callable[[bytes], P] | None:
     """Return how events decode their payloads; None if they are bytes, which need no call."""
     return None if codec is _BYTES else codec.decode

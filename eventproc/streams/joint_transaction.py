@@ -2,7 +2,7 @@
 
 Each stream has a part, which buffers, stages and pings as a transaction of one stream does. The parts have one id and
 one decision (`staging`). The consumer's progress moves with the decision and not before: the block holds it, and
-a block that does not commit sets the consumer back, so that it delivers the events again.
+a block that does not commit sets the consumer back, so that its events are delivered again.
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ class ProgressHold(Protocol):
     def deciding(self) -> AbstractAsyncContextManager[MoveProgress]:
         """Finish what was delivered, and yield what moves the progress behind it in the deciding transaction.
 
-        Nothing else moves the progress while the block runs. Raises SegmentFenced if a segment was lost meanwhile.
+        Nothing else moves the progress while the block runs. Raises SegmentFenced if a segment was lost meanwhile,
+        LockLost if an accepted event was.
         """
         ...
 
     async def end(self) -> None:
-        """Give the progress back to the consumer. If it did not move, the consumer delivers the events again."""
+        """Give the progress back to the consumer. If it did not move, the events are delivered again."""
         ...
 
     def try_end(self) -> bool:
@@ -69,7 +70,7 @@ class ProgressHold(Protocol):
 
 
 class ProgressSource(Protocol):
-    """A consumer whose progress a joint transaction can move, such as a `GroupReader`."""
+    """A consumer whose progress a joint transaction can move: a `GroupReader`, `Consumer` or `ShareConsumer`."""
 
     def hold_progress(self, txn: str) -> ProgressHold:
         """Let only the transaction `txn` move the progress from now on.
@@ -284,8 +285,9 @@ class JointTransaction:
     async def commit(self, *, wait: bool = True, timeout_ms: int = WAIT_MS) -> None:
         """Decide that all events become visible, move the consumer's progress, and return when they are visible.
 
-        Everything that the consumer has delivered counts as finished. If the call raises SegmentFenced, nothing was
-        written, and the end of the block sets the consumer back.
+        Everything that the consumer has delivered counts as finished; of a `ShareConsumer`, what it accepted in the
+        block, and the event in hand of a loop. If the call raises SegmentFenced or LockLost, nothing was written, and
+        the end of the block sets the consumer back.
 
         Args:
             wait: False returns when the decision is durable. Default: True.
@@ -293,6 +295,7 @@ class JointTransaction:
 
         Raises:
             SegmentFenced: a segment was taken from the consumer; nothing was written.
+            LockLost: a `ShareConsumer` lost an event that it accepted; nothing was written.
             Closed: the consumer was closed; nothing was written.
             TransactionPending: the wait ended first; the events will become visible, and the progress has moved.
             TransactionAborted: the transaction was aborted.

@@ -30,7 +30,7 @@ from eventproc.store.model.policies import (
 from eventproc.store.model.ranges import KeyRange, as_key_ranges
 from eventproc.store.model.transactions import check_lease
 from eventproc.store.transactions import list_finished, list_open
-from eventproc.streams.codec import Codec, PayloadCodec, codec_for, decode_of
+from eventproc.streams.codec import Codec, PayloadCodec, chosen_codec, decode_of
 from eventproc.streams.description import (
     TransactionDescription,
     describe_txn,
@@ -102,7 +102,9 @@ class Stream(StreamQueries, Generic[T]):
         Raises:
             InvalidArgument: no codec serves the type, or the name is not a str.
         """
-        return EventWriter(self._db, self.name, self.stream_id, self._codec_for(payload, codec), name=name)
+        return EventWriter(
+            self._db, self.name, self.stream_id, chosen_codec(self.codec, payload, codec), name=name
+        )
 
     @overload
     def reader(
@@ -143,7 +145,7 @@ class Stream(StreamQueries, Generic[T]):
         """
         chosen = None if segments is None else as_segments(segments)
         where = partial(self._frontier, _as_start(start, ends_only=chosen is not None), chosen)
-        decode = decode_of(self._codec_for(payload, codec))
+        decode = decode_of(chosen_codec(self.codec, payload, codec))
         return StreamReader[Any](
             self._db, self.name, self.stream_id, where, chosen=chosen is not None, decode=decode
         )
@@ -180,7 +182,7 @@ class Stream(StreamQueries, Generic[T]):
         """
         check_lease(lease_ms)
         return Transaction(
-            self._db, self.name, self.stream_id, self._codec_for(payload, codec), lease_ms=lease_ms
+            self._db, self.name, self.stream_id, chosen_codec(self.codec, payload, codec), lease_ms=lease_ms
         )
 
     @overload
@@ -243,14 +245,10 @@ class Stream(StreamQueries, Generic[T]):
             self._db,
             self.name,
             self.stream_id,
-            self._codec_for(payload, codec),
+            chosen_codec(self.codec, payload, codec),
             lease_ms=None,
             txn_id=txn_id,
         )
-
-    def _codec_for(self, payload: type[Any] | None, codec: Codec[Any] | None) -> PayloadCodec[Any]:
-        """Return the codec that a caller named, or else the handle's."""
-        return self.codec if payload is None and codec is None else codec_for(payload, codec)
 
     async def transactions(
         self, *, finished: bool = False, after: str | None = None, limit: int = TXNS_LISTED_MAX

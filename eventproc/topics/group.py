@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, Generic, overload
 
 import anyio
-from typing_extensions import Unpack
+from typing_extensions import TypeVar, Unpack
 
 from eventproc.groups import (
     GroupCheckpoint,
@@ -53,34 +53,36 @@ from eventproc.store.model.cuts import StreamCut, as_cut
 from eventproc.store.model.group_errors import CheckpointPending
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.segments import Event
-from eventproc.streams.codec import Codec, codec_for, decode_of
+from eventproc.streams.codec import Codec, PayloadCodec, chosen_codec, decode_of
 from eventproc.streams.queries import Moment
 from eventproc.topics.consumer import Consumer, PartitionRef, as_numbers, as_partitions
 from eventproc.topics.group_partitions import GroupPartition, group_partitions
 from eventproc.topics.rebalance_callbacks import PartitionsCallback, RebalanceCallbacks
 
 P = TypeVar("P")
+T = TypeVar("T", default=bytes)
 
 CHECKPOINT_WAIT_MS = 30_000
 """How long `checkpoint` waits by default. A reader answers when it asks for its next event."""
 
 
-class Group:
+class Group(Generic[T]):
     """Readers or consumers, in any number of processes, that share streams: each segment is one's at a time.
 
     Made by `Eventproc.create_group` and `Eventproc.group`. Consumers read topics, and are readers that commit and seek
-    by event numbers.
+    by event numbers. T is the type of its payloads, bytes by default: its readers and consumers take it from here.
     """
 
-    def __init__(self, db: Database, name: str) -> None:
+    def __init__(self, db: Database, name: str, codec: PayloadCodec[T]) -> None:
         self._db = db
         self.name = name
+        self._codec = codec
 
     def __repr__(self) -> str:
         return f"Group({self.name!r})"
 
     @overload
-    def reader(self, reader: str) -> GroupReader[bytes]: ...
+    def reader(self, reader: str) -> GroupReader[T]: ...
     @overload
     def reader(
         self, reader: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
@@ -92,7 +94,7 @@ class Group:
 
         Args:
             reader: its id, unique among the readers that are online. The id of a dead reader may be used again.
-            payload: type of the payloads, as for `Stream.reader`. None (default): bytes.
+            payload: type of the payloads, as for `Stream.reader`. None (default): that of this handle.
             codec: object with `encode` and `decode`, used instead of the type's own codec.
 
         Raises:
@@ -102,7 +104,9 @@ class Group:
             NotAReaderGroup: entering; the group belongs to a processor.
             GroupStreamReplaced: entering; a stream of the group was deleted.
         """
-        return GroupReader[Any](self._db, self.name, reader, decode=decode_of(codec_for(payload, codec)))
+        return GroupReader[Any](
+            self._db, self.name, reader, decode=decode_of(chosen_codec(self._codec, payload, codec))
+        )
 
     @overload
     def consumer(
@@ -116,7 +120,7 @@ class Group:
         on_assigned: PartitionsCallback | None = None,
         on_revoked: PartitionsCallback | None = None,
         on_lost: PartitionsCallback | None = None,
-    ) -> Consumer[bytes]: ...
+    ) -> Consumer[T]: ...
     @overload
     def consumer(
         self,
@@ -155,7 +159,7 @@ class Group:
 
         Args:
             consumer: its id, unique among the consumers that are online.
-            payload: type of the payloads, as for `Stream.reader`. None (default): bytes.
+            payload: type of the payloads, as for `Stream.reader`. None (default): that of this handle.
             codec: object with `encode` and `decode`, used instead of the type's own codec.
             topics: the topics that it consumes, by names or patterns ("shop/orders-*"). The group takes in those that
                 it does not consume yet, also topics that are created later. None (default): every topic of the group.
@@ -178,7 +182,7 @@ class Group:
         """
         return Consumer[Any](
             *(self._db, self.name, consumer),
-            decode=decode_of(codec_for(payload, codec)),
+            decode=decode_of(chosen_codec(self._codec, payload, codec)),
             auto_commit=auto_commit,
             callbacks=RebalanceCallbacks(on_assigned, on_revoked, on_lost),
             chosen=MemberOptions(

@@ -25,7 +25,7 @@ from eventproc.store.model.policies import (
     check_ttl,
 )
 from eventproc.store.segments import READ_BYTES_MAX, Event, EventRun, offset_of_number
-from eventproc.streams.codec import Codec, PayloadCodec, decode_of
+from eventproc.streams.codec import Codec, PayloadCodec, chosen_codec, decode_of
 from eventproc.streams.fetch import fetch
 from eventproc.streams.partitioners import Partitioner
 from eventproc.streams.request_calls import ChangeOptions, run_request
@@ -136,7 +136,7 @@ class Topic(Stream[T]):
             self._db,
             self.name,
             self.stream_id,
-            self._codec_for(payload, codec),
+            chosen_codec(self.codec, payload, codec),
             name=name,
             partitioner=chosen,
             follows_strategy=True,

@@ -164,7 +164,7 @@ class GroupRecord:
     log: None for a share group, which has no members and no owners.
     share: options of a share group. lost_events: of a share group: unfinished events that were truncated.
     dropped: streams that were deleted under the group; see `DeletedPolicy`.
-    created_options: the options that it was created with; None while they are `options`.
+    created_options, created_share: the options that it was created with; None while they are `options`, or `share`.
     reset: the generation of its creation or its last reset: what an owner of an earlier epoch knew is void.
     worker: of a share group: a worker consumes it, or did. Its processes have rows as members, for people only.
     """
@@ -180,6 +180,7 @@ class GroupRecord:
     dropped: tuple[GroupStream, ...] = ()
     created_options: GroupOptions | None = None
     share: ShareOptions = attrs.field(factory=ShareOptions)
+    created_share: ShareOptions | None = None
     lost_events: int = 0
     reset: int = 0
     worker: bool = False

@@ -232,6 +232,8 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "share list": (),
         "share describe": (_share,),
         "share create": ("shop/more", "--stream", "shop/orders"),
+        "share update": (_share, "--lock", "5"),
+        "share offline": (_share, "w"),
         "share reset": (_share, "--to", "tail"),
         "share delete": (_share, "--yes"),
         "txn list": ("shop/orders",),

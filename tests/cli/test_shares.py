@@ -18,6 +18,14 @@ def test_a_share_group_lives_at_the_shell(billing: Cli) -> None:
     found = billing("share", "describe", SHARE, "-o", "json").json()
     assert (found["options"], found["consumers"]) == ({"lock_ms": 5_000, "deliveries_max": 3}, [])
     assert SHARE in billing("share", "describe", SHARE).ok()
+    billing("share", "update", SHARE, "--lock", 6).ok()
+    changed = billing(
+        "share", "update", SHARE, "--deliveries", 4, "--stream", "shop/orders", "-o", "json"
+    ).json()
+    assert changed["options"] == {"lock_ms": 6_000, "deliveries_max": 4}
+    assert "say what to change" in billing("share", "update", SHARE).refused(2)
+    assert "no stream" in billing("share", "update", SHARE, "--stream", "shop/none").refused(3)
+    assert billing("share", "offline", SHARE, "w", "-o", "json").json()["events"] == 0
     (preview,) = billing("share", "reset", SHARE, "--to", "tail", "--dry-run", "-o", "json").json()["streams"]
     assert preview["events_after"] == 0
     assert preview["events_before"] == found["events"] > 0

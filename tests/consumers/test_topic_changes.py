@@ -257,7 +257,7 @@ async def test_a_truncation_behind_the_number_follows_the_policy(
 ) -> None:
     topic = await ep.create_topic("s/t", partitions=1)
     await produce_keys(topic, range(10))
-    group = await ep.create_group("g", ["s/t"], on_truncated=policy, on_deleted="drop")  # type: ignore[arg-type]
+    group = await ep.create_group("g", ["s/t"], on_truncated=policy, on_deleted="drop")  # type: ignore[call-overload]
     async with group.consumer("a") as a:
         await a.poll(2)
     await topic.truncate(partition=0, before_number=6)

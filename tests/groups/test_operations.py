@@ -17,6 +17,7 @@ from eventproc.store.model.errors import NotFound, Truncated
 from eventproc.store.model.group_errors import CheckpointPending, GroupStreamReplaced, TooManyCheckpoints
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
+from eventproc.topics import Group
 from tests.groups.support import (
     GROUP_NAME,
     are_shared,
@@ -217,7 +218,7 @@ async def test_what_was_truncated_unread_is_counted_and_skipped(
 ) -> None:
     stream = await written(ep, 5)
     cut = await stream.tail()
-    group = await ep.create_group("g", ["s/t"], on_truncated=policy)  # type: ignore[arg-type]
+    group: Group = await ep.create_group("g", ["s/t"], on_truncated=policy)  # type: ignore[call-overload]
     async with group.reader("a") as reader, aclosing(aiter(reader)) as events:
         assert int((await anext(events)).payload) == 0
     await write(stream, range(5, 7))

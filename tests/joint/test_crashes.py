@@ -28,13 +28,14 @@ STEPS = (
 async def make(ep: Eventproc) -> None:
     """Make the streams, the group, and all inputs; the source is sealed, so that the readers end."""
     await ep.create_scope("s")
-    for name in TARGETS:
+    for name in (*TARGETS, "s/d"):
         await ep.create_stream(name, scaling=ScalingPolicy.fixed(2))
     source = await ep.create_stream("s/in", scaling=ScalingPolicy.fixed(2))
     async with source.writer() as writer:
         await writer.write_many((b"%d" % number, str(number % KEYS)) for number in range(EVENTS))
     await source.seal()
     await ep.create_group("g", ["s/in"])
+    await ep.create_share_group("work", ["s/in"], deliveries_max=100)
 
 
 async def consume(ep: Eventproc) -> None:
@@ -50,6 +51,31 @@ async def consume(ep: Eventproc) -> None:
                 if number % 3 == 0:
                     await txn.flush()
             os.write(1, b"processed\n")
+
+
+async def consume_share(ep: Eventproc) -> None:
+    """As `consume`, with a consumer of the share group, which accepts a few inputs in each transaction."""
+    group = await ep.share_group("s/work")
+    async with group.consumer() as consumer:
+        os.write(1, b"online\n")
+        while found := await consumer.poll(5):
+            async with ep.transaction(consumer=consumer) as txn:
+                for each in sorted(found, key=lambda each: int(each.event.payload)):
+                    await txn.write("s/d", each.event.payload, key=each.event.key)
+                await consumer.accept(found)
+                if int(found[0].event.payload) % 3 == 0:
+                    await txn.flush()
+            os.write(1, b"processed\n")
+
+
+async def verify_share(ep: Eventproc) -> None:
+    """Check that each input is in the stream exactly once, and finished."""
+    stream = await ep.stream("s/d")
+    await stream.seal()
+    async with stream.reader() as reader:
+        found = [int(event.payload) async for event in reader]
+    assert sorted(found) == list(range(EVENTS))
+    assert (await (await ep.share_group("s/work")).describe()).events == 0
 
 
 async def verify(ep: Eventproc) -> None:
@@ -76,6 +102,18 @@ def test_a_kill_at_each_named_step_repeats_and_loses_nothing(crash: CrashDirecto
         process = crash.start(consume, at=point_of(step, moment), nth=count)
         while process.hear():
             pass  # until it is dead, or has ended without reaching the point
+
+
+def test_a_kill_between_an_accept_and_its_commit_repeats_and_loses_nothing(tmp_path: Path) -> None:
+    with CrashDirectory(tmp_path / "store") as crash:
+        crash.run(make)
+        for count, moment in enumerate(Moment, start=1):
+            process = crash.start(consume_share, at=point_of(Step.TRANSACTION_END, moment), nth=count)
+            while process.hear():
+                pass
+        assert crash.start(consume_share).finish() == 0
+        crash.check()
+        crash.run(verify_share)
 
 
 @pytest.mark.hunt(seeds=2)

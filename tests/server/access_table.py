@@ -107,6 +107,8 @@ REST: Mapping[str, Row] = {
     "create_share": UPDATES_SCOPE,
     "describe_share": READS,
     "reset_share": UPDATES,
+    "update_share": UPDATES,
+    "take_consumer_offline": UPDATES,
     "delete_share": UPDATES,
     "list_topics": READS_SERVER,
     "create_topic": UPDATES_SCOPE,

@@ -87,7 +87,7 @@ async def test_each_route_of_rest_answers_those_who_are_permitted_and_nobody_els
                 segment="9.9",
                 **dict.fromkeys(["transaction", "task", "request", "token"], "1"),
                 user="missing",
-                reader="r",
+                **dict.fromkeys(["reader", "consumer"], "r"),
                 letter="0.0:1",
                 supervisor="missing",
                 table="missing",

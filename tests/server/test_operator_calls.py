@@ -71,6 +71,9 @@ async def test_a_share_group_is_created_listed_reset_and_deleted(rest: RestInMem
     listed = await rest.ok("GET", f"{OWN}/shares?scope=s")
     assert [each["name"] for each in listed["items"]] == ["s/q"]
     assert (await rest.ok("GET", f"{OWN}/shares/s/q"))["generation"] == made["generation"]
+    changed = await rest.ok("PUT", f"{OWN}/shares/s/q/options", {"lock_ms": 60_000, "deliveries_max": 3})
+    assert changed["options"] == {"lock_ms": 60_000, "deliveries_max": 3}
+    assert await rest.ok("POST", f"{OWN}/shares/s/q/consumers/c/offline") == 0
     (moved,) = await rest.ok("POST", f"{OWN}/shares/s/q/reset", {"start": ["tail"], "dry_run": True})
     assert (moved["events_before"], moved["events_after"]) == (3, 0)
     assert (await rest.ok("GET", f"{OWN}/shares/s/q"))["generation"] == made["generation"]

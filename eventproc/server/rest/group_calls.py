@@ -71,12 +71,15 @@ PROCESSOR: Final = named(lambda ep, name: (ep, name), arguments=2)
 
 create_group = creating(
     *(Eventproc.create_group, "create_group", Group.describe),
-    omitted=("until",),
+    omitted=("until", "payload", "codec"),
     streams=Streams,
     start=Start,
 )
 create_share = creating(
-    Eventproc.create_share_group, "create_share", ShareGroup.describe, streams=Streams, start=Start
+    *(Eventproc.create_share_group, "create_share", ShareGroup.describe),
+    omitted=("payload", "codec"),
+    streams=Streams,
+    start=Start,
 )
 create_topic = creating(
     *(Eventproc.create_topic, "create_topic", Topic.describe),

@@ -60,6 +60,7 @@ _LATER: Final = {
 
 _IN_PATH: Final[Mapping[str, Any]] = MappingProxyType(
     {
+        "consumer": Annotated[str, Limits(about="Id of the consumer.")],
         "reader": Annotated[str, Limits(about="Name of the reader.")],
         "table": Annotated[str, Limits(about="Name of the table.")],
         "task": Annotated[str, Limits(about="Id of the task.")],

@@ -246,6 +246,12 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
         start=groups.NewStart,
         omitted=("streams",),
     ),
+    _share(
+        *("PUT", "/options", ShareGroup.update, "update_share"),
+        omitted=("streams",),
+        then=ShareGroup.describe,
+    ),
+    _share("POST", "/consumers/{consumer}/offline", ShareGroup.consumer_offline, "take_consumer_offline"),
     _share("DELETE", "", ShareGroup.delete, "delete_share"),
     _own("GET", "/topics", Eventproc.topics, "list_topics"),
     _own("POST", "/topics/{scope}", groups.create_topic, status=201, submits=True),
