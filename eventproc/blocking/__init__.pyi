@@ -420,7 +420,7 @@ class BlockingSchedules(_Twin):
         stream: str,
         tz: str = "UTC",
         payload: object = b"",
-        key: str | None = None,
+        key: str | bytes | None = None,
         headers: Mapping[str, str] | None = None,
         missed: str = ...,
         replace: bool = False,
@@ -447,7 +447,7 @@ class BlockingJobs(_Twin, Generic[P, R]):
         payload: P,
         *,
         id: str | None = None,
-        key: str | None = None,
+        key: str | bytes | None = None,
         headers: Mapping[str, str] | None = None,
         priority: int = 0,
         delay_ms: int | None = None,
@@ -650,7 +650,7 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         self,
         payload: P,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -663,7 +663,7 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         self,
         payload: P,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -676,7 +676,7 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         self,
         payload: P,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -689,7 +689,7 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         self,
         payload: P,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -703,7 +703,7 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         self,
         payload: P,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -714,7 +714,7 @@ class BlockingWriter(_Twin, Opened, Generic[P]):
         at: datetime | int | None = None,
     ) -> None: ...
     def write_many(
-        self, events: Iterable[NewEvent[P] | tuple[P, str | None]], *, sequence: int | None = None
+        self, events: Iterable[NewEvent[P] | tuple[P, str | bytes | None]], *, sequence: int | None = None
     ) -> int: ...
     def flush(self) -> None: ...
 
@@ -736,12 +736,12 @@ class BlockingTransaction(_Twin, Block, Generic[P]):
         self,
         payload: P,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
     ) -> None: ...
-    def write_many(self, events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> int: ...
+    def write_many(self, events: Iterable[NewEvent[P] | tuple[P, str | bytes | None]]) -> int: ...
     def flush(self) -> None: ...
     def commit(self, *, wait: bool = True, timeout_ms: int = ...) -> None: ...
     def abort(self, *, force: bool = False) -> None: ...
@@ -761,7 +761,7 @@ class BlockingJointTransaction(_Twin, Block):
         stream: str,
         payload: bytes,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -772,18 +772,18 @@ class BlockingJointTransaction(_Twin, Block):
         stream: StreamTarget[P],
         payload: P,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
     ) -> None: ...
     @overload
     def write_many(
-        self, stream: str, events: Iterable[NewEvent[bytes] | tuple[bytes, str | None]]
+        self, stream: str, events: Iterable[NewEvent[bytes] | tuple[bytes, str | bytes | None]]
     ) -> int: ...
     @overload
     def write_many(
-        self, stream: StreamTarget[P], events: Iterable[NewEvent[P] | tuple[P, str | None]]
+        self, stream: StreamTarget[P], events: Iterable[NewEvent[P] | tuple[P, str | bytes | None]]
     ) -> int: ...
     def flush(self) -> None: ...
     def commit(self, *, wait: bool = True, timeout_ms: int = ...) -> None: ...

@@ -11,6 +11,7 @@ from eventproc.store.model.routing import check_key
 from eventproc.streams import NewEvent
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.new_events import (
+    EventOrPair,
     as_new_event,
     check_event_id,
     check_event_time,
@@ -45,7 +46,7 @@ class Buffer(Generic[P]):
     def event(
         self,
         payload: P,
-        key: str | None,
+        key: str | bytes | None,
         event_time: int | None,
         headers: Mapping[str, str] | None,
         partition: int | None = None,
@@ -58,8 +59,7 @@ class Buffer(Generic[P]):
         Delay.make(delay_ms, at)
         data = self._encode(payload)
         check_size(data)
-        if key is not None:
-            check_key(key)
+        text = None if key is None else check_key(key)
         if event_time is not None:
             check_event_time(event_time)
         if self._ttl_ms is not None:
@@ -68,9 +68,9 @@ class Buffer(Generic[P]):
             headers = check_headers(headers)
         if id is not None:
             check_event_id(id)
-        return NewEvent(data, key, event_time, headers, partition, None, delay_ms, at, id)
+        return NewEvent(data, text, event_time, headers, partition, None, delay_ms, at, id)
 
-    def encoded(self, event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[bytes]:
+    def encoded(self, event: EventOrPair[P]) -> NewEvent[bytes]:
         """Return an event of `write_many` as it is handed over. Raises as `event`."""
         new = as_new_event(event)
         headers = reserving(new.headers, ttl_ms=new.ttl_ms, priority=new.priority)
@@ -88,7 +88,7 @@ class Buffer(Generic[P]):
         taken, self._waiting, self._waiting_bytes = self._waiting, [], 0
         return taken
 
-    def chunks(self, events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> Iterator[list[NewEvent[bytes]]]:
+    def chunks(self, events: Iterable[EventOrPair[P]]) -> Iterator[list[NewEvent[bytes]]]:
         """Yield the events of an iterable of any length, in chunks for one call each."""
         chunk: list[NewEvent[bytes]] = []
         size_bytes = 0

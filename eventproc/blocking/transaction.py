@@ -96,7 +96,7 @@ class BlockingTransaction(BufferedTransaction):
         self,
         payload: Any,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -105,7 +105,7 @@ class BlockingTransaction(BufferedTransaction):
         if self._buffer.add(self._buffer.event(payload, key, event_time, headers, partition)):
             self._hand_over()
 
-    def write_many(self, events: Iterable[NewEvent[Any] | tuple[Any, str | None]]) -> int:
+    def write_many(self, events: Iterable[NewEvent[Any] | tuple[Any, str | bytes | None]]) -> int:
         """Add events, in order; return their number. See `Transaction.write_many`."""
         check_events(events)
         count = 0
@@ -150,7 +150,7 @@ class BlockingJointTransaction(BufferedTransaction):
         stream: str | StreamTarget[Any],
         payload: Any,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -161,7 +161,9 @@ class BlockingJointTransaction(BufferedTransaction):
             self._hand_over()
 
     def write_many(
-        self, stream: str | StreamTarget[Any], events: Iterable[NewEvent[Any] | tuple[Any, str | None]]
+        self,
+        stream: str | StreamTarget[Any],
+        events: Iterable[NewEvent[Any] | tuple[Any, str | bytes | None]],
     ) -> int:
         """Add events to a stream, in order; return their number. See `JointTransaction.write_many`."""
         check_events(events)

@@ -38,7 +38,7 @@ class BlockingWriter(BlockingTwin, Opened):
         self,
         payload: Any,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -60,7 +60,7 @@ class BlockingWriter(BlockingTwin, Opened):
         self,
         payload: Any,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -80,7 +80,7 @@ class BlockingWriter(BlockingTwin, Opened):
             self._loop.call(self._post, self._buffer.take())
 
     def write_many(
-        self, events: Iterable[NewEvent[Any] | tuple[Any, str | None]], *, sequence: int | None = None
+        self, events: Iterable[NewEvent[Any] | tuple[Any, str | bytes | None]], *, sequence: int | None = None
     ) -> int:
         """Append events, in order, in few transactions; return their number when all are durable.
 

@@ -179,7 +179,7 @@ class Jobs(Generic[P, R]):
         payload: P,
         *,
         id: str | None = None,
-        key: str | None = None,
+        key: str | bytes | None = None,
         headers: Mapping[str, str] | None = None,
         priority: int = 0,
         delay_ms: int | None = None,
@@ -213,7 +213,7 @@ class Jobs(Generic[P, R]):
             stream = self._stream or _only_stream(tx, self._group)
             due_ms = None if made.delay is None else made.delay.due_ms(tx.now_ms)
             new = NewJob(
-                id=job.id, group=self._group, stream=stream, payload=made.payload, key=key, due_ms=due_ms
+                id=job.id, group=self._group, stream=stream, payload=made.payload, key=made.key, due_ms=due_ms
             )
             if insert_job(tx, new) is not None:
                 return
@@ -221,7 +221,7 @@ class Jobs(Generic[P, R]):
                 append_emissions(tx, [made._replace(stream=stream)])
                 return
             event = NewDelayedEvent(
-                _delayed_id(self._group, job.id), made.delay, made.payload, key, None, made.headers
+                _delayed_id(self._group, job.id), made.delay, made.payload, made.key, None, made.headers
             )
             store_delayed(tx, stream, get_writable_stream(tx, stream).value.stream_id, [event])
 

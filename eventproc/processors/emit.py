@@ -76,7 +76,7 @@ class Emission(NamedTuple):
         payload: Any,
         *,
         codec: Codec[Any] | None = None,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
@@ -107,14 +107,13 @@ class Emission(NamedTuple):
             payload, headers = _encoded(payload, headers)
         if len(payload) > EVENT_BYTES_MAX:
             check_size(payload)
-        if key is not None:
-            check_key(key)
+        text = None if key is None else check_key(key)
         if event_time is not None:
             check_event_time(event_time)
         if id is not None or priority:
             headers = reserving(headers, id=id, priority=priority)
         copied = None if headers is None else check_headers(headers) or None
-        return cls(stream, payload, key, event_time, copied, Delay.make(delay_ms, at))
+        return cls(stream, payload, text, event_time, copied, Delay.make(delay_ms, at))
 
     @property
     def size_bytes(self) -> int:

@@ -34,7 +34,7 @@ from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import EVENT_BYTES_MAX, PARTITIONS_MAX
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.routing import point
-from eventproc.streams.new_events import check_headers
+from eventproc.streams.new_events import as_key, check_headers
 
 POINT: Final = "position"
 
@@ -184,7 +184,7 @@ class EventColumns:
             )
         _check_sizes(payloads)
         count = rows.num_rows
-        keys = pa.nulls(count, pa.string()) if self.key is None else _as_text("key", rows.column(self.key))
+        keys = pa.nulls(count, pa.string()) if self.key is None else _as_texts(rows.column(self.key))
         times = pa.nulls(count, STAMP) if self.event_time is None else _times(rows.column(self.event_time))
         kind = EVENTS.field("headers").type
         headers = pa.nulls(count, kind)
@@ -216,13 +216,12 @@ def _check_header_type(schema: StructType, name: str | None) -> None:
         raise invalid_argument(f"column {name}", shown, f"it must be {' or '.join(_HEADER_TYPES)}")
 
 
-def _as_text(what: str, column: pa.Array) -> pa.Array:
+def _as_texts(keys: pa.Array) -> pa.Array:
+    """Return the texts of keys: those of Kafka are bytes."""
     try:
-        return column.cast(pa.string())
+        return keys.cast(pa.string())
     except pa.ArrowInvalid:
-        raise InvalidArgument(
-            what=f"column {what}", value="bytes that are not UTF-8", reason="a key is a text; encode it"
-        ) from None
+        return pa.array(map(as_key, keys.to_pylist()), pa.string())
 
 
 def _as_map(headers: pa.Array) -> pa.Array:

@@ -175,7 +175,7 @@ class JointTransaction:
         stream: str,
         payload: bytes,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -186,7 +186,7 @@ class JointTransaction:
         stream: StreamTarget[P],
         payload: P,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -196,7 +196,7 @@ class JointTransaction:
         stream: str | StreamTarget[Any],
         payload: Any,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -231,16 +231,16 @@ class JointTransaction:
 
     @overload
     async def write_many(
-        self, stream: str, events: Iterable[NewEvent[bytes] | tuple[bytes, str | None]]
+        self, stream: str, events: Iterable[NewEvent[bytes] | tuple[bytes, str | bytes | None]]
     ) -> int: ...
     @overload
     async def write_many(
-        self, stream: StreamTarget[P], events: Iterable[NewEvent[P] | tuple[P, str | None]]
+        self, stream: StreamTarget[P], events: Iterable[NewEvent[P] | tuple[P, str | bytes | None]]
     ) -> int: ...
     async def write_many(
         self,
         stream: str | StreamTarget[Any],
-        events: Iterable[NewEvent[Any] | tuple[Any, str | None]],
+        events: Iterable[NewEvent[Any] | tuple[Any, str | bytes | None]],
     ) -> int:
         """Add events to a stream, in order; return their number.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 import attrs
 
@@ -19,7 +19,7 @@ from eventproc.store.model.limits import (
     PRIORITY_MAX,
 )
 from eventproc.store.model.policies import check_ttl
-from eventproc.store.model.routing import check_key
+from eventproc.store.model.routing import check_key, key_text
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.segments import (
     ID_HEADER,
@@ -38,10 +38,16 @@ SEQUENCE_MAX: Final = 2**62
 _EVENTS: str = "it must be an iterable of NewEvents, or of pairs (payload, key)"
 
 
+def as_key(key: str | bytes | None) -> str | None:
+    """Return the text of a key that a caller passed, None for None. Anything else is refused when the key is used."""
+    return key_text(key) if isinstance(key, bytes) else key
+
+
 @attrs.frozen
 class NewEvent(Generic[P]):
     """An event to be written, for `write_many`.
 
+    key: routing key, a text or bytes; kept as its text, see `Event.key_bytes`. None (default): any segment.
     partition: number of the topic's partition that takes it. None (default): the topic's strategy chooses.
     ttl_ms: how long groups deliver it after it was appended, in ms. None (default): as its topic says.
     delay_ms, at: when it is appended: so many ms later, or at a time with its zone or in ms since 1970. None (default):
@@ -53,7 +59,7 @@ class NewEvent(Generic[P]):
     __repr__ = short_repr_of_fields
 
     payload: P
-    key: str | None = None
+    key: str | None = attrs.field(default=None, converter=as_key)
     event_time: int | None = None
     headers: Mapping[str, str] | None = None
     partition: int | None = None
@@ -74,12 +80,16 @@ class NewEvent(Generic[P]):
         return reserving(self.headers, ttl_ms=self.ttl_ms, id=self.id, priority=self.priority)
 
 
-def check_events(events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> None:
+EventOrPair: TypeAlias = NewEvent[P] | tuple[P, str | bytes | None]
+"""An event as `write_many` takes it; a pair is of payload and key."""
+
+
+def check_events(events: Iterable[EventOrPair[P]]) -> None:
     """Raise InvalidArgument unless `events` is an iterable; its elements are checked later, one by one."""
     check_iterable("events", events, _EVENTS)
 
 
-def as_new_event(event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[P]:
+def as_new_event(event: EventOrPair[P]) -> NewEvent[P]:
     """Return the event, which may be given as a pair of payload and key. Raises InvalidArgument."""
     if isinstance(event, NewEvent):
         return event
@@ -88,7 +98,7 @@ def as_new_event(event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[P]:
     raise invalid_argument("event", event, "it must be a NewEvent, or a pair (payload, key)")
 
 
-def as_immediate_event(event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[P]:
+def as_immediate_event(event: EventOrPair[P]) -> NewEvent[P]:
     """Return an event of a transaction as `as_new_event` does. Raises InvalidArgument for one with a delay or an id."""
     new = as_new_event(event)
     if new.is_delayed:
@@ -99,15 +109,14 @@ def as_immediate_event(event: NewEvent[P] | tuple[P, str | None]) -> NewEvent[P]
 
 
 def checked_event(
-    data: bytes, key: str | None, event_time: int | None, headers: Mapping[str, str] | None
+    data: bytes, key: str | bytes | None, event_time: int | None, headers: Mapping[str, str] | None
 ) -> tuple[bytes, str | None, int | None, Mapping[str, str] | None]:
-    """Return the parts of an encoded event, with a copy of the headers. Raises InvalidArgument."""
+    """Return the parts of an encoded event, with the key's text and a copy of the headers. Raises InvalidArgument."""
     check_size(data)
-    if key is not None:
-        check_key(key)
+    text = None if key is None else check_key(key)
     if event_time is not None:
         check_event_time(event_time)
-    return data, key, event_time, None if headers is None else check_headers(headers) or None
+    return data, text, event_time, None if headers is None else check_headers(headers) or None
 
 
 def check_sequence(writer: str | None, sequence: int) -> None:

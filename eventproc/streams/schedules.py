@@ -48,7 +48,7 @@ class Schedules:
         stream: str,
         tz: str = "UTC",
         payload: object = b"",
-        key: str | None = None,
+        key: str | bytes | None = None,
         headers: Mapping[str, str] | None = None,
         missed: str = MissedTicks.LATEST,
         replace: bool = False,
@@ -176,7 +176,7 @@ def as_schedule(
     stream: str,
     tz: str,
     payload: object = b"",
-    key: str | None = None,
+    key: str | bytes | None = None,
     headers: Mapping[str, str] | None = None,
     missed: str = MissedTicks.LATEST,
 ) -> ScheduleRecord:
@@ -186,7 +186,7 @@ def as_schedule(
     else:
         kind: Any = type(payload)
         data = codec_of(kind).encode(payload)
-    data, key, _, checked = checked_event(data, key, None, headers)
+    data, text, _, checked = checked_event(data, key, None, headers)
     return ScheduleRecord(
         name=str(StreamName.parse(name)),
         stream=str(StreamName.parse(stream)),
@@ -194,7 +194,7 @@ def as_schedule(
         cron=check_str("cron", cron),
         tz=check_str("tz", tz),
         payload=data,
-        key=key,
+        key=text,
         headers=dict(checked or {}),
         missed=MissedTicks.of(missed),
     )

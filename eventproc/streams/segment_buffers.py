@@ -16,7 +16,7 @@ from eventproc.store.catalog.routes import KEYS_KNOWN_MAX, NO_POINT, KeyRoutes
 from eventproc.store.model.ids import SegmentId, number_of
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.model.partitions import stored_point
-from eventproc.store.model.routing import check_key, point
+from eventproc.store.model.routing import check_key, key_text, point
 from eventproc.store.segments import EventBlock, Headers, SegmentEvents
 from eventproc.streams.new_events import check_event_time, check_headers, check_size
 
@@ -178,7 +178,7 @@ def _point(key: str | None) -> float:
 def add_event(
     buffers: SegmentBuffers,
     data: bytes,
-    key: str | None,
+    key: str | bytes | None,
     event_time: int | None,
     headers: Mapping[str, str] | None,
     partition: int | None = None,
@@ -195,6 +195,8 @@ def add_event(
         headers = check_headers(headers)
     if event_time is not None:
         check_event_time(event_time)
+    if isinstance(key, bytes):
+        key = key_text(key)
     try:
         if partition is not None:
             buffer = buffers.choose(partition, key, topic=topic)

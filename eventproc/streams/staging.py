@@ -165,7 +165,7 @@ class Staging:
     def put(
         self,
         data: bytes,
-        key: str | None,
+        key: str | bytes | None,
         event_time: int | None,
         headers: Mapping[str, str] | None,
         partition: int | None = None,

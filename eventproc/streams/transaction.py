@@ -179,7 +179,7 @@ class Transaction(Generic[P]):
         self,
         payload: P,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -191,7 +191,7 @@ class Transaction(Generic[P]):
 
         Args:
             payload: a value of the writer's payload type.
-            key: routing key, at most 1024 characters; events of one key keep their order. None (default): any
+            key: routing key, as for `EventWriter.write`; events of one key keep their order. None (default): any
                 segment.
             event_time: the event's time, in ms. None (default): none.
             headers: names and texts beside the payload. None (default): none.
@@ -214,7 +214,7 @@ class Transaction(Generic[P]):
             await self._learn_partitions()
         self._put(payload, key, event_time, headers, partition)
 
-    async def write_many(self, events: Iterable[NewEvent[P] | tuple[P, str | None]]) -> int:
+    async def write_many(self, events: Iterable[NewEvent[P] | tuple[P, str | bytes | None]]) -> int:
         """Add events, in order; return their number.
 
         Args:
@@ -414,7 +414,7 @@ class Transaction(Generic[P]):
     def _put(
         self,
         payload: P,
-        key: str | None,
+        key: str | bytes | None,
         event_time: int | None,
         headers: Mapping[str, str] | None,
         partition: int | None,

@@ -48,6 +48,7 @@ from eventproc.store.segments import (
 from eventproc.store.tasks import HandleTasks
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.new_events import (
+    EventOrPair,
     NewEvent,
     as_new_event,
     check_event_id,
@@ -162,7 +163,7 @@ class EventWriter(Openable, Generic[P]):
         self,
         payload: P,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -175,7 +176,7 @@ class EventWriter(Openable, Generic[P]):
         self,
         payload: P,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -188,7 +189,7 @@ class EventWriter(Openable, Generic[P]):
         self,
         payload: P,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -201,7 +202,7 @@ class EventWriter(Openable, Generic[P]):
         self,
         payload: P,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -215,7 +216,7 @@ class EventWriter(Openable, Generic[P]):
         self,
         payload: P,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -236,7 +237,7 @@ class EventWriter(Openable, Generic[P]):
 
         Args:
             payload: a value of the writer's payload type.
-            key: routing key, up to 1024 characters; a key's events keep their order. None (default): any segment.
+            key: routing key, text or bytes, see `Event`; a key's events keep their order. None (default): any segment.
             event_time: the event's time, in ms. None (default): none.
             headers: names and texts beside the payload. None (default): none.
             partition: number of the topic's partition that takes it. None (default): its strategy chooses.
@@ -290,7 +291,7 @@ class EventWriter(Openable, Generic[P]):
         self,
         payload: P,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
         partition: int | None = None,
@@ -346,7 +347,7 @@ class EventWriter(Openable, Generic[P]):
             await anyio.lowlevel.checkpoint()
 
     async def write_many(
-        self, events: Iterable[NewEvent[P] | tuple[P, str | None]], *, sequence: int | None = None
+        self, events: Iterable[NewEvent[P] | tuple[P, str | bytes | None]], *, sequence: int | None = None
     ) -> int:
         """Append events, in order, in few transactions; return their number when all are durable.
 
@@ -408,7 +409,7 @@ class EventWriter(Openable, Generic[P]):
             raise failure
         await anyio.lowlevel.checkpoint()
 
-    async def _write_once(self, events: Iterable[NewEvent[P] | tuple[P, str | None]], sequence: int) -> int:
+    async def _write_once(self, events: Iterable[EventOrPair[P]], sequence: int) -> int:
         """Append the events as the name's send number `sequence`, separately from those of other tasks."""
         check_sequence(self._name, sequence)
         await self.flush()
@@ -448,7 +449,7 @@ class EventWriter(Openable, Generic[P]):
         await send.wait()
         return count if send.is_new else 0
 
-    def _add_new(self, event: NewEvent[P] | tuple[P, str | None]) -> None:
+    def _add_new(self, event: EventOrPair[P]) -> None:
         if isinstance(event, NewEvent):
             if event.id is not None or event.delay_ms is not None or event.at is not None:
                 self._add_rare(event)
@@ -462,7 +463,7 @@ class EventWriter(Openable, Generic[P]):
     def _add(
         self,
         payload: P,
-        key: str | None,
+        key: str | bytes | None,
         event_time: int | None,
         headers: Mapping[str, str] | None,
         partition: int | None,
@@ -517,9 +518,8 @@ class EventWriter(Openable, Generic[P]):
         """Return the bytes, the partition and the headers of an event."""
         partition = event.partition
         if partition is None and self._partitioner is not None:
-            partition = choose_partition(
-                self._partitioner, event.key, event.payload, len(self._router.segments)
-            )
+            partitions = len(self._router.segments)
+            partition = choose_partition(self._partitioner, event.key, event.payload, partitions)
         return self._encode(event.payload), partition, headers_by_codec(event.stored_headers, self._ttl_ms)
 
     def _verify_open(self) -> None:

@@ -52,7 +52,7 @@ class SystemInTest:
         stream: str,
         payload: object,
         *,
-        key: str | None = None,
+        key: str | bytes | None = None,
         event_time: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:

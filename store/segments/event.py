@@ -13,6 +13,7 @@ from typing_extensions import TypeVar
 
 from eventproc.store.model.ids import SegmentId, number_of, printable
 from eventproc.store.model.limits import FRAME_BYTES
+from eventproc.store.model.routing import key_bytes
 from eventproc.store.model.short_repr import short_repr
 from eventproc.store.segments.columns import Headers
 
@@ -55,7 +56,9 @@ P = TypeVar("P", default=bytes)
 class Event(NamedTuple, Generic[P]):
     """One event as a reader sees it. A named tuple, because a reader makes half a million a second.
 
-    payload: what was written: bytes, or a value of the reader's type. key: routing key, or None.
+    payload: what was written: bytes, or a value of the reader's type. key: routing key, or None: a text of up to 1024
+    characters. Bytes are the key of the text whose UTF-8 they are; others, up to 756, have a data URL as their text.
+    `key_bytes` returns them.
     timestamp: when it was appended, ms since 1970, never falling within a segment. event_time: the user's
     time in ms, or None. stream: name of its stream or topic, "scope/stream". segment: id of its segment. offset: where
     its frame begins in the segment, in bytes. number: its position in the segment, in events. headers: the user's,
@@ -81,6 +84,11 @@ class Event(NamedTuple, Generic[P]):
     def id(self) -> str | None:
         """The id with which it was written; None without one."""
         return reserved_headers(self.headers).get(ID_HEADER)
+
+    @property
+    def key_bytes(self) -> bytes | None:
+        """The bytes of its key: those it was written with, or the UTF-8 of a text. None without a key."""
+        return None if self.key is None else key_bytes(self.key)
 
     def __hash__(self) -> int:
         """Hash by where it lies, so that an event with headers, or with any payload, can be in a set."""

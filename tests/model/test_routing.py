@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import KEY_CHARS_MAX
-from eventproc.store.model.routing import check_key, point, points
+from eventproc.store.model.routing import BYTES_PREFIX, check_key, key_bytes, key_text, point, points
 
 VECTORS = {
     "": 0.24117842791623523,
@@ -83,3 +83,26 @@ def test_the_longest_key_and_the_empty_one_route() -> None:
     longest = "🚀" * KEY_CHARS_MAX
     assert (check_key(longest), check_key("")) == (longest, "")
     assert points([longest]) == [point(longest)]
+
+
+@given(st.binary() | KEYS.map(str.encode) | st.binary().map(lambda key: key_text(b"\xff" + key).encode()))
+def test_each_sequence_of_bytes_is_one_key(key: bytes) -> None:
+    assert key_bytes(key_text(key)) == key
+    assert key_text(key).startswith(BYTES_PREFIX) or key_text(key).encode() == key
+
+
+@given(KEYS | st.binary().map(lambda key: key_text(b"\xff" + key)) | KEYS.map(BYTES_PREFIX.__add__))
+def test_each_text_is_the_key_of_its_bytes(text: str) -> None:
+    assert key_text(key_bytes(text)) == text
+
+
+@pytest.mark.parametrize("text", ["YQ==", "/w=", "/x==", "/w==\n", "é", "=", ""])
+def test_text_that_only_looks_like_a_data_url_is_a_text(text: str) -> None:
+    assert key_bytes(BYTES_PREFIX + text) == (BYTES_PREFIX + text).encode()
+
+
+def test_bytes_that_are_too_long_as_text_are_refused() -> None:
+    longest = b"\xff" * 756
+    assert check_key(longest) == key_text(longest)
+    with pytest.raises(InvalidArgument, match="at most 1024"):
+        check_key(b"\xff" + longest)

@@ -73,8 +73,8 @@ def test_columns_of_kafka_are_understood() -> None:
     first, second = events_of(rows)
     assert (first["payload"], first["key"], first["headers"]) == (b"a", "k", [("h", "1")])
     assert (second["payload"], second["key"], second["headers"]) == (b"", None, None)
-    with pytest.raises(InvalidArgument, match="UTF-8"):
-        events_of(pa.record_batch({"key": pa.array([b"\xff"]), "value": ["x"]}))
+    binary = events_of(pa.record_batch({"key": pa.array([b"\xff", None, b"k"]), "value": ["x", "y", "z"]}))
+    assert [each["key"] for each in binary] == ["data:;base64,/w==", None, "k"]
 
 
 def test_partition_of_a_topic_decides_where_an_event_goes_unless_it_is_kafkas() -> None:

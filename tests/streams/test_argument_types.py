@@ -266,7 +266,7 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "offload, older_than": (lambda w, x: w.stream.offload(older_than_ms=x), NO_INT),
     "seal, timeout": (lambda w, x: w.stream.seal(timeout_ms=x), NO_WAIT),
     "write": (lambda w, x: w.writer.write(x), [5, None, "text", [b""], THING]),
-    "write, key": (lambda w, x: w.writer.write(b"", key=x), [5, b"k", ["k"], {}, THING]),
+    "write, key": (lambda w, x: w.writer.write(b"", key=x), [5, bytearray(b"k"), ["k"], {}, THING]),
     "write, event time": (lambda w, x: w.writer.write(b"", event_time=x), ["x", 1.5, True, [1], 2**70]),
     "write, headers": (lambda w, x: w.writer.write(b"", headers=x), [5, "x", ["a"], {"a": 1}, {1: "a"}]),
     "write, delay": (lambda w, x: w.writer.write(b"", delay_ms=x), [v for v in NO_WAIT if v is not None]),
@@ -309,7 +309,7 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "delayed.get": (lambda w, x: w.ep.delayed.get(x), [5, b"", [], None, THING]),
     "delayed.cancel": (lambda w, x: w.ep.delayed.cancel(x), [5, b"", [], None, THING]),
     "delayed.move": (lambda w, x: w.ep.delayed.move("x", delay_ms=x), NO_WAIT),
-    "post, key": (lambda w, x: w.writer.post(b"", key=x), [5, b"k", ["k"], {}, THING]),
+    "post, key": (lambda w, x: w.writer.post(b"", key=x), [5, bytearray(b"k"), ["k"], {}, THING]),
     "write_many": (lambda w, x: w.writer.write_many(x), [5, None, b"ab", "ab", THING]),
     "write_many, event": (
         lambda w, x: w.writer.write_many([x]),
@@ -328,7 +328,10 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
             THING,
         ],
     ),
-    "write_many, new event": (lambda w, x: w.writer.write_many([untyped.Event(b"", x)]), [5, ["k"], b"k"]),
+    "write_many, new event": (
+        lambda w, x: w.writer.write_many([untyped.Event(b"", x)]),
+        [5, ["k"], bytearray(b"k")],
+    ),
     "write_many, sequence": (lambda w, x: w.writer.write_many([], sequence=x), ["x", 1.5, True, 0, [1]]),
     "write_many, event of a sequence": (
         lambda w, x: w.writer.write_many([x], sequence=1),
