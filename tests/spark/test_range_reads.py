@@ -102,10 +102,13 @@ def test_spark_reads_what_a_compaction_has_left_with_the_same_numbers_and_offset
                 )
         with topic.writer() as writer:
             writer.write(b"", key="k1")
+        with attached.reading({STREAM: {"0.0": (0, 100 * FRAMED)}}, columns=("number",)) as frame:
+            assert topic.compact().events == 0  # a batch that runs again reads the same
+            assert len(frame.collect()) == 100
         topic.compact()
         expected = [(98, "k2", b"000098"), (99, "k0", b"000099"), (100, "k1", b"")]
         columns = ("number", "offset", "key", "payload", "headers")
-        for first in (0, 50, 98):
+        for first in (0, 50):
             ranges = {STREAM: {"0.0": (first * FRAMED, 100 * FRAMED + 8)}}
             with attached.reading(ranges, columns=columns) as frame:
                 rows = frame.collect()

@@ -223,6 +223,33 @@ async def test_numbers_and_offsets_of_what_stays_survive_restarts_copies_and_gro
         await check(other.db)
 
 
+async def test_writers_and_two_compactions_at_once_agree_on_the_table(
+    ep: Eventproc, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventproc.store.segments.compaction.STEP_BYTES", 300)
+    topic = await ep.create_topic("s/t", compaction=CompactionPolicy(min_age_ms=0, tombstone_ms=5))
+    table: dict[str, bytes] = {}
+    dice, written = random.Random(1), anyio.Event()
+
+    async def compact() -> None:
+        while not written.is_set():
+            await topic.compact()
+
+    async with anyio.create_task_group() as tasks, topic.producer() as producer:
+        tasks.start_soon(compact)
+        tasks.start_soon(compact)
+        for number in range(200):
+            key, payload = f"k{dice.randrange(9)}", dice.choice([b"", b"%d" % number])
+            await producer.write(payload, key=key)
+            table[key] = payload
+            clock.advance(1)
+        written.set()
+    await topic.compact()
+    found = await all_events(topic)
+    assert {each.key: each.payload for each in found if each.payload} == {k: v for k, v in table.items() if v}
+    assert len({each.key for each in found}) == len(found)
+
+
 @pytest.mark.parametrize("nth", range(1, 9))
 @pytest.mark.parametrize("point", ["compaction.commit", "compaction.committed"])
 async def test_death_at_any_step_loses_no_newest_event_and_brings_none_back(
