@@ -53,6 +53,32 @@ class RetentionChoice(NamedTuple):
         return (*retention, *offload, *(["id_window_ms"] if self.id_window is not None else []))
 
 
+class CompactionChoice(NamedTuple):
+    """What the options say of a topic's compaction; what they do not say stays as it is."""
+
+    compact_after: float | None
+    tombstones: float | None
+    no_compact: bool
+
+    @property
+    def _times(self) -> dict[str, Any]:
+        times = {
+            "min_age_ms": milliseconds(self.compact_after),
+            "tombstone_ms": milliseconds(self.tombstones),
+        }
+        return _given(times)
+
+    @property
+    def policy(self) -> eventproc.CompactionPolicy:
+        """The policy with what the options change."""
+        return eventproc.CompactionPolicy(**self._times)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of a configuration that the options change."""
+        return ("compaction",) if self.no_compact else tuple([f"compaction.{name}" for name in self._times])
+
+
 def _given(limits: dict[str, int | None]) -> dict[str, Any]:
     return {name: each for name, each in limits.items() if each is not None}
 
@@ -125,6 +151,25 @@ retention_options: Final = choice_options(
     ),
 )
 """Decorator of commands that take a `retention: RetentionChoice`."""
+
+compaction_options: Final = choice_options(
+    CompactionChoice,
+    "compaction",
+    click.option(
+        "--compact-after",
+        type=DurationParam(),
+        metavar="SECONDS",
+        help="Keep only the newest event of each key, once events are that old, in the background.",
+    ),
+    click.option(
+        "--tombstones",
+        type=DurationParam(),
+        metavar="SECONDS",
+        help="How long an event without payload, which deletes its key, stays after the key is gone. Default: a day.",
+    ),
+    click.option("--no-compact", is_flag=True, help="Keep all events of a key from now on."),
+)
+"""Decorator of commands that take a `compaction: CompactionChoice`."""
 
 ttl_option: Final = click.option(
     "--ttl",

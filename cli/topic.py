@@ -10,7 +10,9 @@ import click
 import eventproc
 from eventproc.cli.options import (
     Settings,
+    background_option,
     if_version_option,
+    note,
     output_option,
     page_options,
     pass_settings,
@@ -19,14 +21,22 @@ from eventproc.cli.options import (
     topic_argument,
     waiting_options,
 )
-from eventproc.cli.output.tables import Row
-from eventproc.cli.retention import RetentionChoice, retention_options, ttl_ms_of, ttl_option
+from eventproc.cli.output.tables import Row, described, show_one
+from eventproc.cli.retention import (
+    CompactionChoice,
+    RetentionChoice,
+    compaction_options,
+    retention_options,
+    ttl_ms_of,
+    ttl_option,
+)
 from eventproc.cli.verbs import Noun, find
+from eventproc.store.model.counts import counted
 
 if TYPE_CHECKING:
-    from eventproc import Operation, StreamConfig, UpdateStream
+    from eventproc import CompactTopicTask, Operation, StreamConfig, UpdateStream
     from eventproc.cli.submit import MakeOperation
-    from eventproc.describe import Request, TopicDescription, TopicInfo
+    from eventproc.describe import CompactionResult, Request, TopicDescription, TopicInfo
     from eventproc.runtime import Eventproc
 
 COLUMNS: Final = (
@@ -65,12 +75,14 @@ def topic() -> None:
     help="How writers choose a partition; by key unless given.",
 )
 @retention_options
+@compaction_options
 @ttl_option
 def create(
     name: str,
     partitions: int | None,
     partitioning: str | None,
     retention: RetentionChoice,
+    compaction: CompactionChoice,
     ttl: float | None,
 ) -> MakeOperation:
     """Create a topic. An existing topic with the same configuration is left as it is.
@@ -80,11 +92,12 @@ def create(
     Examples:
         eventproc topic create shop/clicks --partitions 6
         eventproc topic create shop/jobs --partitions 4 --partitioning round_robin
+        eventproc topic create shop/prices --compact-after 60
     """
 
     async def make(ep: Eventproc) -> Operation:
         found = await find(ep.topic(name))
-        changes, fields = _changes(partitions, partitioning, retention, ttl)
+        changes, fields = _changes(partitions, partitioning, retention, compaction, ttl)
         new = eventproc.StreamConfig(eventproc.ScalingPolicy.partitions(1))
         config = new if found is None else found.config
         return eventproc.CreateStream(name, config.with_fields(changes, fields))
@@ -129,6 +142,7 @@ async def describe(ep: Eventproc, name: str) -> TopicDescription:
 )
 @click.option("--partitioning", type=click.Choice(STRATEGIES), help="New strategy.")
 @retention_options
+@compaction_options
 @ttl_option
 @if_version_option
 @request_id_option
@@ -141,6 +155,7 @@ def alter(
     partitions: int | None,
     partitioning: str | None,
     retention: RetentionChoice,
+    compaction: CompactionChoice,
     ttl: float | None,
     if_version: int | None,
     request_id: str | None,
@@ -160,7 +175,7 @@ def alter(
         eventproc topic alter shop/clicks --keep-days 7
         eventproc topic alter shop/clicks --ttl 3600
     """
-    changes, fields = _changes(partitions, partitioning, retention, ttl)
+    changes, fields = _changes(partitions, partitioning, retention, compaction, ttl)
     if not fields:
         raise click.UsageError("say what to change: --partitions, --partitioning, --keep-days, --ttl ...")
     from eventproc.cli.output.tables import show_done
@@ -185,17 +200,23 @@ def alter(
 
 
 def _changes(
-    partitions: int | None, partitioning: str | None, retention: RetentionChoice, ttl: float | None
+    partitions: int | None,
+    partitioning: str | None,
+    retention: RetentionChoice,
+    compaction: CompactionChoice,
+    ttl: float | None,
 ) -> tuple[StreamConfig, tuple[str, ...]]:
     """Return a configuration with what the options set, and the names of its fields that they set."""
     config = eventproc.StreamConfig(
         eventproc.ScalingPolicy.partitions(1 if partitions is None else partitions),
         partitioning=eventproc.Partitioning(partitioning or "key"),
         ttl_ms=ttl_ms_of(ttl),
+        compaction=compaction.policy,
         **retention.policies,
     )
     given = {"scaling": partitions, "partitioning": partitioning, "ttl_ms": ttl}
     fields = (*(field for field, value in given.items() if value is not None), *retention.fields)
+    fields = (*fields, *compaction.fields)
     return config, fields
 
 
@@ -231,6 +252,39 @@ def truncate(
         raise click.UsageError("a cut names all partitions: leave --partition out")
     time_ms = None if before is None else parse_time(before)
     return eventproc.TruncatePartitions(name, eventproc.PRESENT, partition, time_ms, number, cut=cut)
+
+
+@topic.command()
+@topic_argument
+@background_option
+@output_option()
+@pass_settings
+def compact(settings: Settings, name: str, background: bool, output: str) -> None:
+    """Remove the events of a topic that have a newer one of their key, now. Its policy does so in the background.
+
+    Numbers and offsets of the other events stay as they are.
+
+    Examples:
+        eventproc topic compact shop/prices
+        eventproc topic compact shop/prices --background
+    """
+    from eventproc.cli import session
+    from eventproc.cli.task import submit_in_background
+
+    if background:
+
+        async def make(ep: Eventproc) -> CompactTopicTask:
+            return eventproc.CompactTopicTask((await ep.topic(name)).name)
+
+        submit_in_background(settings, make, output)
+        return
+
+    async def work(ep: Eventproc) -> CompactionResult:
+        return await (await ep.topic(name)).compact()
+
+    done = session.run(settings, work)
+    note(settings, f"removed {counted(done.events, 'event')} of {name}")
+    show_one(described(done), output)
 
 
 async def _losses(ep: Eventproc, name: str, **_: object) -> Row:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         BackupTask as BackupTask,
         Cluster as Cluster,
         CompactTask as CompactTask,
+        CompactTopicTask as CompactTopicTask,
         DeleteScopeTask as DeleteScopeTask,
         OffloadTask as OffloadTask,
         VerifyTask as VerifyTask,
@@ -112,6 +113,7 @@ if TYPE_CHECKING:
         EVENT_BYTES_MAX as EVENT_BYTES_MAX,
     )
     from eventproc.store.model.policies import (
+        CompactionPolicy as CompactionPolicy,
         OffloadPolicy as OffloadPolicy,
         Partitioning as Partitioning,
         RetentionPolicy as RetentionPolicy,
@@ -205,6 +207,8 @@ _WHERE = {
     "Cluster": "eventproc.cluster",
     "Codec": "eventproc.streams",
     "CompactTask": "eventproc.cluster",
+    "CompactTopicTask": "eventproc.cluster",
+    "CompactionPolicy": "eventproc.store.model.policies",
     "Consumer": "eventproc.topics",
     "Context": "eventproc.processors",
     "Corrupt": "eventproc.store.model.errors",

@@ -141,6 +141,9 @@ from eventproc.streams import (
     TransactionDescription,
     TruncationDescription,
 )
+from eventproc.streams.compaction import (
+    CompactionResult,
+)
 from eventproc.streams.offload import (
     OffloadResult,
 )
@@ -167,6 +170,7 @@ __all__ = [
     "ClusterInstance",
     "ClusterServer",
     "CompactResult",
+    "CompactionResult",
     "CopyResult",
     "CutOrder",
     "DeadLetter",

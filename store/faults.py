@@ -138,6 +138,8 @@ class Step(enum.StrEnum):
     """Small runs of events are joined."""
     OFFLOAD = "offload"
     """Events are moved to chunk files."""
+    COMPACTION = "compaction"
+    """Older events of keys are removed from a topic."""
     STATE_UPDATE = "state.update"
     """A shared state is created or changed."""
     STATE_COMPACT = "state.compact"

@@ -6,8 +6,8 @@ and its scale are one transaction, so the scale cannot be half done.
 
 A sealed stream only changes its offload, which goes on after the seal.
 
-A topic only gains partitions. If its partitioning changes, its reserve is replaced even if no partition is added: that
-ends the epoch, so every writer reads the new partitioning before its next send.
+A topic only gains partitions. If its partitioning changes, or whether it is compacted, its reserve is replaced even if
+no partition is added: that ends the epoch, so every writer reads the new configuration before its next send.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ from eventproc.store.database import Tx
 from eventproc.store.model.counts import counted
 from eventproc.store.model.errors import ScaleRefused
 from eventproc.store.model.partitions import growth, partition_ids
-from eventproc.store.model.policies import OFFLOAD_NOTHING, ScalingPolicy, StreamConfig, as_config
+from eventproc.store.model.policies import (
+    OFFLOAD_NOTHING,
+    Partitioning,
+    ScalingPolicy,
+    StreamConfig,
+    as_config,
+)
 from eventproc.store.model.ranges import initial_ranges
 from eventproc.store.model.states import StreamEvent, StreamState, advance
 from eventproc.store.records import Versioned, replace
@@ -55,7 +61,7 @@ def apply(tx: Tx, request: UpdateStream, request_id: str) -> bool:
     updating = advance(stream.state, StreamEvent.UPDATE, name=request.stream)
     wanted = stream.config.scaling.segments_min
     differs = _count_differs(tx, stream, request, stream.config.scaling)
-    if differs or before.value.config.partitioning != stream.config.partitioning:
+    if differs or _routing(before.value.config) != _routing(stream.config):
         current = current_epoch(tx, stream)
         if stream.config.is_topic:
             added = wanted - len(partition_ids(current)) if differs else 0
@@ -92,6 +98,11 @@ def _config_after(stream: StreamRecord, request: UpdateStream) -> StreamConfig:
         config = attrs.evolve(request.config, storage=stream.config.storage)
     _verify_kind(stream, config)
     return as_config(config)
+
+
+def _routing(config: StreamConfig) -> tuple[Partitioning | None, bool]:
+    """Return what writers of a topic must know before their next send, besides its epoch."""
+    return config.partitioning, config.is_compacted
 
 
 def _count_differs(tx: Tx, stream: StreamRecord, request: UpdateStream, after: ScalingPolicy) -> bool:

@@ -63,7 +63,7 @@ from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.ingestion import DroppedFiles, TableDescription, TableInfo
 from eventproc.store.model.jobs import JobDescription, JobState
-from eventproc.store.model.policies import OffloadPolicy, RetentionPolicy, ScalingPolicy
+from eventproc.store.model.policies import CompactionPolicy, OffloadPolicy, RetentionPolicy, ScalingPolicy
 from eventproc.store.replicated import ReplicatedType
 from eventproc.store.requests import Request
 from eventproc.store.schedules import ScheduleInfo
@@ -72,6 +72,7 @@ from eventproc.store.task_queue import TaskInfo
 from eventproc.store.transactions import PingResult
 from eventproc.streams import ScopeInfo, StreamInfo
 from eventproc.streams.codec import Codec, PayloadCodec
+from eventproc.streams.compaction import CompactionResult
 from eventproc.streams.description import (
     MeasuredPart,
     PastScale,
@@ -341,6 +342,7 @@ class BlockingEventproc(_Twin, Opened):
         offload: OffloadPolicy = ...,
         ttl_ms: int | None = None,
         id_window_ms: int = ...,
+        compaction: CompactionPolicy = ...,
         **options: Unpack[RequestOptions],
     ) -> BlockingTopic: ...
     @overload
@@ -357,6 +359,7 @@ class BlockingEventproc(_Twin, Opened):
         offload: OffloadPolicy = ...,
         ttl_ms: int | None = None,
         id_window_ms: int = ...,
+        compaction: CompactionPolicy = ...,
         **options: Unpack[RequestOptions],
     ) -> BlockingTopic[P]: ...
     @overload
@@ -626,6 +629,7 @@ class BlockingTopic(BlockingStream[T], Generic[T]):
         offload: OffloadPolicy | None = None,
         ttl_ms: int | None = None,
         id_window_ms: int | None = None,
+        compaction: CompactionPolicy | None = None,
         **options: Unpack[ChangeOptions],
     ) -> None: ...
     def truncate(
@@ -637,6 +641,7 @@ class BlockingTopic(BlockingStream[T], Generic[T]):
         before_number: int | None = None,
         **options: Unpack[ChangeOptions],
     ) -> None: ...
+    def compact(self) -> CompactionResult: ...
     def delete(self, **options: Unpack[ChangeOptions]) -> None: ...
 
 class BlockingWriter(_Twin, Opened, Generic[P]):

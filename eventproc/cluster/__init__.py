@@ -25,7 +25,7 @@ from eventproc.cluster.task_jobs import (
     VerifyTask,
 )
 from eventproc.cluster.task_runner import run_tasks
-from eventproc.workflows.policies import OffloadTask
+from eventproc.workflows.policies import CompactTopicTask, OffloadTask
 
 __all__ = [
     "FILE_WORK",
@@ -38,6 +38,7 @@ __all__ = [
     "ClusterInstance",
     "ClusterServer",
     "CompactTask",
+    "CompactTopicTask",
     "DeleteScopeTask",
     "InstanceAdded",
     "InstanceRemoved",

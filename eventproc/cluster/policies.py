@@ -1,7 +1,7 @@
 """The policies of streams, at the owner of each stream's bucket: look when the time has come, and submit what is due.
 
-`keep_policies` serves scaling, retention and offload alike. The epoch of the bucket's owner fences every request and
-task that it submits. A stream of a bucket that this instance receives is due immediately.
+`keep_policies` serves scaling, retention, offload and compaction alike. The epoch of the bucket's owner fences every
+request and task that it submits. A stream of a bucket that this instance receives is due immediately.
 
 Crash windows: between the look and the request nothing has happened, and the next look decides again. Afterwards the
 request is in the request stream like one of a user. The timers lie in memory: a new owner looks at every stream first,
@@ -33,6 +33,7 @@ from eventproc.store.task_queue import TaskStatus, find_task, forget_task, is_ta
 from eventproc.workflows.policies import (
     RETENTION_MS,
     STREAMS_A_STEP,
+    CompactTopicTask,
     OffloadTask,
     PassedOffsets,
     PolicyLook,
@@ -179,7 +180,7 @@ class _PolicyLoop:
 
 @attrs.define
 class _OffloadMemory:
-    """What the owner of a stream's bucket remembers of its offload. A new owner begins without it.
+    """What the owner of a stream's bucket remembers of its offload or compaction. A new owner begins without it.
 
     last_task: the last one that the policy got here. Its outcome goes when the next one is submitted, so that the
     offloads of busy streams do not hide the tasks of people.
@@ -245,7 +246,7 @@ def _submit(
     if wanted is None:
         return None
     pause_ms = None
-    if not isinstance(wanted, OffloadTask):
+    if not isinstance(wanted, OffloadTask | CompactTopicTask):
         submit(tx, wanted, request_id, origin=RequestOrigin.POLICY)
     elif is_task_open(tx, kind, wanted.resource):
         return None  # it moves what is due; what becomes due meanwhile is for the next look

@@ -19,10 +19,11 @@ from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.model.states import StreamState
 from eventproc.streams.request_calls import run_request
-from eventproc.workflows.policies import OffloadTask
+from eventproc.workflows.policies import CompactTopicTask, OffloadTask
 from eventproc.workflows.requests import DeleteScope, DeleteStream, SealStream
 
 if TYPE_CHECKING:
+    from eventproc.streams.compaction import CompactionResult
     from eventproc.streams.offload import OffloadResult
 
 
@@ -103,7 +104,7 @@ class CompactTask:
         return "free space of the directory"
 
 
-AnyTask: TypeAlias = OffloadTask | BackupTask | DeleteScopeTask | VerifyTask | CompactTask
+AnyTask: TypeAlias = OffloadTask | BackupTask | DeleteScopeTask | VerifyTask | CompactTask | CompactTopicTask
 """What can be submitted as a task."""
 
 FILE_WORK: Final[Mapping[type[AnyTask], FileWork]] = MappingProxyType(
@@ -128,6 +129,18 @@ async def _offload(ctx: TaskContext) -> Mapping[str, str | int]:
     until_ms = ctx.task.created_ms - asked.older_than_ms
     done = await offload(ctx.db, asked.stream, stream_id, until_ms, write=ctx.write, advance=advance)
     return attrs.asdict(done)
+
+
+async def _compact_topic(ctx: TaskContext) -> Mapping[str, str | int]:
+    from eventproc.streams.compaction import compact_topic  # few programs need it
+
+    topic = str(ctx.task.arguments["topic"])
+    stream_id = (await ctx.db.read(lambda tx: get_stream(tx, topic))).value.stream_id
+
+    def advance(removed: CompactionResult) -> None:
+        ctx.progress(removed.bytes)
+
+    return attrs.asdict(await compact_topic(ctx.db, topic, stream_id, write=ctx.write, advance=advance))
 
 
 async def _backup(ctx: TaskContext) -> Mapping[str, str | int]:
@@ -197,6 +210,7 @@ TASK_JOBS: Final[Mapping[str, Job]] = MappingProxyType(
         DeleteScopeTask.kind: _delete_scope,
         VerifyTask.kind: _verify,
         CompactTask.kind: _compact,
+        CompactTopicTask.kind: _compact_topic,
     }
 )
 """The jobs that every instance knows, by kind."""

@@ -34,7 +34,8 @@ class Tasks:
         resource run one after the other.
 
         Args:
-            task: an `OffloadTask`, `BackupTask`, `DeleteScopeTask`, `VerifyTask` or `CompactTask`.
+            task: an `OffloadTask`, `BackupTask`, `DeleteScopeTask`, `VerifyTask`, `CompactTask` or
+                `CompactTopicTask`.
             task_id: a UUID version 7. Repeating a call with the same id returns the same task, for a day after its
                 end. None (default): a new id.
 

@@ -14,10 +14,12 @@ from eventproc.store.database import Database
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import (
+    COMPACT_NOTHING,
     DATABASE_STORAGE,
     ID_WINDOW_MS,
     KEEP_ALL,
     OFFLOAD_NOTHING,
+    CompactionPolicy,
     OffloadPolicy,
     RetentionPolicy,
     ScalingPolicy,
@@ -56,6 +58,7 @@ class TopicSystem(Openable):
         offload: OffloadPolicy = OFFLOAD_NOTHING,
         ttl_ms: int | None = None,
         id_window_ms: int = ID_WINDOW_MS,
+        compaction: CompactionPolicy = COMPACT_NOTHING,
         **options: Unpack[RequestOptions],
     ) -> Topic: ...
     @overload
@@ -72,6 +75,7 @@ class TopicSystem(Openable):
         offload: OffloadPolicy = OFFLOAD_NOTHING,
         ttl_ms: int | None = None,
         id_window_ms: int = ID_WINDOW_MS,
+        compaction: CompactionPolicy = COMPACT_NOTHING,
         **options: Unpack[RequestOptions],
     ) -> Topic[P]: ...
     async def create_topic(
@@ -87,6 +91,7 @@ class TopicSystem(Openable):
         offload: OffloadPolicy = OFFLOAD_NOTHING,
         ttl_ms: int | None = None,
         id_window_ms: int = ID_WINDOW_MS,
+        compaction: CompactionPolicy = COMPACT_NOTHING,
         **options: Unpack[RequestOptions],
     ) -> Topic[Any]:
         """Create a topic and return its handle; returns the existing one if it has the same strategy.
@@ -106,6 +111,8 @@ class TopicSystem(Openable):
             ttl_ms: how long groups deliver an event after it was appended, in ms. Plain readers deliver every event.
                 None (default): as long as it is kept.
             id_window_ms: for how long the ids of events are remembered, as for `create_stream`. Default: a day.
+            compaction: whether only the newest event of each key is kept. Then every event needs a key, and one with an
+                empty payload deletes its key. Default: all events are kept.
             options: see `RequestOptions`.
 
         Raises:
@@ -128,6 +135,7 @@ class TopicSystem(Openable):
             ttl_ms,
             offload=offload,
             id_window_ms=id_window_ms,
+            compaction=compaction,
         )
         request = await request_calls.run_request(self._db, CreateStream(name, config), **options)
         if isinstance(request.result, int):

@@ -160,7 +160,8 @@ def rows_of(slices: Sequence[FileSlice]) -> Iterator[tuple[FileSlice, ChunkRows]
             for rows in reader.rows(
                 offset=piece.offset, number=piece.number, start=piece.start, end=piece.end
             ):
-                yield piece, rows
+                if (shown := rows.without_removed()).batch.num_rows:
+                    yield piece, shown
 
 
 def frame_of(

@@ -244,11 +244,14 @@ class Iteration(Generic[P]):
         reader = self._reader
         for run in found.runs:
             in_flight = reader._in_flight = _RunInFlight(run)
-            for event in run.events(reader._stream, reader._decode):
-                in_flight.count += 1
-                yield event
-                if reader._in_flight is not in_flight:
-                    self._verify_newest()
+            for part in run.without_removed():
+                in_flight.count = part.first_number - run.first_number
+                for event in part.events(reader._stream, reader._decode):
+                    in_flight.count += 1
+                    yield event
+                    if reader._in_flight is not in_flight:
+                        self._verify_newest()
+            in_flight.count = len(run)
             reader._pass_handed_out()
         self._end(found)
 
@@ -257,7 +260,8 @@ class Iteration(Generic[P]):
         for run in found.runs:
             self._reader._frontier.advance(run.segment, run.end)
         self._end(found)
-        return Batch([(self._reader._stream, run) for run in found.runs], self._reader._decode)
+        stream, decode = self._reader._stream, self._reader._decode
+        return Batch([(stream, part) for run in found.runs for part in run.without_removed()], decode)
 
     async def _begin(self) -> None:
         """Continue behind an earlier iteration; find out where to stop in each segment."""

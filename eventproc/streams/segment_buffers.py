@@ -77,6 +77,7 @@ class SegmentBuffers:
     def __init__(self, routes: KeyRoutes, spread: int) -> None:
         """spread: any number; selects the segment of events without a key, or the first one of a rotation."""
         self._routes = routes
+        self.router = routes.router
         self._by_segment: dict[SegmentId, SegmentBuffer] = {}
         self._by_key: dict[str | None, SegmentBuffer] = {}
         self._spread = spread
@@ -197,6 +198,8 @@ def add_event(
         check_event_time(event_time)
     if isinstance(key, bytes):
         key = key_text(key)
+    if key is None:
+        buffers.router.verify_event(partition, key, topic=topic)
     try:
         if partition is not None:
             buffer = buffers.choose(partition, key, topic=topic)

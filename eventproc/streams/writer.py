@@ -505,8 +505,7 @@ class EventWriter(Openable, Generic[P]):
     def _new_delayed(self, event: NewEvent[P], delay: Delay) -> NewDelayedEvent:
         """Encode and check an event as `add_event` does. What routes it is known when it is due."""
         data, partition, headers = self._prepare(event)
-        if partition is not None:
-            self._router.partition(partition, topic=self._stream)
+        self._router.verify_event(partition, event.key, topic=self._stream)
         return NewDelayedEvent(
             new_id(self._db.clock),
             delay,

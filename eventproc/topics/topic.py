@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain, islice
-from typing import Any, Final, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
 from typing_extensions import TypeVar, Unpack
 
@@ -15,10 +15,12 @@ from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.ids import SegmentId, number_of, printable
 from eventproc.store.model.partitions import Router
 from eventproc.store.model.policies import (
+    CompactionPolicy,
     OffloadPolicy,
     Partitioning,
     RetentionPolicy,
     ScalingPolicy,
+    as_compaction,
     as_offload,
     as_retention,
     check_id_window,
@@ -33,6 +35,9 @@ from eventproc.streams.stream import Stream
 from eventproc.streams.writer import EventWriter
 from eventproc.topics.description import PartitionDescription, TopicDescription, describe_topic
 from eventproc.topics.operations import AddPartitions, TruncatePartitions, delete_topic
+
+if TYPE_CHECKING:
+    from eventproc.streams.compaction import CompactionResult
 
 P = TypeVar("P")
 T = TypeVar("T", default=bytes)
@@ -177,7 +182,7 @@ class Topic(Stream[T]):
             StreamReplaced: the handle belongs to a deleted topic of this name.
 
         Cost:
-            One read.
+            One read, and another one for each 4 MiB of events that a compaction has removed.
         """
         number = check_int("partition", partition)
         check_int("start", start, least=0)
@@ -187,15 +192,20 @@ class Topic(Stream[T]):
 
         def read(tx: Tx) -> list[EventRun]:
             segment = Router(current_epoch(tx, self._record(tx))).partition(number, topic=self.name)
-            low = offset_of_number(tx, self.stream_id, segment, start)
+            low = offset_of_number(tx, self.stream_id, segment, at)
             high = None if end is None else offset_of_number(tx, self.stream_id, segment, end)
             if low == high:
                 return []
             return fetch(tx, self.name, self.stream_id, {segment: (low, high)}, READ_BYTES_MAX).runs
 
-        runs, decode = await self._db.read(read), decode_of(self.codec)
-        events = chain.from_iterable(run.events(self.name, decode) for run in runs)
-        return list(islice(events, events_max))
+        at, decode = start, decode_of(self.codec)
+        while runs := await self._db.read(read):
+            shown = chain.from_iterable(map(EventRun.without_removed, runs))
+            events = chain.from_iterable(run.events(self.name, decode) for run in shown)
+            if page := list(islice(events, events_max)):
+                return page
+            at = runs[-1].first_number + len(runs[-1])  # a compaction removed all of them
+        return []
 
     async def segments_of(self, partitions: Iterable[int]) -> tuple[SegmentId, ...]:
         """Return the segments of partitions, for `reader(segments=...)`.
@@ -250,6 +260,7 @@ class Topic(Stream[T]):
         offload: OffloadPolicy | None = None,
         ttl_ms: int | None = None,
         id_window_ms: int | None = None,
+        compaction: CompactionPolicy | None = None,
         **options: Unpack[ChangeOptions],
     ) -> None:
         """Change the number of partitions, the strategy, or how long events are kept and delivered.
@@ -265,6 +276,8 @@ class Topic(Stream[T]):
             ttl_ms: how long groups deliver an event after it was appended, in ms; 0: as long as it is kept. Consumers
                 use a new value within a second, except for events that they have read ahead. None (default): as now.
             id_window_ms: for how long ids of events are remembered, as for `Stream.update`. None (default): as now.
+            compaction: whether only the newest event of each key is kept; `CompactionPolicy()`: all are. Without it,
+                events that were removed stay removed. None (default): as now.
             options: see `ChangeOptions`.
 
         Raises:
@@ -285,6 +298,7 @@ class Topic(Stream[T]):
             "retention": None if retention is None else as_retention(retention),
             "offload": None if offload is None else as_offload(offload),
             "id_window_ms": None if id_window_ms is None else check_id_window(id_window_ms),
+            "compaction": None if compaction is None else as_compaction(compaction),
         }
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if ttl_ms is not None:
@@ -330,6 +344,25 @@ class Topic(Stream[T]):
             cut=None if cut is None else str(cut),
         )
         await run_request(self._db, asked, **options)
+
+    async def compact(self) -> CompactionResult:
+        """Remove the events that the policy of compaction no longer keeps, now; return how many, and their bytes.
+
+        The system does the same in the background. Numbers and offsets of the other events stay as they are.
+
+        Raises:
+            InvalidArgument: the topic has no policy of compaction.
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+            CorruptRecord: a stored event is damaged.
+            DiskFull: no space for what replaces them.
+
+        Cost:
+            Reads the topic once, and once more what was written since the last compaction; 2 us for each event. Writes
+            what changes, with short transactions.
+        """
+        from eventproc.streams.compaction import compact_topic  # few programs need it
+
+        return await compact_topic(self._db, self.name, self.stream_id)
 
     async def delete(self, **options: Unpack[ChangeOptions]) -> None:
         """Seal and delete the topic, with all its events. Repeat the call if it failed in between.

@@ -197,11 +197,12 @@ def count_streams(tx: Tx, scope: str | None = None) -> int:
     return count_keys(tx, STREAM) - count_keys(tx, STREAM, prefix="_")
 
 
+_POLICIES: Final = frozenset({"retention", "offload", "compaction"})
 _RATES: Final = frozenset({ScalingKind.EVENT_RATE.value, ScalingKind.BYTE_RATE.value})
 
 
 def streams_with_policies(tx: Tx, *, after: str, limit: int) -> tuple[list[str], str | None]:
-    """Return those of the next streams that have a policy of retention or offload, or scale by rate; and the last one.
+    """Return those of the next streams that have a policy, or scale by rate; and the last one.
 
     after: only streams behind this full name. limit: how many streams to look at. The second result is the name of the
     last one of these, None behind the last stream of all. A stream that cannot be decoded is returned, too.
@@ -219,7 +220,7 @@ def _has_policy(body: bytes) -> bool:
     try:
         config = json.loads(body.partition(b":")[2].decode())["config"]
         kind = config.get("scaling", {}).get("kind")
-        return "retention" in config or "offload" in config or kind in _RATES
+        return not _POLICIES.isdisjoint(config) or kind in _RATES
     except (ValueError, LookupError, TypeError, AttributeError):
         return True
 
@@ -231,7 +232,8 @@ def current_epoch(tx: Tx, stream: StreamRecord) -> Epoch:
 
 def current_router(tx: Tx, stream: StreamRecord) -> Router:
     """Return what routes events in the current epoch. One lookup."""
-    return Router(current_epoch(tx, stream), stream.config.partitioning)
+    config = stream.config
+    return Router(current_epoch(tx, stream), config.partitioning, needs_keys=config.is_compacted)
 
 
 def head_offsets(tx: Tx, stream: StreamRecord) -> dict[SegmentId, int]:

@@ -109,6 +109,10 @@ def _keep_tables(_: Tx) -> None:
     """Change nothing. An older version must not open the store: it cannot read a stream with a policy of offload."""
 
 
+def _add_compaction(_: Tx) -> None:
+    """Change nothing. An older version must not open the store: it cannot read compacted blobs."""
+
+
 SYSTEM_MIGRATIONS: Final = (
     Migration(number=1, apply=_create_system),
     Migration(number=2, apply=adding(ADDED_2)),
@@ -122,5 +126,6 @@ SYSTEM_MIGRATIONS: Final = (
     Migration(number=10, apply=adding(ADDED_10)),
     Migration(number=11, apply=adding(ADDED_11)),
     Migration(number=12, apply=add_priorities),
+    Migration(number=13, apply=_add_compaction),
 )
 """The first schema, with every table and the rows of the internal streams, and what was added to it since."""

@@ -10,11 +10,12 @@ import json
 import zlib
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eventproc.store.chunks.index import BATCH_BYTES, BATCH_EVENTS_MAX, ChunkFile
 from eventproc.store.chunks.offload import ChunkBatch
@@ -22,7 +23,10 @@ from eventproc.store.file_store import CountedFile, FileStore
 from eventproc.store.model.errors import CorruptRecord
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments.columns import NO_TIME, Columns
+from eventproc.store.segments.event import COMPACTED_HEADER, REMOVED
 from eventproc.store.segments.file_blobs import NO_BUFFER, BufferRef, BufferRefs
+
+Numbers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 STAMP: Final = pa.timestamp("ms", tz="UTC")
 
@@ -262,19 +266,45 @@ def read_chunk_batches(files: FileStore, chunk: ChunkFile) -> list[ChunkBatch]:
 
 @attrs.frozen
 class ChunkRows:
-    """Consecutive events of a chunk file: mapped columns as of SCHEMA, and offset and number of the first event."""
+    """Consecutive events of a chunk file: mapped columns as of SCHEMA, and offset and number of the first event.
+
+    places: the offsets and numbers of the events if a compaction has removed some between them, None otherwise.
+    """
 
     batch: pa.RecordBatch
     offset: int
     number: int
+    places: tuple[Numbers, Numbers] | None = None
 
-    def offsets(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def offsets(self) -> Numbers:
         """Return the offset of each event."""
-        return self.offset + _relative(self.batch)[:-1]
+        return self.offset + _relative(self.batch)[:-1] if self.places is None else self.places[0]
 
-    def numbers(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def numbers(self) -> Numbers:
         """Return the number of each event."""
+        if self.places is not None:
+            return self.places[1]
         return np.arange(self.number, self.number + self.batch.num_rows, dtype=np.int64)
+
+    def without_removed(self) -> ChunkRows:
+        """Return the events that no compaction has removed."""
+        headers = self.batch.column("headers")
+        if headers.null_count == len(headers):
+            return self
+        first, last = headers.offsets[0].as_py(), headers.offsets[-1].as_py()
+        names, values = (each.slice(first, last - first) for each in (headers.keys, headers.items))
+        marks = [
+            pc.call_function("equal", [each, pa.scalar(text)])
+            for each, text in ((names, COMPACTED_HEADER), (values, REMOVED))
+        ]
+        found = pc.call_function("and", marks).to_numpy(zero_copy_only=False)
+        if not found.any():
+            return self
+        borders = headers.offsets.to_numpy() - first
+        removed = np.searchsorted(borders, np.flatnonzero(found), side="right") - 1
+        kept = np.delete(np.arange(self.batch.num_rows), removed)
+        places = self.offsets()[kept], self.numbers()[kept]
+        return ChunkRows(self.batch.take(pa.array(kept)), self.offset, self.number, places)
 
 
 class ChunkReader:

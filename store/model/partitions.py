@@ -156,13 +156,17 @@ class Router:
     reserve: the topic's reserve; None for another stream. A send to a topic verifies that the reserve is active,
     because growth seals no other segment, and later events of a key may already be in another partition.
     rotates: whether events go to the partitions in turn, whatever their keys are.
+    needs_keys: whether an event without a key is refused, because the topic is compacted.
     """
 
-    def __init__(self, epoch: Epoch, partitioning: Partitioning | None = None) -> None:
+    def __init__(
+        self, epoch: Epoch, partitioning: Partitioning | None = None, *, needs_keys: bool = False
+    ) -> None:
         self.epoch = epoch
         self.reserve = reserve_of(epoch)
         self.segments = partition_ids(epoch)
         self.partitioning = partitioning
+        self.needs_keys = needs_keys
         self.rotates = self.reserve is not None and partitioning is Partitioning.ROUND_ROBIN
 
     def segment(self, point: float) -> SegmentId:
@@ -180,6 +184,17 @@ class Router:
             reason = f"{topic} has the partitions 0 to {len(self.segments) - 1}"
             raise InvalidArgument(what="partition", value=repr(number), reason=reason)
         return self.segments[number]
+
+    def verify_event(self, partition: int | None, key: str | None, *, topic: str) -> None:
+        """Verify that there is such a partition, and that an event may have no key. Raises InvalidArgument.
+
+        topic: for the error's text.
+        """
+        if partition is not None:
+            self.partition(partition, topic=topic)
+        if key is None and self.needs_keys:
+            reason = f"{topic} is compacted: it keeps the newest event of each key, so every event needs one"
+            raise InvalidArgument(what="key", value="None", reason=reason)
 
     def stored_point(self, segment: SegmentId, point: float) -> float:
         """Return the point that an event of a segment is stored with. point: that of its key."""

@@ -336,6 +336,42 @@ OFFLOAD_NOTHING: Final = OffloadPolicy()
 """The policy of a stream whose events only calls and tasks move."""
 
 
+TOMBSTONE_MS: Final = 24 * 3_600_000
+"""Default of the time for which a tombstone stays: a day, as in Kafka. Lower: a reader must be less far behind."""
+
+COMPACTION_MS_MAX: Final = 366 * TOMBSTONE_MS
+"""Longest time in a policy of compaction: a year."""
+
+
+@attrs.frozen
+class CompactionPolicy:
+    """Whether a topic keeps only the newest event of each key. The system removes older ones in the background.
+
+    min_age_ms: events that were appended longer ago may be removed, in ms; None: no event is.
+    tombstone_ms: how long an event with an empty payload, which deletes its key, stays after the older events of the
+        key are gone, in ms. Default: a day.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    min_age_ms: int | None = None
+    tombstone_ms: int = TOMBSTONE_MS
+
+
+def as_compaction(value: object) -> CompactionPolicy:
+    """Return `value` if it is a policy with valid times. Raises InvalidArgument."""
+    reason = "it must be a CompactionPolicy, such as CompactionPolicy(min_age_ms=60_000)"
+    policy = check_instance(CompactionPolicy, "compaction", value, reason)
+    if policy.min_age_ms is not None:
+        check_int("compaction age", policy.min_age_ms, least=0, most=COMPACTION_MS_MAX, unit="ms")
+    check_int("tombstone_ms", policy.tombstone_ms, least=0, most=COMPACTION_MS_MAX, unit="ms")
+    return policy
+
+
+COMPACT_NOTHING: Final = CompactionPolicy()
+"""The policy of a stream, and of a topic that keeps all events of a key."""
+
+
 TAGS_MAX: Final = 128
 """Tags of one stream."""
 
@@ -394,6 +430,7 @@ class StreamConfig:
     tags: labels by which streams are listed, sorted.
     offload: how many events stay in the database.
     id_window_ms: for how long after an event another one with its id is not appended, in ms.
+    compaction: whether a topic keeps only the newest event of each key.
     """
 
     scaling: ScalingPolicy = _ONE_SEGMENT
@@ -404,11 +441,17 @@ class StreamConfig:
     tags: tuple[str, ...] = ()
     offload: OffloadPolicy = OFFLOAD_NOTHING
     id_window_ms: int = ID_WINDOW_MS
+    compaction: CompactionPolicy = COMPACT_NOTHING
 
     @property
     def is_topic(self) -> bool:
         """Whether the stream is a topic."""
         return self.scaling.kind is ScalingKind.PARTITIONS
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether events that have a newer one of their key are removed."""
+        return self.compaction.min_age_ms is not None
 
     def with_fields(self, changes: StreamConfig, fields: Iterable[str]) -> StreamConfig:
         """Return this configuration with some fields of another one. An operation checks the result.
@@ -442,6 +485,7 @@ CONFIG_FIELDS: Final = frozenset(
             ("scaling", ScalingPolicy),
             ("retention", RetentionPolicy),
             ("offload", OffloadPolicy),
+            ("compaction", CompactionPolicy),
         )
         for each in attrs.fields(kind)
     ]
@@ -457,6 +501,12 @@ def as_config(value: object) -> StreamConfig:
     config = check_instance(StreamConfig, "config", value, "it must be a StreamConfig")
     if config.partitioning is not None and not config.is_topic:
         raise invalid_argument("partitioning", config.partitioning, "only a topic has one")
+    compaction = as_compaction(config.compaction)
+    if config.is_compacted and not config.is_topic:
+        raise invalid_argument("compaction", compaction, "only a topic has one")
+    if config.is_compacted and config.offload != OFFLOAD_NOTHING:
+        reason = "it moves events into files, and a compaction would move them back; end one of the two policies first"
+        raise invalid_argument("offload", config.offload, reason)
     return attrs.evolve(
         config,
         scaling=_as_policy(config.scaling),
@@ -466,6 +516,7 @@ def as_config(value: object) -> StreamConfig:
         tags=as_tags(config.tags),
         offload=as_offload(config.offload),
         id_window_ms=check_id_window(config.id_window_ms),
+        compaction=compaction,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import accumulate, repeat
+from itertools import accumulate, groupby, repeat
 from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple
 
@@ -31,11 +31,19 @@ ID_HEADER: Final = "ep-id"
 JOB_HEADER: Final = "ep-job"
 """Name of the reserved header that holds the id of the job that the event is. Events are shown without it."""
 
+COMPACTED_HEADER: Final = "ep-compacted"
+"""Name of the reserved header of events that a compaction has changed: REMOVED, or from when on a tombstone may go, in
+wall ms as decimal text. Nobody is shown a removed event."""
+
+REMOVED: Final = "removed"
+"""Value of COMPACTED_HEADER for an event that keeps only its place: readers pass it."""
+
 RESERVED_NAMES: Final = {
     TTL_HEADER: "ttl_ms",
     ID_HEADER: "id",
     PRIORITY_HEADER: "priority",
     JOB_HEADER: "the payload to ep.jobs(...).submit",
+    COMPACTED_HEADER: "compaction to alter",
 }
 """{name of a reserved header: what to pass instead}"""
 
@@ -173,6 +181,19 @@ class EventRun:
             at, start = high, part.end
         return found
 
+    def without_removed(self) -> list[EventRun]:
+        """Return the events that no compaction has removed, one run for each range. O(1) without headers."""
+        if self.headers is None:
+            return [self]
+        ranges: list[tuple[int, int]] = []
+        at = 0
+        for removed, group in groupby(map(is_removed, self.headers)):
+            count = sum(1 for _ in group)
+            if not removed:
+                ranges.append((at, at + count))
+            at += count
+        return [self] if ranges == [(0, len(self))] else self.parts(ranges)
+
     def split(self, offset: int) -> tuple[EventRun, EventRun]:
         """Return the events before `offset` and those from it on; `offset` must be an event boundary inside the run."""
         ends = accumulate(map(FRAME_BYTES.__add__, map(len, self.payloads)), initial=self.start)
@@ -195,6 +216,11 @@ class EventRun:
             headers=cut(self.headers),  # type: ignore[arg-type]
             times=cut(self.times),  # type: ignore[arg-type]
         )
+
+
+def is_removed(headers: Headers | None) -> bool:
+    """Return whether the headers are those of an event that a compaction has removed."""
+    return headers is not None and headers.get(COMPACTED_HEADER) == REMOVED
 
 
 def shown_headers(headers: Headers) -> Headers:

@@ -1,7 +1,8 @@
 """The time to live of events: which events of a run have expired, and the reserved header that holds an event's own.
 
 Pure: no I/O. An event expires when its append time plus its time to live is reached. Its own time to live is text in
-the header TTL_HEADER and precedes that of its topic. Expired events keep their bytes until they are truncated.
+the header TTL_HEADER and precedes that of its topic. Expired events keep their bytes until they are truncated. An event
+that a compaction has removed counts as expired, whatever the time is.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from itertools import groupby, repeat
 from typing import Final
 
 from eventproc.store.segments.columns import Headers
-from eventproc.store.segments.event import TTL_HEADER, EventRun
+from eventproc.store.segments.event import TTL_HEADER, EventRun, is_removed
 
 NEVER: Final = math.inf
 """When an event without a time to live expires."""
@@ -48,6 +49,9 @@ def _expiries(run: EventRun, ttl_ms: int | None) -> list[float]:
         return [NEVER if ttl_ms is None else time + ttl_ms for time in times]
     found: list[float] = []
     for time, headers in zip(times, run.headers, strict=True):
+        if is_removed(headers):
+            found.append(-math.inf)
+            continue
         own = _own_ttl(headers)
         ttl = ttl_ms if own is None else own
         found.append(NEVER if ttl is None else time + ttl)

@@ -61,6 +61,12 @@ def _topic(cli: Cli) -> str:
     return "shop/clicks"
 
 
+def _compacted(cli: Cli) -> str:
+    name = _topic(cli)
+    cli("topic", "alter", name, "--compact-after", "0", "--tombstones", "60").ok()
+    return name
+
+
 def _share(cli: Cli) -> str:
     cli("share", "create", "shop/work", "--stream", "shop/orders").ok()
     return "shop/work"
@@ -214,6 +220,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "topic create": ("shop/more", "--partitions", "2"),
         "topic alter": (_topic, "--partitions", "3"),
         "topic truncate": (_topic, "--cut", "tail", "--yes"),
+        "topic compact": (_compacted,),
         "topic delete": (_topic, "--yes"),
         "write": ("shop/orders",),
         "read": ("shop/orders",),

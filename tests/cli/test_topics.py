@@ -120,3 +120,18 @@ def test_the_time_to_live_of_a_topic_is_set_changed_and_shown(shop: Cli) -> None
             shop("topic", "alter", "shop/clicks", "--ttl", ttl).ok()
         found = shop("topic", "describe", "shop/clicks", "-o", "json").json()
         assert found["config"]["ttl_ms"] == shown
+
+
+def test_a_topic_is_compacted_by_its_policy_and_by_a_command(shop: Cli) -> None:
+    shop("topic", "create", "shop/prices", "--compact-after", "0", "--tombstones", "3600").ok()
+    rows = b'{"k": "tea", "n": 1}\n{"k": "tea", "n": 2}\n{"k": "milk", "n": 3}\n'
+    shop("write", "shop/prices", "--format", "jsonl", "--key", "k", stdin=rows).ok()
+    assert "every event needs one" in shop("write", "shop/prices", stdin=b"x\n").refused(2)
+    done = shop("topic", "compact", "shop/prices", "-o", "json")
+    assert done.json()["events"] == 1
+    assert [each["number"] for each in shop("read", "shop/prices").rows()] == [1, 2]
+    shop("topic", "compact", "shop/prices", "--background").ok()
+    policy = shop("topic", "describe", "shop/prices", "-o", "json").json()["config"]["compaction"]
+    assert policy == {"min_age_ms": 0, "tombstone_ms": 3_600_000}
+    shop("topic", "alter", "shop/prices", "--no-compact").ok()
+    assert "it is not compacted; give it a policy" in shop("topic", "compact", "shop/prices").refused(2)

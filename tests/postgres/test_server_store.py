@@ -404,3 +404,19 @@ async def test_delayed_events_and_ticks_are_appended_by_the_host_of_a_server(url
         assert [after - before for before, after in pairwise(ticks)] == [1_000] * (len(ticks) - 1)
         assert (await ep.delayed.list(), await ep.schedules.list()) == ([], [])
         await check(ep.db)
+
+
+async def test_topic_keeps_the_newest_event_of_each_key(url: str) -> None:
+    policy = eventproc.CompactionPolicy(min_age_ms=0)
+    async with eventproc.open(url) as ep, eventproc.open(url) as other:
+        await ep.create_scope("shop")
+        prices = await ep.create_topic("shop/prices", compaction=policy)
+        async with prices.writer() as writer:
+            for number in range(COUNT):
+                await writer.post(b"%d" % number * 100, key=str(number % 7))
+        assert (await prices.compact()).events == COUNT - 7
+        found = await (await other.topic("shop/prices")).read_range(0)
+        assert [event.number for event in found] == list(range(COUNT - 7, COUNT))
+        assert [event.payload for event in found] == [b"%d" % each.number * 100 for each in found]
+        await ep.tasks.wait((await ep.tasks.submit(eventproc.CompactTopicTask("shop/prices"))).id)
+        await check(ep.db)

@@ -95,6 +95,7 @@ REST: Mapping[str, Row] = {
     "describe_cluster": READS_SERVER,
     "watch_changes": USER,
     "offload_stream": UPDATES,
+    "compact_topic": UPDATES,
     "describe_transaction": READS,
     "commit_transaction": UPDATES,
     "create_group": UPDATES_SCOPE,

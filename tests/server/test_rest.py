@@ -253,6 +253,22 @@ async def test_tasks_are_shown_and_cancelled(rest: RestClient, ep: Eventproc) ->
     assert rest.call("POST", f"{path}/none/cancel").status == 404
 
 
+async def test_a_topic_is_compacted_by_a_task(rest: RestClient, ep: Eventproc) -> None:
+    path = "/eventproc/v1/topics/s"
+    body = {"name": "prices", "compaction": {"min_age_ms": 0}}
+    assert rest.call("POST", path, body).status == 201
+    topic = await ep.topic("s/prices")
+    async with topic.writer() as writer:
+        await writer.write_many([(b"1", "tea"), (b"2", "tea")])
+    begun = rest.call("POST", f"{path}/prices/compact")
+    assert begun.status == 202
+    ended = await ep.tasks.wait(begun.body["id"])
+    assert ended.result == {"events": 1, "bytes": 9}
+    assert [event.number for event in await topic.read_range(0)] == [1]
+    altered = rest.call("POST", f"{path}/prices/alter", {"compaction": {"min_age_ms": None}})
+    assert altered.body["config"]["compaction"]["min_age_ms"] is None
+
+
 def test_streams_epochs_and_requests_are_listed_by_pages(rest: RestClient) -> None:
     own = create(rest, "page-1")
     create(rest, "page-2")

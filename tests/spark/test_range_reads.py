@@ -14,7 +14,7 @@ from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.spark.source_options import parse_options
 from eventproc.store.model.errors import InvalidArgument, NotFound, StreamReplaced, Truncated
 from eventproc.store.model.ids import SegmentId, segment_id
-from eventproc.store.model.policies import ScalingPolicy
+from eventproc.store.model.policies import CompactionPolicy, ScalingPolicy
 from tests.spark.support import STREAM, ReadEvent, free, read_slices, write
 
 FRAMED = 14
@@ -87,3 +87,32 @@ def test_attached_driver_reads_ranges_as_a_data_frame(spark: SparkSession, path:
             assert frame.collect() == []
         with pytest.raises(InvalidArgument, match="ends before it starts"):
             attached.reading({STREAM: {"0.0": (FRAMED, 0)}})
+
+
+def test_spark_reads_what_a_compaction_has_left_with_the_same_numbers_and_offsets(
+    spark: SparkSession, path: Path
+) -> None:
+    with eventproc.spark.attach(spark, path, durability="os") as attached:
+        attached.create_scope("s")
+        topic = attached.create_topic(STREAM, compaction=CompactionPolicy(min_age_ms=0))
+        with topic.writer() as writer:
+            for number in range(100):
+                writer.post(
+                    b"%06d" % number, key=f"k{number % 3}", headers={"a": "b"} if number % 2 else None
+                )
+        with topic.writer() as writer:
+            writer.write(b"", key="k1")
+        with attached.reading({STREAM: {"0.0": (0, 100 * FRAMED)}}, columns=("number",)) as frame:
+            assert topic.compact().events == 0  # a batch that runs again reads the same
+            assert len(frame.collect()) == 100
+        topic.compact()
+        expected = [(98, "k2", b"000098"), (99, "k0", b"000099"), (100, "k1", b"")]
+        columns = ("number", "offset", "key", "payload", "headers")
+        for first in (0, 50):
+            ranges = {STREAM: {"0.0": (first * FRAMED, 100 * FRAMED + 8)}}
+            with attached.reading(ranges, columns=columns) as frame:
+                rows = frame.collect()
+            assert [(row.number, row.key, bytes(row.payload)) for row in rows] == expected
+            assert [row.offset for row in rows] == [98 * FRAMED, 99 * FRAMED, 100 * FRAMED]
+        with attached.reading({STREAM: {"0.0": (0, 50 * FRAMED)}}, columns=columns) as frame:
+            assert frame.collect() == []

@@ -93,6 +93,9 @@ NO_CONFIG: list[dict[str, Any]] = [
     {"ttl_ms": 0},
     {"id_window_ms": 0},
     {"partitioning": eventproc.Partitioning.KEY},
+    {"compaction": eventproc.CompactionPolicy(min_age_ms=-1)},
+    {"compaction": eventproc.CompactionPolicy(tombstone_ms=-1)},
+    {"compaction": eventproc.CompactionPolicy(min_age_ms=1)},
 ]
 NO_CUT = ["tail", 5, {0: 0}, [], b"", THING]
 
@@ -160,6 +163,7 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
         [
             ("retention.age_ms", {"retention": eventproc.RetentionPolicy(age_ms=-1)}),
             ("retention.age_ms_min", {"retention": eventproc.RetentionPolicy(age_ms_min=1)}),
+            ("compaction.min_age_ms", {"compaction": eventproc.CompactionPolicy(min_age_ms=1)}),
             ("offload.size_bytes", {"offload": eventproc.OffloadPolicy(size_bytes=0)}),
             ("scaling.factor", {"scaling": attrs.evolve(eventproc.ScalingPolicy.fixed(1), factor=3)}),
             ("scaling.segments_min", {"scaling": eventproc.ScalingPolicy(eventproc.ScalingKind.FIXED, 0)}),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from eventproc.workflows.policies.look import (
     RETENTION_MS,
     STREAMS_A_STEP,
+    CompactTopicTask,
     PolicyLook,
     has_policy,
     look_at_stream,
+    wanted_compaction,
     wanted_request,
 )
 from eventproc.workflows.policies.offload import OffloadTask, PassedOffsets, wanted_offload
@@ -17,6 +19,7 @@ from eventproc.workflows.policies.scaling import ScalingDescription, describe_sc
 __all__ = [
     "RETENTION_MS",
     "STREAMS_A_STEP",
+    "CompactTopicTask",
     "OffloadTask",
     "PassedOffsets",
     "PolicyLook",
@@ -24,6 +27,7 @@ __all__ = [
     "describe_scaling",
     "has_policy",
     "look_at_stream",
+    "wanted_compaction",
     "wanted_offload",
     "wanted_request",
     "wanted_scale",

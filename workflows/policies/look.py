@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import attrs
 
 from eventproc.store.catalog import StreamRecord, find_stream
 from eventproc.store.database import Tx
+from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import KEEP_ALL, OFFLOAD_NOTHING
 from eventproc.store.model.scaling import windows_ms
+from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.workflows.policies.offload import OffloadTask, PassedOffsets, wanted_offload
 from eventproc.workflows.policies.retention import wanted_truncation
 from eventproc.workflows.policies.scaling import wanted_scale
@@ -21,7 +23,7 @@ STREAMS_A_STEP: Final = 1_024
 """Streams that one step of a walk over all streams reads. Higher: longer reads than 2 ms; lower: more of them."""
 
 RETENTION_MS: Final = 60_000
-"""Pause between two looks at a stream with a policy of retention, or for its offload: how long events stay beyond it.
+"""Pause between two looks at a stream with a policy of retention, offload or compaction: how long it may lag behind.
 Lower: more reads. One takes less than 2 ms for an age, and 0.4 ms for each segment of a stream with a limit of size."""
 
 LOOKS_A_WINDOW: Final = 4
@@ -29,7 +31,28 @@ LOOKS_A_WINDOW: Final = 4
 than a window, and each look takes about 0.3 ms."""
 
 
-Wanted: TypeAlias = ScaleStream | TruncateStream | OffloadTask
+@attrs.frozen
+class CompactTopicTask:
+    """Remove the events of a topic that its policy of compaction no longer keeps, as `Topic.compact`.
+
+    Progress counts bytes. topic: "scope/topic".
+    """
+
+    __repr__ = short_repr_of_fields
+
+    kind: ClassVar[str] = "compact-topic"
+    topic: str
+
+    def __attrs_post_init__(self) -> None:
+        StreamName.parse(self.topic)
+
+    @property
+    def resource(self) -> str:
+        """What no other task works on meanwhile."""
+        return f"stream {self.topic}"
+
+
+Wanted: TypeAlias = ScaleStream | TruncateStream | OffloadTask | CompactTopicTask
 """What a policy asks for: a request of a workflow, or a task."""
 
 
@@ -48,17 +71,17 @@ class PolicyLook:
 def has_policy(stream: StreamRecord) -> bool:
     """Return whether the system has to look at the stream: it has a policy to keep.
 
-    Only an offload goes on after the stream was sealed.
+    Only an offload or a compaction goes on after the stream was sealed.
     """
     config = stream.config
     changes = stream.is_writable and (config.retention != KEEP_ALL or config.scaling.goes_by_rate)
-    return changes or config.offload != OFFLOAD_NOTHING
+    return changes or config.offload != OFFLOAD_NOTHING or config.is_compacted
 
 
 def look_at_stream(tx: Tx, name: str, passed: PassedOffsets | None = None) -> PolicyLook | None:
     """Return what the policies of a stream ask for now; None if it has none, or does not exist any more.
 
-    passed: as for `wanted_offload`. None (default): do not look for events to offload.
+    passed: as for `wanted_offload`. None (default): do not look for events to offload or compact.
     """
     found = find_stream(tx, name)
     if found is None or not has_policy(found.value):
@@ -78,7 +101,19 @@ def _looks(passed: PassedOffsets | None) -> Mapping[str, Callable[[Tx, StreamRec
     """Return what finds out what each policy asks for, by the kind of its request or task."""
     # The scale first: its rates need the events that the truncation removes.
     looks = {ScaleStream.kind: wanted_scale, TruncateStream.kind: wanted_truncation}
-    return looks if passed is None else {**looks, OffloadTask.kind: partial(wanted_offload, passed=passed)}
+    if passed is None:
+        return looks
+    offload = partial(wanted_offload, passed=passed)
+    return {**looks, OffloadTask.kind: offload, CompactTopicTask.kind: wanted_compaction}
+
+
+def wanted_compaction(tx: Tx, stream: StreamRecord) -> CompactTopicTask | None:
+    """Return the compaction that the policy of a topic asks for now, None if it asks for none."""
+    if not stream.config.is_compacted:
+        return None
+    from eventproc.workflows.policies.compaction import needs_compaction  # few programs need it
+
+    return CompactTopicTask(stream.name) if needs_compaction(tx, stream) else None
 
 
 def _pause_ms(stream: StreamRecord) -> int:

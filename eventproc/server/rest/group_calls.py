@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import attrs
 
+from eventproc.cluster import CompactTopicTask
 from eventproc.groups import GroupStart
 from eventproc.processors.dead_letters.dead_letter import DeadLetter
 from eventproc.runtime import Eventproc
@@ -36,6 +37,7 @@ from eventproc.store.access.permissions import Permission
 from eventproc.store.model.jobs import JobDescription
 from eventproc.store.records.plain import Limits
 from eventproc.store.requests import Request
+from eventproc.store.task_queue import TaskInfo
 from eventproc.topics import Group, Topic, TopicDescription, TopicPartition, operations
 from eventproc.topics.partition import parse_partition
 from eventproc.workflows.requests import PRESENT
@@ -92,6 +94,12 @@ create_topic = creating(
 async def changed_topic(call: RestCall, done: Request) -> TopicDescription:
     """Return the topic that was changed."""
     return await (await call.ep.topic(done.target)).describe()
+
+
+async def compact_topic(call: RestCall, scope: ScopeName, stream: LocalName) -> TaskInfo:
+    """Begin a task that removes the events of a topic that have a newer one of their key, as its policy says."""
+    found = await call.ep.topic(f"{scope}/{stream}")
+    return await call.ep.tasks.submit(CompactTopicTask(found.name))
 
 
 async def delete_topic(call: RestCall, scope: ScopeName, stream: LocalName) -> None:

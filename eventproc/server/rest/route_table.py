@@ -265,6 +265,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _topic(
         "POST", "/truncate", TruncatePartitions, "truncate_topic", submits=True, then=groups.changed_topic
     ),
+    _topic("POST", "/compact", groups.compact_topic, status=202),
     _topic("DELETE", "", groups.delete_topic, errors=(409,), submits=True, need=UPDATE_SCOPE),
     _own("GET", "/processors", Eventproc.processors, "list_processors"),
     _processor("GET", "", Eventproc.processor, "describe_processor"),

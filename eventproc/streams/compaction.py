@@ -1,0 +1,116 @@
+"""Compacting a topic: removing older events of each key, step by step. See docs/design/compaction.md."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeAlias
+
+import attrs
+
+from eventproc.store.catalog import get_stream
+from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
+from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.policies import CompactionPolicy
+from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.store.segments import segment_states
+from eventproc.store.segments.compaction import (
+    KEYS_MAX,
+    CompactionStep,
+    NewestNumbers,
+    collect_newest,
+    compactable_until,
+    plan_step,
+    replace_step,
+    uncompacted_from,
+)
+
+
+@attrs.frozen
+class CompactionResult:
+    """What a compaction removed: number of events, and the bytes that they took in their partitions."""
+
+    __repr__ = short_repr_of_fields
+
+    events: int = 0
+    bytes: int = 0
+
+
+CompactionWrite: TypeAlias = Callable[[Callable[[Tx], bool]], Awaitable[bool]]
+"""Runs a function in a transaction, as `Database.write`."""
+
+_REMEDY: Final = "give it a policy with `topic.alter(compaction=CompactionPolicy(min_age_ms=...))`"
+
+
+async def compact_topic(
+    db: Database,
+    topic: str,
+    stream_id: int,
+    *,
+    write: CompactionWrite | None = None,
+    advance: Callable[[CompactionResult], None] = lambda _: None,
+    keys_max: int = KEYS_MAX,
+) -> CompactionResult:
+    """Remove the events of a topic that its policy no longer keeps.
+
+    write: runs each step; `db.write` unless given. advance: called after each step with what was removed until then.
+    keys_max: the keys that one pass knows.
+
+    Raises InvalidArgument (the topic has no policy of compaction), StreamReplaced, CorruptRecord, DiskFull.
+    """
+    run = write or partial(db.write, step=Step.COMPACTION)
+    policy, segments = await db.read(partial(_begin, topic, stream_id))
+    total = CompactionResult()
+    for segment, (begin, until) in segments.items():
+        while True:
+            newest: NewestNumbers = {}
+            end = begin
+            while end < until and len(newest) < keys_max:
+                end = await db.read(partial(_collect, stream_id, segment, end, until, newest))
+            at = 0
+            while step := await db.read(partial(_plan, stream_id, segment, at, end, newest, policy)):
+                if step.columns is None:
+                    at = step.end
+                elif await run(partial(_replace, stream_id, segment, step)):
+                    at = step.end
+                    total = CompactionResult(total.events + step.removed, total.bytes + step.removed_bytes)
+                    advance(total)
+            if end >= until:
+                break
+            begin = end
+    return total
+
+
+def _begin(topic: str, stream_id: int, tx: Tx) -> tuple[CompactionPolicy, dict[SegmentId, tuple[int, int]]]:
+    """Return the policy, and for each partition with events where new keys begin, and where the compaction ends."""
+    policy = get_stream(tx, topic, stream_id=stream_id).value.config.compaction
+    if policy.min_age_ms is None:
+        raise invalid_argument("topic", topic, f"it is not compacted; {_REMEDY}")
+    found: dict[SegmentId, tuple[int, int]] = {}
+    for segment, state in segment_states(tx, stream_id):
+        if state.head < state.tail:
+            until = compactable_until(tx, stream_id, segment, state, tx.now_ms - policy.min_age_ms + 1)
+            found[segment] = uncompacted_from(tx, stream_id, segment, state, until), until
+    return policy, found
+
+
+def _collect(stream_id: int, segment: SegmentId, offset: int, end: int, newest: NewestNumbers, tx: Tx) -> int:
+    return collect_newest(tx, stream_id, segment, offset, end, newest)
+
+
+def _plan(
+    stream_id: int,
+    segment: SegmentId,
+    offset: int,
+    end: int,
+    newest: NewestNumbers,
+    policy: CompactionPolicy,
+    tx: Tx,
+) -> CompactionStep | None:
+    return plan_step(tx, stream_id, segment, offset, end, newest, policy.tombstone_ms)
+
+
+def _replace(stream_id: int, segment: SegmentId, step: CompactionStep, tx: Tx) -> bool:
+    return replace_step(tx, stream_id, segment, step)
