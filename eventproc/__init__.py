@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         GroupCheckpoint as GroupCheckpoint,
         GroupReader as GroupReader,
         GroupUpdate as GroupUpdate,
-        ShareUpdate as ShareUpdate,
     )
     from eventproc.ingestion.supervisor import Supervisor as Supervisor
     from eventproc.jobs.jobs import (
@@ -278,7 +277,6 @@ _WHERE = {
     "ShareConsumer": "eventproc.shares",
     "ShareGroup": "eventproc.shares",
     "ShareOptions": "eventproc.shares",
-    "ShareUpdate": "eventproc.groups",
     "SplitSegment": "eventproc.streams.operations",
     "StateSynchronizer": "eventproc.store.replicated",
     "Stream": "eventproc.streams",

@@ -23,6 +23,7 @@ from eventproc.groups import (
     SharedSegment,
     ShareGroupDescription,
     ShareHolder,
+    ShareUpdate,
 )
 from eventproc.groups.describe import (
     MemberDescription,
@@ -226,6 +227,7 @@ __all__ = [
     "ShareGroupDescription",
     "ShareHolder",
     "ShareResetPreview",
+    "ShareUpdate",
     "SharedSegment",
     "SpecEffect",
     "StreamDescription",
