@@ -119,16 +119,17 @@ class HandlerAbandoned(ProcessorFailed):
 
 @error
 class NotAProcessorGroup(Rejected):
-    """The group belongs to readers, not to a processor.
+    """The group belongs to readers, or to share consumers, and not to a processor or worker.
 
-    Use `ep.group(name)`, or give the group of a processor.
+    Use `ep.group(name)` or `ep.share_group(name)`, or give the group of a processor or worker.
     """
 
     group: str
     kind: str
 
     def __str__(self) -> str:
-        return f"group {self.group!r} belongs to {self.kind}, not to a processor"
+        owners = "share consumers" if self.kind == "share" else self.kind
+        return f"group {self.group!r} belongs to {owners}, not to a processor or worker"
 
 
 def type_name(kind: type) -> str:

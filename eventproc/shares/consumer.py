@@ -347,8 +347,10 @@ class ShareConsumer(Openable, Generic[P]):
     def _settle_all(self, tx: Tx, settled: SettledSpans, events: Iterable[Delivery[Any]]) -> None:
         """Settle all of the events within `tx`, with which they leave this consumer. Raises LockLost."""
         settle(tx, self._db, self._group, self._holder, settled, strict=True)
-        lock_ms = get_group(tx, self._group, share=True).share.lock_ms  # it may have changed
-        tx.after(partial(self._note_settled, settled.how, events, tx.monotonic_ms + lock_ms))
+        until_ms = tx.monotonic_ms
+        if settled.how is Settlement.RENEW:  # with the present length, which may have changed
+            until_ms += get_group(tx, self._group, share=True).share.lock_ms
+        tx.after(partial(self._note_settled, settled.how, events, until_ms))
 
     def _note_settled(self, how: Settlement, settled: Iterable[Delivery[Any]], until_ms: int) -> None:
         if how is not Settlement.RENEW:

@@ -198,7 +198,7 @@ def add_event(
         check_event_time(event_time)
     if isinstance(key, bytes):
         key = key_text(key)
-    if key is None:
+    if key is None and buffers.router.needs_keys:
         buffers.router.verify_event(partition, key, topic=topic)
     try:
         if partition is not None:

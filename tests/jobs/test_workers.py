@@ -11,7 +11,7 @@ import pytest
 
 import eventproc
 from eventproc import App, Context, Event, Eventproc, Rate, RetryPolicy
-from eventproc.errors import InvalidArgument
+from eventproc.errors import InvalidArgument, NotAProcessorGroup
 from eventproc.processors import AppTx
 from eventproc.testing import SimulatedWorld, VirtualClock
 from eventproc.testing.clock import START_MS
@@ -70,6 +70,8 @@ async def test_a_worker_is_listed_among_the_processors_with_its_failures(
             await running.pause("work")
             assert (await ep.processor(GROUP)).state == "paused"
             await running.resume("work")
+        with pytest.raises(NotAProcessorGroup, match="s/plain"):
+            await ep.processor("s/plain")
         found = await ep.processor(GROUP)
         assert (found.state, found.members) == ("stopped", ())
     assert "worker work: s/jobs segment 0.0 event 0 became a dead letter after 1 attempt" in caplog.text

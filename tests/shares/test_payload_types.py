@@ -42,6 +42,14 @@ async def test_consumers_of_a_typed_share_group_deliver_its_type(ep: Eventproc) 
         assert isinstance((await raw.poll())[0].event.payload, bytes)
 
 
+async def test_a_handle_without_a_type_fits_no_place_for_a_typed_one(ep: Eventproc) -> None:
+    await write_tasks(ep)
+    await ep.create_share_group("work", ["s/t"])
+    typed: ShareGroup[TypedTask] = await ep.share_group("s/work")  # type: ignore[assignment]
+    async with typed.consumer("a") as consumer:
+        assert isinstance((await consumer.poll())[0].event.payload, bytes)
+
+
 async def test_readers_and_consumers_of_a_typed_group_deliver_its_type(ep: Eventproc) -> None:
     await write_tasks(ep)
     assert_type(await ep.create_group("g", ["s/t"], payload=TypedTask), Group[TypedTask])

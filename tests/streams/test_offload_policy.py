@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +13,9 @@ from eventproc import Event, Eventproc, OffloadPolicy, RetentionPolicy, ScalingP
 from eventproc.describe import TaskStatus
 from eventproc.errors import InvalidArgument, NotSupported, StreamSealed
 from eventproc.streams import offload as offloading
-from eventproc.testing import VirtualClock, check
+from eventproc.testing import VirtualClock
 from tests.cluster.support import ended_task
+from tests.support.checked_directory import clock as clock, ep as ep  # fixtures
 
 HOUR_MS = 3_600_000
 LOOK_MS = 60_000
@@ -28,19 +28,6 @@ EVENT_BYTES = 1_008
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture
-async def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-async def ep(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Eventproc]:
-    async with eventproc.open(tmp_path / "data", durability="os", clock=clock) as ep:
-        await ep.create_scope("s")
-        yield ep
-        await check(ep.db)
 
 
 async def write(stream: Stream, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Keys that are bytes, as Kafka's are: whoever writes them, readers get the bytes back."""
+"""Readers get the bytes of a key back, whichever call wrote them."""
 
 from __future__ import annotations
 

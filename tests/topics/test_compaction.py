@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from eventproc.runtime import Eventproc
 from eventproc.testing import Deaths, VirtualClock, check, run_until_death
 from tests.backup.support import restored
 from tests.cluster.support import ended_task
+from tests.support.checked_directory import clock as clock, ep as ep  # fixtures
 from tests.topics.support import all_events
 
 DAY_MS = 24 * 3_600_000
@@ -28,19 +28,6 @@ SOON = CompactionPolicy(min_age_ms=0, tombstone_ms=DAY_MS)
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture
-async def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-async def ep(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Eventproc]:
-    async with eventproc.open(tmp_path / "data", durability="os", clock=clock) as ep:
-        await ep.create_scope("s")
-        yield ep
-        await check(ep.db)
 
 
 async def write(topic: Topic, *events: tuple[str, bytes]) -> None:

@@ -12,7 +12,6 @@ import attrs
 from eventproc.groups import (
     GROUP,
     PROCESSOR,
-    SHARE,
     GroupDescription,
     ShareGroupDescription,
     describe_any,
@@ -279,6 +278,6 @@ def pause_processor(tx: Tx, name: str, *, paused: bool) -> None:
 
 
 def _verify_kind(tx: Tx, name: str) -> None:
-    kind = get(tx, GROUP, name).value.kind
-    if kind not in (PROCESSOR, SHARE):
-        raise NotAProcessorGroup(group=name, kind=kind)
+    group = get(tx, GROUP, name).value
+    if group.kind != PROCESSOR and not group.worker:
+        raise NotAProcessorGroup(group=name, kind=group.kind)
