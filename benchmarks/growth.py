@@ -23,9 +23,9 @@ import attrs
 
 import eventproc
 from benchmarks.samples import CALLERS_COUNT, Sample, Stopwatch, Task, peak_rss_mb, timed
+from eventproc.base.clock import new_id
 from eventproc.store.catalog import STREAM, current_epoch, insert_epoch, insert_stream
 from eventproc.store.catalog.stored_history import EpochCache
-from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.epochs import next_epoch

@@ -24,7 +24,7 @@ class NameParam(click.types.StringParamType):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return the names; nothing if the directory cannot be read."""
-        from eventproc.store.name_lookup import UNREADABLE
+        from eventproc.name_lookup import UNREADABLE
 
         directory = Path(ctx.obj.directory or ".")  # of the `Settings` of the command line so far
         try:
@@ -35,7 +35,7 @@ class NameParam(click.types.StringParamType):
 
 def _names(kind: str) -> NameParam:
     def find(directory: Path, _: click.Context, incomplete: str) -> list[str]:
-        from eventproc.store.name_lookup import stored_names
+        from eventproc.name_lookup import stored_names
 
         return stored_names(directory, kind, incomplete)
 
@@ -43,7 +43,7 @@ def _names(kind: str) -> NameParam:
 
 
 def _segments(directory: Path, ctx: click.Context, incomplete: str) -> list[str]:
-    from eventproc.store.name_lookup import stored_segments
+    from eventproc.name_lookup import stored_segments
 
     # Before an option that is not complete yet, click leaves the arguments where they are.
     stream = ctx.params.get("name") or next((each for each in ctx.args if "/" in each), "")

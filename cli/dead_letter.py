@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 import eventproc
+from eventproc.base.counts import counted
 from eventproc.cli.options import (
     TABLE,
     F,
@@ -19,7 +20,6 @@ from eventproc.cli.options import (
 from eventproc.cli.output.events import payload_field
 from eventproc.cli.output.tables import Row, iso_time, printable, show_one
 from eventproc.cli.verbs import Noun
-from eventproc.store.model.counts import counted
 
 if TYPE_CHECKING:
     from eventproc.processors.dead_letters.operations import DeadLetter, Ids

@@ -20,6 +20,7 @@ import attrs
 import click
 
 from eventproc import DeleteScope, DeleteStream, Operation, TruncateStream, to_dict
+from eventproc.base.counts import counted
 from eventproc.cli import session
 from eventproc.cli.exit_codes import FAILED
 from eventproc.cli.options import Settings
@@ -28,7 +29,6 @@ from eventproc.cli.output.units import size_text
 from eventproc.cli.submit import WaitOptions, submit_and_wait
 from eventproc.describe import Request, RequestPreview
 from eventproc.runtime import Eventproc
-from eventproc.store.model.counts import counted
 
 Look = Callable[[Eventproc], Awaitable[Row]]
 """Returns what a command would destroy. Raises what refuses the command."""

@@ -180,7 +180,7 @@ def _invoke(arguments: list[str], settings: Settings) -> int:
 def _explain(why: BaseException, settings: Settings) -> int:
     """Print the error in one line, and return the exit code."""
     if isinstance(why, BaseExceptionGroup):
-        from eventproc.store.tasks import first_leaf
+        from eventproc.base.tasks import first_leaf
 
         why = first_leaf(why)
     if isinstance(why, (BrokenPipeError, standard_streams.OutputLost)):

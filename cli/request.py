@@ -35,7 +35,7 @@ def new_id_() -> None:
     Examples:
         eventproc request new-id
     """
-    from eventproc.store.clock import SystemClock, new_id
+    from eventproc.base.clock import SystemClock, new_id
 
     click.echo(new_id(SystemClock()))
 

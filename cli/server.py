@@ -11,6 +11,8 @@ from typing import Final
 
 import anyio
 
+from eventproc.base.counts import counted
+from eventproc.base.tasks import BackgroundTasks
 from eventproc.cli import session
 from eventproc.cli.exit_codes import Signalled
 from eventproc.cli.live_status import show_live_status
@@ -19,8 +21,6 @@ from eventproc.cli.worker_link import WorkerLink
 from eventproc.errors import Retryable
 from eventproc.processors import App, ProcessorFailed, Running
 from eventproc.runtime import Eventproc
-from eventproc.store.model.counts import counted
-from eventproc.store.tasks import BackgroundTasks
 
 LOG = logging.getLogger("eventproc.run")
 

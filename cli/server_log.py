@@ -87,8 +87,8 @@ class ServerLog:
     @contextmanager
     def reporting(self) -> Iterator[None]:
         """End the command for what the block raises; a log in JSON gets the error line as a record."""
+        from eventproc.base.tasks import first_leaf
         from eventproc.processors import ProcessorFailed
-        from eventproc.store.tasks import first_leaf
 
         try:
             yield

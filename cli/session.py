@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import click
 
+from eventproc.base.tasks import first_leaf
 from eventproc.cli.exit_codes import WRONG_STATE
 from eventproc.cli.options import Settings
 from eventproc.cli.server_log import event_prefix
 from eventproc.cli.signals import SignalScope, run_with_signals
 from eventproc.errors import NotFound, NotSupported, StoreMissing, StoreUnusable
 from eventproc.runtime import Eventproc, open as open_store, store_address
-from eventproc.store.tasks import first_leaf
 
 T = TypeVar("T")
 

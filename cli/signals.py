@@ -17,8 +17,8 @@ from typing import Final, TypeVar
 
 import anyio
 
+from eventproc.base.tasks import BackgroundTasks
 from eventproc.cli.exit_codes import SIGNALLED, Signalled
-from eventproc.store.tasks import BackgroundTasks
 
 T = TypeVar("T")
 

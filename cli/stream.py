@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import eventproc
+from eventproc.base.counts import counted
 from eventproc.cli.completion import SEGMENT
 from eventproc.cli.options import (
     DurationParam,
@@ -24,7 +25,6 @@ from eventproc.cli.output.tables import Row, described, rows_of, show_one, show_
 from eventproc.cli.retention import DAY_MS, RetentionChoice, retention_options
 from eventproc.cli.scaling import ScalingChoice, scaling_options
 from eventproc.cli.verbs import Noun, find
-from eventproc.store.model.counts import counted
 
 if TYPE_CHECKING:
     from eventproc import Operation, StreamConfig, StreamCut

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import eventproc
+from eventproc.base.counts import counted
 from eventproc.cli.options import (
     Settings,
     background_option,
@@ -31,7 +32,6 @@ from eventproc.cli.retention import (
     ttl_option,
 )
 from eventproc.cli.verbs import Noun, find
-from eventproc.store.model.counts import counted
 
 if TYPE_CHECKING:
     from eventproc import CompactTopicTask, Operation, StreamConfig, UpdateStream

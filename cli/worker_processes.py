@@ -27,11 +27,11 @@ import anyio
 import attrs
 from anyio.abc import Process
 
+from eventproc.base.counts import counted
 from eventproc.cli.exit_codes import OK, SIGNALLED
 from eventproc.cli.signals import ENDING
 from eventproc.cli.source_files import SourceFiles
 from eventproc.cli.worker_link import SupervisorLink
-from eventproc.store.model.counts import counted
 
 LOG = logging.getLogger("eventproc.run")
 

@@ -12,6 +12,8 @@ import attrs
 import click
 from anyio.streams.memory import MemoryObjectSendStream
 
+from eventproc.base.counts import counted
+from eventproc.base.tasks import BackgroundTasks
 from eventproc.cli.input.lines import InputFile
 from eventproc.cli.input.rows import InputRow, InputRows, RowFields, take_chunk
 from eventproc.cli.options import TABLE, Settings, note
@@ -19,8 +21,6 @@ from eventproc.cli.output.tables import show_one
 from eventproc.cli.output.terminal import Advance, progress
 from eventproc.errors import Retryable, TransactionDecided
 from eventproc.runtime import Eventproc
-from eventproc.store.model.counts import counted
-from eventproc.store.tasks import BackgroundTasks
 from eventproc.streams import NewEvent
 
 AHEAD_CHUNKS: Final = 3

@@ -14,7 +14,7 @@ from eventproc.store.model.errors import InvalidArgument, NotSupported
 from eventproc.store.postgres.address import ServerAddress, is_server_url
 
 if TYPE_CHECKING:
-    from eventproc.store.clock import Clock
+    from eventproc.base.clock import Clock
     from eventproc.store.database import Database, Durability, Migration
 
 StoreAddress: TypeAlias = "Path | ServerAddress"

@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from eventproc.base.clock import id_floor, id_time_ms
 from eventproc.store.catalog import REQUEST_STREAM, post_event
-from eventproc.store.clock import id_floor, id_time_ms
 from eventproc.store.database import SharedSlot, Tx, Watch
 from eventproc.store.local_results import LocalResults
 from eventproc.store.model.errors import EventprocError, Expired, InProgress, InvalidArgument, NotFound

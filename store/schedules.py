@@ -11,8 +11,8 @@ from typing import Final
 
 import attrs
 
+from eventproc.base.clock import new_id
 from eventproc.store.catalog import get_scope, get_writable_stream, record_names, verify_active
-from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.delayed_events import DELAYED_CHANNEL
 from eventproc.store.model.delays import DelayedEvent

@@ -16,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.clock import id_floor, id_time_ms
+from eventproc.base.clock import id_floor, id_time_ms
 from eventproc.store.database import Tx, Watch
 from eventproc.store.model.buckets import BUCKET_COUNT, bucket_of
 from eventproc.store.model.errors import CorruptRecord, InvalidArgument, NotFound, OwnerFenced

@@ -10,8 +10,8 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 
+from eventproc.base.tasks import run_uninterrupted
 from eventproc.store.openable import Openable, OpenObjects
-from eventproc.store.tasks import run_uninterrupted
 
 T = TypeVar("T")
 

@@ -101,7 +101,7 @@ from typing import Any, Generic, overload
 from typing_extensions import TypeVar
 
 from eventproc.blocking.loop import Block, Loop, Opened
-from eventproc.store.clock import Clock
+from eventproc.base.clock import Clock
 from eventproc.store.database import Durability
 from eventproc.store.faults import Faults
 from eventproc.topics.partition import TopicPartition

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import attrs
 
+from eventproc.base.counts import counted
 from eventproc.store.catalog import SCOPE, find_stream, insert_stream, verify_active
 from eventproc.store.database import Tx
-from eventproc.store.model.counts import counted
 from eventproc.store.model.errors import AlreadyExists, NotFound
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import OFFLOAD_NOTHING, StreamConfig, differing

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import attrs
 
+from eventproc.base.counts import counted
 from eventproc.store.catalog import (
     STREAM,
     StreamRecord,
@@ -24,7 +25,6 @@ from eventproc.store.catalog import (
     note_change,
 )
 from eventproc.store.database import Tx
-from eventproc.store.model.counts import counted
 from eventproc.store.model.errors import ScaleRefused
 from eventproc.store.model.partitions import growth, partition_ids
 from eventproc.store.model.policies import (

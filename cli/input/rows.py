@@ -38,8 +38,7 @@ from eventproc.cli.input.lines import (
 )
 from eventproc.cli.input.recognition import ARROW_FILE_MAGIC, recognise, unpack
 from eventproc.errors import InvalidArgument
-from eventproc.store.model.routing import check_key
-from eventproc.streams.new_events import check_event_id
+from eventproc.streams.new_events import check_event_id, checked_event
 
 InputRow: TypeAlias = tuple[bytes, str | None] | NewEvent[bytes]
 """Payload and key; or an event, if it has an id."""
@@ -152,14 +151,15 @@ def _checked(rows: _Numbered, bad: Callable[[int, str], click.ClickException]) -
     for number, payload, row_key, row_id in rows:
         if len(payload) > EVENT_BYTES_MAX:
             raise bad(number, f"{len(payload)} bytes; an event has at most {EVENT_BYTES_MAX}")
-        for text, check in ((row_key, check_key), (row_id, check_event_id)):
-            if text is not None:
-                try:
-                    check(text)
-                except InvalidArgument as why:
-                    # The text itself, and not the error's value, which is escaped: the error line is escaped as one.
-                    shown = text if len(text) <= KEY_CHARS_SHOWN else f"{text[:KEY_CHARS_SHOWN]}…"
-                    raise bad(number, f"{why.what} {shown!r}: {why.reason}") from None
+        try:
+            checked_event(payload, row_key, event_time=None, headers=None)
+            if row_id is not None:
+                check_event_id(row_id)
+        except InvalidArgument as why:
+            # The text itself, and not the error's value, which is escaped: the error line is escaped as one.
+            text = (row_id if why.what == "id" else row_key) or ""
+            shown = text if len(text) <= KEY_CHARS_SHOWN else f"{text[:KEY_CHARS_SHOWN]}…"
+            raise bad(number, f"{why.what} {shown!r}: {why.reason}") from None
         yield (payload, row_key) if row_id is None else NewEvent(payload, row_key, id=row_id)
 
 

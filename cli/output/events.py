@@ -13,7 +13,6 @@ import attrs
 
 from eventproc import Event, SegmentId
 from eventproc.cli.output.tables import iso_time, printable
-from eventproc.store.model.ids import format_segment
 
 if TYPE_CHECKING:
     from eventproc.cli.output.tables import Row
@@ -74,7 +73,7 @@ class EventPrinter:
     def _object(self, event: Event) -> str:
         segment = self._segments.get(event.segment)
         if segment is None:
-            segment = self._segments[event.segment] = format_segment(event.segment)
+            segment = self._segments[event.segment] = str(event.segment)
         scope, _, name = event.stream.partition("/")
         row = {
             "scope": scope,
@@ -98,7 +97,7 @@ class EventPrinter:
         except UnicodeDecodeError:
             payload = f"base64:{base64.b64encode(event.payload).decode()}"
         key = "-" if event.key is None else event.key
-        where = f"{format_segment(event.segment)}@{event.offset}"
+        where = f"{event.segment}@{event.offset}"
         if self._name_streams:
             where = f"{event.stream} {where}"
         cells = [iso_time(event.timestamp), where, key, payload]

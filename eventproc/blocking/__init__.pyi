@@ -9,6 +9,7 @@ from typing import Any, Generic, overload
 
 from typing_extensions import TypeVar, Unpack
 
+from eventproc.base.clock import Clock
 from eventproc.blocking.loop import Block, Loop, Opened
 from eventproc.cluster import AnyTask
 from eventproc.cluster.compaction import CompactResult
@@ -51,7 +52,6 @@ from eventproc.shares.events import Delivery
 from eventproc.store.access.permissions import Permission
 from eventproc.store.backup.results import BackupPlan, BackupResult
 from eventproc.store.catalog import StreamSize
-from eventproc.store.clock import Clock
 from eventproc.store.database import Durability, SqlParameters, SqlValue
 from eventproc.store.database.standalone import Advance
 from eventproc.store.faults import Faults

@@ -7,11 +7,11 @@ from contextlib import ExitStack, suppress
 from os import PathLike
 from typing import TypeVar
 
+from eventproc.base.clock import Clock
 from eventproc.blocking.loop import Loop, Opened, reason_given_up
 from eventproc.blocking.twins import BlockingTwin, twin_of
 from eventproc.processors import GRACE_MS, App, ProcessorFailed, Running
 from eventproc.runtime import Eventproc, open as open_directory
-from eventproc.store.clock import Clock
 from eventproc.store.database import Durability
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.openable import Openable, Opening

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from eventproc._version import __version__
+from eventproc.base.clock import SystemClock
 from eventproc.cluster.host import CONTROLLER, TIMINGS
 from eventproc.cluster.integrity_checks import invariant_problems, list_lost, list_orphans, page_problems
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
-from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database, Tx, instances
 from eventproc.store.database.checkpoint import TRUNCATE_BYTES
 from eventproc.store.database.files import DATABASE, check_directory, type_of

@@ -25,6 +25,7 @@ from typing import Any, Final
 import anyio
 import attrs
 
+from eventproc.base.tasks import first_leaf
 from eventproc.cluster.buckets import BUCKETS
 from eventproc.cluster.failover import sweep_dead_instances
 from eventproc.cluster.internal_processors import run_internal_processors
@@ -38,7 +39,6 @@ from eventproc.store.faults import Step
 from eventproc.store.model.errors import Closed, DatabaseStopped, ForkedError, OwnerFenced, Retryable
 from eventproc.store.ownership import Owner, claim, find_owner, owner_epoch
 from eventproc.store.requests import pending_requests
-from eventproc.store.tasks import first_leaf
 from eventproc.store.transactions import has_unfinished
 
 LOG = logging.getLogger("eventproc.host")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 import attrs
 
+from eventproc.base.clock import SystemClock
+from eventproc.base.tasks import run_uninterrupted
 from eventproc.groups.inspection import violations, violations_beside_streams
 from eventproc.store.backup.contents import (
     checksum_of,
@@ -18,7 +20,6 @@ from eventproc.store.backup.contents import (
     finished_files,
     read_manifest,
 )
-from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database, Tx
 from eventproc.store.database.files import BACKUP_MANIFEST, DATABASE
 from eventproc.store.database.standalone import read_beside, read_file
@@ -35,7 +36,6 @@ from eventproc.store.inspection.database_file import (
 from eventproc.store.inspection.schema_check import differences, expected_tables, found_tables
 from eventproc.store.model.errors import Closed, NotSupported, Unreachable
 from eventproc.store.segments.file_blobs import CHUNKS_FOLDER, find_chunk_files
-from eventproc.store.tasks import run_uninterrupted
 from eventproc.store.thread_work import ThreadWork, WorkStopped
 
 if TYPE_CHECKING:

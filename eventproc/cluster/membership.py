@@ -13,10 +13,10 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from eventproc.base.clock import id_time_ms
 from eventproc.cluster.buckets import bucket_owners
 from eventproc.cluster.host import CONTROLLER
 from eventproc.cluster.segment_containers import CONTAINERS, ContainerServer
-from eventproc.store.clock import id_time_ms
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.ownership import Owner, find_owner

@@ -20,10 +20,10 @@ from typing import Final
 import anyio
 import attrs
 
+from eventproc.base.clock import new_id
 from eventproc.cluster.background_steps import STOPPED, repeat_step
 from eventproc.cluster.buckets import OWNED_BUCKETS
 from eventproc.store.catalog import streams_with_policies, watch_catalog
-from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.faults import Step
 from eventproc.store.model.errors import OwnerFenced, Rejected, Retryable

@@ -16,6 +16,7 @@ import anyio
 import attrs
 from mmh3 import hash64
 
+from eventproc.base.tasks import BackgroundTasks
 from eventproc.cluster.background_steps import STOPPED
 from eventproc.cluster.divisions import Division, OwnedNames
 from eventproc.cluster.owner_watch import working
@@ -24,7 +25,6 @@ from eventproc.store.faults import Step
 from eventproc.store.model.errors import NotSupported, Retryable
 from eventproc.store.ownership import Owner
 from eventproc.store.records import RecordKind
-from eventproc.store.tasks import BackgroundTasks
 
 LOG = logging.getLogger("eventproc.containers")
 

@@ -15,6 +15,7 @@ import anyio
 import attrs
 from anyio.abc import TaskGroup
 
+from eventproc.base.tasks import BackgroundTasks, first_leaf
 from eventproc.cluster.background_steps import STOPPED, repeat_step
 from eventproc.cluster.buckets import BUCKETS, OWNED_BUCKETS
 from eventproc.cluster.owner_watch import working
@@ -38,7 +39,6 @@ from eventproc.store.task_queue import (
     watch_task,
     watch_tasks,
 )
-from eventproc.store.tasks import BackgroundTasks, first_leaf
 
 LOG = logging.getLogger("eventproc.tasks")
 

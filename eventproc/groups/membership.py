@@ -23,6 +23,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from eventproc.base.tasks import run_uninterrupted
 from eventproc.groups.assignors import Assignor, fault_in
 from eventproc.groups.changes import (
     completion,
@@ -81,7 +82,6 @@ from eventproc.store.progress import SegmentClaim, move_progress, segment_fenced
 from eventproc.store.records import find
 from eventproc.store.replicated import FoldedState, LogId
 from eventproc.store.segments import watch_growth
-from eventproc.store.tasks import run_uninterrupted
 
 
 class Membership(Protocol):

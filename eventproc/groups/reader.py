@@ -22,6 +22,7 @@ import anyio
 import attrs
 from typing_extensions import TypeVar
 
+from eventproc.base.tasks import HandleTasks, run_uninterrupted
 from eventproc.groups.membership import DEFAULT_MEMBER, GroupMember, MemberOptions, join_member
 from eventproc.groups.owned_segments import InFlight
 from eventproc.groups.session import SAVE_EVENTS, MemberSession, OwnershipListener, StopOffsets
@@ -33,7 +34,6 @@ from eventproc.store.model.errors import Closed
 from eventproc.store.model.ids import SegmentId, printable
 from eventproc.store.openable import Openable
 from eventproc.store.segments import Event
-from eventproc.store.tasks import HandleTasks, run_uninterrupted
 from eventproc.streams.joint_transaction import ProgressHold
 from eventproc.streams.reader import Batch
 

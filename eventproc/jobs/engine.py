@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 import anyio
 import attrs
 
+from eventproc.base.counts import counted
 from eventproc.groups import SegmentKey
 from eventproc.jobs.consumer import WorkerConsumer
 from eventproc.jobs.jobs import encoded_result
@@ -48,7 +49,6 @@ from eventproc.store.jobs import (
     note_progress,
     watch_cancelled,
 )
-from eventproc.store.model.counts import counted
 from eventproc.store.model.deliveries import Settlement
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.segments import Event

@@ -16,11 +16,11 @@ from typing import Any, Final, Generic
 import anyio
 from typing_extensions import TypeVar
 
+from eventproc.base.clock import new_id
 from eventproc.groups import GROUP, group_name
 from eventproc.processors.dead_letters.operations import list_letters, redrive
 from eventproc.processors.emit import Emission, append_emissions
 from eventproc.store.catalog import get_writable_stream
-from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.delayed_events import NewDelayedEvent, forget_delayed, store_delayed
 from eventproc.store.faults import Step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from eventproc.base.tasks import run_uninterrupted
 from eventproc.jobs.engine import WorkerEngine
 from eventproc.processors.engine.handling import LOG
 from eventproc.processors.run import ProcessorRun
@@ -11,7 +12,6 @@ from eventproc.store.database import Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import delete_member, get_group, insert_member
 from eventproc.store.model.errors import EventprocError
-from eventproc.store.tasks import run_uninterrupted
 
 
 class WorkerRun(ProcessorRun):

@@ -13,8 +13,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
+from eventproc.base.clock import new_id
 from eventproc.store.catalog import KeyRoutes, StreamRecord, current_router, get_writable_stream
-from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.delayed_events import NewDelayedEvent, store_delayed
 from eventproc.store.model.argument_checks import check_instance

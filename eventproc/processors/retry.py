@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import attrs
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
-from eventproc.store.clock import Clock
+from eventproc.base.clock import Clock
 from eventproc.store.model.argument_checks import check_instance, check_int, invalid_argument
 from eventproc.store.model.errors import Retryable
 

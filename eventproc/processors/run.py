@@ -19,6 +19,8 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
+from eventproc.base.clock import new_id
+from eventproc.base.tasks import BackgroundTasks, HandleTasks, first_leaf, run_uninterrupted
 from eventproc.groups import (
     adopt_recreated_streams,
     describe_any,
@@ -49,7 +51,6 @@ from eventproc.processors.observe.status import (
 from eventproc.processors.observe.telemetry import NOTHING
 from eventproc.processors.options import OnFailure, Options, ProcessorLimits
 from eventproc.processors.retry import retry_transient
-from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int, invalid_argument
@@ -58,7 +59,6 @@ from eventproc.store.model.group_errors import GroupStreamReplaced
 from eventproc.store.model.limits import GRACE_MS
 from eventproc.store.openable import Openable, Opening
 from eventproc.store.segments import Event
-from eventproc.store.tasks import BackgroundTasks, HandleTasks, first_leaf, run_uninterrupted
 
 P = TypeVar("P")
 

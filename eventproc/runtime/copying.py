@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import anyio
 import attrs
 
+from eventproc.base.tasks import run_uninterrupted
 from eventproc.store.address import StoreAddress, start_store, store_address
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.database import Database, Durability, Migration, Tx
 from eventproc.store.database.standalone import Advance
 from eventproc.store.model.errors import StoreMissing, StoreUnusable
 from eventproc.store.postgres.address import ServerAddress
-from eventproc.store.tasks import run_uninterrupted
 
 if TYPE_CHECKING:
     from eventproc.store.backup.results import CopyResult

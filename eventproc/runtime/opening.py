@@ -13,10 +13,10 @@ from urllib.parse import unquote
 import anyio
 import anyio.to_thread
 
+from eventproc.base.clock import Clock
 from eventproc.runtime.system import Eventproc, begin_system
 from eventproc.store.address import A_PATH, start_store, store_address
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
-from eventproc.store.clock import Clock
 from eventproc.store.database import Database, Durability, verify_complete
 from eventproc.store.faults import NO_FAULTS, Faults
 from eventproc.store.file_store import is_url, open_file_store
@@ -230,7 +230,7 @@ async def _use_url(db: Database, owner: str, url: str) -> None:
 def _verify_given(clock: object, faults: object) -> None:
     if clock is not None and not isinstance(clock, Clock):
         raise invalid_argument(
-            "clock", clock, "it must be an eventproc.store.clock.Clock, or None for the machine's"
+            "clock", clock, "it must be an eventproc.base.clock.Clock, or None for the machine's"
         )
     check_instance(Faults, "faults", faults, "it must be an eventproc.store.faults.Faults")
 

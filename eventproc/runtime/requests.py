@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 
-from eventproc.store.clock import new_id
+from eventproc.base.clock import new_id
 from eventproc.store.database import Database
 from eventproc.store.model.argument_checks import check_int, check_str
 from eventproc.store.requests import Request, get_request, list_requests

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from typing_extensions import Unpack
 
+from eventproc.base.tasks import HandleTasks, LoopEnd, run_uninterrupted
 from eventproc.cluster import (
     TASK_JOBS,
     Cluster,
@@ -51,7 +52,7 @@ from eventproc.store.database import (
 )
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_instance, check_int, check_str, invalid_argument
-from eventproc.store.model.errors import Closed, NotFound
+from eventproc.store.model.errors import NotFound
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import StreamName, check_scope_name
 from eventproc.store.model.policies import (
@@ -76,7 +77,6 @@ from eventproc.store.replicated import (
     find_named,
     named_objects,
 )
-from eventproc.store.tasks import HandleTasks, LoopEnd, run_uninterrupted
 from eventproc.streams import JointTransaction, ProgressSource, ScopeInfo, StreamInfo, request_calls
 from eventproc.streams.codec import Codec, codec_for
 from eventproc.streams.request_calls import RequestOptions
@@ -225,10 +225,8 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         finally:
             await self._loop_end.discard()
 
-    def _background_failed(self, error: BaseException) -> None:
-        if not isinstance(
-            error, Closed
-        ):  # the end of the event loop: what unwinds now still uses the database
+    def _background_failed(self, error: BaseException | None) -> None:
+        if error is not None:  # else the end of the event loop: what unwinds now still uses the database
             self._db.fail(error)
 
     async def _close_unclosed(self) -> None:

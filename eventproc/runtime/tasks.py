@@ -8,8 +8,8 @@ from typing import cast, get_args
 
 import attrs
 
+from eventproc.base.clock import new_id
 from eventproc.cluster import FILE_WORK, AnyTask
-from eventproc.store.clock import new_id
 from eventproc.store.database import Database
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument

@@ -17,6 +17,7 @@ from anyio import to_thread
 from anyio.abc import SocketAttribute
 from anyio.streams.stapled import MultiListener
 
+from eventproc.base.tasks import BackgroundTasks
 from eventproc.cluster.segment_containers import serving_containers
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
@@ -28,7 +29,6 @@ from eventproc.server.wire.greeting import greets, unverified_tls
 from eventproc.server.wire.listener import SegmentStore
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import StoreUnusable
-from eventproc.store.tasks import BackgroundTasks
 
 LOG = logging.getLogger("eventproc.server")
 

@@ -17,12 +17,13 @@ import anyio
 import attrs
 from typing_extensions import TypeVar
 
+from eventproc.base.clock import new_id
+from eventproc.base.tasks import HandleTasks, run_uninterrupted
 from eventproc.groups.liveness import POLL_MS
 from eventproc.shares.acquisition import Acquisition, acquire
 from eventproc.shares.delivery import LOCAL_SESSIONS, Holder, Outlook, SettledSpans, look_ahead, settle
 from eventproc.shares.events import Delivery, deliveries_of, spans_of
 from eventproc.store.catalog import watch_catalog
-from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Subscription, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import SHARE_POLL_EVENTS, channel_of, get_group, watch_share
@@ -38,7 +39,6 @@ from eventproc.store.model.deliveries import Settlement
 from eventproc.store.model.errors import Closed, EventprocError, IllegalTransition, NotFound
 from eventproc.store.model.group_errors import LockLost
 from eventproc.store.openable import Openable
-from eventproc.store.tasks import HandleTasks, run_uninterrupted
 from eventproc.streams.fetch import watch_stream
 from eventproc.streams.joint_transaction import ProgressHold
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import attrs
 
+from eventproc.base.clock import new_id
 from eventproc.spark.assigned_segments import (
     AssignedCursor,
     AssignedPosition,
@@ -50,7 +51,6 @@ from eventproc.store.chunks.index import (
     locate_range,
     register_chunks,
 )
-from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.file_store import FileStore
 from eventproc.store.model.argument_checks import invalid_argument

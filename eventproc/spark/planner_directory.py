@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 import anyio
 
+from eventproc.base.tasks import run_uninterrupted
 from eventproc.blocking.loop import Loop, running_loop
 from eventproc.store.address import StoreAddress, start_store
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
@@ -24,7 +25,6 @@ from eventproc.store.file_store import FileStore
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.segments.file_blobs import chunk_files
 from eventproc.store.segments.holds import RENEW_MS, end_holds, renew_holds
-from eventproc.store.tasks import run_uninterrupted
 
 LOG = logging.getLogger("eventproc.spark")
 

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
+from eventproc.base.clock import SystemClock, new_id
 from eventproc.spark.sink_rows import EVENTS, POINT
 from eventproc.store.chunks.arrow_buffers import numbers, values_of
 from eventproc.store.chunks.chunk_file import ChunkWriter
 from eventproc.store.chunks.index import ARROW_SUFFIX, BATCH_EVENTS_MAX, SINK_FOLDER
 from eventproc.store.chunks.ingest import SHARED
-from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.file_store import FileStore
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.limits import FRAME_BYTES

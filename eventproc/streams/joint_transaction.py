@@ -21,8 +21,9 @@ from typing import Any, Protocol, TypeVar, overload
 
 import anyio
 
+from eventproc.base.clock import new_id
+from eventproc.base.tasks import run_uninterrupted
 from eventproc.store.catalog import get_stream
-from eventproc.store.clock import new_id
 from eventproc.store.database import Database
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int, check_str
@@ -32,7 +33,6 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.model.names import StreamName
 from eventproc.store.segments import AppendResult
-from eventproc.store.tasks import run_uninterrupted
 from eventproc.store.transactions import PingResult
 from eventproc.streams.codec import PayloadCodec, codec_for
 from eventproc.streams.description import TransactionDescription

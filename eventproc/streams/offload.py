@@ -10,6 +10,8 @@ import anyio.from_thread
 import anyio.to_thread
 import attrs
 
+from eventproc.base.clock import new_id
+from eventproc.base.tasks import run_uninterrupted
 from eventproc.store.catalog import get_stream
 from eventproc.store.chunks.index import (
     ChunkFile,
@@ -20,7 +22,6 @@ from eventproc.store.chunks.index import (
     register_chunks,
 )
 from eventproc.store.chunks.offload import DEFAULT_LIMITS, ChunkBatch, OffloadLimits, move_step, next_cold_run
-from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.model.errors import NotSupported
@@ -29,7 +30,6 @@ from eventproc.store.segments import segment_ids
 from eventproc.store.segments.file_blobs import chunk_files
 from eventproc.store.segments.free_pages import vacuum_step
 from eventproc.store.segments.holds import HOLD_MS, HeldRange, end_holds, place_hold
-from eventproc.store.tasks import run_uninterrupted
 
 if TYPE_CHECKING:
     from eventproc.store.chunks.export import ChunkExporter

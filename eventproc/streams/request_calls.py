@@ -9,8 +9,8 @@ from typing import Final, TypedDict
 
 import attrs
 
+from eventproc.base.clock import new_id, part_id
 from eventproc.store.catalog import ROUTES
-from eventproc.store.clock import new_id, part_id
 from eventproc.store.database import WRITE_WAIT_MS_MAX, Database
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument

@@ -18,7 +18,8 @@ from typing import Final, Generic, TypeVar
 
 import anyio
 
-from eventproc.store.clock import new_id
+from eventproc.base.clock import new_id
+from eventproc.base.tasks import run_uninterrupted
 from eventproc.store.database import Database
 from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.errors import (
@@ -33,7 +34,6 @@ from eventproc.store.model.errors import (
 )
 from eventproc.store.model.limits import LEASE_MS_MIN
 from eventproc.store.segments import AppendResult
-from eventproc.store.tasks import run_uninterrupted
 from eventproc.store.transactions import PingResult, ping_interval_ms, state_after_abort
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.description import TransactionDescription

@@ -19,8 +19,9 @@ from typing import Final, Generic, TypeVar, overload
 
 import anyio
 
+from eventproc.base.clock import new_id
+from eventproc.base.tasks import HandleTasks
 from eventproc.store.catalog import KeyRoutes, current_router, get_writable_stream
-from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.delayed_events import NewDelayedEvent
 from eventproc.store.faults import Step
@@ -45,7 +46,6 @@ from eventproc.store.segments import (
     WriterSequence,
     last_sequence,
 )
-from eventproc.store.tasks import HandleTasks
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.new_events import (
     EventOrPair,
@@ -664,11 +664,11 @@ class EventWriter(Openable, Generic[P]):
         self._failure = error
         self._resolve_waiting(WriterFailed(stream=self._stream, reason=str(error)))
 
-    def _sender_failed(self, error: BaseException) -> None:
+    def _sender_failed(self, error: BaseException | None) -> None:
         """Accept no event, and wake every caller: the task that sends has ended by an error. `close` raises it."""
         self._accepts = False
         if self._waiting_bytes or self._ready:
-            self._fail(self._task_failed(error))
+            self._fail(self._task_failed(error or Closed(what="the event loop")))
 
     def _task_failed(self, error: BaseException) -> WriterFailed:
         return WriterFailed(stream=self._stream, reason=f"the writer ended ({error!r})")

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from eventproc.store.clock import SystemClock
+from eventproc.base.clock import SystemClock
 
 THREAD_GRACE_S: Final = 0.01
 """Real time that a jump waits for other threads, which may hold the next result. Higher: tests of handlers on threads

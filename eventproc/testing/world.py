@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias, TypeVarTuple
 
 import anyio
 
+from eventproc.base.tasks import BackgroundTasks
 from eventproc.cluster.host import CONTROLLER
 from eventproc.processors import App, Running
 from eventproc.runtime import Eventproc, open_in_store
@@ -28,7 +29,6 @@ from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.ownership import find_owner
 from eventproc.store.requests import pending_requests
-from eventproc.store.tasks import BackgroundTasks
 from eventproc.testing.clock import VirtualClock
 from eventproc.testing.faults import Action, Fault, FaultPlan
 from eventproc.testing.virtual_runtime import SETTLE_MS_MAX, SystemInTest, create_streams

@@ -14,6 +14,7 @@ from typing import Final, Generic, TypeAlias
 import anyio
 from typing_extensions import TypeVar
 
+from eventproc.base.tasks import run_uninterrupted
 from eventproc.groups.membership import DEFAULT_MEMBER, MemberOptions
 from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.groups.owned_segments import InFlight
@@ -31,7 +32,6 @@ from eventproc.store.model.errors import IllegalTransition
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.segments import Event, number_at, offset_at_time, offset_of_number, segment_state
-from eventproc.store.tasks import run_uninterrupted
 from eventproc.streams.joint_transaction import ProgressHold
 from eventproc.topics.partition import TopicPartition
 from eventproc.topics.rebalance_callbacks import CallbackListener, RebalanceCallbacks, partition_of

@@ -9,6 +9,7 @@ from typing import Any, Generic, overload
 import anyio
 from typing_extensions import TypeVar, Unpack
 
+from eventproc.base.clock import new_id
 from eventproc.groups import (
     GroupCheckpoint,
     GroupDescription,
@@ -38,7 +39,6 @@ from eventproc.groups.operations import (
     start_checkpoint,
     verify_empty,
 )
-from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import (

@@ -15,6 +15,8 @@ from typing import Final, TypeVar
 import anyio
 import anyio.to_thread
 
+from eventproc.base.clock import Clock, new_id
+from eventproc.base.tasks import BackgroundTasks, run_uninterrupted
 from eventproc.store.backup.contents import (
     BackupManifest,
     check_copied,
@@ -25,7 +27,6 @@ from eventproc.store.backup.contents import (
     sync_folders,
 )
 from eventproc.store.backup.results import BackupPlan, BackupResult
-from eventproc.store.clock import Clock, new_id
 from eventproc.store.database import Database, FileWork, Tx, instances
 from eventproc.store.database.files import DATABASE, translate_file_errors
 from eventproc.store.database.standalone import Advance, change_file, copy_snapshot, read_file
@@ -56,7 +57,6 @@ from eventproc.store.segments.holds import (
     hold_directory,
     renew_directory,
 )
-from eventproc.store.tasks import BackgroundTasks, run_uninterrupted
 from eventproc.store.thread_work import ThreadWork, WorkStopped
 
 LOG = logging.getLogger(__name__)

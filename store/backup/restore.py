@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
+from eventproc.base.clock import SystemClock, new_id
 from eventproc.store.backup.contents import (
     check_copied,
     close_as,
@@ -19,7 +20,6 @@ from eventproc.store.backup.contents import (
     sync_folders,
 )
 from eventproc.store.backup.results import RestoreResult
-from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.database.files import (
     DATABASE,
     RESTORE_PART,

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.clock import id_ms
+from eventproc.base.clock import id_ms
 from eventproc.store.database import Tx
 from eventproc.store.file_store import FileStore
 from eventproc.store.model.errors import CorruptRecord

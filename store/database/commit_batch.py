@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
-from eventproc.store.clock import Clock
+from eventproc.base.clock import Clock
 from eventproc.store.database.files import BUSY_MS, ENDS_TRANSACTION, primary_code, translate_error
 from eventproc.store.database.tx import Connection, KnownValues, SharedState, Tx, UserSql, user_sql
 from eventproc.store.faults import (

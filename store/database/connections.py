@@ -36,7 +36,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
 
 import aiosqlite
 
-from eventproc.store.clock import Clock
+from eventproc.base.clock import Clock
 from eventproc.store.database.commit_batch import CommitJob
 from eventproc.store.database.database import Durability
 from eventproc.store.database.files import BUSY_MS

@@ -26,7 +26,7 @@ from typing import Final, TypeVar
 import anyio
 import attrs
 
-from eventproc.store.clock import Clock
+from eventproc.base.clock import Clock
 from eventproc.store.database.commit_batch import CommitBatch, Streams
 from eventproc.store.database.instances import Peers
 from eventproc.store.database.locks import FORMAT_WAIT_MS_MAX

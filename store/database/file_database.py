@@ -21,7 +21,8 @@ import anyio
 import anyio.to_thread
 import attrs
 
-from eventproc.store.clock import Clock, SystemClock
+from eventproc.base.clock import Clock, SystemClock
+from eventproc.base.tasks import run_uninterrupted
 from eventproc.store.database.checkpoint import LOG_BYTES, Checkpointer, LogRoom
 from eventproc.store.database.commit_batch import BatchCommitter, SqliteWriter
 from eventproc.store.database.connections import (
@@ -71,7 +72,6 @@ from eventproc.store.database.wake_ups import CommitNotifier, FifoListener
 from eventproc.store.database.writer import FileWriter
 from eventproc.store.faults import LAST_CLOSE, NO_FAULTS, Died, Faults
 from eventproc.store.model.errors import Closed, EventprocError, NotSupported, StoreUnusable
-from eventproc.store.tasks import run_uninterrupted
 
 LOG = logging.getLogger(__name__)
 

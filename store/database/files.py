@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from eventproc.store.clock import Clock
+from eventproc.base.clock import Clock
 from eventproc.store.model.errors import CorruptRecord, DiskFull, StoreMissing, StoreUnusable
 
 DATABASE: Final = "eventproc.db"

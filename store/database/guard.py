@@ -40,7 +40,7 @@ from typing import Final, Self
 
 import attrs
 
-from eventproc.store.clock import Clock, new_id
+from eventproc.base.clock import Clock, new_id
 from eventproc.store.database.files import DATABASE, RECORD_FILE, DirectoryWatch, primary_code
 from eventproc.store.database.locks import ProcessBound, close_private, mutex, open_private, when_forked
 from eventproc.store.faults import LAST_CLOSE_COPIED, LAST_CLOSE_MARKED, Faults

@@ -29,7 +29,7 @@ from typing import Final, Protocol, Self
 
 import attrs
 
-from eventproc.store.clock import Clock, new_id
+from eventproc.base.clock import Clock, new_id
 from eventproc.store.database.locks import ProcessBound, TryLock, close_private, open_private
 
 DIRECTORY: Final = "instances"

@@ -31,7 +31,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.clock import Clock
+from eventproc.base.clock import Clock
 from eventproc.store.model.errors import DirectoryInUse, ForkedError
 
 mutex: Final = threading.RLock()

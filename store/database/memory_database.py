@@ -19,7 +19,7 @@ from typing import Final, Protocol, TypeVar
 
 import anyio
 
-from eventproc.store.clock import Clock, SystemClock, new_id
+from eventproc.base.clock import Clock, SystemClock, new_id
 from eventproc.store.database.commit_batch import BatchCommitter, CommitJob, JobQueue, SqliteWriter, Streams
 from eventproc.store.database.database import Database, Durability, cancellation_returns, run_probes
 from eventproc.store.database.instances import Heartbeat, Peers, age_of

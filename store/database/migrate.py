@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.clock import Clock, new_id
+from eventproc.base.clock import Clock, new_id
 from eventproc.store.database.database import Durability
 from eventproc.store.database.files import ANOTHER
 from eventproc.store.database.guard import LogMark, read_mark, store_mark

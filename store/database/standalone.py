@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from eventproc.store.clock import Clock, new_id
+from eventproc.base.clock import Clock, new_id
 from eventproc.store.database.connections import PAGE_BYTES, connect
 from eventproc.store.database.files import primary_code, translate_error
 from eventproc.store.database.guard import LogMark, store_mark

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, Type
 
 import attrs
 
-from eventproc.store.clock import Clock
+from eventproc.base.clock import Clock
 from eventproc.store.model.errors import NotSupported
 
 S = TypeVar("S")

@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Final, Generic
 
-from eventproc.store.clock import Clock
+from eventproc.base.clock import Clock
 from eventproc.store.database.commit_batch import CommitJob
 from eventproc.store.database.connections import C, ReaderPool
 from eventproc.store.database.database import Subscriptions, Watch, run_probes

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import anyio
 
-from eventproc.store.clock import Clock
+from eventproc.base.clock import Clock
 from eventproc.store.database.commit_batch import BatchCommitter, CommitBatch, CommitJob, JobQueue, Streams
 from eventproc.store.database.connections import LoopCallbacks, ThreadConnection
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX, cancellation_returns

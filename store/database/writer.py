@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
-from eventproc.store.clock import Clock
+from eventproc.base.clock import Clock
 from eventproc.store.database.checkpoint import Checkpointer, LogRoom
 from eventproc.store.database.commit_batch import BatchCommitter, CommitBatch
 from eventproc.store.database.connections import LoopCallbacks, ThreadConnection

@@ -40,8 +40,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from eventproc.base.clock import Clock, new_id
 from eventproc.store.chunks.index import ABANDONED_MS
-from eventproc.store.clock import Clock, new_id
 from eventproc.store.database import Database, Durability, Tx
 from eventproc.store.file_store import FileStore, is_url
 from eventproc.store.ingestion.iceberg_files import StoreFiles

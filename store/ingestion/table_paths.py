@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from eventproc.base.clock import Clock, id_ms, new_id
 from eventproc.store.chunks.index import ABANDONED_MS, SINK_COMMIT_MS
-from eventproc.store.clock import Clock, id_ms, new_id
 from eventproc.store.file_store import PART_SUFFIX
 
 SCRATCH: Final = "_tasks"

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 import attrs
 
-from eventproc.store.model.counts import counted
+from eventproc.base.counts import counted
 from eventproc.store.model.errors import InvalidArgument, NotFound, ScaleRefused
 from eventproc.store.model.ids import SegmentId, epoch_of, format_segment, number_of, printable, segment_id
 from eventproc.store.model.limits import SEGMENTS_MAX

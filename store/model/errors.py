@@ -14,7 +14,7 @@ from typing import TypeVar, dataclass_transform
 
 import attrs
 
-from eventproc.store.model.counts import counted
+from eventproc.base.counts import counted
 
 _E = TypeVar("_E", bound="EventprocError")
 

@@ -18,7 +18,7 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from eventproc.store.model.counts import counted
+from eventproc.base.counts import counted
 from eventproc.store.model.epochs import Epoch, Segment, first_epoch
 from eventproc.store.model.errors import InvalidArgument, ScaleRefused
 from eventproc.store.model.ids import SegmentId, number_of, segment_id

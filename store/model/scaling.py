@@ -17,7 +17,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.model.counts import counted
+from eventproc.base.counts import counted
 from eventproc.store.model.epochs import Segment
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.ids import SegmentId, format_segment

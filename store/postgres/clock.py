@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from eventproc.store.clock import Clock
+from eventproc.base.clock import Clock
 
 NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 """The server's clock, in SQL."""

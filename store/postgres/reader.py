@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import psycopg
 
-from eventproc.store.clock import Clock
+from eventproc.base.clock import Clock
 from eventproc.store.database.database import WRITE_WAIT_MS_MAX
 from eventproc.store.database.tx import ReadState, SharedState, Tx
 from eventproc.store.model.errors import Unreachable

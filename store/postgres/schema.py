@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 from psycopg import errors
 
-from eventproc.store.clock import Clock, new_id
+from eventproc.base.clock import Clock, new_id
 from eventproc.store.database import Durability, Migration, Tx
 from eventproc.store.database.memory_database import MemoryStore
 from eventproc.store.database.tx import Connection

@@ -17,7 +17,8 @@ import anyio.to_thread
 import psycopg
 from psycopg import errors
 
-from eventproc.store.clock import Clock, SystemClock, new_id
+from eventproc.base.clock import Clock, SystemClock, new_id
+from eventproc.base.tasks import run_uninterrupted
 from eventproc.store.database import Durability, Migration, SharedState
 from eventproc.store.database.commit_batch import BatchCommitter
 from eventproc.store.database.connections import READERS_COUNT, LoopCallbacks, ReaderPool, ThreadConnection
@@ -36,7 +37,6 @@ from eventproc.store.postgres.peers import PeerThread, ServerPeers
 from eventproc.store.postgres.reader import SnapshotReader
 from eventproc.store.postgres.schema import StoreFacts, make_current
 from eventproc.store.postgres.writer import PostgresWriter, ServerWriter
-from eventproc.store.tasks import run_uninterrupted
 
 VERSION_MIN: Final = 14
 """Oldest major version of PostgreSQL that works and that its makers still mend."""

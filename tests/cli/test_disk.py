@@ -242,7 +242,7 @@ def test_doctor_lists_live_and_dead_instances(shop: Cli) -> None:
 @pytest.mark.subprocess
 def test_the_doctor_names_the_process_that_is_stopped_inside_the_write_lock(shop: Cli) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from eventproc.store.clock import SystemClock;"
+        "import os, sys; from pathlib import Path; from eventproc.base.clock import SystemClock;"
         "from eventproc.store.database.locks import WriteLock;"
         "clock = SystemClock(); lock = WriteLock(Path(sys.argv[1]), clock);"
         "clock.monotonic_ms = lambda: SystemClock().monotonic_ms() - 5000;"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.store.clock import SystemClock
+from eventproc.base.clock import SystemClock
 from eventproc.store.database.locks import WriteLock
 from tests.cli.conftest import Cli, Templates
 from tests.cli.support import shell

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from eventproc.store.clock import SystemClock
+from eventproc.base.clock import SystemClock
 from eventproc.store.database.instances import HeartbeatFile
 from eventproc.store.database.locks import TryLock
 from tests.cli.conftest import Cli

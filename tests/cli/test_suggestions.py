@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from eventproc.base.counts import counted
 from eventproc.cli.suggestions import NAMES_MAX
-from eventproc.store.model.counts import counted
 from tests.cli.conftest import Cli
 from tests.cli.support import GROUP
 from tests.cli.test_transactions import begin

@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from eventproc.base.clock import new_id
 from eventproc.cluster.chunk_sweep import sweep_chunks, walk_chunks
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.chunks.index import (
@@ -20,7 +21,6 @@ from eventproc.store.chunks.index import (
     drop_unused,
     register_chunks,
 )
-from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx, open_database
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import claim

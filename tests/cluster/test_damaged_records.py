@@ -8,11 +8,11 @@ import anyio
 import pytest
 
 from eventproc import RetentionPolicy
+from eventproc.base.clock import new_id
 from eventproc.cluster import run_tasks
 from eventproc.cluster.failover import LOOK_MS
 from eventproc.cluster.sweeper import SWEEP_MS
 from eventproc.cluster.task_runner import TaskContext
-from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.requests import OUTCOME_MEMORY_MS

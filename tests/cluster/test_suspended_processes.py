@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc.base.clock import new_id
 from eventproc.cluster import buckets, owner_watch, run_tasks
 from eventproc.cluster.buckets import bucket_owners
 from eventproc.cluster.divisions import POLL_MS
@@ -17,7 +18,6 @@ from eventproc.cluster.host import CONTROLLER
 from eventproc.cluster.owner_watch import BEAT_MS
 from eventproc.cluster.segment_containers import CONTAINER_COUNT, CONTAINERS, serving_containers
 from eventproc.cluster.task_runner import TaskContext
-from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.model.buckets import BUCKET_COUNT
 from eventproc.store.ownership import find_owner

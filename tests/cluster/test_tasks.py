@@ -12,11 +12,11 @@ import attrs
 import pytest
 
 import eventproc
+from eventproc.base.clock import new_id
 from eventproc.cluster import run_tasks
 from eventproc.cluster.buckets import JOIN_MS, OWNED_BUCKETS
 from eventproc.cluster.task_runner import TASKS_MAX, Job, TaskContext
 from eventproc.store import task_queue
-from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.inspection.database_file import TableColumns
 from eventproc.store.inspection.schema_check import expected_tables

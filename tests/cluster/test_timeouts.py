@@ -9,10 +9,10 @@ from functools import partial
 import anyio
 import pytest
 
+from eventproc.base.clock import Clock, new_id
 from eventproc.cluster.host import run_host
 from eventproc.cluster.transaction_timeouts import LEASE_ENDED, has_overdue
 from eventproc.server.controller.conversions import new_txn_id
-from eventproc.store.clock import Clock, new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model import transactions
 from eventproc.store.model.limits import TXN_MEMORY_MS, TXN_MEMORY_MS_MIN

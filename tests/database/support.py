@@ -13,7 +13,8 @@ import attrs
 import psycopg
 import pytest
 
-from eventproc.store.clock import SystemClock
+from eventproc.base.clock import SystemClock
+from eventproc.base.tasks import run_uninterrupted
 from eventproc.store.database import (
     Database,
     DatabaseTimeouts,
@@ -26,7 +27,6 @@ from eventproc.store.database.memory_database import open_memory_database
 from eventproc.store.faults import Died, Faults
 from eventproc.store.postgres.address import COMMIT, ServerAddress
 from eventproc.store.postgres.server_database import start_server_database
-from eventproc.store.tasks import run_uninterrupted
 from tests.support.postgres import Server
 from tests.support.virtual_time import virtual_time
 

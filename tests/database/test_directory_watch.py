@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from eventproc.store.clock import SystemClock
+from eventproc.base.clock import SystemClock
 from eventproc.store.database.files import COARSE_SETTLED_MS, SETTLED_MS, DirectoryWatch
 
 

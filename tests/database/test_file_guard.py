@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.store.clock import SystemClock
+from eventproc.base.clock import SystemClock
 from eventproc.store.database import guard
 from eventproc.store.database.guard import FILES, FileGuard, ReplacedFileDetector
 from eventproc.store.model.errors import DatabaseStopped
@@ -21,7 +21,7 @@ from tests.support.child_process import ChildProcess, run
 WRITER = """
     import os, sqlite3, sys
     from pathlib import Path
-    from eventproc.store.clock import SystemClock
+    from eventproc.base.clock import SystemClock
     from eventproc.store.database.guard import FileGuard, ReplacedFileDetector
     from eventproc.store.model.errors import DatabaseStopped
     path, guarded = Path(sys.argv[1]), sys.argv[2] == "guarded"

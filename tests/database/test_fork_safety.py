@@ -82,7 +82,7 @@ def test_a_fork_waits_for_a_thread_that_is_inside_sqlite(tmp_path: Path) -> None
         """
         import os, sys, threading
         from pathlib import Path
-        from eventproc.store.clock import SystemClock
+        from eventproc.base.clock import SystemClock
         from eventproc.store.database.locks import WriteLock
         lock = WriteLock(Path(sys.argv[1]), SystemClock())
         inside, steps = threading.Event(), []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.store.clock import SystemClock
+from eventproc.base.clock import SystemClock
 from eventproc.store.database.instances import Instance, is_alive, live_ids, pid_of, remove_dead
 from tests.support.child_process import ChildProcess
 
@@ -20,7 +20,7 @@ CLOCK = SystemClock()
 PEER = """
     import os, sys
     from pathlib import Path
-    from eventproc.store.clock import SystemClock
+    from eventproc.base.clock import SystemClock
     from eventproc.store.database.instances import Instance
     instance = Instance.create(Path(sys.argv[1]), SystemClock())
     if sys.argv[2:] == ["fork"] and os.fork() == 0:

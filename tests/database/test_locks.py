@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.store.clock import SystemClock
+from eventproc.base.clock import SystemClock
 from eventproc.store.database.locks import FormatLock, LockHolder, TryLock, WriteLock, lock_holders
 from eventproc.store.model.errors import DirectoryInUse
 from tests.support.child_process import ChildProcess
@@ -22,7 +22,7 @@ CLOCK = SystemClock()
 PEER = """
     import sys
     from pathlib import Path
-    from eventproc.store.clock import SystemClock
+    from eventproc.base.clock import SystemClock
     from eventproc.store.database.locks import FormatLock, TryLock, WriteLock
     from eventproc.store.model.errors import DirectoryInUse
     path = Path(sys.argv[2])
@@ -206,7 +206,7 @@ def test_try_lock_has_one_holder_and_is_free_after_its_death(path: Path) -> None
 FORKING = """
     import os, sys
     from pathlib import Path
-    from eventproc.store.clock import SystemClock
+    from eventproc.base.clock import SystemClock
     from eventproc.store.database.locks import FormatLock, TryLock, WriteLock
     from eventproc.store.model.errors import ForkedError
     write, format, once = [Path(argument) for argument in sys.argv[1:]]

@@ -16,7 +16,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from eventproc.store.clock import SystemClock
+from eventproc.base.clock import SystemClock
+from eventproc.base.tasks import run_uninterrupted
 from eventproc.store.database import DatabaseTimeouts, Migration, Tx, instances, open_database
 from eventproc.store.database.connections import READERS_COUNT
 from eventproc.store.database.locks import WriteLock
@@ -25,7 +26,6 @@ from eventproc.store.model.errors import (
     DiskFull,
     StoreUnusable,
 )
-from eventproc.store.tasks import run_uninterrupted
 from tests.database.support import MIGRATIONS, files_at_most, insert, names, open_world
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eventproc.store.clock import SystemClock
+from eventproc.base.clock import SystemClock
 from eventproc.store.database.instances import DIRECTORY, Instance
 from eventproc.store.database.wake_ups import CommitNotifier, drain
 from tests.database.support import LaterClock, files_at_most
@@ -98,7 +98,7 @@ def test_a_dead_instance_does_not_kill_a_notifier_with_default_sigpipe(tmp_path:
     notify_the_dead = """
         import signal, sys
         from pathlib import Path
-        from eventproc.store.clock import SystemClock
+        from eventproc.base.clock import SystemClock
         from eventproc.store.database.wake_ups import CommitNotifier
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         notifier = CommitNotifier(Path(sys.argv[1]), "unknown", SystemClock())
@@ -110,7 +110,7 @@ def test_a_dead_instance_does_not_kill_a_notifier_with_default_sigpipe(tmp_path:
     die = """
         import os, sys
         from pathlib import Path
-        from eventproc.store.clock import SystemClock
+        from eventproc.base.clock import SystemClock
         from eventproc.store.database.instances import Instance
         Instance.create(Path(sys.argv[1]), SystemClock())
         print("alive", flush=True)
@@ -135,7 +135,7 @@ def test_a_forked_child_keeps_no_fifo_open(tmp_path: Path) -> None:
         """
         import os, sys
         from pathlib import Path
-        from eventproc.store.clock import SystemClock
+        from eventproc.base.clock import SystemClock
         from eventproc.store.database.wake_ups import CommitNotifier
         from eventproc.store.database.instances import Instance
         own, other = (Instance.create(Path(sys.argv[1]), SystemClock()) for _ in range(2))

@@ -22,7 +22,7 @@ from tests.support.child_process import ChildProcess
 HOLDER = """
     import sys
     from pathlib import Path
-    from eventproc.store.clock import SystemClock
+    from eventproc.base.clock import SystemClock
     from eventproc.store.database.locks import WriteLock
     lock = WriteLock(Path(sys.argv[1]) / "write.lock", SystemClock())
     lock.acquire()

@@ -25,8 +25,8 @@ import anyio
 import attrs
 
 import eventproc
+from eventproc.base.clock import SystemClock, new_id
 from eventproc.ingestion import SupervisorSpec
-from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import (
     TaskOrder,

@@ -19,11 +19,11 @@ import trustme
 from grpclib.const import Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 
+from eventproc.base.clock import SystemClock, new_id
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.wire import commands as c
 from eventproc.server.wire.codec import Message
 from eventproc.server.wire.segment_names import segment_name
-from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.routing import point
 from tests.server.support import ServerProcess

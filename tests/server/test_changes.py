@@ -17,13 +17,13 @@ import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 import eventproc
+from eventproc.base.tasks import BackgroundTasks
 from eventproc.errors import ScopeNotEmpty
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
 from eventproc.server.rest import change_response, changes
 from eventproc.server.rest.application import RestAnswers, rest_application
 from eventproc.store.access import users
-from eventproc.store.tasks import BackgroundTasks
 from eventproc.testing.crash import PATIENCE_S
 from tests.server.access_support import add_user, add_users, loaded
 from tests.server.support import ServerProcess

@@ -19,6 +19,7 @@ import trustme
 from anyio import to_thread
 
 import eventproc
+from eventproc.base.clock import SystemClock
 from eventproc.cluster.segment_containers import CONTAINERS, container_of
 from eventproc.runtime import Eventproc
 from eventproc.server.access import authority
@@ -26,7 +27,6 @@ from eventproc.server.access.delegation import CLOCK_SKEW_MS
 from eventproc.server.endpoints import Addresses, serve_endpoints
 from eventproc.store.access import users
 from eventproc.store.access.permissions import Grant
-from eventproc.store.clock import SystemClock
 from eventproc.store.database import Tx
 from eventproc.testing import VirtualClock
 from eventproc.testing.crash import PATIENCE_S, environment

@@ -14,6 +14,7 @@ from grpclib.const import Status
 from hypothesis import given, strategies as st
 
 import eventproc
+from eventproc.base.clock import SystemClock
 from eventproc.cluster.segment_containers import ContainerServer, SegmentContainers
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import TRUSTED, Authority, Caller
@@ -30,7 +31,6 @@ from eventproc.server.controller.service import SERVICE, Controller, status_of
 from eventproc.server.writable_streams import WRITER_SEGMENTS_MAX
 from eventproc.store.access.permissions import Grant, Permission
 from eventproc.store.access.users import User
-from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database
 from eventproc.store.model import list_pages
 from eventproc.store.model.errors import InvalidArgument, InvalidCut, NotFound, StreamSealed

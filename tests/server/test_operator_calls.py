@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 
 import eventproc
+from eventproc.base.clock import part_id
 from eventproc.describe import TaskStatus
 from eventproc.runtime import Eventproc
-from eventproc.store.clock import part_id
 from eventproc.topics.operations import SealTopic
 from eventproc.workflows.requests import PRESENT
 from tests.server.access_support import READ, UPDATE, add_user, loaded

@@ -15,10 +15,10 @@ import httpx
 import pytest
 
 import eventproc
+from eventproc.base.clock import SystemClock, new_id
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
 from eventproc.server.rest.listener import serve_rest
-from eventproc.store.clock import SystemClock, new_id
 from eventproc.testing.crash import PATIENCE_S
 from tests.groups.support import eventually
 from tests.server.rest_client import RestClient

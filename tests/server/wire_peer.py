@@ -11,6 +11,7 @@ from anyio.abc import AnyByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.stapled import StapledObjectStream
 
+from eventproc.base.tasks import first_leaf
 from eventproc.cluster.segment_containers import SegmentContainers, serving_containers
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
@@ -20,7 +21,6 @@ from eventproc.server.wire.codec import FRAME_HEAD, MESSAGES, Message
 from eventproc.server.wire.connection import WireConnection
 from eventproc.server.wire.listener import FRAMES_BYTES_MAX
 from eventproc.store.database import Database
-from eventproc.store.tasks import first_leaf
 
 M = TypeVar("M", bound=Message)
 

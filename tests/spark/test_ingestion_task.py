@@ -20,6 +20,7 @@ from pyspark.sql import (
     functions as F,  # noqa: N812 - as all of Spark's users know it
 )
 
+from eventproc.base.clock import SystemClock
 from eventproc.blocking import BlockingEventproc, BlockingStream
 from eventproc.cli.main import run as run_command
 from eventproc.ingestion import (
@@ -39,7 +40,6 @@ from eventproc.spark.ingestion.task import KEEP_MS, TaskRun, WorkerRoom
 from eventproc.spark.ingestion.worker import IngestionWorker
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner_directory import PlannerDirectory
-from eventproc.store.clock import SystemClock
 from eventproc.store.ingestion import find_task
 from eventproc.store.ingestion.iceberg import StoreTables
 from eventproc.store.ingestion.rows import write_task

@@ -11,16 +11,16 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc.base.clock import SystemClock, new_id
+from eventproc.base.tasks import BackgroundTasks
 from eventproc.cluster import run_host
 from eventproc.describe import TxnState
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import ROUTES
-from eventproc.store.clock import SystemClock, new_id
 from eventproc.store.database import Watch
 from eventproc.store.faults import Died
 from eventproc.store.model.errors import StreamSealed, TransactionNotFound
 from eventproc.store.model.partitions import Router
-from eventproc.store.tasks import BackgroundTasks
 from eventproc.store.transactions import TXN_OPENED
 from eventproc.streams import Stream, Transaction
 from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT, AttendedBlock, TransactionAttendant

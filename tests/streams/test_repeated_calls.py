@@ -10,8 +10,8 @@ import pytest
 
 import eventproc
 from eventproc import RetentionPolicy, ScalingPolicy, Stream, StreamCut
+from eventproc.base.clock import id_time_ms, new_id, part_id
 from eventproc.runtime import Eventproc
-from eventproc.store.clock import id_time_ms, new_id, part_id
 from eventproc.store.model.errors import Expired, InvalidArgument, NotFound
 from eventproc.store.model.metadata_errors import StaleVersion
 from eventproc.store.requests import OUTCOME_MEMORY_MS

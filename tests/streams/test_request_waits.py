@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import eventproc
+from eventproc.base.clock import SystemClock
 from eventproc.runtime import Eventproc
-from eventproc.store.clock import SystemClock
 from eventproc.store.database import Database
 from eventproc.store.database.locks import WriteLock
 from eventproc.store.model.errors import LockHeld, StreamSealed

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc.base.tasks import BackgroundTasks
 from eventproc.cluster import run_host
 from eventproc.describe import TxnState
 from eventproc.runtime import Eventproc
@@ -24,7 +25,6 @@ from eventproc.store.model.errors import (
     TransactionNotFound,
     TransactionPending,
 )
-from eventproc.store.tasks import BackgroundTasks
 from eventproc.streams import Stream, Transaction
 from eventproc.testing import Deaths
 from tests.streams.support import payloads, run_in

@@ -9,6 +9,7 @@ import anyio
 import attrs
 import pytest
 
+from eventproc.base.tasks import BackgroundTasks
 from eventproc.describe import PingResult, TxnState
 from eventproc.runtime import Eventproc
 from eventproc.store.model.errors import (
@@ -18,7 +19,6 @@ from eventproc.store.model.errors import (
     InvalidArgument,
     TransactionDecided,
 )
-from eventproc.store.tasks import BackgroundTasks
 from eventproc.streams import NewEvent, Stream
 from eventproc.streams.staging import STAGE_BYTES
 from eventproc.streams.transaction import LEASE_MS

@@ -14,7 +14,7 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from eventproc.store.clock import SystemClock, new_id
+from eventproc.base.clock import SystemClock, new_id
 
 BUCKET: Final = "bucket"
 

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio.testing
 
+from eventproc.base.clock import SystemClock
 from eventproc.runtime import Eventproc
-from eventproc.store.clock import SystemClock
 from eventproc.testing import VirtualClock, run_seeded
 
 

@@ -8,7 +8,7 @@ import time
 import anyio
 import pytest
 
-from eventproc.store.clock import new_id
+from eventproc.base.clock import new_id
 from eventproc.testing import VirtualClock, VirtualRuntime, run_seeded, virtual_loop
 
 

@@ -12,7 +12,7 @@ from tests.tidy.source import ROOT, SHIPPED, files, name_of, parsed
 
 CONFINED = {
     "aiosqlite": ("store/database/connections.py",),
-    "asyncio": ("store/database/", "store/tasks.py", "eventproc/testing/virtual_loop.py"),
+    "asyncio": ("store/database/", "eventproc/base/tasks.py", "eventproc/testing/virtual_loop.py"),
     "pyspark": ("eventproc/spark/",),
     "rich": ("cli/",),
     # The file guard must know of every connection of the process; one that completes names has no other.

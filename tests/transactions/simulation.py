@@ -14,10 +14,10 @@ import anyio
 import attrs
 
 import eventproc
+from eventproc.base.clock import new_id
 from eventproc.cluster import run_host
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import current_epoch, get_stream
-from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import (
     NotFound,

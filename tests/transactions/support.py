@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 import anyio
 import attrs
 
+from eventproc.base.clock import new_id
 from eventproc.cluster.internal_processors import run_internal_processors
 from eventproc.store.catalog import SCOPE, Scope, StreamRecord, current_epoch, get_stream, insert_stream
-from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
+from eventproc.base.clock import new_id
 from eventproc.store.catalog import COMMIT_STREAM
-from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.inspection.unfinished_events import unfinished_events
 from eventproc.store.model.errors import SegmentSealed

@@ -11,12 +11,12 @@ import anyio
 import attrs
 
 import eventproc
+from eventproc.base.clock import new_id
 from eventproc.cluster.host import CONTROLLER
 from eventproc.cluster.internal_processors import INTERNAL_PROCESSORS, run_internal_processors
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import REQUEST_STREAM, SCOPE, STREAM, StreamRecord, get_stream
 from eventproc.store.catalog.stream_records import EPOCH
-from eventproc.store.clock import new_id
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import Owner, claim

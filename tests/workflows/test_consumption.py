@@ -9,11 +9,11 @@ import pytest
 
 import eventproc
 from eventproc import Delivery, RetentionPolicy, ScalingPolicy, StreamCut
+from eventproc.base.clock import new_id
 from eventproc.errors import InvalidArgument, InvalidCut
 from eventproc.groups.operations import reset_group
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import get_stream
-from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.groups import RetainedPart, consumed_cut
 from eventproc.store.model.ids import SegmentId

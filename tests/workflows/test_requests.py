@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from eventproc.store.clock import new_id
+from eventproc.base.clock import new_id
 from eventproc.store.model.errors import (
     AlreadyExists,
     Expired,

@@ -9,11 +9,11 @@ from hypothesis import given, strategies as st
 
 import eventproc
 from eventproc import RetentionPolicy
+from eventproc.base.clock import new_id
 from eventproc.cluster import policies
 from eventproc.cluster.policies import FAILED_MS
 from eventproc.errors import CorruptRecord, InvalidArgument
 from eventproc.runtime import Eventproc
-from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.requests import RequestOrigin, RequestStatus, finish_request, submit_request

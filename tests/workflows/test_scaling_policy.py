@@ -11,12 +11,12 @@ import pytest
 
 import eventproc
 from eventproc import ScalingPolicy, Stream
+from eventproc.base.clock import new_id
 from eventproc.cli.demo.auto_scale import AutoScaleRun
 from eventproc.cli.demo.report import DemoTask
 from eventproc.errors import AlreadyExists, InvalidArgument, ScaleRefused
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import get_stream, insert_stream
-from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.model.policies import StreamConfig
 from eventproc.store.model.scaling import LoadVerdict

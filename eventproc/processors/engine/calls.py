@@ -25,6 +25,7 @@ import anyio
 import anyio.to_thread
 import attrs
 
+from eventproc.base.clock import Clock
 from eventproc.processors.context import Context, Log, NoteProgress
 from eventproc.processors.emit import Emission
 from eventproc.processors.engine.key_queues import EventClaim, Item, KeyQueue, RetryState, describe_event
@@ -40,7 +41,6 @@ from eventproc.processors.handler import Handler
 from eventproc.processors.observe.telemetry import NOTHING, Telemetry
 from eventproc.processors.options import Options
 from eventproc.processors.tracebacks import user_stack
-from eventproc.store.clock import Clock
 from eventproc.store.segments import Event
 
 LOG = logging.getLogger("eventproc.processors")

@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import anyio
 import attrs
 
+from eventproc.base.counts import counted
 from eventproc.processors.context import AppTx
 from eventproc.processors.dead_letters.operations import FailedEvent
 from eventproc.processors.emit import Emission
@@ -27,7 +28,6 @@ from eventproc.processors.options import Options
 from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
-from eventproc.store.model.counts import counted
 from eventproc.store.segments import Event
 
 LOG = logging.getLogger("eventproc.processors")

@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from itertools import islice, repeat
 from typing import Final
 
+from eventproc.base.clock import Clock
 from eventproc.groups import TruncatedPolicy
 from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.groups.owned_segments import OwnedSegments
 from eventproc.processors.engine.key_queues import Item
 from eventproc.processors.engine.workers import PUT_EVENTS, WorkerPool
-from eventproc.store.clock import Clock
 from eventproc.store.database import Database
 from eventproc.store.model.errors import Truncated
 from eventproc.store.model.ids import SegmentId, parse_segment

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 import anyio
 
+from eventproc.base.counts import counted
 from eventproc.processors.context import Log, NoteProgress
 from eventproc.processors.dead_letters.operations import FailedEvent
 from eventproc.processors.emit import Emission
@@ -27,7 +28,6 @@ from eventproc.processors.observe.status import Counters
 from eventproc.processors.observe.telemetry import event_fields, event_log, telemetry
 from eventproc.processors.options import Directive, Failure, OnFailure, Options, ProcessorLimits
 from eventproc.store.database import Database
-from eventproc.store.model.counts import counted
 from eventproc.store.segments import Event
 
 LOG = logging.getLogger("eventproc.processors")

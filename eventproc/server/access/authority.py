@@ -19,6 +19,7 @@ import anyio
 import attrs
 from anyio import to_thread
 
+from eventproc.base.clock import Clock
 from eventproc.server.access.delegation import (
     CLOCK_SKEW_MS,
     TOKEN_LIFE_MS,
@@ -42,7 +43,6 @@ from eventproc.store.access.users import (
     list_users,
 )
 from eventproc.store.catalog import scope_names
-from eventproc.store.clock import Clock
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.errors import InvalidArgument, Retryable
 from eventproc.store.model.list_pages import ListPage, chosen_entries

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import attrs
 
+from eventproc.base.clock import Clock
 from eventproc.server.controller import controller_pb2 as pb
 from eventproc.server.writable_streams import writable_policy
-from eventproc.store.clock import Clock
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.epochs import Segment
 from eventproc.store.model.ids import SegmentId

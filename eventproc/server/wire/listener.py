@@ -10,6 +10,7 @@ import anyio
 from anyio.abc import ByteStream, Listener, SocketAttribute, SocketStream
 from anyio.streams.tls import TLSStream
 
+from eventproc.base.tasks import first_leaf
 from eventproc.cluster.segment_containers import SegmentContainers
 from eventproc.server.access.authority import Authority
 from eventproc.server.wire.channel import HELLO_WAIT_S, Channel, ConnectionOver, MemoryBudget
@@ -18,7 +19,6 @@ from eventproc.server.wire.connection import WireConnection
 from eventproc.server.wire.strangers import Strangers
 from eventproc.store.database import Database
 from eventproc.store.model.errors import EventprocError, Fenced, Retryable
-from eventproc.store.tasks import first_leaf
 
 LOG = logging.getLogger("eventproc.server")
 

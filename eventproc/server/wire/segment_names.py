@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from eventproc.store.clock import Clock, new_id
+from eventproc.base.clock import Clock, new_id
 from eventproc.store.model.ids import SegmentId, epoch_of, number_of, segment_id
 from eventproc.store.model.limits import SEGMENT_PART_BITS
 

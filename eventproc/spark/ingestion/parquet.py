@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from eventproc.base.clock import SystemClock
 from eventproc.spark.ingestion.rows import INTERVAL
-from eventproc.store.clock import SystemClock
 from eventproc.store.file_store import CountedFile, FileStore, open_file_store
 from eventproc.store.ingestion.table_paths import new_table_path
 from eventproc.store.model.ingestion import TIME

@@ -21,6 +21,7 @@ from pyspark.sql import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from eventproc.base.clock import new_id
 from eventproc.ingestion import DataSchema, SupervisorSpec
 from eventproc.ingestion.intervals import (
     RowTime,
@@ -39,7 +40,6 @@ from eventproc.spark.ingestion.ranges import RangeReader
 from eventproc.spark.ingestion.rows import SESSION, RowFrames, table_columns
 from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.address import StoreAddress
-from eventproc.store.clock import new_id
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.holds import hold_events
 from eventproc.store.ingestion.iceberg import StoreTables

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from eventproc.store.clock import Clock
+from eventproc.base.clock import Clock
 from eventproc.store.database import Tx
 from eventproc.store.ingestion.logs import append_log
 

@@ -20,8 +20,6 @@ from weakref import WeakSet
 
 import anyio
 
-from eventproc.store.model.errors import Closed
-
 Args = TypeVarTuple("Args")
 T = TypeVar("T")
 
@@ -86,10 +84,10 @@ class HandleTasks:
     failure: the error of the first task that failed; None without one.
     """
 
-    def __init__(self, on_failure: Callable[[BaseException], object] | None = None) -> None:
+    def __init__(self, on_failure: Callable[[BaseException | None], object] | None = None) -> None:
         """on_failure: wakes the callers that wait for a task; called with the error of the first one that fails.
 
-        If the end of the event loop cancels a task, it is called with Closed, and `stop` raises nothing.
+        If the end of the event loop cancels a task, it is called with None, and `stop` raises nothing.
         """
         self.failure: BaseException | None = None
         self._on_failure = on_failure
@@ -196,7 +194,7 @@ class HandleTasks:
         if not task.cancelled():
             task.exception()  # `failure` has it; without this call asyncio would log it too
         elif self._on_failure is not None:
-            self._on_failure(Closed(what="the event loop"))
+            self._on_failure(None)
 
 
 def _has_reached_program(interrupt: BaseException) -> bool:
