@@ -6,254 +6,109 @@ Each has one form in JSON: `eventproc.to_dict` returns it, and `eventproc COMMAN
 from __future__ import annotations
 
 from eventproc.cluster import (
-    ClusterChange,
-    ClusterDescription,
-    ClusterInstance,
-    ClusterServer,
-    InstanceAdded,
-    InstanceRemoved,
+    ClusterChange as ClusterChange,
+    ClusterDescription as ClusterDescription,
+    ClusterInstance as ClusterInstance,
+    ClusterServer as ClusterServer,
+    InstanceAdded as InstanceAdded,
+    InstanceRemoved as InstanceRemoved,
 )
-from eventproc.cluster.compaction import (
-    CompactResult,
-)
+from eventproc.cluster.compaction import CompactResult as CompactResult
 from eventproc.groups import (
-    GroupDescription,
-    GroupInfo,
-    SegmentOwnership,
-    SharedSegment,
-    ShareGroupDescription,
-    ShareHolder,
-    ShareUpdate,
+    GroupDescription as GroupDescription,
+    GroupInfo as GroupInfo,
+    SegmentOwnership as SegmentOwnership,
+    SharedSegment as SharedSegment,
+    ShareGroupDescription as ShareGroupDescription,
+    ShareHolder as ShareHolder,
+    ShareUpdate as ShareUpdate,
 )
-from eventproc.groups.describe import (
-    MemberDescription,
-    SegmentLag,
-)
+from eventproc.groups.describe import MemberDescription as MemberDescription, SegmentLag as SegmentLag
 from eventproc.groups.operations import (
-    GroupPartitionReset,
-    ResetPreview,
+    GroupPartitionReset as GroupPartitionReset,
+    ResetPreview as ResetPreview,
 )
-from eventproc.ingestion.changes import PartitionReset, SpecEffect
-from eventproc.ingestion.health import SupervisorError, SupervisorState
-from eventproc.ingestion.memory import LagSample, TaskTotals
+from eventproc.ingestion.changes import PartitionReset as PartitionReset, SpecEffect as SpecEffect
+from eventproc.ingestion.health import SupervisorError as SupervisorError, SupervisorState as SupervisorState
+from eventproc.ingestion.memory import LagSample as LagSample, TaskTotals as TaskTotals
 from eventproc.ingestion.status import (
-    IngestPartition,
-    IngestTaskInfo,
-    IngestWorkerInfo,
-    SupervisorInfo,
-    SupervisorStatus,
-    SupervisorVersion,
+    IngestPartition as IngestPartition,
+    IngestTaskInfo as IngestTaskInfo,
+    IngestWorkerInfo as IngestWorkerInfo,
+    SupervisorInfo as SupervisorInfo,
+    SupervisorStatus as SupervisorStatus,
+    SupervisorVersion as SupervisorVersion,
 )
 from eventproc.processors import (
-    ProcessorDescription,
-    ProcessorStatus,
+    ProcessorDescription as ProcessorDescription,
+    ProcessorStatus as ProcessorStatus,
 )
-from eventproc.processors.dead_letters.operations import (
-    DeadLetter,
-    LetterCount,
-)
+from eventproc.processors.dead_letters.operations import DeadLetter as DeadLetter, LetterCount as LetterCount
 from eventproc.processors.observe.status import (
-    Blocker,
-    MemberStatus,
-    ProcessorMember,
-    ProcessorState,
+    Blocker as Blocker,
+    MemberStatus as MemberStatus,
+    ProcessorMember as ProcessorMember,
+    ProcessorState as ProcessorState,
 )
-from eventproc.runtime.users import (
-    NewToken,
-    TokenInfo,
-    UserInfo,
-)
-from eventproc.shares import (
-    ShareResetPreview,
-)
+from eventproc.runtime.users import NewToken as NewToken, TokenInfo as TokenInfo, UserInfo as UserInfo
+from eventproc.shares import ShareResetPreview as ShareResetPreview
 from eventproc.store.backup.results import (
-    BackupPlan,
-    BackupResult,
-    CopyResult,
-    RestoreResult,
+    BackupPlan as BackupPlan,
+    BackupResult as BackupResult,
+    CopyResult as CopyResult,
+    RestoreResult as RestoreResult,
 )
-from eventproc.store.catalog import (
-    StreamSize,
-)
-from eventproc.store.groups import (
-    GroupStream,
-)
-from eventproc.store.ingestion.logs import IngestLogLine
-from eventproc.store.model.cuts import (
-    CutOrder,
-)
-from eventproc.store.model.delays import (
-    DelayedEvent,
-)
-from eventproc.store.model.epochs import (
-    Epoch,
-    Segment,
-)
+from eventproc.store.catalog import StreamSize as StreamSize
+from eventproc.store.groups import GroupStream as GroupStream
+from eventproc.store.ingestion.logs import IngestLogLine as IngestLogLine
+from eventproc.store.model.cuts import CutOrder as CutOrder
+from eventproc.store.model.delays import DelayedEvent as DelayedEvent
+from eventproc.store.model.epochs import Epoch as Epoch, Segment as Segment
 from eventproc.store.model.ingestion import (
-    DroppedFiles,
-    TableColumn,
-    TableDescription,
-    TableInfo,
-    TableInterval,
-    TablePartitioning,
-    TaskState,
-    TaskStats,
+    DroppedFiles as DroppedFiles,
+    TableColumn as TableColumn,
+    TableDescription as TableDescription,
+    TableInfo as TableInfo,
+    TableInterval as TableInterval,
+    TablePartitioning as TablePartitioning,
+    TaskState as TaskState,
+    TaskStats as TaskStats,
 )
-from eventproc.store.model.jobs import (
-    JobDescription,
-    JobState,
-)
-from eventproc.store.model.progress import (
-    Progress,
-)
-from eventproc.store.model.scaling import (
-    LoadVerdict,
-    SegmentVerdict,
-)
-from eventproc.store.model.schedules import MissedTicks
-from eventproc.store.model.states import (
-    ScopeState,
-    StreamState,
-)
-from eventproc.store.model.transactions import (
-    PingResult,
-    TxnState,
-)
+from eventproc.store.model.jobs import JobDescription as JobDescription, JobState as JobState
+from eventproc.store.model.progress import Progress as Progress
+from eventproc.store.model.scaling import LoadVerdict as LoadVerdict, SegmentVerdict as SegmentVerdict
+from eventproc.store.model.schedules import MissedTicks as MissedTicks
+from eventproc.store.model.states import ScopeState as ScopeState, StreamState as StreamState
+from eventproc.store.model.transactions import PingResult as PingResult, TxnState as TxnState
 from eventproc.store.requests import (
-    Request,
-    RequestOrigin,
-    RequestStatus,
+    Request as Request,
+    RequestOrigin as RequestOrigin,
+    RequestStatus as RequestStatus,
 )
-from eventproc.store.schedules import ScheduleInfo
-from eventproc.store.segments import (
-    AppendResult,
-)
-from eventproc.store.task_queue import (
-    TaskInfo,
-    TaskStatus,
-)
+from eventproc.store.schedules import ScheduleInfo as ScheduleInfo
+from eventproc.store.segments import AppendResult as AppendResult
+from eventproc.store.task_queue import TaskInfo as TaskInfo, TaskStatus as TaskStatus
 from eventproc.streams import (
-    MeasuredPart,
-    PastScale,
-    ScopeInfo,
-    SegmentDescription,
-    StreamDescription,
-    StreamInfo,
-    TransactionDescription,
-    TruncationDescription,
+    MeasuredPart as MeasuredPart,
+    PastScale as PastScale,
+    ScopeInfo as ScopeInfo,
+    SegmentDescription as SegmentDescription,
+    StreamDescription as StreamDescription,
+    StreamInfo as StreamInfo,
+    TransactionDescription as TransactionDescription,
+    TruncationDescription as TruncationDescription,
 )
-from eventproc.streams.compaction import (
-    CompactionResult,
-)
-from eventproc.streams.offload import (
-    OffloadResult,
-)
+from eventproc.streams.compaction import CompactionResult as CompactionResult
+from eventproc.streams.offload import OffloadResult as OffloadResult
 from eventproc.topics import (
-    GroupPartition,
-    PartitionDescription,
-    TopicDescription,
-    TopicInfo,
+    GroupPartition as GroupPartition,
+    PartitionDescription as PartitionDescription,
+    TopicDescription as TopicDescription,
+    TopicInfo as TopicInfo,
 )
-from eventproc.workflows.policies import (
-    ScalingDescription,
-)
-from eventproc.workflows.preview import (
-    RequestPreview,
-)
+from eventproc.workflows.policies import ScalingDescription as ScalingDescription
+from eventproc.workflows.preview import RequestPreview as RequestPreview
 
-__all__ = [
-    "AppendResult",
-    "BackupPlan",
-    "BackupResult",
-    "Blocker",
-    "ClusterChange",
-    "ClusterDescription",
-    "ClusterInstance",
-    "ClusterServer",
-    "CompactResult",
-    "CompactionResult",
-    "CopyResult",
-    "CutOrder",
-    "DeadLetter",
-    "DelayedEvent",
-    "DroppedFiles",
-    "Epoch",
-    "GroupDescription",
-    "GroupInfo",
-    "GroupPartition",
-    "GroupPartitionReset",
-    "GroupStream",
-    "IngestLogLine",
-    "IngestPartition",
-    "IngestTaskInfo",
-    "IngestWorkerInfo",
-    "InstanceAdded",
-    "InstanceRemoved",
-    "JobDescription",
-    "JobState",
-    "LagSample",
-    "LetterCount",
-    "LoadVerdict",
-    "MeasuredPart",
-    "MemberDescription",
-    "MemberStatus",
-    "MissedTicks",
-    "NewToken",
-    "OffloadResult",
-    "PartitionDescription",
-    "PartitionReset",
-    "PastScale",
-    "PingResult",
-    "ProcessorDescription",
-    "ProcessorMember",
-    "ProcessorState",
-    "ProcessorStatus",
-    "Progress",
-    "Request",
-    "RequestOrigin",
-    "RequestPreview",
-    "RequestStatus",
-    "ResetPreview",
-    "RestoreResult",
-    "ScalingDescription",
-    "ScheduleInfo",
-    "ScopeInfo",
-    "ScopeState",
-    "Segment",
-    "SegmentDescription",
-    "SegmentLag",
-    "SegmentOwnership",
-    "SegmentVerdict",
-    "ShareGroupDescription",
-    "ShareHolder",
-    "ShareResetPreview",
-    "ShareUpdate",
-    "SharedSegment",
-    "SpecEffect",
-    "StreamDescription",
-    "StreamInfo",
-    "StreamSize",
-    "StreamState",
-    "SupervisorError",
-    "SupervisorInfo",
-    "SupervisorState",
-    "SupervisorStatus",
-    "SupervisorVersion",
-    "TableColumn",
-    "TableDescription",
-    "TableInfo",
-    "TableInterval",
-    "TablePartitioning",
-    "TaskInfo",
-    "TaskState",
-    "TaskStats",
-    "TaskStatus",
-    "TaskTotals",
-    "TokenInfo",
-    "TopicDescription",
-    "TopicInfo",
-    "TransactionDescription",
-    "TruncationDescription",
-    "TxnState",
-    "UserInfo",
-]
+TYPE_CHECKING = False
+if not TYPE_CHECKING:
+    __all__ = sorted(name for name in globals() if name[0].isupper() and not name.isupper())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from eventproc.store.name_lookup import UNREADABLE, stored_names, stored_segments
-
-__all__ = ["UNREADABLE", "stored_names", "stored_segments"]
+from eventproc.store.name_lookup import (
+    UNREADABLE as UNREADABLE,
+    stored_names as stored_names,
+    stored_segments as stored_segments,
+)

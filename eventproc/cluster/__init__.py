@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-from eventproc.cluster.buckets import keep_buckets
-from eventproc.cluster.host import run_host
+from eventproc.cluster.buckets import keep_buckets as keep_buckets
+from eventproc.cluster.host import run_host as run_host
 from eventproc.cluster.membership import (
-    Cluster,
-    ClusterChange,
-    ClusterDescription,
-    ClusterInstance,
-    ClusterServer,
-    InstanceAdded,
-    InstanceRemoved,
+    Cluster as Cluster,
+    ClusterChange as ClusterChange,
+    ClusterDescription as ClusterDescription,
+    ClusterInstance as ClusterInstance,
+    ClusterServer as ClusterServer,
+    InstanceAdded as InstanceAdded,
+    InstanceRemoved as InstanceRemoved,
 )
-from eventproc.cluster.policies import keep_policies
-from eventproc.cluster.supervisor_runs import keep_supervisors
+from eventproc.cluster.policies import keep_policies as keep_policies
+from eventproc.cluster.supervisor_runs import keep_supervisors as keep_supervisors
 from eventproc.cluster.task_jobs import (
-    FILE_WORK,
-    TASK_JOBS,
-    AnyTask,
-    BackupTask,
-    CompactTask,
-    DeleteScopeTask,
-    VerifyTask,
+    FILE_WORK as FILE_WORK,
+    TASK_JOBS as TASK_JOBS,
+    AnyTask as AnyTask,
+    BackupTask as BackupTask,
+    CompactTask as CompactTask,
+    DeleteScopeTask as DeleteScopeTask,
+    VerifyTask as VerifyTask,
 )
-from eventproc.cluster.task_runner import run_tasks
-from eventproc.workflows.policies import CompactTopicTask, OffloadTask
-
-__all__ = [
-    "FILE_WORK",
-    "TASK_JOBS",
-    "AnyTask",
-    "BackupTask",
-    "Cluster",
-    "ClusterChange",
-    "ClusterDescription",
-    "ClusterInstance",
-    "ClusterServer",
-    "CompactTask",
-    "CompactTopicTask",
-    "DeleteScopeTask",
-    "InstanceAdded",
-    "InstanceRemoved",
-    "OffloadTask",
-    "VerifyTask",
-    "keep_buckets",
-    "keep_policies",
-    "keep_supervisors",
-    "run_host",
-    "run_tasks",
-]
+from eventproc.cluster.task_runner import run_tasks as run_tasks
+from eventproc.workflows.policies import CompactTopicTask as CompactTopicTask, OffloadTask as OffloadTask

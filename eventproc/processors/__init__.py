@@ -3,65 +3,28 @@
 from __future__ import annotations
 
 from eventproc.processors.app import (
-    App,
-    HandlerOptions,
-    ProcessorOptions,
-    ProjectionOptions,
-    WorkerOptions,
+    App as App,
+    HandlerOptions as HandlerOptions,
+    ProcessorOptions as ProcessorOptions,
+    ProjectionOptions as ProjectionOptions,
+    WorkerOptions as WorkerOptions,
 )
-from eventproc.processors.context import AppTx, Context
+from eventproc.processors.context import AppTx as AppTx, Context as Context
 from eventproc.processors.errors import (
-    HandlerAbandoned,
-    HandlerStuck,
-    HandlerTimeout,
-    NotAProcessorGroup,
-    ProcessorFailed,
+    NotAProcessorGroup as NotAProcessorGroup,
+    ProcessorFailed as ProcessorFailed,
 )
-from eventproc.processors.handler import HandlerDecorator
+from eventproc.processors.handler import HandlerDecorator as HandlerDecorator
 from eventproc.processors.observe.status import (
-    Blocker,
-    MemberStatus,
-    ProcessorDescription,
-    ProcessorMember,
-    ProcessorState,
-    ProcessorStatus,
-    describe_processor,
-    describe_processors,
-    pause_processor,
+    Blocker as Blocker,
+    ProcessorDescription as ProcessorDescription,
+    ProcessorState as ProcessorState,
+    ProcessorStatus as ProcessorStatus,
+    describe_processor as describe_processor,
+    describe_processors as describe_processors,
+    pause_processor as pause_processor,
 )
-from eventproc.processors.options import Directive, Failure, Rate
-from eventproc.processors.retry import RetryPolicy
-from eventproc.processors.run import Running, run_app
-from eventproc.store.model.limits import GRACE_MS
-
-__all__ = [
-    "GRACE_MS",
-    "App",
-    "AppTx",
-    "Blocker",
-    "Context",
-    "Directive",
-    "Failure",
-    "HandlerAbandoned",
-    "HandlerDecorator",
-    "HandlerOptions",
-    "HandlerStuck",
-    "HandlerTimeout",
-    "MemberStatus",
-    "NotAProcessorGroup",
-    "ProcessorDescription",
-    "ProcessorFailed",
-    "ProcessorMember",
-    "ProcessorOptions",
-    "ProcessorState",
-    "ProcessorStatus",
-    "ProjectionOptions",
-    "Rate",
-    "RetryPolicy",
-    "Running",
-    "WorkerOptions",
-    "describe_processor",
-    "describe_processors",
-    "pause_processor",
-    "run_app",
-]
+from eventproc.processors.options import Directive as Directive, Failure as Failure, Rate as Rate
+from eventproc.processors.retry import RetryPolicy as RetryPolicy
+from eventproc.processors.run import Running as Running, run_app as run_app
+from eventproc.store.model.limits import GRACE_MS as GRACE_MS

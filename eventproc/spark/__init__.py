@@ -10,13 +10,13 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from eventproc.spark.attached import AttachedEventproc, attach
-    from eventproc.spark.ingestion.tables import Compaction, Overwriting
-    from eventproc.spark.java import Java, find_java, prepare
-    from eventproc.spark.jobs import job
-    from eventproc.spark.queries import QueryDescription, StreamLag
-    from eventproc.spark.sessions import register, session
-    from eventproc.spark.sink import committed
+    from eventproc.spark.attached import AttachedEventproc as AttachedEventproc, attach as attach
+    from eventproc.spark.ingestion.tables import Compaction as Compaction, Overwriting as Overwriting
+    from eventproc.spark.java import Java as Java, find_java as find_java, prepare as prepare
+    from eventproc.spark.jobs import job as job
+    from eventproc.spark.queries import QueryDescription as QueryDescription, StreamLag as StreamLag
+    from eventproc.spark.sessions import register as register, session as session
+    from eventproc.spark.sink import committed as committed
 
 _WHERE = {
     "AttachedEventproc": "eventproc.spark.attached",
@@ -34,21 +34,8 @@ _WHERE = {
     "session": "eventproc.spark.sessions",
 }
 
-__all__ = [
-    "AttachedEventproc",
-    "Compaction",
-    "Java",
-    "Overwriting",
-    "QueryDescription",
-    "StreamLag",
-    "attach",
-    "committed",
-    "find_java",
-    "job",
-    "prepare",
-    "register",
-    "session",
-]
+if not TYPE_CHECKING:
+    __all__ = (*_WHERE,)
 
 
 def __getattr__(name: str) -> object:

@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-from eventproc.streams.codec import Codec, register_codec
+from eventproc.streams.codec import Codec as Codec, register_codec as register_codec
 from eventproc.streams.description import (
-    MeasuredPart,
-    PastScale,
-    ScopeInfo,
-    SegmentDescription,
-    StreamDescription,
-    StreamInfo,
-    TransactionDescription,
-    TruncationDescription,
+    MeasuredPart as MeasuredPart,
+    PastScale as PastScale,
+    ScopeInfo as ScopeInfo,
+    SegmentDescription as SegmentDescription,
+    StreamDescription as StreamDescription,
+    StreamInfo as StreamInfo,
+    TransactionDescription as TransactionDescription,
+    TruncationDescription as TruncationDescription,
 )
-from eventproc.streams.joint_transaction import JointTransaction, ProgressHold, ProgressSource, StreamTarget
-from eventproc.streams.new_events import NewEvent
-from eventproc.streams.reader import Batch, StreamReader
-from eventproc.streams.stream import Stream
-from eventproc.streams.transaction import Transaction
-from eventproc.streams.writer import EventWriter
-
-__all__ = [
-    "Batch",
-    "Codec",
-    "EventWriter",
-    "JointTransaction",
-    "MeasuredPart",
-    "NewEvent",
-    "PastScale",
-    "ProgressHold",
-    "ProgressSource",
-    "ScopeInfo",
-    "SegmentDescription",
-    "Stream",
-    "StreamDescription",
-    "StreamInfo",
-    "StreamReader",
-    "StreamTarget",
-    "Transaction",
-    "TransactionDescription",
-    "TruncationDescription",
-    "register_codec",
-]
+from eventproc.streams.joint_transaction import (
+    JointTransaction as JointTransaction,
+    ProgressHold as ProgressHold,
+    ProgressSource as ProgressSource,
+    StreamTarget as StreamTarget,
+)
+from eventproc.streams.new_events import NewEvent as NewEvent
+from eventproc.streams.reader import Batch as Batch, StreamReader as StreamReader
+from eventproc.streams.stream import Stream as Stream
+from eventproc.streams.transaction import Transaction as Transaction
+from eventproc.streams.writer import EventWriter as EventWriter

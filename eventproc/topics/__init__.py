@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from eventproc.streams.partitioners import Partitioner
-from eventproc.topics.consumer import Consumer
-from eventproc.topics.description import PartitionDescription, TopicDescription, TopicInfo
-from eventproc.topics.group import Group
-from eventproc.topics.group_partitions import GroupPartition
-from eventproc.topics.partition import TopicPartition
-from eventproc.topics.topic import Topic
-
-__all__ = [
-    "Consumer",
-    "Group",
-    "GroupPartition",
-    "PartitionDescription",
-    "Partitioner",
-    "Topic",
-    "TopicDescription",
-    "TopicInfo",
-    "TopicPartition",
-]
+from eventproc.streams.partitioners import Partitioner as Partitioner
+from eventproc.topics.consumer import Consumer as Consumer
+from eventproc.topics.description import (
+    PartitionDescription as PartitionDescription,
+    TopicDescription as TopicDescription,
+    TopicInfo as TopicInfo,
+)
+from eventproc.topics.group import Group as Group
+from eventproc.topics.group_partitions import GroupPartition as GroupPartition
+from eventproc.topics.partition import TopicPartition as TopicPartition
+from eventproc.topics.topic import Topic as Topic

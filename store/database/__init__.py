@@ -3,50 +3,32 @@
 from __future__ import annotations
 
 from eventproc.store.database.database import (
-    WRITE_WAIT_MS_MAX,
-    Database,
-    DatabaseTimeouts,
-    Durability,
-    FileWork,
-    Subscription,
-    Watch,
-    query_app_tables,
+    WRITE_WAIT_MS_MAX as WRITE_WAIT_MS_MAX,
+    Database as Database,
+    DatabaseTimeouts as DatabaseTimeouts,
+    Durability as Durability,
+    FileWork as FileWork,
+    Subscription as Subscription,
+    Watch as Watch,
+    query_app_tables as query_app_tables,
 )
-from eventproc.store.database.file_database import open_database, start_database
-from eventproc.store.database.instances import Peers
-from eventproc.store.database.migrate import COPY, Migration, verify_complete
-from eventproc.store.database.statements import upsert
+from eventproc.store.database.file_database import (
+    open_database as open_database,
+    start_database as start_database,
+)
+from eventproc.store.database.instances import Peers as Peers
+from eventproc.store.database.migrate import (
+    COPY as COPY,
+    Migration as Migration,
+    verify_complete as verify_complete,
+)
+from eventproc.store.database.statements import upsert as upsert
 from eventproc.store.database.tx import (
-    DataNeeded,
-    PendingSlot,
-    SharedSlot,
-    SharedState,
-    SqlParameters,
-    SqlValue,
-    Tx,
+    DataNeeded as DataNeeded,
+    PendingSlot as PendingSlot,
+    SharedSlot as SharedSlot,
+    SharedState as SharedState,
+    SqlParameters as SqlParameters,
+    SqlValue as SqlValue,
+    Tx as Tx,
 )
-
-__all__ = [
-    "COPY",
-    "WRITE_WAIT_MS_MAX",
-    "DataNeeded",
-    "Database",
-    "DatabaseTimeouts",
-    "Durability",
-    "FileWork",
-    "Migration",
-    "Peers",
-    "PendingSlot",
-    "SharedSlot",
-    "SharedState",
-    "SqlParameters",
-    "SqlValue",
-    "Subscription",
-    "Tx",
-    "Watch",
-    "open_database",
-    "query_app_tables",
-    "start_database",
-    "upsert",
-    "verify_complete",
-]

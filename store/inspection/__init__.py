@@ -7,29 +7,20 @@ of text for each invariant that does not hold. Cost: everything in the database 
 from __future__ import annotations
 
 from eventproc.store.database import Tx
-from eventproc.store.inspection.extents import blob_violations, extent_violations
-from eventproc.store.inspection.groups import group_names_of_rows, segment_rows, stored_members
+from eventproc.store.inspection.extents import blob_violations
+from eventproc.store.inspection.groups import (
+    group_names_of_rows as group_names_of_rows,
+    segment_rows as segment_rows,
+    stored_members as stored_members,
+)
 from eventproc.store.inspection.streams import (
     catalog_violations,
     request_violations,
-    stream_violations,
-    streams_to_check,
+    stream_violations as stream_violations,
+    streams_to_check as streams_to_check,
 )
 from eventproc.store.inspection.tasks import task_violations
 from eventproc.store.inspection.transactions import txn_violations
-from eventproc.store.inspection.unfinished_events import unfinished_events
-
-__all__ = [
-    "blob_violations",
-    "extent_violations",
-    "group_names_of_rows",
-    "segment_rows",
-    "shared_violations",
-    "stored_members",
-    "stream_violations",
-    "streams_to_check",
-    "unfinished_events",
-]
 
 
 def shared_violations(tx: Tx) -> list[str]:

@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-from eventproc.store.records.counters import count_up, counted, raise_counter
-from eventproc.store.records.record_kind import RecordKind, Upcast, from_json, from_plain, to_json, to_plain
-from eventproc.store.records.records import (
-    ABSENT,
-    Versioned,
-    count_keys,
-    create,
-    delete,
-    delete_all,
-    find,
-    get,
-    keys,
-    keys_containing,
-    replace,
+from eventproc.store.records.counters import (
+    count_up as count_up,
+    counted as counted,
+    raise_counter as raise_counter,
 )
-
-__all__ = [
-    "ABSENT",
-    "RecordKind",
-    "Upcast",
-    "Versioned",
-    "count_keys",
-    "count_up",
-    "counted",
-    "create",
-    "delete",
-    "delete_all",
-    "find",
-    "from_json",
-    "from_plain",
-    "get",
-    "keys",
-    "keys_containing",
-    "raise_counter",
-    "replace",
-    "to_json",
-    "to_plain",
-]
+from eventproc.store.records.record_kind import (
+    RecordKind as RecordKind,
+    Upcast as Upcast,
+    from_json as from_json,
+    from_plain as from_plain,
+    to_json as to_json,
+    to_plain as to_plain,
+)
+from eventproc.store.records.records import (
+    Versioned as Versioned,
+    count_keys as count_keys,
+    create as create,
+    delete as delete,
+    delete_all as delete_all,
+    find as find,
+    get as get,
+    keys as keys,
+    keys_containing as keys_containing,
+    replace as replace,
+)

@@ -18,35 +18,20 @@ Promises and reasons: docs/design/state-synchronizer.md.
 
 from __future__ import annotations
 
-from eventproc.store.replicated.change import append, compact, initialize
-from eventproc.store.replicated.fold import FoldedState, fold_tail
-from eventproc.store.replicated.kinds import ReplicatedType
-from eventproc.store.replicated.log import LogId, create_log, delete_log, list_logs, watch_log
-from eventproc.store.replicated.named import (
-    SYNCHRONIZER,
-    create_named,
-    delete_named,
-    find_named,
-    named_objects,
+from eventproc.store.replicated.change import append as append, compact as compact, initialize as initialize
+from eventproc.store.replicated.fold import FoldedState as FoldedState, fold_tail as fold_tail
+from eventproc.store.replicated.kinds import ReplicatedType as ReplicatedType
+from eventproc.store.replicated.log import (
+    LogId as LogId,
+    create_log as create_log,
+    delete_log as delete_log,
+    list_logs as list_logs,
 )
-from eventproc.store.replicated.synchronizer import StateSynchronizer
-
-__all__ = [
-    "SYNCHRONIZER",
-    "FoldedState",
-    "LogId",
-    "ReplicatedType",
-    "StateSynchronizer",
-    "append",
-    "compact",
-    "create_log",
-    "create_named",
-    "delete_log",
-    "delete_named",
-    "find_named",
-    "fold_tail",
-    "initialize",
-    "list_logs",
-    "named_objects",
-    "watch_log",
-]
+from eventproc.store.replicated.named import (
+    SYNCHRONIZER as SYNCHRONIZER,
+    create_named as create_named,
+    delete_named as delete_named,
+    find_named as find_named,
+    named_objects as named_objects,
+)
+from eventproc.store.replicated.synchronizer import StateSynchronizer as StateSynchronizer
