@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar, cast
 
+import attrs
+
+from eventproc.groups import SegmentKey
 from eventproc.shares import Delivery, ShareConsumer
 from eventproc.shares.acquisition import Acquisition
 from eventproc.shares.delivery import SettledSpans, settle
@@ -18,17 +21,58 @@ Admit: TypeAlias = Callable[[Tx, Sequence[Delivery[Any]]], Mapping[Delivery[Any]
 """Gets what was acquired, within its transaction; returns what to set aside again, and for how many ms. None: what is
 finished without anybody's doing."""
 
+D = TypeVar("D", bound=Delivery[Any])
+
+
+@attrs.define(eq=False, repr=False)
+class HeldDelivery(Delivery[Any]):
+    """An event that this process holds.
+
+    closing: it holds it no more, so no call begins for it. error: of its last failed call. has_result, result: whether
+    its call returned, and what. since_ms: when it was handed out, monotonic.
+    """
+
+    closing: bool = False
+    error: str | None = None
+    result: bytes | None = None
+    has_result: bool = False
+    since_ms: int = 0
+
+    @property
+    def owned(self) -> Self:
+        """Itself: each event is held alone."""
+        return self
+
+    @property
+    def key(self) -> SegmentKey:
+        """Its segment."""
+        return self.stream_id, self.event.segment
+
+    @property
+    def attempts_before(self) -> int:
+        """Deliveries before this one."""
+        return self.deliveries - 1
+
 
 class WorkerConsumer(ShareConsumer[bytes]):
     """A consumer of a share group on behalf of a worker, which closes it: a closing directory drains its apps."""
 
     _is_handle = False
+    _kind = HeldDelivery
 
     def __init__(self, db: Database, group: str, consumer: str, admit: Admit) -> None:
         super().__init__(db, group, consumer)
         self._admit = admit
 
-    def still_held(self, tx: Tx, events: Iterable[Delivery[Any]]) -> set[Delivery[Any]]:
+    async def poll_held(self, events_max: int) -> list[HeldDelivery]:
+        """Return the next events. See `poll`."""
+        found = cast("list[HeldDelivery]", await self.poll(events_max))
+        since_ms = self._db.clock.monotonic_ms()
+        for each in found:
+            each.since_ms = since_ms
+        return found
+
+    def still_held(self, tx: Tx, events: Iterable[D]) -> set[D]:
         """Return those of the events that this consumer still holds."""
         return still_held(tx, self._group, self._holder.session, events)
 

@@ -11,16 +11,15 @@ them was visible.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import anyio
 import attrs
 
 from eventproc.base.counts import counted
-from eventproc.groups import SegmentKey
-from eventproc.jobs.consumer import WorkerConsumer
+from eventproc.jobs.consumer import HeldDelivery, WorkerConsumer
 from eventproc.jobs.jobs import encoded_result
 from eventproc.jobs.rates import admit, calls_and_wait
 from eventproc.processors.context import NoteProgress
@@ -76,41 +75,6 @@ ENDED_MS: Final = 1_000
 
 FORGET_MS: Final = 60_000
 """Pause between two removals of rows of rates that say nothing any more."""
-
-
-class HeldDelivery:
-    """An event that this process holds.
-
-    closing: it holds it no more, so no call begins for it. job: see `Delivery.job`. error: of its last failed call.
-    has_result, result: whether its call returned, and what.
-    """
-
-    __slots__ = ("closing", "delivery", "error", "has_result", "job", "result", "since_ms")
-
-    def __init__(self, delivery: Delivery[Any], since_ms: int) -> None:
-        """since_ms: when it was handed out, monotonic."""
-        self.delivery = delivery
-        self.closing = False
-        self.since_ms = since_ms
-        self.job = delivery.job
-        self.error: str | None = None
-        self.result: bytes | None = None
-        self.has_result = False
-
-    @property
-    def owned(self) -> Self:
-        """Itself: each event is held alone."""
-        return self
-
-    @property
-    def key(self) -> SegmentKey:
-        """Its segment."""
-        return self.delivery.stream_id, self.delivery.event.segment
-
-    @property
-    def attempts_before(self) -> int:
-        """Deliveries before this one."""
-        return self.delivery.deliveries - 1
 
 
 @attrs.frozen
@@ -178,8 +142,7 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
     def publish(self, tx: Tx, commit: JobCommit) -> None:
         """See `Committer.publish`. What this process no longer holds is left out. Raises as `append_emissions`, too."""
         everything = [*commit.accepted, *(each for held in commit.released.values() for each in held)]
-        still = self._consumer.still_held(tx, [each.delivery for each in everything])
-        held = {each for each in everything if each.delivery in still}
+        held = self._consumer.still_held(tx, everything)
         options = self._options
         jobs = [each.job for each in held if each.job is not None]
         cancelled = cancelled_jobs(tx, options.group, jobs) if jobs else set()
@@ -187,9 +150,10 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         append_emissions(tx, [each for _, _, emitted in outbox.emitted for each in emitted])
         append_letters(tx, options.group, options.dead_letters, [letter for _, letter in outbox.letters])
         self._call_hook(tx, outbox)
-        self._consumer.settle_in(tx, Settlement.ACCEPT, _deliveries(commit.accepted, held))
+        self._consumer.settle_in(tx, Settlement.ACCEPT, [each for each in commit.accepted if each in held])
         for pause_ms, released in commit.released.items():
-            self._consumer.settle_in(tx, Settlement.RELEASE, _deliveries(released, held), delay_ms=pause_ms)
+            still = [each for each in released if each in held]
+            self._consumer.settle_in(tx, Settlement.RELEASE, still, delay_ms=pause_ms)
         self._note_jobs(tx, commit, held)
         if lost := len(everything) - len(held):
             tx.after(partial(self._warn, lost))
@@ -205,7 +169,7 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
                 if each.has_result:
                     done[each.job] = each.result
                 elif each not in dead:
-                    given_up[each.job] = each.error or "", each.delivery.deliveries
+                    given_up[each.job] = each.error or "", each.deliveries
         end_jobs(tx, group, done)
         fail_jobs(tx, group, given_up)
         waiting = (each for released in commit.released.values() for each in released if each in held)
@@ -219,11 +183,11 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
 
     def _note_durable(self, commit: JobCommit) -> None:
         if self._measure is not NOTHING:
-            streams = Counter(each.delivery.event.stream for each in commit.accepted)
+            streams = Counter(each.event.stream for each in commit.accepted)
             for stream, count in streams.items():
                 self._measure.finished(stream, count)
         for each, _ in commit.outbox.letters:
-            self._measure.dead_lettered(each.delivery.event.stream, 1)
+            self._measure.dead_lettered(each.event.stream, 1)
 
 
 class WorkerEngine(HandlerEngine[JobCommitter]):
@@ -362,14 +326,13 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
             if took_ms > SLOW_MS:
                 most = max(least, most // 2)
             asked = await self._admitted(max(most - queues.unfinished, 1))
-            poll = partial(self._consumer.poll, asked)
+            poll = partial(self._consumer.poll_held, asked)
             if not (found := await retry_transient(poll, what, clock, LOG)):
                 await anyio.sleep(ENDED_MS / 1_000)
                 continue
             if took_ms < QUICK_MS and len(found) == asked:
                 most = max(min(2 * most, AHEAD_EVENTS_MAX), least)
-            now_ms = clock.monotonic_ms()
-            queues.put([(each.event, HeldDelivery(each, now_ms)) for each in found])
+            queues.put([(each.event, each) for each in found])
             self.pool.wake()
 
     async def _admitted(self, wanted: int) -> int:
@@ -454,12 +417,12 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         self, tx: Tx, running: Sequence[HeldDelivery], waited: Sequence[HeldDelivery], forgets: bool
     ) -> list[HeldDelivery]:
         """Return the running ones that somebody else may hold now."""
-        still = self._consumer.still_held(tx, [each.delivery for each in (*running, *waited)])
+        still = self._consumer.still_held(tx, [*running, *waited])
         for how, held in ((Settlement.RENEW, running), (Settlement.RETURN, waited)):
-            self._consumer.settle_in(tx, how, [each.delivery for each in held if each.delivery in still])
+            self._consumer.settle_in(tx, how, [each for each in held if each in still])
         if forgets:
             forget_free(tx, self.options.group)
-        return [each for each in running if each.delivery not in still]
+        return [each for each in running if each not in still]
 
     async def _wind_up(self) -> None:
         await super()._wind_up()
@@ -472,7 +435,3 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
 def _held(item: Item) -> HeldDelivery:
     assert isinstance(item[1], HeldDelivery), "a worker has the events of a share group"
     return item[1]
-
-
-def _deliveries(wanted: Iterable[HeldDelivery], held: set[HeldDelivery]) -> list[Delivery[Any]]:
-    return [each.delivery for each in wanted if each in held]

@@ -18,6 +18,7 @@ from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.segments import JOB_HEADER, NO_HEADERS, Event, reserved_headers
 
 P = TypeVar("P", default=bytes)
+D = TypeVar("D", bound="Delivery[Any]")
 
 
 @attrs.define(eq=False)
@@ -51,11 +52,11 @@ class Delivery(Generic[P]):
         return f"{self.event.stream} {format_segment(self.event.segment)}:{self.event.number}"
 
 
-def deliveries_of(found: Acquisition) -> list[Delivery[Any]]:
-    """Return the deliveries of an acquisition."""
+def deliveries_of(found: Acquisition, kind: type[D]) -> list[D]:
+    """Return the deliveries of an acquisition, each as a `kind`."""
     generation, until_ms = found.generation, found.until_ms
     return [
-        Delivery(event, each.count, generation, until_ms, each.stream_id, event.offset + size_bytes)
+        kind(event, each.count, generation, until_ms, each.stream_id, event.offset + size_bytes)
         for each in found.runs
         for event in each.run.events(each.stream)
         if (size_bytes := FRAME_BYTES + len(event.payload))
@@ -76,7 +77,7 @@ def spans_of(held: Iterable[Delivery[Any]]) -> dict[SegmentKey, list[DeliverySpa
     return found
 
 
-def still_held(tx: Tx, name: str, session: str, deliveries: Iterable[Delivery[Any]]) -> set[Delivery[Any]]:
+def still_held(tx: Tx, name: str, session: str, deliveries: Iterable[D]) -> set[D]:
     """Return the deliveries whose events the consumer still holds. One query."""
     record, held = get_group(tx, name, share=True), read_held(tx, name, session)
     counts = {
