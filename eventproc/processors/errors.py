@@ -37,12 +37,8 @@ class CallEnded(Rejected):
     Await everything that the handler starts before it returns.
     """
 
+    _text = "the handler has returned: everything that it starts must end before it does, or it cannot emit"
     attempt: int
-
-    def __str__(self) -> str:
-        return (
-            "the handler has returned: everything that it starts must end before it does, or it cannot emit"
-        )
 
 
 @error
@@ -52,10 +48,8 @@ class HandlerCancelled(Rejected):
     Find the task or future that the handler awaits, and the code that cancels it.
     """
 
+    _text = "{processor}: something that the handler awaited was cancelled"
     processor: str
-
-    def __str__(self) -> str:
-        return f"{self.processor}: something that the handler awaited was cancelled"
 
 
 @error
@@ -96,11 +90,9 @@ class ProcessorFailed(Rejected):
     Correct the cause and run the app again: it continues with the first unfinished event.
     """
 
+    _text = "processor {processor} stopped: {reason}"
     processor: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"processor {self.processor} stopped: {self.reason}"
 
 
 @error
@@ -110,11 +102,10 @@ class HandlerAbandoned(ProcessorFailed):
     Let cancellations pass: `except Exception` does not catch them. End the process: the code goes on until then.
     """
 
-    def __str__(self) -> str:
-        return (
-            f"processor {self.processor} was abandoned: {self.reason} ignores its cancellation and goes on; let "
-            "cancellations pass (`except Exception` does not catch them), and end the process"
-        )
+    _text = (
+        "processor {processor} was abandoned: {reason} ignores its cancellation and goes on; let "
+        "cancellations pass (`except Exception` does not catch them), and end the process"
+    )
 
 
 @error

@@ -26,6 +26,12 @@ def _rebuild(kind: type[EventprocError], fields: dict[str, object]) -> Eventproc
 class EventprocError(Exception):
     """Base class of every error that eventproc raises on purpose; pickles with its fields."""
 
+    _text = ""
+    """What `str` returns, with the names of fields; an error whose text depends on its fields has a `__str__`."""
+
+    def __str__(self) -> str:
+        return self._text.format_map(vars(self)) or super().__str__()
+
     def __reduce__(self) -> tuple[object, ...]:
         kind = type(self)
         names = [field.name for field in attrs.fields(kind)] if attrs.has(kind) else []
@@ -68,12 +74,10 @@ class VersionConflict(Retryable):
     Read the record again and repeat the change.
     """
 
+    _text = "{key}: expected version {expected}, found {actual}"
     key: str
     expected: int
     actual: int
-
-    def __str__(self) -> str:
-        return f"{self.key}: expected version {self.expected}, found {self.actual}"
 
 
 @error
@@ -117,10 +121,8 @@ class DiskFull(Retryable):
     Free some space, then try again.
     """
 
+    _text = "{path}: the disk is full; nothing was written. Free some space and try again"
     path: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: the disk is full; nothing was written. Free some space and try again"
 
 
 @error
@@ -130,11 +132,9 @@ class Unreachable(Retryable):
     Do what the reason says, then try again: short failures were waited for already.
     """
 
+    _text = "{place} cannot be reached: {reason}. Nothing was changed; try again after that"
     place: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.place} cannot be reached: {self.reason}. Nothing was changed; try again after that"
 
 
 @error
@@ -144,10 +144,8 @@ class StoreMissing(Rejected):
     Correct the path, or make the directory with `eventproc init DIR`.
     """
 
+    _text = "no eventproc directory at {path}; make one with `eventproc init {path}`"
     path: str
-
-    def __str__(self) -> str:
-        return f"no eventproc directory at {self.path}; make one with `eventproc init {self.path}`"
 
 
 @error
@@ -157,11 +155,9 @@ class StoreUnusable(Rejected):
     The message names the reason and its remedy.
     """
 
+    _text = "{path}: {reason}"
     path: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 @error
@@ -171,10 +167,8 @@ class Closed(Rejected):
     Open a new one.
     """
 
+    _text = "{what} is closed"
     what: str
-
-    def __str__(self) -> str:
-        return f"{self.what} is closed"
 
 
 @error
@@ -184,10 +178,8 @@ class ForkedError(Rejected):
     Open the directory again in the child process.
     """
 
+    _text = "{what} was opened before a fork; open it again in the child process"
     what: str
-
-    def __str__(self) -> str:
-        return f"{self.what} was opened before a fork; open it again in the child process"
 
 
 @error
@@ -197,12 +189,10 @@ class OwnerFenced(Fenced):
     Stop the work; the new owner continues it.
     """
 
+    _text = "{what}: owner epoch {owner_epoch} was fenced by {current_epoch}"
     what: str
     owner_epoch: int
     current_epoch: int
-
-    def __str__(self) -> str:
-        return f"{self.what}: owner epoch {self.owner_epoch} was fenced by {self.current_epoch}"
 
 
 @error
@@ -212,12 +202,10 @@ class CorruptRecord(Corrupt):
     Run `eventproc doctor`, and restore a backup.
     """
 
+    _text = "{key}: {reason}; {remedy}"
     key: str
     reason: str
     remedy: str = "run `eventproc doctor` and restore a backup"
-
-    def __str__(self) -> str:
-        return f"{self.key}: {self.reason}; {self.remedy}"
 
 
 @error
@@ -227,11 +215,9 @@ class InvariantBroken(Corrupt):
     This is a bug: report it.
     """
 
+    _text = "{key}: {reason}"
     key: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.key}: {self.reason}"
 
 
 @error
@@ -241,11 +227,9 @@ class DatabaseStopped(Corrupt):
     Close the handle, check the disk, and open the directory again.
     """
 
+    _text = "{path}: {reason}; this handle has stopped. Close it, check the disk, open it again"
     path: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}; this handle has stopped. Close it, check the disk, open it again"
 
 
 # Arguments, names and states.
@@ -294,12 +278,10 @@ class InvalidArgument(Rejected):
     Pass a value as the message asks.
     """
 
+    _text = "{what} {value!r}: {reason}"
     what: str
     value: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.what} {self.value!r}: {self.reason}"
 
 
 @error
@@ -309,11 +291,9 @@ class NotSupported(Rejected):
     Leave the option out, or follow the message.
     """
 
+    _text = "{what} is not supported; {remedy}"
     what: str
     remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.what} is not supported; {self.remedy}"
 
 
 @error
@@ -402,11 +382,9 @@ class Expired(Rejected):
     Submit the request again under a new id.
     """
 
+    _text = "{target}: request {request_id} did not start before its deadline and never will"
     target: str
     request_id: str
-
-    def __str__(self) -> str:
-        return f"{self.target}: request {self.request_id} did not start before its deadline and never will"
 
 
 @error
@@ -417,12 +395,10 @@ class WorkflowFailed(Corrupt):
     it with the host's log.
     """
 
+    _text = "{target}: {kind} failed unexpectedly ({reason}); the log of the host has more"
     target: str
     kind: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.target}: {self.kind} failed unexpectedly ({self.reason}); the log of the host has more"
 
 
 # Streams and segments.
@@ -452,10 +428,8 @@ class StreamSealed(Rejected):
     Read or delete the stream; write to another one.
     """
 
+    _text = "{stream} is sealed: it can be read and deleted, not written or changed"
     stream: str
-
-    def __str__(self) -> str:
-        return f"{self.stream} is sealed: it can be read and deleted, not written or changed"
 
 
 @error
@@ -465,10 +439,8 @@ class StreamNotSealed(Rejected):
     Seal it first: `await stream.seal()`.
     """
 
+    _text = "{stream} is not sealed; seal it first (`eventproc stream seal {stream}`)"
     stream: str
-
-    def __str__(self) -> str:
-        return f"{self.stream} is not sealed; seal it first (`eventproc stream seal {self.stream}`)"
 
 
 @error
@@ -478,11 +450,9 @@ class SegmentSealed(Rejected):
     Nothing to do: writers and transactions continue on the successors.
     """
 
+    _text = "{stream}: segment {segment} is sealed; write to its successors"
     stream: str
     segment: str
-
-    def __str__(self) -> str:
-        return f"{self.stream}: segment {self.segment} is sealed; write to its successors"
 
 
 @error
@@ -492,11 +462,9 @@ class ScaleRefused(Rejected):
     Read the active segments with `stream.describe()`, and scale those.
     """
 
+    _text = "{stream}: {reason}"
     stream: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.stream}: {self.reason}"
 
 
 @error
@@ -507,12 +475,10 @@ class InvalidCut(Rejected):
     truncation lies before the head; reading from it raises `Truncated`.
     """
 
+    _text = "{stream}: the cut {cut} is not valid: {reason}"
     stream: str
     cut: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.stream}: the cut {self.cut} is not valid: {self.reason}"
 
 
 @error
@@ -546,13 +512,11 @@ class OffsetConflict(Rejected):
     This is a bug: report it.
     """
 
+    _text = "{stream}: segment {segment} ends at {actual}, not at {expected}"
     stream: str
     segment: str
     expected: int
     actual: int
-
-    def __str__(self) -> str:
-        return f"{self.stream}: segment {self.segment} ends at {self.actual}, not at {self.expected}"
 
 
 @error
@@ -562,11 +526,9 @@ class WriterFailed(Rejected):
     Call `flush()`: it raises the failure, and the writer continues.
     """
 
+    _text = "{stream}: an earlier write failed ({reason}); call flush() to see it and continue"
     stream: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.stream}: an earlier write failed ({self.reason}); call flush() to see it and continue"
 
 
 @error
@@ -576,11 +538,9 @@ class WriterFenced(Fenced):
     Give each writer that runs at the same time its own name.
     """
 
+    _text = "{stream}: another writer named {writer!r} has written since; nothing was written"
     stream: str
     writer: str
-
-    def __str__(self) -> str:
-        return f"{self.stream}: another writer named {self.writer!r} has written since; nothing was written"
 
 
 # Transactions.
@@ -593,12 +553,10 @@ class TransactionAborted(Rejected):
     Begin a new transaction and write the events again.
     """
 
+    _text = "{stream}: transaction {txn} was aborted ({reason}); begin a new one"
     stream: str
     txn: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.stream}: transaction {self.txn} was aborted ({self.reason}); begin a new one"
 
 
 @error
@@ -627,15 +585,13 @@ class TransactionMovesProgress(Rejected):
     Let that process commit it, or abort it.
     """
 
+    _text = (
+        "{stream}: transaction {txn} moves the progress of group {group}, so only the process that"
+        " began it may commit it; `eventproc txn abort {stream} {txn}` aborts it"
+    )
     stream: str
     txn: str
     group: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.stream}: transaction {self.txn} moves the progress of group {self.group}, so only the process that"
-            f" began it may commit it; `eventproc txn abort {self.stream} {self.txn}` aborts it"
-        )
 
 
 @error
@@ -687,9 +643,7 @@ class CommitsPending(Retryable):
     Nothing to do: the host repeats the operation.
     """
 
+    _text = "{stream}: {event} waits until its decided transactions are committed"
     stream: str
     stream_id: int
     event: str
-
-    def __str__(self) -> str:
-        return f"{self.stream}: {self.event} waits until its decided transactions are committed"

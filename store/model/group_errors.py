@@ -51,15 +51,13 @@ class AssignorDiffers(Rejected):
     Join without it, or change the assignor of the group.
     """
 
+    _text = (
+        "{group}: the group uses the assignor {assignor!r}, and the reader brought {brought!r}; "
+        "join without it, or change the assignor of the group"
+    )
     group: str
     assignor: str
     brought: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.group}: the group uses the assignor {self.assignor!r}, and the reader brought {self.brought!r}; "
-            f"join without it, or change the assignor of the group"
-        )
 
 
 @error
@@ -163,11 +161,9 @@ class ReaderFenced(Fenced):
     Open a new reader. This one was considered dead, or was declared offline.
     """
 
+    _text = "{group}: reader {reader!r} was taken over by another process; nothing was written"
     group: str
     reader: str
-
-    def __str__(self) -> str:
-        return f"{self.group}: reader {self.reader!r} was taken over by another process; nothing was written"
 
 
 @error
@@ -198,12 +194,10 @@ class JobFailed(Rejected):
     Mend the cause, and retry the job.
     """
 
+    _text = "job {job} of {group} failed: {reason}"
     group: str
     job: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"job {self.job} of {self.group} failed: {self.reason}"
 
 
 @error
@@ -213,11 +207,9 @@ class JobCancelled(Rejected):
     Submit it again under another id, if it shall be done.
     """
 
+    _text = "job {job} of {group} was cancelled"
     group: str
     job: str
-
-    def __str__(self) -> str:
-        return f"job {self.job} of {self.group} was cancelled"
 
 
 @error
@@ -227,10 +219,8 @@ class ShareStreamsDeleted(Rejected):
     Reset the group to streams that exist, or delete it: `eventproc share reset GROUP --stream SCOPE/STREAM`.
     """
 
+    _text = (
+        "{group}: all its streams were deleted. Reset it to streams that exist "
+        "(`eventproc share reset {group} --stream SCOPE/STREAM`), or delete it"
+    )
     group: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.group}: all its streams were deleted. Reset it to streams that exist "
-            f"(`eventproc share reset {self.group} --stream SCOPE/STREAM`), or delete it"
-        )

@@ -44,11 +44,9 @@ class BackfillRefused(Rejected):
     Do what the reason says. A supervisor that has published everything needs no backfill.
     """
 
+    _text = "supervisor {supervisor} cannot be backfilled: {reason}"
     supervisor: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"supervisor {self.supervisor} cannot be backfilled: {self.reason}"
 
 
 @error
@@ -76,10 +74,8 @@ class TableChanged(Rejected):
     Compute the rows again from what the table holds now, and repeat the call.
     """
 
+    _text = "table {table} was compacted, overwritten or dropped meanwhile; compute the rows again and repeat"
     table: str
-
-    def __str__(self) -> str:
-        return f"table {self.table} was compacted, overwritten or dropped meanwhile; compute the rows again and repeat"
 
 
 @error
@@ -89,13 +85,9 @@ class TableBusy(Retryable):
     Repeat the call.
     """
 
+    _text = "table {table} was changed by others in each of {attempts} attempts; repeat the call"
     table: str
     attempts: int
-
-    def __str__(self) -> str:
-        return (
-            f"table {self.table} was changed by others in each of {self.attempts} attempts; repeat the call"
-        )
 
 
 @error
@@ -105,11 +97,9 @@ class SparkEnded(Rejected):
     Start the worker again, in a new process. It has given its tasks back, and supervisors replace them.
     """
 
+    _text = "worker {worker} lost Spark: {reason}; its tasks were given back. Start the worker again"
     worker: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"worker {self.worker} lost Spark: {self.reason}; its tasks were given back. Start the worker again"
 
 
 @error
@@ -119,8 +109,6 @@ class TaskFenced(Fenced):
     Drop the task and what it has not published; another task reads the range again.
     """
 
+    _text = "ingestion task {task} is {state}; its worker must drop it"
     task: str
     state: str
-
-    def __str__(self) -> str:
-        return f"ingestion task {self.task} is {self.state}; its worker must drop it"

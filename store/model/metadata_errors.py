@@ -14,15 +14,13 @@ class StaleVersion(Rejected):
     expected: the version that the change named. present: the version that the stream has.
     """
 
+    _text = (
+        "{stream} has version {present}, not {expected}: it changed, and this change was refused;"
+        " look at it with `eventproc stream describe {stream}` and decide again"
+    )
     stream: str
     expected: int
     present: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.stream} has version {self.present}, not {self.expected}: it changed, and this change was refused;"
-            f" look at it with `eventproc stream describe {self.stream}` and decide again"
-        )
 
 
 @error
