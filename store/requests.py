@@ -19,8 +19,8 @@ from eventproc.base.clock import id_floor, id_time_ms
 from eventproc.store.catalog import REQUEST_STREAM, post_event
 from eventproc.store.database import SharedSlot, Tx, Watch
 from eventproc.store.local_results import LocalResults
+from eventproc.store.model import errors, group_errors, metadata_errors
 from eventproc.store.model.errors import EventprocError, Expired, InProgress, InvalidArgument, NotFound
-from eventproc.store.model.failures import error_from_plain, error_to_plain
 from eventproc.store.model.short_repr import short_repr_of_fields
 
 OUTCOME_MEMORY_MS: Final = 24 * 3600 * 1000
@@ -382,3 +382,28 @@ def _request(row: _Row) -> Request:
         started=bool(started),
         origin=RequestOrigin(origin),
     )
+
+
+_ERROR: Final = "error"
+
+_KINDS: Final[dict[str, type[EventprocError]]] = {
+    name: kind
+    for module in (errors, group_errors, metadata_errors)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, EventprocError)
+}
+
+
+def error_to_plain(error: EventprocError) -> dict[str, object]:
+    """Return the error's class name and fields, made of JSON's types."""
+    return {_ERROR: type(error).__name__, **attrs.asdict(error, recurse=False)}  # type: ignore[arg-type]
+
+
+def error_from_plain(plain: dict[str, object]) -> EventprocError:
+    """Return the error that `error_to_plain` described. Raises ValueError for an unknown class."""
+    name = plain.get(_ERROR)
+    if not isinstance(name, str) or name not in _KINDS:
+        raise ValueError(f"unknown kind of error: {name!r}")
+    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
+    del fields[_ERROR]
+    return _KINDS[name](**fields)

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from eventproc.groups.updates import StartPosition
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream, unfinished_segments
-from eventproc.store.catalog.cuts import head_cut
+from eventproc.store.catalog.queries import head_cut
 from eventproc.store.database import Tx
 from eventproc.store.groups import READERS, SHARE, GroupKind, GroupStream
 from eventproc.store.model.argument_checks import check_int, check_mapping, invalid_argument

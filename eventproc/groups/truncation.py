@@ -15,7 +15,7 @@ from eventproc.groups.state import GroupState
 from eventproc.groups.stored_state import change, folded_state
 from eventproc.groups.updates import StreamSkipped
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream, known_segments, unfinished_part
-from eventproc.store.catalog.cuts import head_cut
+from eventproc.store.catalog.queries import head_cut
 from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GroupStream,

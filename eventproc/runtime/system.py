@@ -617,7 +617,7 @@ def _run_of(options: Options) -> type[ProcessorRun]:
     """Return the class that runs a processor of an app."""
     if options.worker is None:
         return ProcessorRun
-    from eventproc.jobs.run import WorkerRun  # few programs need it
+    from eventproc.jobs.engine import WorkerRun  # few programs need it
 
     return WorkerRun
 

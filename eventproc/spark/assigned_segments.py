@@ -14,7 +14,7 @@ import attrs
 from eventproc.spark.batch_cursor import BatchCursor
 from eventproc.spark.source_options import ASSIGNED
 from eventproc.store.catalog import StoredHistory, StreamRecord, current_router
-from eventproc.store.catalog.cuts import tail_cut
+from eventproc.store.catalog.queries import tail_cut
 from eventproc.store.database import Tx
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.cuts import StreamCut, segments_between

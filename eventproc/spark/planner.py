@@ -41,7 +41,7 @@ from eventproc.store.catalog import (
     list_streams,
     unfinished_parts,
 )
-from eventproc.store.catalog.cuts import head_cut, tail_cut, time_cut
+from eventproc.store.catalog.queries import head_cut, tail_cut, time_cut
 from eventproc.store.chunks.export import ChunkExporter
 from eventproc.store.chunks.index import (
     ChunkFile,

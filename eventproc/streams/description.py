@@ -15,7 +15,7 @@ from eventproc.store.catalog import (
     get_stream,
     readable_size,
 )
-from eventproc.store.catalog.cuts import head_cut, tail_cut
+from eventproc.store.catalog.queries import head_cut, tail_cut
 from eventproc.store.database import Peers, Tx
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.history import get_segment

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Literal, TypeAlias, TypeVar, cast
 
 from eventproc.store.catalog import StoredHistory, StreamRecord, StreamSize, get_stream, size_before
-from eventproc.store.catalog.cuts import head_cut, tail_cut, time_cut
+from eventproc.store.catalog.queries import head_cut, tail_cut, time_cut
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int, invalid_argument
 from eventproc.store.model.cuts import CutOrder, StreamCut, as_cut, compare_cuts, segments_between, verify_cut

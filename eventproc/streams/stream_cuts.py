@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from eventproc.store.catalog import StoredHistory, StreamRecord
-from eventproc.store.catalog.cuts import head_cut
+from eventproc.store.catalog.queries import head_cut
 from eventproc.store.database import Tx
 from eventproc.store.model.cuts import StreamCut, equal_or_after, verify_cut
 from eventproc.store.model.errors import StreamReplaced, Truncated

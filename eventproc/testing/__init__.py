@@ -21,7 +21,7 @@
 from __future__ import annotations
 
 from eventproc.groups.inspection import violations
-from eventproc.testing.checkers import check, check_directory, order_violations
+from eventproc.testing.checkers import check, check_directory, order_violations, verify_storage
 from eventproc.testing.clock import VirtualClock
 from eventproc.testing.crash import CrashDirectory, CrashProcess, kill_now
 from eventproc.testing.faults import (
@@ -35,7 +35,6 @@ from eventproc.testing.faults import (
     run_until_death,
 )
 from eventproc.testing.seeds import run_seeded, seeded_schedule
-from eventproc.testing.storages import verify_storage
 from eventproc.testing.virtual_runtime import RunningApp, VirtualRuntime
 from eventproc.testing.world import SimulatedInstance, SimulatedWorld
 

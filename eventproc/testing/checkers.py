@@ -1,9 +1,10 @@
-"""Checkers of what the system promises: the invariants of a database, and the order of events per key."""
+"""Checkers of what the system promises: the invariants of a database, and the order of events per key; of a storage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
+from random import Random
 from typing import Final
 
 from eventproc.groups.inspection import violations
@@ -11,6 +12,7 @@ from eventproc.runtime import Eventproc, open as open_directory
 from eventproc.store.database import Database
 from eventproc.store.inspection.database_file import check_all_pages
 from eventproc.store.model.errors import StillPending
+from eventproc.store.segments.event_storage import EventStorage
 
 SETTLE_MS: Final = 60_000
 """How long a request may take until its outcome. It only turns a request that hangs into a failure."""
@@ -84,3 +86,42 @@ def order_violations(seen: Iterable[tuple[str | None, int]], expected: Mapping[s
         what = "out of order" if sorted(numbers) == wanted else f"lost {lost[:5]}, {extra} doubled"
         problems.append(f"key {key!r}: {what}; read {len(numbers)} of {len(wanted)}")
     return problems
+
+
+STEPS: Final = 2_000
+"""Calls of one check: enough that an array is cut off, and a list emptied, several times. Each takes a microsecond."""
+
+
+def verify_storage(make: Callable[[], EventStorage], *, seed: int = 0) -> None:
+    """Assert that a storage keeps what it must: each position returns its own bytes until it is freed.
+
+    Appends, reads and frees in random order, in two storages beside each other, and compares with a dictionary.
+
+    Args:
+        make: returns a new, empty storage; what `register_storage` takes.
+        seed: chooses the calls. Default: 0.
+
+    Raises:
+        AssertionError: what was kept is lost, changed or confused, or a position is not valid.
+    """
+    random = Random(seed)
+    pairs: list[tuple[EventStorage, dict[int, bytes]]] = [(make(), {}), (make(), {})]
+    for step in range(STEPS):
+        storage, kept = random.choice(pairs)
+        # Filled first, emptied at the end, and between these mixed.
+        if not kept or random.random() < 1 - step / STEPS:
+            data = random.randbytes(random.choice((0, 1, 100)))
+            position = storage.append(data)
+            assert type(position) is int, f"append returned {position!r}, not an int"
+            assert 0 <= position < 2**63, f"append returned {position}, not a number from 0 to 2**63 - 1"
+            assert position not in kept, f"append returned {position}, where other data is kept"
+            kept[position] = data
+        else:
+            freed = min(kept) if random.random() < 0.7 else random.choice(list(kept))
+            storage.free(freed)
+            del kept[freed]
+        for asked in random.sample(list(kept), min(2, len(kept))):
+            assert storage.read(asked) == kept[asked], f"read({asked}) differs from what was appended"
+    for storage, kept in pairs:
+        for position, data in kept.items():
+            assert storage.read(position) == data, f"read({position}) differs from what was appended"

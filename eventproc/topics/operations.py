@@ -7,19 +7,20 @@ from typing import ClassVar
 import attrs
 from typing_extensions import Unpack
 
-from eventproc.store.catalog import StreamRecord, get_topic
+from eventproc.store.catalog import StreamRecord, current_epoch, get_topic
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.partitions import growth
+from eventproc.store.model.partitions import Router, growth, partition_ids
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import from_json
+from eventproc.store.segments import segment_state
+from eventproc.store.segments.offsets import offset_after, offset_at_time
 from eventproc.streams.operations import Scaling, TruncateTo
 from eventproc.streams.request_calls import WAIT_MS, ChangeOptions, Patience, request_part_id, run_request
-from eventproc.topics.truncation import new_heads
 from eventproc.workflows.requests import (
     PRESENT,
     DeleteStream,
@@ -124,3 +125,37 @@ async def delete_topic(db: Database, name: str, stream_id: int, **options: Unpac
     # Of the topic that was sealed: the name may be that of another one since.
     delete = DeleteStream(name, from_json(sealed.body, SealStream).stream_id)
     await run_request(db, delete, request_id=request_id, timeout_ms=patience.remaining_ms(db))
+
+
+def new_heads(
+    tx: Tx,
+    topic: StreamRecord,
+    *,
+    partition: int | None,
+    before_ms: int | None = None,
+    before_number: int | None = None,
+) -> dict[SegmentId, int]:
+    """Return the offsets of the cut at which a truncation puts the head: the heads of now, moved where events go.
+
+    partition: the only one to truncate; None: all. before_ms, before_number: what `Topic.truncate` says.
+    Raises InvalidArgument if there is no such partition, or the number lies beyond its end.
+    """
+    epoch = current_epoch(tx, topic)
+    chosen = partition_ids(epoch)
+    if partition is not None:
+        chosen = (Router(epoch).partition(partition, topic=topic.name),)
+    heads = {}
+    for segment in epoch.ids:
+        state = segment_state(tx, topic.stream_id, segment)
+        assert state is not None, f"active segment {segment} of {topic.name} has no row"
+        head = state.head
+        if segment in chosen and before_ms is not None:
+            head = max(head, offset_at_time(tx, topic.stream_id, segment, before_ms))
+        elif segment in chosen and before_number is not None:
+            if before_number > state.tail_number:
+                reason = f"partition {partition} ends at event {state.tail_number}"
+                raise InvalidArgument(what="before_number", value=str(before_number), reason=reason)
+            gone = before_number - state.head_number
+            head = offset_after(tx, topic.stream_id, segment, head, gone) if gone > 0 else head
+        heads[segment] = head
+    return heads

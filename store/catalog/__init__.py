@@ -16,6 +16,7 @@ from eventproc.store.catalog.lag import (
 )
 from eventproc.store.catalog.queries import (
     SCOPES as SCOPES,
+    change_tags as change_tags,
     count_streams as count_streams,
     current_epoch as current_epoch,
     current_router as current_router,
@@ -70,4 +71,3 @@ from eventproc.store.catalog.system_streams import (
     new_stream_id as new_stream_id,
     post_event as post_event,
 )
-from eventproc.store.catalog.tags import change_tags as change_tags

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -11,8 +11,8 @@ import attrs
 
 from eventproc.store.catalog.stored_history import StoredHistory
 from eventproc.store.catalog.stream_records import SCOPE, STREAM, Scope, StreamRecord
-from eventproc.store.catalog.tags import tagged_streams
 from eventproc.store.database import Tx, Watch
+from eventproc.store.model.cuts import StreamCut, later
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import (
     CorruptRecord,
@@ -21,6 +21,7 @@ from eventproc.store.model.errors import (
     StreamReplaced,
     StreamSealed,
 )
+from eventproc.store.model.history import epoch_at
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.list_pages import COMPLETE, NO_LIMIT, ListPage, chosen_entries
 from eventproc.store.model.metadata_errors import StaleVersion
@@ -28,7 +29,7 @@ from eventproc.store.model.partitions import Router
 from eventproc.store.model.policies import ScalingKind
 from eventproc.store.model.states import ScopeState
 from eventproc.store.records import RecordKind, Versioned, count_keys, find, get, keys
-from eventproc.store.segments import segment_state
+from eventproc.store.segments import offset_at_time, segment_state
 
 T = TypeVar("T")
 
@@ -254,3 +255,52 @@ def tail_offsets(tx: Tx, stream: StreamRecord) -> dict[SegmentId, int]:
             )
         offsets[segment] = state.tail
     return offsets
+
+
+def head_cut(tx: Tx, stream: StreamRecord) -> StreamCut:
+    """Return the earliest readable cut."""
+    return StreamCut(stream=stream.name, stream_id=stream.stream_id, offsets=head_offsets(tx, stream))
+
+
+def tail_cut(tx: Tx, stream: StreamRecord) -> StreamCut:
+    """Return the cut after the last event, of one moment."""
+    return StreamCut(stream=stream.name, stream_id=stream.stream_id, offsets=tail_offsets(tx, stream))
+
+
+def time_cut(tx: Tx, stream: StreamRecord, time_ms: int) -> StreamCut:
+    """Return the cut before the first events that were appended at or after `time_ms`, in each segment.
+
+    Where the head is later, in all of the key space or in a part of it, its offsets count. One look-up, and one per
+    segment of the epoch of that time.
+    """
+    history = StoredHistory(tx, stream)
+    offsets = {
+        segment: offset_at_time(tx, stream.stream_id, segment, time_ms)
+        for segment in epoch_at(history, time_ms).ids
+    }
+    cut = StreamCut(stream=stream.name, stream_id=stream.stream_id, offsets=offsets)
+    return later(cut, head_cut(tx, stream), history)
+
+
+def change_tags(tx: Tx, stream: str, before: Collection[str], after: Collection[str]) -> None:
+    """Update the index for a stream, "scope/stream", whose tags change. Touches only the rows that differ."""
+    scope = stream.partition("/")[0]
+    tx.executemany(
+        "DELETE FROM stream_tag WHERE scope = ? AND tag = ? AND stream = ?",
+        [(scope, tag, stream) for tag in before if tag not in after],
+    )
+    tx.executemany(
+        "INSERT INTO stream_tag (scope, tag, stream) VALUES (?, ?, ?)",
+        [(scope, tag, stream) for tag in after if tag not in before],
+    )
+
+
+def tagged_streams(tx: Tx, scope: str, tag: str, *, prefix: str, after: str, limit: int) -> list[str]:
+    """Return names of the scope's streams with the tag, sorted, that begin with `prefix` and sort after `after`."""
+    is_behind = after >= prefix  # one lower bound, as in `keys`
+    rows = tx.execute(
+        "SELECT stream FROM stream_tag WHERE scope = ? AND tag = ?"
+        f" AND stream {'>' if is_behind else '>='} ? AND stream < ? ORDER BY stream LIMIT ?",
+        (scope, tag, after if is_behind else prefix, prefix + "\U0010ffff", limit),
+    )
+    return [row[0] for row in rows]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import attrs
 
-from eventproc.store.catalog.cuts import head_cut, tail_cut
+from eventproc.store.catalog.queries import head_cut, tail_cut
 from eventproc.store.catalog.stored_history import StoredHistory
 from eventproc.store.catalog.stream_records import StreamRecord
 from eventproc.store.database import Tx

@@ -12,9 +12,9 @@ from typing import Final
 import attrs
 
 from eventproc.store.catalog.changes import note_change
+from eventproc.store.catalog.queries import change_tags
 from eventproc.store.catalog.stored_history import insert_epoch
 from eventproc.store.catalog.stream_records import SCOPE, STREAM, Scope, StreamRecord
-from eventproc.store.catalog.tags import change_tags
 from eventproc.store.database import Migration, Tx
 from eventproc.store.model.epochs import first_epoch
 from eventproc.store.model.partitions import opening_epoch

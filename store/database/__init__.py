@@ -22,7 +22,6 @@ from eventproc.store.database.migrate import (
     Migration as Migration,
     verify_complete as verify_complete,
 )
-from eventproc.store.database.statements import upsert as upsert
 from eventproc.store.database.tx import (
     DataNeeded as DataNeeded,
     PendingSlot as PendingSlot,
@@ -31,4 +30,5 @@ from eventproc.store.database.tx import (
     SqlParameters as SqlParameters,
     SqlValue as SqlValue,
     Tx as Tx,
+    upsert as upsert,
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream, tail_offsets
-from eventproc.store.catalog.cuts import head_cut
+from eventproc.store.catalog.queries import head_cut
 from eventproc.store.database import Tx
 from eventproc.store.groups.records import (
     GROUP,

@@ -19,8 +19,7 @@ from eventproc.store.inspection.streams import (
     stream_violations as stream_violations,
     streams_to_check as streams_to_check,
 )
-from eventproc.store.inspection.tasks import task_violations
-from eventproc.store.inspection.transactions import txn_violations
+from eventproc.store.inspection.transactions import task_violations, txn_violations
 
 
 def shared_violations(tx: Tx) -> list[str]:

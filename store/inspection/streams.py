@@ -1,7 +1,8 @@
-"""Checks of streams, requests and rows without an owner."""
+"""Checks of streams, logs, requests and rows without an owner."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -9,7 +10,6 @@ from eventproc.store.catalog import REQUEST_STREAM, STREAM, SYSTEM_SCOPE, Stored
 from eventproc.store.chunks.ingest import ALL_STREAMS
 from eventproc.store.database import Tx
 from eventproc.store.inspection.extents import extent_violations
-from eventproc.store.inspection.logs import log_violations
 from eventproc.store.inspection.unfinished_events import unfinished_events
 from eventproc.store.model.cuts import StreamCut, verify_cut
 from eventproc.store.model.epochs import Epoch
@@ -18,8 +18,10 @@ from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.partitions import check_partitions, is_reserve
 from eventproc.store.model.states import StreamState
 from eventproc.store.records import find, get, keys
-from eventproc.store.replicated import list_logs
-from eventproc.store.segments import SegmentState, segment_state, segment_states
+from eventproc.store.replicated import LogId, list_logs
+from eventproc.store.replicated.log import SEGMENT, get_log
+from eventproc.store.segments import SegmentState, read_extents, segment_state, segment_states
+from eventproc.store.segments.extents import BlobLoader, decode_extent
 
 
 def streams_to_check(tx: Tx) -> list[str]:
@@ -164,3 +166,30 @@ def request_violations(tx: Tx) -> Iterator[str]:
     for request_id, target, kind in pending:
         if request_id not in unfinished:
             yield f"{kind} of {target}: request {request_id} is pending and no event will run it"
+
+
+def log_violations(tx: Tx, log: LogId) -> Iterator[str]:
+    """Yield what is wrong with one log: each of its entries is looked at."""
+    state = segment_state(tx, log, SEGMENT)
+    if state is None:
+        yield f"log {log} has no segment"
+        return
+    yield from (f"log {log}: {problem}" for problem in extent_violations(tx, log, SEGMENT, state, None))
+    newest = get_log(tx, log).value.snapshot
+    snapshots = [offset for offset, is_snapshot in _entries(tx, log, state) if is_snapshot]
+    if not state.head <= newest <= state.tail:
+        yield f"log {log}: its newest snapshot at {newest} is not within [{state.head}, {state.tail})"
+    if state.tail and (not snapshots or (snapshots[0], snapshots[-1]) != (state.head, newest)):
+        yield f"log {log} begins at {state.head} with its newest snapshot at {newest}; they are at {snapshots}"
+    if len(snapshots) > 2:
+        yield f"log {log} was not truncated at the snapshot before its newest: {snapshots}"
+
+
+def _entries(tx: Tx, log: LogId, state: SegmentState) -> Iterator[tuple[int, bool]]:
+    """Yield where each readable entry begins, and whether it is a snapshot."""
+    blobs = BlobLoader(tx)
+    for extent in read_extents(tx, log, SEGMENT, state.head, limit=2**31):
+        for event in decode_extent(blobs, SEGMENT, extent).events(str(log)):
+            if event.offset >= state.head:
+                entry = json.loads(event.payload.partition(b":")[2])
+                yield event.offset, "updates" not in entry

@@ -1,4 +1,4 @@
-"""Checks of transactions: what is decided will be done, and what is done is whole and in order."""
+"""Checks of tasks, and of transactions: what is decided will be done, and what is done is whole and in order."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from eventproc.store.database import Tx
 from eventproc.store.inspection.unfinished_events import unfinished_events
 from eventproc.store.model.states import StreamState
 from eventproc.store.model.transactions import TxnState
+from eventproc.store.records import get, keys
+from eventproc.store.task_queue import HOLDER, TaskStatus, find_task
 from eventproc.store.transactions import TxnNotice, TxnRecord
 from eventproc.store.transactions.txn_record import TXN_COLUMNS, txn_from_row
 
@@ -106,3 +108,11 @@ def _of_order(txns: list[TxnRecord]) -> Iterator[str]:
             ends[appended.segment] = appended.number + appended.count
         if txn.appended and sum(appended.count for appended in txn.appended) != txn.events:
             yield f"transaction {txn.id} was appended in part"
+
+
+def task_violations(tx: Tx) -> Iterator[str]:
+    """Yield the resources that are held by a task that does not run, or that is of another resource."""
+    for resource in keys(tx, HOLDER):
+        task = find_task(tx, get(tx, HOLDER, resource).value.task)
+        if task is None or task.status is not TaskStatus.RUNNING or task.resource != resource:
+            yield f"resource {resource} is held, but not by a running task of it: {task}"

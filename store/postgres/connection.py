@@ -1,7 +1,8 @@
 """A connection to PostgreSQL with the calls of a transaction, which is opened again after it was lost.
 
 Errors of the server become errors of this library where there is one. A lost connection is no error of a statement: the
-writer and the readers open another one, and run again what the lost one did not commit (see `writer` and `reader`).
+writer and the readers open another one, and run again what the lost one did not commit
+(see `writer` and `SnapshotReader`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import errors, pq
@@ -19,8 +20,10 @@ from psycopg.conninfo import conninfo_to_dict
 from tenacity import RetryError, Retrying, retry_if_exception, stop_when_event_set, wait_random_exponential
 from tenacity.nap import sleep_using_event
 
+from eventproc.base.clock import Clock
 from eventproc.store.database.commit_batch import Trouble
-from eventproc.store.database.tx import Cursor, SqlParameters
+from eventproc.store.database.database import WRITE_WAIT_MS_MAX
+from eventproc.store.database.tx import Cursor, ReadState, SharedState, SqlParameters, Tx
 from eventproc.store.model.errors import NotSupported, StoreUnusable, Unreachable
 from eventproc.store.postgres.address import ServerAddress
 from eventproc.store.postgres.health import application_name
@@ -397,3 +400,41 @@ def search_path(*schemas: str) -> str:
 def user_role(schema: str) -> str:
     """Return the name of the role of users' SQL, and of its schema."""
     return f"{schema}_app"
+
+
+T = TypeVar("T")
+
+
+class SnapshotReader:
+    """Runs reads. closing: ends waiting for the server."""
+
+    def __init__(self, closing: threading.Event) -> None:
+        self._closing = closing
+
+    def __call__(
+        self, connection: PostgresConnection, fn: Callable[[Tx], T], clock: Clock, shared: SharedState
+    ) -> T:
+        """See `ReadOne`. Waits for the server as long as a write does. Raises Unreachable."""
+        began_ms = clock.monotonic_ms()
+
+        def waited_ms() -> int:
+            return clock.monotonic_ms() - began_ms
+
+        while True:
+            try:
+                return _read(connection, fn, clock, shared)
+            except psycopg.Error as why:
+                if not is_lost(why):
+                    raise
+                if not connection.connect_until(self._closing, lambda: waited_ms() >= WRITE_WAIT_MS_MAX):
+                    reason = f"{one_line(why)}, for {waited_ms() / 1000:.1f} s"
+                    raise Unreachable(place=connection.address.name, reason=reason) from why
+
+
+def _read(connection: PostgresConnection, fn: Callable[[Tx], T], clock: Clock, shared: SharedState) -> T:
+    connection.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    try:
+        return fn(Tx(connection, clock, ReadState(shared), snapshot=True, restrict=user_sql))
+    finally:
+        if connection.in_transaction:  # after ROLLBACK the driver would prepare its statements again
+            connection.run("ROLLBACK" if connection.is_failed else "COMMIT")

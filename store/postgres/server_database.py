@@ -32,9 +32,15 @@ from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import Closed, StoreUnusable
 from eventproc.store.postgres.address import COMMIT, FORMAT, ServerAddress
 from eventproc.store.postgres.clock import ServerClock
-from eventproc.store.postgres.connection import PostgresConnection, Raw, is_lost, one_line, translate
+from eventproc.store.postgres.connection import (
+    PostgresConnection,
+    Raw,
+    SnapshotReader,
+    is_lost,
+    one_line,
+    translate,
+)
 from eventproc.store.postgres.peers import PeerThread, ServerPeers
-from eventproc.store.postgres.reader import SnapshotReader
 from eventproc.store.postgres.schema import StoreFacts, make_current
 from eventproc.store.postgres.writer import PostgresWriter, ServerWriter
 

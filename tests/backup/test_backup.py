@@ -15,9 +15,9 @@ import anyio
 import pytest
 
 import eventproc
-from eventproc.cluster.chunk_sweep import sweep_chunks
 from eventproc.cluster.host import CONTROLLER
 from eventproc.cluster.integrity_checks import verify_backup
+from eventproc.cluster.sweeper import sweep_chunks
 from eventproc.errors import (
     AlreadyExists,
     Closed,

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from eventproc.base.clock import new_id
-from eventproc.cluster.chunk_sweep import sweep_chunks, walk_chunks
+from eventproc.cluster.sweeper import sweep_chunks, walk_chunks
 from eventproc.store.catalog import SYSTEM_MIGRATIONS
 from eventproc.store.chunks.index import (
     ABANDONED_MS,
@@ -168,7 +168,7 @@ async def test_files_that_blobs_use_cost_no_sweep_transaction(
         looked_at.append(after)
         return drop_unused(tx, after)
 
-    monkeypatch.setattr("eventproc.cluster.chunk_sweep.drop_unused", drop)
+    monkeypatch.setattr("eventproc.cluster.sweeper.drop_unused", drop)
     await _sweep(db, clock)
     assert looked_at == []
     others = [await _chunk(db, start, start + 1) for start in (50, 51)]

@@ -15,7 +15,7 @@ import pytest
 
 import eventproc
 from eventproc.cli.main import run
-from eventproc.cluster.chunk_sweep import sweep_chunks, walk_chunks
+from eventproc.cluster.sweeper import sweep_chunks, walk_chunks
 from eventproc.describe import TaskStatus
 from eventproc.runtime import Eventproc
 from eventproc.store.chunks.index import UNUSED_MS

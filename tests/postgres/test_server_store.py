@@ -321,7 +321,7 @@ async def test_large_events_are_kept(url: str) -> None:
 async def test_processor_goes_on_after_the_server_was_away_for_longer_than_a_call_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eventproc.store.postgres.reader.WRITE_WAIT_MS_MAX", 100)
+    monkeypatch.setattr("eventproc.store.postgres.connection.WRITE_WAIT_MS_MAX", 100)
     app, handled, done, waits = eventproc.App(), list[bytes](), anyio.Event(), anyio.Event()
 
     def note(record: logging.LogRecord) -> bool:

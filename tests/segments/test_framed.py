@@ -15,13 +15,12 @@ from eventproc.store.segments import (
     SegmentEvents,
     WriterSequence,
     append,
-    blob_cache,
     join_step,
     last_sequence,
 )
 from eventproc.store.segments.columns import Columns
 from eventproc.store.segments.framed import from_frames
-from eventproc.store.segments.read_bytes import read_bytes
+from eventproc.store.segments.read_bytes import BlobCache, read_bytes
 from tests.segments.support import (
     ONE,
     STREAM,
@@ -139,8 +138,8 @@ async def test_a_blob_with_the_id_of_a_deleted_one_is_read_anew(db: Database) ->
 def test_the_cache_of_blobs_drops_those_that_were_used_least_recently(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(blob_cache, "CACHED_BYTES_MAX", 25)
-    cache = blob_cache.BlobCache()
+    monkeypatch.setattr("eventproc.store.segments.read_bytes.CACHED_BYTES_MAX", 25)
+    cache = BlobCache()
     for number in range(4):
         cache._keep((number, 1, 0, 10), Columns(b"", None, None, None, None, None, bytes(10)))
     cache._keep((9, 1, 0, 30), Columns(b"", None, None, None, None, None, bytes(30)))

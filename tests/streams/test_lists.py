@@ -11,7 +11,7 @@ import eventproc
 from eventproc.groups import GroupInfo
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import STREAM, insert_stream, queries, streams_with_policies
-from eventproc.store.catalog.tags import tagged_streams
+from eventproc.store.catalog.queries import tagged_streams
 from eventproc.store.database import Tx
 from eventproc.store.model import list_pages
 from eventproc.store.model.errors import InvalidArgument, NotFound

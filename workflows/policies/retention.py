@@ -8,7 +8,7 @@ set: a cut exists for every time, so none has to be recorded beforehand.
 from __future__ import annotations
 
 from eventproc.store.catalog import StoredHistory, StreamRecord
-from eventproc.store.catalog.cuts import head_cut, time_cut
+from eventproc.store.catalog.queries import head_cut, time_cut
 from eventproc.store.database import Tx
 from eventproc.store.groups import consumed_cut, earliest_cut
 from eventproc.store.model.cuts import StreamCut, earlier, later

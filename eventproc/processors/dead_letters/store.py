@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 
 from eventproc.store.catalog import StoredHistory, find_stream, get_stream, insert_stream
-from eventproc.store.catalog.cuts import head_cut
+from eventproc.store.catalog.queries import head_cut
 from eventproc.store.database import Tx
 from eventproc.store.model.argument_checks import check_str
 from eventproc.store.model.errors import InvalidArgument, NotFound

@@ -14,7 +14,7 @@ from eventproc.server.controller.conversions import (
 )
 from eventproc.server.writable_streams import verify_writable
 from eventproc.store.catalog import StoredHistory, current_epoch, get_stream
-from eventproc.store.catalog.cuts import head_cut, time_cut
+from eventproc.store.catalog.queries import head_cut, time_cut
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.cuts import StreamCut, segments_between, verify_cut

@@ -21,7 +21,7 @@ from eventproc.groups import GroupDescription
 from eventproc.ingestion.status import SupervisorStatus
 from eventproc.runtime import Eventproc
 from eventproc.store.catalog import count_streams, current_epoch, list_streams
-from eventproc.store.catalog.cuts import head_cut, tail_cut
+from eventproc.store.catalog.queries import head_cut, tail_cut
 from eventproc.store.catalog.sizes import StreamSize, size_before
 from eventproc.store.database import Tx
 from eventproc.store.ingestion import supervisor_ids

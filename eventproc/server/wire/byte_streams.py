@@ -20,13 +20,13 @@ from eventproc.store.segments import SegmentState, segment_state
 from eventproc.store.segments.append import next_append
 from eventproc.store.segments.attributes import find_attribute, set_attribute
 from eventproc.store.segments.offsets import boundary_before
-from eventproc.store.segments.payload_bytes import (
+from eventproc.store.segments.read_bytes import (
     event_before,
     payload_head,
     payload_tail,
+    read_bytes,
     read_payload_bytes,
 )
-from eventproc.store.segments.read_bytes import read_bytes
 
 _IS_BYTES: Final = b"byte stream"
 """Attribute of a byte stream. Those of clients have 16 bytes."""

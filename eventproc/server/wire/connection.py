@@ -22,6 +22,7 @@ from eventproc.server.wire.channel import Channel, ConnectionOver, Frame, parse
 from eventproc.server.wire.codec import FRAME_HEAD, MalformedFrame, Message
 from eventproc.server.wire.command_needs import need_of, segment_of
 from eventproc.server.wire.ownership import MovedSegment, WireOwnership
+from eventproc.server.wire.segment_calls import truncate_segment
 from eventproc.server.wire.segment_names import (
     WireSegment,
     is_transient_of,
@@ -29,7 +30,6 @@ from eventproc.server.wire.segment_names import (
     parse_segment_name,
     segment_name,
 )
-from eventproc.server.wire.truncation import truncate_segment
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import INT_MAX
 from eventproc.store.model.errors import (

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import attrs
 
-from eventproc.server.wire.byte_streams import WireState, offset_of_next_block, read_wire_bytes, wire_state
+from eventproc.server.wire.byte_streams import (
+    WireState,
+    event_of_offset,
+    note_head,
+    offset_of_next_block,
+    read_wire_bytes,
+    wire_state,
+)
 from eventproc.server.wire.commands import NO_EVENT_NUMBER, NO_VALUE, REPLACE_IF_EQUALS, MergeSegments
 from eventproc.server.wire.segment_names import WireSegment
 from eventproc.server.writable_streams import verify_writable
-from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream
-from eventproc.store.database import Tx
+from eventproc.store.catalog import StoredHistory, StreamRecord, find_stream, get_stream, head_offsets
+from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import INT_MAX, invalid_argument
 from eventproc.store.model.errors import IllegalTransition, NotFound, SegmentSealed, TransactionAborted
 from eventproc.store.model.ids import SegmentId, format_segment
@@ -25,6 +34,8 @@ from eventproc.store.segments import (
 from eventproc.store.segments.attributes import find_attribute, set_attribute
 from eventproc.store.transactions import get_txn, last_staged_sequence, stage
 from eventproc.store.transactions.staging import flush_staging, staged_totals
+from eventproc.streams.request_calls import run_request
+from eventproc.workflows.requests import TruncateStream
 
 
 @attrs.define
@@ -233,3 +244,27 @@ def read_segment(tx: Tx, target: WireSegment, offset: int, bytes_max: int) -> Se
     if state.head <= offset < state.tail:
         data = read_wire_bytes(tx, target, stream_id, offset, bytes_max)
     return SegmentBytes(stream_id, state, offset, data)
+
+
+async def truncate_segment(db: Database, target: WireSegment, offset: int) -> None:
+    """Move the head of the stream to `offset` in this segment; inside an event, to the event's beginning.
+
+    A byte stream begins at the offset for clients, and its block is freed when it has passed the whole of it. An offset
+    before the head changes nothing. Raises NotFound, and the refusals of `Stream.truncate`.
+    """
+    if (request := await db.read(partial(_request, target=target, offset=offset))) is None:
+        return
+    await run_request(db, request)
+    # The head for clients moves last: after a refusal, or a death before this, the client finds it where it was.
+    if (await db.read(partial(look_at_segment, target=target))).is_bytes:
+        await db.write(partial(note_head, target=target, stream_id=request.stream_id, offset=offset))
+
+
+def _request(tx: Tx, target: WireSegment, offset: int) -> TruncateStream | None:
+    state = look_at_segment(tx, target)
+    if offset <= state.head:
+        return None
+    stream = get_stream(tx, target.stream).value
+    boundary = event_of_offset(tx, target, stream.stream_id, offset)
+    offsets = head_offsets(tx, stream) | {target.segment: boundary}
+    return TruncateStream(stream.name, stream.stream_id, offsets)
