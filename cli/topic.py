@@ -36,7 +36,7 @@ from eventproc.cli.verbs import Noun, find
 if TYPE_CHECKING:
     from eventproc import CompactTopicTask, Operation, StreamConfig, UpdateStream
     from eventproc.cli.submit import MakeOperation
-    from eventproc.describe import CompactionResult, Request, TopicDescription, TopicInfo
+    from eventproc.describe import CompactionResult, PartitionPosition, Request, TopicDescription, TopicInfo
     from eventproc.runtime import Eventproc
 
 COLUMNS: Final = (
@@ -133,6 +133,22 @@ async def describe(ep: Eventproc, name: str) -> TopicDescription:
         eventproc topic describe shop/clicks --output json
     """
     return await (await ep.topic(name)).describe()
+
+
+@topic.shows(("partition", "number", "end"))
+@topic_argument
+@click.argument("time", metavar="TIME")
+async def positions(ep: Eventproc, name: str, time: str) -> list[PartitionPosition]:
+    """List where the events begin that were appended at TIME or later (ISO 8601, or ms), by partition.
+
+    NUMBER is that of the first such event; END, if there is none yet.
+
+    Examples:
+        eventproc topic positions shop/clicks 2026-11-20T12:30:00Z
+    """
+    from eventproc.streams.position_texts import parse_time
+
+    return await (await ep.topic(name)).positions_at(parse_time(time))
 
 
 @topic.command()

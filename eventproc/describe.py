@@ -103,6 +103,7 @@ from eventproc.streams.offload import OffloadResult as OffloadResult
 from eventproc.topics import (
     GroupPartition as GroupPartition,
     PartitionDescription as PartitionDescription,
+    PartitionPosition as PartitionPosition,
     TopicDescription as TopicDescription,
     TopicInfo as TopicInfo,
 )

@@ -6,6 +6,7 @@ from eventproc.streams.partitioners import Partitioner as Partitioner
 from eventproc.topics.consumer import Consumer as Consumer
 from eventproc.topics.description import (
     PartitionDescription as PartitionDescription,
+    PartitionPosition as PartitionPosition,
     TopicDescription as TopicDescription,
     TopicInfo as TopicInfo,
 )

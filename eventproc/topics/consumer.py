@@ -407,6 +407,8 @@ class Consumer(JoinedMember, Generic[P]):
     async def seek_to_time(self, time_ms: int, partitions: Iterable[PartitionRef] | None = None) -> None:
         """Deliver the events next that were appended at a time or later; none, where there are none yet.
 
+        Partitions that are added later, also in new topics of a pattern, begin with their first event.
+
         Args:
             time_ms: the wall time, in ms since 1970.
             partitions: of which partitions. None (default): of all assigned ones, of whatever topics.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
@@ -10,7 +10,7 @@ from typing_extensions import TypeVar, Unpack
 
 from eventproc.store.catalog import current_epoch
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.argument_checks import check_int, check_iterable, invalid_argument
+from eventproc.store.model.argument_checks import check_int, check_iterable, check_mapping, invalid_argument
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.ids import SegmentId, number_of, printable
 from eventproc.store.model.partitions import Router
@@ -33,7 +33,13 @@ from eventproc.streams.partitioners import Partitioner
 from eventproc.streams.request_calls import ChangeOptions, run_request
 from eventproc.streams.stream import Stream
 from eventproc.streams.writer import EventWriter
-from eventproc.topics.description import PartitionDescription, TopicDescription, describe_topic
+from eventproc.topics.description import (
+    PartitionDescription,
+    PartitionPosition,
+    TopicDescription,
+    describe_topic,
+    position_at,
+)
 from eventproc.topics.operations import AddPartitions, TruncatePartitions, delete_topic
 
 if TYPE_CHECKING:
@@ -162,6 +168,35 @@ class Topic(Stream[T]):
             StreamReplaced: the handle belongs to a deleted topic of this name.
         """
         return list((await self.describe()).partitions)
+
+    async def positions_at(self, at: int | Mapping[int, int]) -> list[PartitionPosition]:
+        """Return where the events begin that were appended at a time or later, by partition.
+
+        Args:
+            at: the wall time, in ms since 1970; or {partition: time} for some partitions.
+
+        Returns:
+            The number of the first such event that is kept, for each partition; the end, where there is none yet.
+
+        Raises:
+            InvalidArgument: there is no such partition, or a time is no int of ms.
+            StreamReplaced: the handle belongs to a deleted topic of this name.
+
+        Cost:
+            One read, which decodes an extent for each partition.
+        """
+        shape = "it must be a time in ms, or {partition: time}"
+        given = {-1: at} if isinstance(at, int) else check_mapping("at", at, shape)
+        times = {each: check_int("time", time, least=0, unit="ms") for each, time in given.items()}
+
+        def look(tx: Tx) -> list[PartitionPosition]:
+            router = Router(current_epoch(tx, self._record(tx)))
+            every = range(len(router.segments))
+            wanted = dict.fromkeys(every, times[-1]) if isinstance(at, int) else times
+            segments = {router.partition(each, topic=self.name): time for each, time in wanted.items()}
+            return [position_at(tx, self.stream_id, *each) for each in sorted(segments.items())]
+
+        return await self._db.read(look)
 
     async def read_range(
         self, partition: int, start: int = 0, end: int | None = None, *, events_max: int = RANGE_EVENTS

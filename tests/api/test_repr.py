@@ -44,6 +44,7 @@ VALIDATED: Final = {
     "MemberStatus",
     "OffloadResult",
     "PartitionDescription",
+    "PartitionPosition",
     "PastScale",
     "ProcessorMember",
     "ProcessorStatus",

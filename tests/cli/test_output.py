@@ -217,6 +217,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "stream scale": ("shop/orders", "--seal", "0.0,1.0", "--ranges", "0-0.3,0.3-1"),
         "topic list": (),
         "topic describe": (_topic,),
+        "topic positions": (_topic, "0"),
         "topic create": ("shop/more", "--partitions", "2"),
         "topic alter": (_topic, "--partitions", "3"),
         "topic truncate": (_topic, "--cut", "tail", "--yes"),

@@ -114,6 +114,7 @@ REST: Mapping[str, Row] = {
     "list_topics": READS_SERVER,
     "create_topic": UPDATES_SCOPE,
     "describe_topic": READS,
+    "list_positions": READS,
     "alter_topic": UPDATES,
     "truncate_topic": UPDATES,
     "delete_topic": UPDATES_SCOPE,

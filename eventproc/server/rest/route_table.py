@@ -256,6 +256,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _own("GET", "/topics", Eventproc.topics, "list_topics"),
     _own("POST", "/topics/{scope}", groups.create_topic, status=201, submits=True),
     _topic("GET", "", Topic.describe, "describe_topic", errors=(409,)),
+    _topic("GET", "/positions", Topic.positions_at, "list_positions", at=Time),
     _topic(
         *("POST", "/alter", Topic.alter, "alter_topic"),
         submits=True,
