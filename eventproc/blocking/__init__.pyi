@@ -210,7 +210,12 @@ class BlockingEventproc(_Twin, Opened):
         limit: int | None = None,
     ) -> list[str]: ...
     def delete_synchronizer(self, name: str) -> None: ...
+    @overload
     def dead_letters(self, group: str) -> BlockingDeadLetters: ...
+    @overload
+    def dead_letters(
+        self, group: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
+    ) -> BlockingDeadLetters[P]: ...
     def run(self, app: App, *, grace_ms: int = ...) -> BlockingRunning: ...
     @overload
     def create_group(
@@ -231,7 +236,7 @@ class BlockingEventproc(_Twin, Opened):
     def create_group(
         self,
         name: str,
-        streams: Sequence[str],
+        streams: Sequence[str] | Sequence[BlockingStream[P]],
         *,
         payload: type[P] | None = None,
         codec: Codec[P] | None = None,
@@ -272,7 +277,7 @@ class BlockingEventproc(_Twin, Opened):
     def create_share_group(
         self,
         name: str,
-        streams: Sequence[str],
+        streams: Sequence[str] | Sequence[BlockingStream[P]],
         *,
         payload: type[P] | None = None,
         codec: Codec[P] | None = None,
@@ -910,6 +915,8 @@ class BlockingConsumer(_Twin, Opened, Generic[P]):
 
 class BlockingShareGroup(_Twin, Generic[T]):
     name: str
+    @property
+    def dead_letters(self) -> BlockingDeadLetters[T]: ...
     @overload
     def consumer(
         self, consumer: str | None = None, *, auto_accept: bool = False
@@ -961,11 +968,11 @@ class BlockingSupervisor(_Twin):
     def preview_backfill(self, id: str | None = None, *, task_count: int | None = None) -> SupervisorSpec: ...
     def terminate(self) -> None: ...
 
-class BlockingDeadLetters(_Twin):
+class BlockingDeadLetters(_Twin, Generic[T]):
     @property
     def group(self) -> str: ...
-    def list(self, *, limit: int = ..., after: str | None = None) -> list[DeadLetter]: ...
-    def get(self, letter: str) -> DeadLetter: ...
+    def list(self, *, limit: int = ..., after: str | None = None) -> list[DeadLetter[T]]: ...
+    def get(self, letter: str) -> DeadLetter[T]: ...
     def count(self, ids: Ids = "all") -> LetterCount: ...
     def redrive(self, ids: Ids) -> int: ...
     def drop(self, ids: Ids) -> int: ...

@@ -78,7 +78,9 @@ def wrap(loop: Loop, value: Any) -> Any:
 
 
 def async_of(value: Any) -> Any:
-    """Return the async object behind a twin; any other value unchanged."""
+    """Return the async object behind a twin, or those behind the twins of a list or tuple; other values unchanged."""
+    if type(value) in (list, tuple):
+        return type(value)(map(async_of, value))
     return value._twin if isinstance(value, BlockingTwin) else value
 
 

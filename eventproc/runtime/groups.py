@@ -5,7 +5,7 @@ What serves them is imported by the first call, because a program without groups
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -24,7 +24,8 @@ from eventproc.groups import (
     group_name,
     list_groups,
 )
-from eventproc.store.database import Database
+from eventproc.store.catalog import get_stream
+from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import (
     DELIVERIES_MAX,
@@ -35,9 +36,11 @@ from eventproc.store.groups import (
     GroupKind,
     ShareOptions,
 )
+from eventproc.store.model.argument_checks import check_iterable, invalid_argument
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.model.names import check_scope_name
-from eventproc.streams.codec import Codec, codec_for
+from eventproc.streams.codec import Codec, PayloadCodec, codec_for
+from eventproc.streams.stream import Stream
 
 if TYPE_CHECKING:
     from eventproc.shares import ShareGroup
@@ -70,7 +73,7 @@ class GroupSystem:
     async def create_group(
         self,
         name: str,
-        streams: Sequence[str],
+        streams: Sequence[str] | Sequence[Stream[P]],
         *,
         payload: type[P] | None = None,
         codec: Codec[P] | None = None,
@@ -86,7 +89,7 @@ class GroupSystem:
     async def create_group(
         self,
         name: str,
-        streams: Sequence[str],
+        streams: Sequence[str] | Sequence[Stream[Any]],
         *,
         payload: type[Any] | None = None,
         codec: Codec[Any] | None = None,
@@ -105,9 +108,10 @@ class GroupSystem:
 
         Args:
             name: "scope/group", or "group" in the scope of the first stream.
-            streams: names of the streams and topics, "scope/stream". Consumers read streams, too: their segments are
-                the partitions.
-            payload: type of the payloads of its readers and consumers. None (default): bytes.
+            streams: names of the streams and topics, "scope/stream", or their handles. Consumers read streams, too:
+                their segments are the partitions.
+            payload: type of the payloads of its readers and consumers. None (default): that of the handles; bytes, if
+                they are named.
             codec: object with `encode` and `decode`, used instead of the type's own codec.
             start: where a new group begins: "head" (default), "tail", cuts, or a time in ms. Partitions that are added
                 later are read from their beginning, and so are streams that a consumer's names or patterns bring
@@ -134,6 +138,7 @@ class GroupSystem:
             InvalidArgument: a name or an option is not valid, or no codec serves the type.
             InvalidCut: a cut is not one of the stream.
             Truncated: a cut lies before the head of the stream.
+            StreamReplaced: a handle belongs to a deleted stream of this name.
         """
         from eventproc.topics import Group
 
@@ -145,10 +150,13 @@ class GroupSystem:
             assignor=assignor,
             retains=retains,
         )
-        full, chosen = group_name(name, streams), codec_for(payload, codec)
-        make = partial(
-            ensure_group, name=full, streams=streams, start=start, until=until, kind=READERS, options=options
-        )
+        names, chosen = _named(streams, payload, codec)
+        full = group_name(name, names)
+
+        def make(tx: Tx) -> None:
+            _verify_handles(tx, streams)
+            ensure_group(tx, full, names, start, until=until, kind=READERS, options=options)
+
         await self._db.write(make, step=Step.GROUP_CREATE)
         return Group(self._db, full, chosen)
 
@@ -214,7 +222,7 @@ class GroupSystem:
     async def create_share_group(
         self,
         name: str,
-        streams: Sequence[str],
+        streams: Sequence[str] | Sequence[Stream[P]],
         *,
         payload: type[P] | None = None,
         codec: Codec[P] | None = None,
@@ -225,7 +233,7 @@ class GroupSystem:
     async def create_share_group(
         self,
         name: str,
-        streams: Sequence[str],
+        streams: Sequence[str] | Sequence[Stream[Any]],
         *,
         payload: type[Any] | None = None,
         codec: Codec[Any] | None = None,
@@ -239,8 +247,9 @@ class GroupSystem:
 
         Args:
             name: "scope/group", or "group" in the scope of the first stream.
-            streams: names of the streams or topics, "scope/stream".
-            payload: type of the payloads of its consumers. None (default): bytes.
+            streams: names of the streams or topics, "scope/stream", or their handles.
+            payload: type of the payloads of its consumers. None (default): that of the handles; bytes, if they are
+                named.
             codec: object with `encode` and `decode`, used instead of the type's own codec.
             start: where a new group begins: "head" (default), "tail", cuts, or a time in ms. An existing group keeps
                 its position.
@@ -253,12 +262,18 @@ class GroupSystem:
             InvalidArgument: a name or an option is not valid, or no codec serves the type.
             InvalidCut: a cut is not one of the stream.
             Truncated: a cut lies before the head of the stream.
+            StreamReplaced: a handle belongs to a deleted stream of this name.
         """
         from eventproc.shares import ShareGroup, ensure_share_group
 
         options = ShareOptions(lock_ms=lock_ms, deliveries_max=deliveries_max)
-        full, chosen = group_name(name, streams), codec_for(payload, codec)
-        make = partial(ensure_share_group, name=full, streams=streams, start=start, options=options)
+        names, chosen = _named(streams, payload, codec)
+        full = group_name(name, names)
+
+        def make(tx: Tx) -> None:
+            _verify_handles(tx, streams)
+            ensure_share_group(tx, full, names, start, options)
+
         await self._db.write(make, step=Step.SHARE_CREATE)
         return ShareGroup(self._db, full, chosen)
 
@@ -315,3 +330,25 @@ class GroupSystem:
             check_scope_name(scope)
         look = partial(list_groups, scope=scope, page=page, kinds=kinds)
         return list(map(group_info, await self._db.read(look)))
+
+
+def _named(
+    streams: Iterable[str | Stream[Any]], payload: type[Any] | None, codec: Codec[Any] | None
+) -> tuple[list[str], PayloadCodec[Any]]:
+    """Return the names of streams that are named or given by their handles, and the codec of their group."""
+    every = list(check_iterable("streams", streams, "a sequence of names or handles is needed"))
+    names = [each.name if isinstance(each, Stream) else each for each in every]
+    codecs = [each.codec if isinstance(each, Stream) else codec_for() for each in every]
+    if payload is not None or codec is not None or not codecs:
+        return names, codec_for(payload, codec)
+    if any(each != codecs[0] for each in codecs):
+        reason = "their payloads have several types: pass payload= or codec= for the group"
+        raise invalid_argument("streams", names, reason)
+    return names, codecs[0]
+
+
+def _verify_handles(tx: Tx, streams: Iterable[str | Stream[Any]]) -> None:
+    """Raise StreamReplaced if a handle among them belongs to a deleted stream."""
+    for each in streams:
+        if isinstance(each, Stream):
+            get_stream(tx, each.name, stream_id=each.stream_id)

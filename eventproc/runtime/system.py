@@ -573,16 +573,26 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         StreamName.parse(name)
         await self._db.write(partial(delete_named, name=name))
 
-    def dead_letters(self, group: str) -> DeadLetters:
-        """Return the dead letters of a processor's group, or of a share group.
+    @overload
+    def dead_letters(self, group: str) -> DeadLetters: ...
+    @overload
+    def dead_letters(
+        self, group: str, *, payload: type[P] | None = None, codec: Codec[P] | None = None
+    ) -> DeadLetters[P]: ...
+    def dead_letters(
+        self, group: str, *, payload: type[Any] | None = None, codec: Codec[Any] | None = None
+    ) -> DeadLetters[Any]:
+        """Return the dead letters of a processor's or worker's group, or of a share group.
 
         Args:
             group: "scope/group".
+            payload: type of the payloads of the originals, for `DeadLetter.value`. None (default): bytes.
+            codec: object with `encode` and `decode`, used instead of the type's own codec.
 
         Raises:
-            InvalidArgument: the name is not valid.
+            InvalidArgument: the name is not valid, or no codec serves the type.
         """
-        return DeadLetters(self._db, group)
+        return DeadLetters(self._db, group, codec_for(payload, codec))
 
     def run(self, app: App, *, grace_ms: int = GRACE_MS) -> Opening[Running]:
         """Run the app's processors while the block does: `async with ep.run(app) as running:`.

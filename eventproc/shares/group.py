@@ -16,6 +16,7 @@ from eventproc.groups import (
     describe_share_group,
     group_info,
 )
+from eventproc.processors.dead_letters.operations import DeadLetters
 from eventproc.shares.changes import (
     ShareResetPreview,
     consumer_offline,
@@ -47,6 +48,11 @@ class ShareGroup(Generic[T]):
 
     def __repr__(self) -> str:
         return f"ShareGroup({self.name!r})"
+
+    @property
+    def dead_letters(self) -> DeadLetters[T]:
+        """The dead letters of the group, whose values have its type."""
+        return DeadLetters(self._db, self.name, self._codec)
 
     @overload
     def consumer(self, consumer: str | None = None, *, auto_accept: bool = False) -> ShareConsumer[T]: ...

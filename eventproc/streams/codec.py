@@ -44,12 +44,14 @@ class Codec(Protocol[P]):
 class PayloadCodec(Generic[P]):
     """A codec whose two functions raise InvalidArgument only, for a value or payload that is not of its type.
 
+    made_of: the type, or the user's codec, that it was made of. Codecs of one type are equal.
     encode: checks the class of a value, not the types of its fields and elements: `decode` checks those.
     ttl_ms: time to live of the events that it encodes; None: as their topic says.
     """
 
-    encode: Callable[[P], bytes]
-    decode: Callable[[bytes], P]
+    made_of: object
+    encode: Callable[[P], bytes] = attrs.field(eq=False)
+    decode: Callable[[bytes], P] = attrs.field(eq=False)
     ttl_ms: int | None = None
 
 
@@ -106,12 +108,12 @@ def codec_for(payload: type[Any] | None = None, codec: Codec[Any] | None = None)
     if codec is not None:
         if not _is_codec(codec):
             raise invalid_argument("codec", codec, "it must have the methods encode and decode")
-        return _guarded(codec, type_name(payload) if payload is not None else type(codec).__name__)
+        return _guarded(codec, codec, type_name(payload) if payload is not None else type(codec).__name__)
     if payload is None or payload is bytes:
         return _BYTES
     for applies, make in _registered:
         if applies(payload):
-            return _guarded(make(payload), type_name(payload))
+            return _guarded(payload, make(payload), type_name(payload))
     if payload is str:
         return _TEXT
     if not _is_type(payload):
@@ -145,7 +147,7 @@ def _is_type(value: object) -> bool:
     return isclass(value) or get_origin(value) is not None or hasattr(value, "__supertype__")
 
 
-def _guarded(codec: Codec[P], name: str) -> PayloadCodec[P]:
+def _guarded(made_of: object, codec: Codec[P], name: str) -> PayloadCodec[P]:
     """Return the codec with its failures as InvalidArgument. name: of its type, for the errors."""
 
     def encode(value: P) -> bytes:
@@ -160,7 +162,8 @@ def _guarded(codec: Codec[P], name: str) -> PayloadCodec[P]:
         return data
 
     ttl_ms: int | None = getattr(codec, "ttl_ms", None)
-    return PayloadCodec(encode, _decoding(codec.decode, name), None if ttl_ms is None else check_ttl(ttl_ms))
+    kept_ms = None if ttl_ms is None else check_ttl(ttl_ms)
+    return PayloadCodec(made_of, encode, _decoding(codec.decode, name), kept_ms)
 
 
 def _built_in_codec(kind: Any) -> PayloadCodec[Any]:
@@ -189,7 +192,7 @@ def _built_in_codec(kind: Any) -> PayloadCodec[Any]:
             reason = describe(error) if isinstance(value, classes) else f"this writer takes {name}"
             raise _not_encoded(value, reason) from error
 
-    return PayloadCodec(encode, _decoding(read, name))
+    return PayloadCodec(kind, encode, _decoding(read, name))
 
 
 def _decoding(decode: Callable[[bytes], P], name: str) -> Callable[[bytes], P]:
@@ -242,5 +245,5 @@ def _decode_text(payload: bytes) -> str:
         raise InvalidArgument(what="payload", value=shown, reason="it is not UTF-8 text") from error
 
 
-_BYTES: Final[PayloadCodec[bytes]] = PayloadCodec(_check_bytes, _same)
-_TEXT: Final[PayloadCodec[str]] = PayloadCodec(_encode_text, _decode_text)
+_BYTES: Final[PayloadCodec[bytes]] = PayloadCodec(bytes, _check_bytes, _same)
+_TEXT: Final[PayloadCodec[str]] = PayloadCodec(str, _encode_text, _decode_text)

@@ -119,7 +119,7 @@ def why_unknown(name: str, known: Iterable[str]) -> str:
 
 @cache
 def fields_of(kind: Any) -> Mapping[str, attrs.Attribute[Any]]:
-    """Return the fields of a class of attrs, with their types, by their names in JSON."""
+    """Return the public fields of a class of attrs, with their types, by their names in JSON."""
     plain, arguments = get_origin(kind) or kind, get_args(kind)
     spelled: Callable[[str], str] = camel if issubclass(plain, CamelNames) else str
     fields: tuple[Any, ...] = attrs.fields(attrs.resolve_types(plain))
@@ -131,7 +131,7 @@ def fields_of(kind: Any) -> Mapping[str, attrs.Attribute[Any]]:
             else each.evolve(type=given.get(each.type, each.type))
             for each in fields
         )
-    return {spelled(each.name): each for each in fields}
+    return {spelled(each.name): each for each in fields if not each.name.startswith("_")}
 
 
 @cache
@@ -289,7 +289,8 @@ def _is_choice(kind: Any) -> bool:
 
 
 def _writer(kind: Any, converter: Converter) -> Callable[[Any], dict[str, Any]]:
-    names: Any = {each.name: override(rename=name) for name, each in fields_of(kind).items()}
+    names: Any = {each.name: override(omit=True) for each in attrs.fields(get_origin(kind) or kind)}
+    names |= {each.name: override(rename=name) for name, each in fields_of(kind).items()}
     fields, more = make_dict_unstructure_fn(kind, converter, **names), _derived_of(get_origin(kind) or kind)
     if not more:
         return fields

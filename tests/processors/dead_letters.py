@@ -35,7 +35,7 @@ async def ep() -> AsyncIterator[Eventproc]:
 
 @pytest.fixture
 def box(ep: Eventproc) -> DeadLetters:
-    return DeadLetters(ep.db, GROUP)
+    return ep.dead_letters(GROUP)
 
 
 def event(

@@ -22,7 +22,6 @@ from eventproc.groups import describe_group
 from eventproc.groups.operations import reader_offline
 from eventproc.processors import App, AppTx, Context, Directive, Failure, RetryPolicy, run_app
 from eventproc.processors.app import OrderName
-from eventproc.processors.dead_letters.operations import DeadLetters
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import InProgress, InvalidArgument, NotFound, ScaleRefused
@@ -227,7 +226,7 @@ class ProcessorSimulation:
     async def check_end(self, ep: Eventproc) -> None:
         """Assert that every event was finished, and that what handlers emitted is there."""
         self.record.verify_end(self.written)
-        letters = await DeadLetters(ep.db, self.plan.group).list(limit=1000)
+        letters = await ep.dead_letters(self.plan.group).list(limit=1000)
         lost = Counter((each.key, int(each.payload)) for each in letters)
         handled = Counter(
             (key, number) for key, number in await ep.db.read(lambda tx: tx.execute(TABLE_ROWS).fetchall())

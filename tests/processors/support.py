@@ -10,7 +10,6 @@ import anyio
 import eventproc
 from eventproc.groups import GroupDescription, describe_group
 from eventproc.processors import App, Running
-from eventproc.processors.dead_letters.operations import DeadLetters
 from eventproc.runtime import Eventproc
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
@@ -91,5 +90,5 @@ async def until_next() -> None:
 
 async def letters(ep: Eventproc) -> list[tuple[int, str | None, int | None]]:
     """Return payload, kind of error and attempts of each dead letter."""
-    found = await DeadLetters(ep.db, GROUP).list()
+    found = await ep.dead_letters(GROUP).list()
     return [(int(each.payload), each.error_type, each.attempts) for each in found]

@@ -13,7 +13,7 @@ import attrs
 import pytest
 
 from eventproc.processors import App, AppTx, Directive, Failure, ProcessorFailed, RetryPolicy
-from eventproc.processors.dead_letters.operations import DeadLetter, DeadLetters
+from eventproc.processors.dead_letters.operations import DeadLetter
 from eventproc.processors.tracebacks import TRACEBACK_BYTES_MAX, user_traceback
 from eventproc.runtime import Eventproc
 from eventproc.store.segments import Event
@@ -66,7 +66,7 @@ def app_with(handler: object, **options: object) -> App:
 
 
 async def letter_of(ep: Eventproc) -> DeadLetter:
-    (letter,) = await DeadLetters(ep.db, GROUP).list()
+    (letter,) = await ep.dead_letters(GROUP).list()
     return letter
 
 
@@ -315,5 +315,5 @@ async def test_a_dead_letter_without_a_traceback_is_read() -> None:
         await finish(ep, app_with(on_loop))
         async with (await ep.stream("s/g-dead-letters")).writer() as writer:
             await writer.write(b"by hand", key="ana", headers={"ep-error": "boom"})
-        found = await DeadLetters(ep.db, GROUP).list()
+        found = await ep.dead_letters(GROUP).list()
     assert [(each.error, each.traceback is None) for each in found] == [("no price", False), ("boom", True)]

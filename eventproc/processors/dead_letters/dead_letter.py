@@ -6,10 +6,11 @@ reserved: an original that has one of them loses it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, cast
 
 import attrs
+from typing_extensions import TypeVar
 
 from eventproc.processors.errors import ERROR_CHARS_MAX, error_text, type_name
 from eventproc.processors.tracebacks import user_traceback
@@ -24,6 +25,8 @@ from eventproc.store.segments import (
     reserved_headers,
     shown_headers,
 )
+
+T = TypeVar("T", default=bytes)
 
 STREAM: Final = "ep-stream"
 SEGMENT: Final = "ep-segment"
@@ -70,14 +73,14 @@ class FailedEvent:
 
 
 @attrs.frozen(kw_only=True)
-class DeadLetter:
+class DeadLetter(Generic[T]):
     """A pending dead letter. Fields that no processor wrote are None: any writer may append to the stream.
 
     Attributes:
         id: Its id within its group, such as "0.0:17".
         stream: The dead-letter stream that holds it.
         timestamp: When it was appended there, in ms since 1970.
-        payload: Payload of the original.
+        payload: Payload of the original, in bytes; `value` decodes it.
         key: Routing key of the original.
         event_time: Event time of the original.
         headers: Headers of the original.
@@ -117,6 +120,15 @@ class DeadLetter:
     processor: str | None
     failed_ms: int | None
     redriven: int
+    _decode: Callable[[bytes], T] | None = attrs.field(default=None, alias="decode", eq=False, repr=False)
+
+    @property
+    def value(self) -> T:
+        """The payload of the original as a value of the type that `dead_letters(payload=)` was called with.
+
+        Raises InvalidArgument: it is none, which may be why nobody could handle it.
+        """
+        return cast("T", self.payload) if self._decode is None else self._decode(self.payload)
 
     @derived
     def job(self) -> str | None:
@@ -160,7 +172,9 @@ def redriven_headers(event: Event) -> dict[str, str]:
     return _kept(known) | origin | {REDRIVEN: str((_int(known, REDRIVEN) or 0) + 1)}
 
 
-def read_letter(identifier: str, stream: str, event: Event) -> DeadLetter:
+def read_letter(
+    identifier: str, stream: str, event: Event, decode: Callable[[bytes], T] | None = None
+) -> DeadLetter[T]:
     """Return an event of a dead-letter stream as a dead letter. Every event in it is one."""
     known = event.headers
     return DeadLetter(
@@ -183,6 +197,7 @@ def read_letter(identifier: str, stream: str, event: Event) -> DeadLetter:
         processor=known.get(PROCESSOR),
         failed_ms=_int(known, FAILED_AT),
         redriven=_int(known, REDRIVEN) or 0,
+        decode=decode,
     )
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Generic, Literal, Protocol, TypeAlias
 
 import attrs
+from typing_extensions import TypeVar
 
 from eventproc.groups import GROUP, READERS, add_stream, group_name
 from eventproc.processors.dead_letters.dead_letter import (
@@ -50,6 +51,9 @@ from eventproc.store.progress import EventRef, finish_events
 from eventproc.store.records import get
 from eventproc.store.segments import JOB_HEADER, READ_BYTES_MAX, reserved_headers
 from eventproc.store.segments.offsets import offset_of_number
+from eventproc.streams.codec import PayloadCodec, decode_of
+
+T = TypeVar("T", default=bytes)
 
 LIST_MAX: Final = 100
 """Default size of a page of dead letters."""
@@ -127,7 +131,9 @@ def append_letters(tx: Tx, group: str, stream: str | None, letters: Sequence[Fai
     )
 
 
-def list_letters(tx: Tx, group: str, limit: int = LIST_MAX, after_id: str | None = None) -> list[DeadLetter]:
+def list_letters(
+    tx: Tx, group: str, limit: int, after_id: str | None = None, decode: Callable[[bytes], T] | None = None
+) -> list[DeadLetter[T]]:
     """Return pending dead letters in the order of their ids, those after the id `after_id`.
 
     At most `limit`, and about READ_BYTES_MAX of payloads, but at least one if there is one: an empty list is the end.
@@ -137,20 +143,20 @@ def list_letters(tx: Tx, group: str, limit: int = LIST_MAX, after_id: str | None
     spans = choose(tx, group, "all")
     if after_id is not None:
         spans = after(spans, LetterId.parse(after_id))
-    found: list[DeadLetter] = []
+    found: list[DeadLetter[T]] = []
     size_bytes = 0
     for span, event in letters_in(tx, spans):
-        found.append(read_letter(str(span.letter(event.number)), span.stream.name, event))
+        found.append(read_letter(str(span.letter(event.number)), span.stream.name, event, decode))
         size_bytes += len(event.payload)
         if len(found) == limit or size_bytes >= READ_BYTES_MAX:
             break
     return found
 
 
-def get_letter(tx: Tx, group: str, letter: str) -> DeadLetter:
+def get_letter(tx: Tx, group: str, letter: str, decode: Callable[[bytes], T] | None = None) -> DeadLetter[T]:
     """Return a pending dead letter. Raises NotFound, also if it was redriven or dropped, and InvalidArgument."""
     for span, event in letters_in(tx, choose(tx, group, [letter]), bytes_max=1):
-        return read_letter(str(span.letter(event.number)), span.stream.name, event)
+        return read_letter(str(span.letter(event.number)), span.stream.name, event, decode)
     raise NotFound(kind=f"dead letter of {group}", name=f"{letter} (it was redriven or dropped)")
 
 
@@ -251,10 +257,15 @@ class _Stepping(Protocol):
     def __call__(self, tx: Tx, group: str, spans: Sequence[LetterSpan], letters_max: int) -> LetterStep: ...
 
 
-class DeadLetters:
-    """The dead letters of one group, from any process; `Eventproc.dead_letters` returns it."""
+class DeadLetters(Generic[T]):
+    """The dead letters of one group, from any process; `Eventproc.dead_letters` returns it.
 
-    def __init__(self, db: Database, group: str, *, step_letters_max: int = STEP_LETTERS_MAX) -> None:
+    T is the type of their originals' payloads, bytes by default.
+    """
+
+    def __init__(
+        self, db: Database, group: str, codec: PayloadCodec[T], *, step_letters_max: int = STEP_LETTERS_MAX
+    ) -> None:
         """Create the handle; nothing is read.
 
         group: "scope/group". Raises InvalidArgument for another form.
@@ -262,6 +273,7 @@ class DeadLetters:
         """
         self._db = db
         self._group = group_name(group)
+        self._decode = decode_of(codec)
         self._step_letters_max = step_letters_max
 
     def __repr__(self) -> str:
@@ -272,7 +284,7 @@ class DeadLetters:
         """The group's name, as "scope/group"."""
         return self._group
 
-    async def list(self, *, limit: int = LIST_MAX, after: str | None = None) -> list[DeadLetter]:
+    async def list(self, *, limit: int = LIST_MAX, after: str | None = None) -> list[DeadLetter[T]]:
         """Return a page of pending dead letters; an empty page is the end.
 
         Args:
@@ -284,9 +296,9 @@ class DeadLetters:
             NotAProcessorGroup: The group belongs to readers.
             InvalidArgument: `limit` is less than 1, or `after` is not an id.
         """
-        return await self._db.read(partial(list_letters, group=self._group, limit=limit, after_id=after))
+        return await self._db.read(lambda tx: list_letters(tx, self._group, limit, after, self._decode))
 
-    async def get(self, letter: str) -> DeadLetter:
+    async def get(self, letter: str) -> DeadLetter[T]:
         """Return a pending dead letter.
 
         Args:
@@ -298,7 +310,7 @@ class DeadLetters:
             InvalidArgument: `letter` is not an id.
         """
         check_str("dead letter", letter)
-        return await self._db.read(partial(get_letter, group=self._group, letter=letter))
+        return await self._db.read(lambda tx: get_letter(tx, self._group, letter, self._decode))
 
     async def count(self, ids: Ids = "all") -> LetterCount:
         """Return how many dead letters are pending, and their size.
