@@ -36,6 +36,7 @@ BOUNDED = {
     "list_segments": "the segments of an epoch: 1,024",
     "list_checkpoints": "the checkpoints that a group keeps: 8, and those since its slowest reader",
     "list_group_partitions": "the partitions of a group's topics, of which a group has a bounded number",
+    "list_positions": "the partitions of a topic: 1,023",
     "list_supervisor_tasks": "the tasks that run, and the last 200 that ended",
     "list_supervisor_lags": "240 samples",
 }
