@@ -43,10 +43,12 @@ class ProcessorPlan:
 
     pace: how many seconds one of the simulation takes; virtual ones cost nothing.
     group, out: the processor's group, and the stream that it emits to.
+    frees_key: a failing event is set aside, and the order of its key, or segment, is given up.
     """
 
     order: OrderName | None = "key"
     exactly_once: bool = False
+    frees_key: bool = False
     batch: int | None = None
     deaths: int = 0
     calm: bool = False
@@ -63,7 +65,7 @@ class ProcessorSimulation:
     def __init__(self, seed: int, plan: ProcessorPlan) -> None:
         self.random = Random(seed)
         self.plan = plan
-        self.record = HandlingRecord(plan.order, alone=plan.calm)
+        self.record = HandlingRecord(None if plan.frees_key else plan.order, alone=plan.calm)
         self.written: Counter[str | None] = Counter()
         self.deaths = plan.deaths
         self.done = False
@@ -190,7 +192,7 @@ class ProcessorSimulation:
             concurrency=self.random.randint(1, 5),
             batch=plan.batch,
             linger_ms=None if plan.batch is None else linger_ms,
-            retry=RetryPolicy(attempts=2, wait_ms=50, wait_ms_max=200, jitter_ms=0),
+            retry=RetryPolicy(attempts=2, wait_ms=50, wait_ms_max=200, jitter_ms=0, frees_key=plan.frees_key),
             timeout_ms=round(2_000 * plan.pace),
             supervise=handler.spent,
             exactly_once=plan.exactly_once,

@@ -124,6 +124,7 @@ class SystemSimulation:
                 ProcessorPlan(
                     order=order,
                     exactly_once=number == once,
+                    frees_key=number != once and self.random.random() < 0.3,
                     batch=self.random.choice([None, None, 4]),
                     group=f"s/g{number}",
                     out=f"s/out{number}",

@@ -1,7 +1,8 @@
 """A worker in the whole-system simulation: several instances work off the events of the stream, and jobs, as a queue.
 
 What must hold: each event is done once, so that what was emitted for it is there once, or it is a dead letter; a job
-that was cancelled emitted nothing; and each job that was submitted again and again is one.
+that was cancelled emitted nothing; and each job that was submitted again and again is one. A schedule ticks meanwhile:
+each tick is one event, in order.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from random import Random
 import anyio
 
 from eventproc import App, Context, Event, Rate, RetryPolicy
+from eventproc.describe import MissedTicks
 from eventproc.runtime import Eventproc
 
-GROUP, JOBS, OUT = "s/work", "s/jobs", "s/worked"
+GROUP, JOBS, OUT, TICKS = "s/work", "s/jobs", "s/worked", "s/ticks"
+TICK_MS = 2_000
 COUNT = 8
 ATTEMPTS = 12
 
@@ -31,9 +34,12 @@ class WorkSimulation:
         self.cancelled: set[str] = set()
 
     async def create(self, ep: Eventproc) -> None:
-        """Create the streams."""
-        for name in (JOBS, OUT):
+        """Create the streams, and the schedule."""
+        for name in (JOBS, OUT, TICKS):
             await ep.create_stream(name)
+        await ep.schedules.create(
+            TICKS, cron=f"*/{TICK_MS // 1000} * * * * *", stream=TICKS, missed=MissedTicks.ALL
+        )
 
     def app(self, stream: str) -> App:
         """Return the worker, as an app of one process."""
@@ -107,6 +113,8 @@ class WorkSimulation:
                 assert (states[id] == "done") is (place in done), f"{id} is {states[id]}"
                 assert (states[id] == "failed") is (place in dead), f"{id} is {states[id]}"
         assert len([each for each in events if each.stream == JOBS]) <= COUNT, "a job is there twice"
+        ticks = [event.event_time for event in await _all(ep, TICKS)]
+        assert ticks[0] is not None and ticks == [ticks[0] + n * TICK_MS for n in range(len(ticks))]
 
 
 def _place_of(event: Event) -> str:
