@@ -169,7 +169,7 @@ class LongTorture:
                 self._suspended[process] = steps - 1
         running = [process for process in self._instances if process not in self._suspended]
         acts: list[Callable[[CrashProcess], None]] = [
-            *(self._kill, self._suspend, self._restart, self._fork),
+            *(self._kill, self._kill, self._kill, self._suspend, self._restart, self._fork),
             *(
                 (self._read_from_outside, self._checkpoint_from_outside)
                 if self._server is None
