@@ -210,10 +210,31 @@ async def scales(
         eventproc stream scales shop/orders
         eventproc stream scales shop/orders --from 2026-11-20T00:00:00Z --to 2026-11-21T00:00:00Z
     """
-    from eventproc.streams.position_texts import parse_time
+    return await (await ep.stream(name)).scales(*_times(since, until), after=after, limit=limit)
 
-    from_ms, to_ms = (None if each is None else parse_time(each) for each in (since, until))
-    return await (await ep.stream(name)).scales(from_ms, to_ms, after=after, limit=limit)
+
+@stream.does("drew {name} into {file}")
+@stream_argument
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--from", "since", metavar="TIME", help="From this time on (ISO 8601, or ms).")
+@click.option("--to", "until", metavar="TIME", help="Until this time (ISO 8601, or ms).")
+async def plot(ep: Eventproc, name: str, file: str, since: str | None, until: str | None) -> None:
+    """Draw a stream: time to the right, keys upwards, segments as rectangles, and where its groups are.
+
+    FILE is the picture, .svg; a browser shows the numbers of what the mouse is over. An existing one is replaced.
+
+    Examples:
+        eventproc stream plot shop/orders orders.svg
+        eventproc stream plot shop/orders today.svg --from 2026-11-20T00:00:00Z
+    """
+    from anyio import Path
+
+    from eventproc.errors import InvalidArgument
+
+    if not file.lower().endswith(".svg"):
+        raise InvalidArgument(what="file", value=file, reason="it must end with .svg")
+    picture = await (await ep.stream(name)).plot(*_times(since, until))
+    await Path(file).write_text(picture.svg())
 
 
 @stream.shows(watch=False)
@@ -482,6 +503,12 @@ def scale(name: str, sealed: str, ranges: str) -> Operation:
 
     seal = parse_segments([sealed])
     return eventproc.ScaleStream(name, eventproc.PRESENT, seal, parse_ranges(ranges))
+
+
+def _times(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    from eventproc.streams.position_texts import parse_time
+
+    return None if since is None else parse_time(since), None if until is None else parse_time(until)
 
 
 async def _cut(stream: Stream, text: str) -> StreamCut:

@@ -100,6 +100,11 @@ from eventproc.streams import (
 )
 from eventproc.streams.compaction import CompactionResult as CompactionResult
 from eventproc.streams.offload import OffloadResult as OffloadResult
+from eventproc.streams.picture import (
+    PicturePosition as PicturePosition,
+    PictureSegment as PictureSegment,
+    StreamPicture as StreamPicture,
+)
 from eventproc.topics import (
     GroupPartition as GroupPartition,
     PartitionDescription as PartitionDescription,

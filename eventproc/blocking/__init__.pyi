@@ -85,6 +85,7 @@ from eventproc.streams.joint_transaction import StreamTarget
 from eventproc.streams.new_events import NewEvent
 from eventproc.streams.offload import OffloadResult
 from eventproc.streams.partitioners import Partitioner
+from eventproc.streams.picture import StreamPicture
 from eventproc.streams.queries import Moment, SegmentName
 from eventproc.streams.reader import Batch
 from eventproc.streams.request_calls import ChangeOptions, RequestOptions
@@ -585,6 +586,7 @@ class BlockingStream(_Twin, Generic[T]):
         after: int | None = None,
         limit: int = ...,
     ) -> list[PastScale]: ...
+    def plot(self, from_ms: int | None = None, to_ms: int | None = None) -> StreamPicture: ...
     def segments_between(
         self,
         from_cut: StreamCut | None = None,

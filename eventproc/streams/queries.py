@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
-from typing import Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, cast
 
 from eventproc.store.catalog import StoredHistory, StreamRecord, StreamSize, get_stream, size_before
 from eventproc.store.catalog.queries import head_cut, tail_cut, time_cut
@@ -33,6 +33,9 @@ from eventproc.streams.description import (
     describe_stream,
 )
 from eventproc.streams.stream_cuts import frontier_at
+
+if TYPE_CHECKING:
+    from eventproc.streams.picture import StreamPicture
 
 R = TypeVar("R")
 
@@ -259,10 +262,7 @@ class StreamQueries:
             InvalidArgument: an argument is not an int, or the times are in the wrong order.
             StreamReplaced: the handle belongs to a deleted stream of this name.
         """
-        since = None if from_ms is None else check_int("from_ms", from_ms, unit="ms")
-        until = None if to_ms is None else check_int("to_ms", to_ms, unit="ms")
-        if since is not None and until is not None and until < since:
-            raise InvalidArgument(what="to_ms", value=str(until), reason=f"it is before from_ms, {since}")
+        since, until = _times(from_ms, to_ms)
         last, most = -1 if after is None else check_int("after", after, least=0), _limit(limit)
 
         def query(tx: Tx, stream: StreamRecord) -> list[PastScale]:
@@ -273,6 +273,28 @@ class StreamQueries:
             return [describe_scale(history, number) for number in islice(numbers, most)]
 
         return await self._ask(query)
+
+    async def plot(self, from_ms: int | None = None, to_ms: int | None = None) -> StreamPicture:
+        """Return the picture of the stream: its segments over time and keys, their rates, and where groups are.
+
+        A notebook shows it. `svg()` returns it as SVG, with the numbers of what the mouse is over.
+
+        Args:
+            from_ms: wall time, in ms since 1970. None (default): from the oldest epoch kept on.
+            to_ms: wall time, in ms since 1970. None (default): until now.
+
+        Raises:
+            InvalidArgument: an argument is not an int, or the times are in the wrong order.
+            StreamReplaced: the handle belongs to a deleted stream of this name.
+
+        Cost:
+            One read: the epochs of that time, some look-ups for each segment of the stream, and one for each segment
+            that a group is in.
+        """
+        from eventproc.streams.picture_query import picture_of
+
+        since, until = _times(from_ms, to_ms)
+        return await self._ask(lambda tx, stream: picture_of(tx, stream, since, until))
 
     async def segments_between(
         self,
@@ -417,6 +439,14 @@ class StreamQueries:
             )
 
         return await self._ask(query)
+
+
+def _times(from_ms: int | None, to_ms: int | None) -> tuple[int | None, int | None]:
+    since = None if from_ms is None else check_int("from_ms", from_ms, unit="ms")
+    until = None if to_ms is None else check_int("to_ms", to_ms, unit="ms")
+    if since is not None and until is not None and until < since:
+        raise InvalidArgument(what="to_ms", value=str(until), reason=f"it is before from_ms, {since}")
+    return since, until
 
 
 def as_position(what: str, value: Moment | StreamCut) -> Moment | StreamCut:

@@ -11,6 +11,7 @@ from eventproc.store.groups.consumption import (
     consumed_cut as consumed_cut,
     cut_before as cut_before,
     earliest_cut as earliest_cut,
+    group_cuts as group_cuts,
 )
 from eventproc.store.groups.records import (
     EQUAL as EQUAL,

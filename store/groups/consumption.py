@@ -46,7 +46,8 @@ def consumed_cut(tx: Tx, stream: StreamRecord) -> StreamCut | None:
     Cost: a record for each group of the stream, and two queries, one of which looks into all records of groups, 1 us
     each.
     """
-    return earliest_cut(tx, stream, _group_cuts(tx, stream))
+    kept = (_kept_cut(tx, stream, record, cut) for record, cut in group_cuts(tx, stream))
+    return earliest_cut(tx, stream, (cut for cut in kept if cut is not None))
 
 
 def earliest_cut(tx: Tx, stream: StreamRecord, cuts: Iterable[StreamCut]) -> StreamCut | None:
@@ -123,7 +124,11 @@ def allow_truncation(tx: Tx, group: str, cut: StreamCut) -> None:
     replace(tx, TRUNCATABLE, before, after)
 
 
-def _group_cuts(tx: Tx, stream: StreamRecord) -> Iterator[StreamCut]:
+def group_cuts(tx: Tx, stream: StreamRecord) -> Iterator[tuple[GroupRecord, StreamCut]]:
+    """Yield the groups of a stream, by name, each with the cut up to which it has finished the stream.
+
+    Raises and costs as `consumed_cut`.
+    """
     rows = tx.execute(
         'SELECT group_name, segment, "offset", waiting IS NOT NULL FROM group_segment WHERE stream_id = ?',
         (stream.stream_id,),
@@ -138,12 +143,20 @@ def _group_cuts(tx: Tx, stream: StreamRecord) -> Iterator[StreamCut]:
             continue
         record, offsets = found.value, own.get(group, {})
         if record.kind == SHARE:
-            yield from _share_cuts(tx, stream, record, offsets)
-        elif group in own and record.options.retains == "manual":
-            allowed = find(tx, TRUNCATABLE, truncatable_key(group, stream.stream_id))
-            yield head_cut(tx, stream) if allowed is None else _cut(stream, allowed.value.offsets)
-        elif group in own and record.options.retains is not None:
-            yield _reader_cut(tx, stream, offsets)
+            for cut in _share_cuts(tx, stream, record, offsets):
+                yield record, cut
+        elif group in own:
+            yield record, _reader_cut(tx, stream, offsets)
+
+
+def _kept_cut(tx: Tx, stream: StreamRecord, group: GroupRecord, finished: StreamCut) -> StreamCut | None:
+    """Return the cut from which on a group wants the stream to be kept; None if it wants nothing."""
+    if group.kind == SHARE or group.options.retains == "progress":
+        return finished
+    if group.options.retains is None:
+        return None
+    allowed = find(tx, TRUNCATABLE, truncatable_key(group.name, stream.stream_id))
+    return head_cut(tx, stream) if allowed is None else _cut(stream, allowed.value.offsets)
 
 
 def _reader_cut(tx: Tx, stream: StreamRecord, offsets: Mapping[SegmentId, int]) -> StreamCut:

@@ -46,6 +46,8 @@ VALIDATED: Final = {
     "PartitionDescription",
     "PartitionPosition",
     "PastScale",
+    "PicturePosition",
+    "PictureSegment",
     "ProcessorMember",
     "ProcessorStatus",
     "ReplicatedType",

@@ -202,6 +202,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "stream segments": ("shop/orders",),
         "stream epochs": ("shop/orders",),
         "stream scales": ("shop/orders",),
+        "stream plot": ("shop/orders", _picture),
         "stream segment": ("shop/orders", "0.0"),
         "stream size": ("shop/orders",),
         "stream compare": ("shop/orders", "head", "tail"),

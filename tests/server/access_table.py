@@ -60,6 +60,7 @@ REST: Mapping[str, Row] = {
     "describe_segment": READS,
     "list_scales": READS,
     "measure_stream": READS,
+    "plot_stream": READS,
     "compare_stream_cuts": READS,
     "get_truncation": READS,
     "scale_stream": UPDATES,

@@ -125,6 +125,12 @@ class RestInMemory(DocumentedResponses):
         self.verify(method, response.request.url.path, answer)
         return answer
 
+    async def text(self, path: str, accept: str) -> tuple[str, str]:
+        """Return the media type and the text that a caller gets that accepts another type than JSON."""
+        response = await self._http.get(path, headers={"Accept": accept})
+        assert response.status_code == 200, response
+        return response.headers["content-type"], response.text
+
     async def ok(self, method: str, path: str, body: object = None) -> Any:
         """Return the body of a call that succeeds."""
         answer = await self.call(method, path, body)

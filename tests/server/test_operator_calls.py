@@ -268,3 +268,28 @@ async def test_long_work_is_begun_as_a_task(rest: RestInMemory, ep: Eventproc) -
     assert (await rest.ok("POST", f"{OWN}/verify"))["kind"] == "verify"
     assert (await rest.ok("POST", f"{OWN}/compact"))["kind"] == "compact"
     assert (await rest.ok("POST", f"{OWN}/streams/s/t/offload", {"older_than_ms": 0}))["kind"] == "offload"
+
+
+async def test_the_picture_of_a_stream_is_numbers_or_svg(rest: RestInMemory, ep: Eventproc) -> None:
+    await ep.create_group("s/g", ["s/t"])
+    path = f"{OWN}/streams/s/t/plot"
+    found = await rest.ok("GET", path)
+    assert [(each["low"], each["high"], each["events"]) for each in found["segments"]] == [(0.0, 1.0, 3)]
+    assert [each["group"] for each in found["positions"]] == ["s/g"]
+    kind, text = await rest.text(path, "text/html, image/svg+xml;q=0.9")
+    assert kind.startswith("image/svg+xml") and text.startswith("<svg ")
+    late = await rest.call("GET", f"{path}?from_ms=2000&to_ms=1000")
+    assert (late.status, "before from_ms" in late.body["detail"]) == (400, True)
+
+
+async def test_a_picture_shows_the_groups_that_its_caller_may_read(ep: Eventproc) -> None:
+    for group in ("s/g", "s/h"):
+        await ep.create_group(group, ["s/t"])
+    tokens = await ep.db.write(
+        lambda tx: [add_user(tx, "one", (READ, "s/t"), (READ, "s/h")), add_user(tx, "none", (READ, "s/t"))]
+    )
+    seen = []
+    for token in tokens:
+        found = await RestInMemory(ep, await loaded(ep), token).ok("GET", f"{OWN}/streams/s/t/plot")
+        seen.append([each["group"] for each in found["positions"]])
+    assert seen == [["s/h"], []]

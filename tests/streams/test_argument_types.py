@@ -247,6 +247,8 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     ),
     "cut_at": (lambda w, x: w.stream.cut_at(x), NO_INT),
     "measure": (lambda w, x: w.stream.measure(x), [*NO_PLACE, {}]),
+    "plot": (lambda w, x: w.stream.plot(x), [each for each in NO_INT if each is not None]),
+    "plot, to": (lambda w, x: w.stream.plot(None, x), [each for each in NO_INT if each is not None]),
     "measure, end": (lambda w, x: w.stream.measure("head", x), [*NO_PLACE, {}]),
     "update": (lambda w, x: w.stream.update(scaling=x), [2, None, "2", [], THING]),
     "update, timeout": (

@@ -49,6 +49,7 @@ from eventproc.server.rest.routes import EventStream, Linked, RestCall, RestRout
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, StillPending
 from eventproc.store.records.plain import STRICT, Malformed, why_unknown
+from eventproc.streams.picture import StreamPicture
 
 LOG = logging.getLogger("eventproc.server")
 
@@ -85,6 +86,9 @@ RETRY: Final = MappingProxyType({"Retry-After": str(RETRY_AFTER_S)})
 
 DOCUMENT_PATH: Final = "/openapi.json"
 METRICS_PATH: Final = "/metrics"
+
+SVG_TYPE: Final = "image/svg+xml"
+"""What a caller accepts that wants a picture, not its numbers."""
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
@@ -203,6 +207,8 @@ class RestAnswers:
             return self._watch(request, caller, result.last_event_id)
         if route.result is None:
             return Response(status_code=route.status)
+        if isinstance(result, StreamPicture) and SVG_TYPE in request.headers.get("accept", ""):
+            return Response(result.svg(), media_type=SVG_TYPE)
         if isinstance(result, Linked):
             return _json(route.result, result.value, route.status, _link(request, result.next))
         return _json(route.result, result, route.status)

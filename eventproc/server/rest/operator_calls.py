@@ -50,6 +50,7 @@ from eventproc.streams import (
 from eventproc.streams.delayed_events import DelayedEvents
 from eventproc.streams.description import describe_segment as segment_description
 from eventproc.streams.operations import opened_segments
+from eventproc.streams.picture import StreamPicture
 from eventproc.streams.position_texts import parse_moment, parse_position, parse_time
 from eventproc.streams.queries import Moment
 
@@ -112,6 +113,23 @@ class CutReport:
 
     stream: str
     cut: StreamCut
+
+
+async def plot_stream(
+    call: RestCall,
+    scope: ScopeName,
+    stream: LocalName,
+    from_ms: RowTimeText = None,
+    to_ms: RowTimeText = None,
+) -> StreamPicture:
+    """Show the segments of a stream over time and keys, and where the groups are that the caller may read.
+
+    A caller that accepts image/svg+xml gets the picture.
+    """
+    times = (None if each is None else parse_time(each) for each in (from_ms, to_ms))
+    found = await (await call.ep.stream(f"{scope}/{stream}")).plot(*times)
+    visible = [each for each in found.positions if call.caller.may(Permission.READ, each.group)]
+    return attrs.evolve(found, positions=tuple(visible))
 
 
 async def get_cut(call: RestCall, scope: ScopeName, stream: LocalName, at: Position = "tail") -> CutReport:

@@ -200,6 +200,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _stream(
         "GET", "/size", Stream.measure, "measure_stream", errors=(410,), start=ReadPosition, end=ReadPosition
     ),
+    _stream("GET", "/plot", operator.plot_stream),
     _stream("GET", "/compare", operator.compare_stream_cuts),
     _stream("GET", "/truncation", Stream.truncation, "get_truncation"),
     _scale("/scale", ScaleStream, "scale_stream", omitted=("reason",)),
