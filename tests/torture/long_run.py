@@ -95,7 +95,7 @@ class LongTorture:
         """Torture for so long, check everything, and return the summary. Raises AssertionError."""
         with self.directory:
             self._run(self._create)
-            self._instances = [self._start() for _ in range(INSTANCES)]
+            self._instances = self._start(INSTANCES)
             until = monotonic() + seconds
             while monotonic() < until:
                 self._step()
@@ -119,7 +119,14 @@ class LongTorture:
         for number in range(self._streams):
             await ep.create_stream(name_of(number), scaling=eventproc.ScalingPolicy.fixed(1 + number % 3))
 
-    def _start(self) -> CrashProcess:
+    def _start(self, count: int) -> list[CrashProcess]:
+        """Start instances at the same time, and return them when all have opened the store."""
+        started = [self._spawn() for _ in range(count)]
+        for process in started:
+            assert process.hear() == "open", self._logs()
+        return started
+
+    def _spawn(self) -> CrashProcess:
         name, mortal = self._next_name(), self._random.random() < MORTAL_SHARE
         death = self._random.choice(POINTS), str(self._random.choice(MORTAL_COUNTS))
         process = self.directory.start_program(
@@ -133,7 +140,6 @@ class LongTorture:
             ),
             *(death if mortal else ()),
         )
-        assert process.hear() == "open", self._logs()
         if mortal:
             self._mortal.add(process)
         return process
@@ -183,9 +189,13 @@ class LongTorture:
             self._ask(self._random.choice(self._instances), "wait", "sent")
 
     def _kill(self, process: CrashProcess) -> None:
-        process.kill()
-        self._replace(process)
-        self.counts.kills += 1
+        """Kill an instance, or several at once, as when their machine dies."""
+        others = [each for each in self._instances if each not in (process, *self._suspended)]
+        victims = [process, *self._random.sample(others, self._random.randint(0, len(others)))]
+        for each in victims:
+            each.kill()
+        self._replace(*victims)
+        self.counts.kills += len(victims)
 
     def _restart(self, process: CrashProcess) -> None:
         if self._suspended:  # it may hold the write lock, and the end of another instance would wait for it
@@ -194,10 +204,11 @@ class LongTorture:
         self._replace(process)
         self.counts.restarts += 1
 
-    def _replace(self, process: CrashProcess) -> None:
+    def _replace(self, *processes: CrashProcess) -> None:
         if self._suspended:
             self._resume(*self._suspended)
-        self._instances[self._instances.index(process)] = self._start()
+        for process, other in zip(processes, self._start(len(processes)), strict=True):
+            self._instances[self._instances.index(process)] = other
 
     def _suspend(self, process: CrashProcess) -> None:
         if len(self._suspended) < INSTANCES - 1:
