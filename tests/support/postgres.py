@@ -82,9 +82,11 @@ class Server:
     def kill(self) -> None:
         """Let it crash: SIGKILL for the server and all its processes."""
         running = psutil.Process(int((self._data / "postmaster.pid").read_text().split()[0]))
+        running.suspend()  # it starts no process for a connection that comes meanwhile
         killed = [running, *running.children()]
         for each in killed:
-            each.send_signal(signal.SIGKILL)
+            with suppress(psutil.NoSuchProcess):
+                each.send_signal(signal.SIGKILL)
         for each in killed:
             with suppress(psutil.NoSuchProcess):
                 while each.status() != psutil.STATUS_ZOMBIE:  # nobody may be there to reap it
