@@ -66,6 +66,7 @@ COMMANDS: Final = MappingProxyType(
         "copy": ("copy", "Copy a store between a directory and a server, in both directions."),
         "verify": ("verify", "Check everything that a directory or a backup holds."),
         "compact": ("compact", "Return the free bytes of the database file to the file system."),
+        "top": ("top", "Show the busiest streams, and the groups that are most behind."),
         "doctor": ("doctor", "Check a directory's health, and list the processes that use it."),
         "demo": ("demo.command", "Send real data through a stream, and prove that nothing was lost."),
         "help": ("help", "Show the help of a command."),

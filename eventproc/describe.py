@@ -50,6 +50,7 @@ from eventproc.processors.observe.status import (
     ProcessorMember as ProcessorMember,
     ProcessorState as ProcessorState,
 )
+from eventproc.runtime.overview import Backlog as Backlog, Overview as Overview
 from eventproc.runtime.users import NewToken as NewToken, TokenInfo as TokenInfo, UserInfo as UserInfo
 from eventproc.shares import ShareResetPreview as ShareResetPreview
 from eventproc.store.backup.results import (

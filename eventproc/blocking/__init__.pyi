@@ -46,6 +46,7 @@ from eventproc.processors import App, ProcessorDescription
 from eventproc.processors.dead_letters.dead_letter import DeadLetter
 from eventproc.processors.dead_letters.operations import Ids, LetterCount
 from eventproc.processors.observe.status import ProcessorStatus
+from eventproc.runtime.overview import Overview
 from eventproc.runtime.users import NewToken, UserInfo
 from eventproc.shares.changes import ShareResetPreview
 from eventproc.shares.events import Delivery
@@ -211,6 +212,7 @@ class BlockingEventproc(_Twin, Opened):
         limit: int | None = None,
     ) -> list[str]: ...
     def delete_synchronizer(self, name: str) -> None: ...
+    def overview(self) -> Overview: ...
     @overload
     def dead_letters(self, group: str) -> BlockingDeadLetters: ...
     @overload

@@ -88,6 +88,7 @@ from eventproc.workflows.scopes import create_scope, delete_empty_scope
 
 if TYPE_CHECKING:
     from eventproc.jobs.jobs import Jobs
+    from eventproc.runtime.overview import Overview
     from eventproc.runtime.users import Users
     from eventproc.streams.delayed_events import DelayedEvents
     from eventproc.streams.schedules import Schedules
@@ -572,6 +573,16 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         """
         StreamName.parse(name)
         await self._db.write(partial(delete_named, name=name))
+
+    async def overview(self) -> Overview:
+        """Return what the store does, at a glance: the busiest streams, the groups that are most behind, what waits.
+
+        Cost:
+            A few look-ups for each segment of all streams, and of those that the groups have not finished.
+        """
+        from eventproc.runtime.overview import overview_of
+
+        return await self._db.read(overview_of)
 
     @overload
     def dead_letters(self, group: str) -> DeadLetters: ...

@@ -58,6 +58,7 @@ from eventproc.store.transactions.txn_record import (
     TXN_OUTCOMES as TXN_OUTCOMES,
     TXN_STEP_LIMITS as TXN_STEP_LIMITS,
     TxnRecord as TxnRecord,
+    count_open as count_open,
     find_txn as find_txn,
     flush_txns as flush_txns,
     get_txn as get_txn,

@@ -220,6 +220,12 @@ def list_open(
     return [_with_totals(tx, txn_from_row(row)) for row in rows.fetchall()]
 
 
+def count_open(tx: Tx) -> int:
+    """Return how many transactions of all streams are not decided; a joint one counts once for each stream."""
+    flush_txns(tx)
+    return int(tx.execute("SELECT count(*) FROM txn WHERE finished = 0").fetchone()[0])
+
+
 def list_finished(
     tx: Tx, stream_id: int, *, after: str | None = None, limit: int = TXNS_LISTED_MAX
 ) -> list[TxnRecord]:

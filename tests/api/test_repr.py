@@ -31,6 +31,7 @@ HUGE: Final[tuple[object, ...]] = (
 VALIDATED: Final = {
     "AppendResult",
     "AutoscalerConfig",
+    "Backlog",
     "BackupResult",
     "Blocker",
     "CreateStream",

@@ -311,6 +311,7 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "user add-token": (_user, "second"),
         "user delete-token": (_user, "first"),
         "user delete": (_user, "--yes"),
+        "top": (),
         "doctor": (),
         "backup": (_new_folder,),
         "restore": (_backup, "-C", _restored),

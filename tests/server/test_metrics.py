@@ -35,6 +35,7 @@ async def test_counters_are_what_was_written_and_gauges_what_is_left() -> None:
         async with stream.writer() as writer:
             await writer.write(b"12", key="a")
         await group.reset("head")
+        await ep.create_share_group("s/q", ["s/t"])
         body, media_type = await render_metrics(ep, GAUGES, "")
         assert media_type.startswith("text/plain")
         found = samples(body)
@@ -45,6 +46,9 @@ async def test_counters_are_what_was_written_and_gauges_what_is_left() -> None:
         assert found["eventproc_stream_segments", "s/t"] == 2
         assert found["eventproc_group_lag_events", "s/g"] == 1
         assert found["eventproc_group_readers", "s/g"] == 0
+        assert found["eventproc_group_lag_seconds", "s/g"] >= 0
+        assert found["eventproc_group_lag_events", "s/q"] == 1
+        assert found["eventproc_group_dead_letters", "s/q"] == 0
         assert found["eventproc_streams",] == 1
         assert found["eventproc_instances",] == 1
         assert found["eventproc_connections",] == 3

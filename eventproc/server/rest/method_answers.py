@@ -19,6 +19,7 @@ from eventproc.groups.position_texts import parse_group_start
 from eventproc.ingestion.intervals import RowTime
 from eventproc.ingestion.status import IngestWorkerInfo, SupervisorInfo
 from eventproc.runtime import Eventproc
+from eventproc.runtime.overview import Overview
 from eventproc.server.rest.routes import (
     PAGE,
     After,
@@ -52,7 +53,7 @@ _LATER: Final = {
 } | {
     each.__name__: each
     for each in (
-        *(DroppedFiles, Group, IngestLogLine, IngestWorkerInfo, ShareGroup, SupervisorInfo),
+        *(DroppedFiles, Group, IngestLogLine, IngestWorkerInfo, Overview, ShareGroup, SupervisorInfo),
         *(TableDescription, TableInfo, TopicInfo),
     )
 }

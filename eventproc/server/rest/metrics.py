@@ -1,7 +1,7 @@
 """`/metrics`: what a serving process knows, as Prometheus scrapes it.
 
 Nothing is counted for it: the tails of segments are counters already, and survive restarts. A scrape is one read of the
-catalog, and one for each group and supervisor.
+catalog, one of all groups, and one for each supervisor.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from eventproc.groups import GroupDescription
 from eventproc.ingestion.status import SupervisorStatus
 from eventproc.runtime import Eventproc
+from eventproc.runtime.overview import Backlog, backlogs
 from eventproc.store.catalog import count_streams, current_epoch, list_streams
 from eventproc.store.catalog.queries import head_cut, tail_cut
 from eventproc.store.catalog.sizes import StreamSize, size_before
@@ -33,10 +33,6 @@ from eventproc.store.requests import pending_requests
 STREAMS_MAX: Final = 1_000
 """Streams with metrics of their own, the first ones by name; `eventproc_streams` counts all. Higher: longer reads of
 the database, and larger answers: about 0.5 kB for each."""
-
-GROUPS_MAX: Final = 200
-"""Reader groups with a lag. Each takes a read of a few look-ups per segment."""
-
 
 SUPERVISORS_MAX: Final = 200
 """Supervisors with metrics of their own. Each takes a read of two look-ups per segment of its streams."""
@@ -102,12 +98,7 @@ async def render_metrics(ep: Eventproc, gauges: Iterable[Gauge], accept: str) ->
     """
     measured = await ep.db.read(measure_directory)
     cluster = await ep.cluster.describe()
-    groups: list[GroupDescription] = []
-    for info in await ep.groups(limit=GROUPS_MAX):
-        try:
-            groups.append(await (await ep.group(info.name)).describe())
-        except NotFound:  # deleted meanwhile
-            continue
+    groups = await ep.db.read(backlogs)
     supervisors: list[SupervisorStatus] = []
     for name in await ep.db.read(partial(supervisor_ids, page=ListPage(limit=SUPERVISORS_MAX))):
         try:
@@ -176,19 +167,29 @@ def _of_streams(measured: Iterable[StreamMeasure]) -> Iterator[Metric]:
     yield from (events, size, left, kept, active)
 
 
-def _of_groups(groups: Iterable[GroupDescription]) -> Iterator[Metric]:
+def _of_groups(groups: Iterable[Backlog]) -> Iterator[Metric]:
     lag = GaugeMetricFamily(
         "eventproc_group_lag_events", "Events that the group has not finished.", labels=["group"]
     )
     size = GaugeMetricFamily(
         "eventproc_group_lag_bytes", "Bytes that the group has not finished.", labels=["group"]
     )
-    readers = GaugeMetricFamily("eventproc_group_readers", "Readers of the group.", labels=["group"])
+    age = GaugeMetricFamily(
+        "eventproc_group_lag_seconds", "Age of the oldest event that it has not finished.", labels=["group"]
+    )
+    readers = GaugeMetricFamily(
+        "eventproc_group_readers", "Readers, consumers or processes of the group.", labels=["group"]
+    )
+    letters = GaugeMetricFamily(
+        "eventproc_group_dead_letters", "Events that the group gave up, and that wait.", labels=["group"]
+    )
     for each in groups:
-        lag.add_metric([each.name], each.events)
-        size.add_metric([each.name], each.bytes)
-        readers.add_metric([each.name], len(each.members))
-    yield from (lag, size, readers)
+        lag.add_metric([each.group], each.events)
+        size.add_metric([each.group], each.bytes)
+        age.add_metric([each.group], (each.age_ms or 0) / 1000)
+        readers.add_metric([each.group], each.members)
+        letters.add_metric([each.group], each.dead_letters)
+    yield from (lag, size, age, readers, letters)
 
 
 def _of_supervisors(found: Iterable[SupervisorStatus]) -> Iterator[Metric]:

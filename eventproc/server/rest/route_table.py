@@ -183,6 +183,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _part("GET", "/liveness/{part}", health.liveness_of, "get_part_liveness", need=ANYONE),
     _part("GET", "/details/{part}", health.details_of, "get_part_details", need=USER),
     _part("GET", "/{part}", health.get_part_health, need=USER),
+    _own("GET", "/overview", Eventproc.overview, "get_overview"),
     _own("GET", "/streams", Eventproc.streams, "list_all_streams"),
     _stream("GET", "", Stream.describe, "describe_stream"),
     _stream("GET", "/segments", Stream.segments, "list_segments", at=At),

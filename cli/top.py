@@ -1,0 +1,56 @@
+"""`eventproc top`: a store at a glance, again and again on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from eventproc.cli.options import (
+    TABLE,
+    WATCH_S,
+    Command,
+    Settings,
+    output_option,
+    pass_settings,
+    watch_option,
+)
+
+if TYPE_CHECKING:
+    from eventproc.describe import Overview
+    from eventproc.runtime import Eventproc
+
+TABLES: Final = {
+    "streams": ("name", "state", "events_per_second", "events", "bytes=size_bytes", "epoch"),
+    "groups": ("group", "kind", "paused", "members", "events", "bytes", "age_ms", "dead_letters"),
+}
+"""The tables of an overview: the field of each, and its columns."""
+
+
+@click.command(cls=Command)
+@output_option()
+@watch_option
+@pass_settings
+def top(settings: Settings, output: str) -> None:
+    """Show the busiest streams, and the groups that are most behind.
+
+    A terminal shows them again every two seconds, until Ctrl-C.
+
+    Examples:
+        eventproc top
+        eventproc top --watch 10
+        eventproc top --output json
+    """
+    from eventproc.cli.output.tables import show_result
+    from eventproc.cli.watch import show_found
+
+    if settings.watch_s is None and output == TABLE and sys.stdout.isatty():
+        settings.watch_s = WATCH_S
+
+    def look(ep: Eventproc) -> Awaitable[Overview]:
+        return ep.overview()
+
+    show_found(settings, look, partial(show_result, output=output, tables=TABLES))

@@ -1,0 +1,104 @@
+"""A store at a glance: what flows, which groups are behind, and what waits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from eventproc.groups import PROCESSOR, describe_group, describe_share_group, list_groups
+from eventproc.groups.describe import DescribedGroup
+from eventproc.processors.dead_letters.operations import count_letters
+from eventproc.store.catalog import list_streams
+from eventproc.store.database import Tx
+from eventproc.store.groups import OWNED, SHARE, GroupKind, GroupRecord
+from eventproc.store.model.list_pages import ListPage
+from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.store.requests import pending_requests
+from eventproc.store.transactions import count_open
+from eventproc.streams.description import StreamInfo
+
+SHOWN: Final = 20
+"""Streams and groups of an overview. Higher: more than a terminal has room for."""
+
+GROUPS_MAX: Final = 200
+"""Groups whose backlog is looked at, the first ones by name. Each takes a few look-ups for each of its segments."""
+
+
+@attrs.frozen(kw_only=True)
+class Backlog:
+    """What a group has not finished.
+
+    kind: "readers", "processor" or "share". members: readers, consumers or processes that take part.
+    events, bytes: what is not finished. age_ms: time since the oldest of it was appended; None without one.
+    dead_letters: events that it gave up and that nobody has decided about.
+    """
+
+    group: str
+    kind: GroupKind
+    paused: bool
+    members: int
+    events: int
+    bytes: int
+    age_ms: int | None
+    dead_letters: int
+
+
+@attrs.frozen(kw_only=True)
+class Overview:
+    """A store at one moment, as `ep.overview()` returns it.
+
+    streams_count: all streams and topics. events_per_second: what was written to them in the last minute.
+    requests_pending: changes of streams and scopes that wait or run. transactions_open: those that are not decided.
+    streams: the busiest ones, first the one with the most events in the last minute.
+    groups: those that are most behind, first the one with the most unfinished events.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    streams_count: int
+    events_per_second: float
+    requests_pending: int
+    transactions_open: int
+    streams: tuple[StreamInfo, ...]
+    groups: tuple[Backlog, ...]
+
+
+def overview_of(tx: Tx) -> Overview:
+    """Return the overview. Cost: a few look-ups for each segment of all streams, and those of `backlogs`."""
+    streams = [StreamInfo.of(tx, each) for each in list_streams(tx)]
+    return Overview(
+        streams_count=len(streams),
+        events_per_second=round(sum(each.events_per_second for each in streams), 3),
+        requests_pending=pending_requests(tx),
+        transactions_open=count_open(tx),
+        streams=tuple(sorted(streams, key=lambda each: -each.events_per_second)[:SHOWN]),
+        groups=tuple(sorted(backlogs(tx), key=lambda each: -each.events)[:SHOWN]),
+    )
+
+
+def backlogs(tx: Tx) -> list[Backlog]:
+    """Return what groups have not finished, the first GROUPS_MAX by name."""
+    found = list_groups(tx, page=ListPage(limit=GROUPS_MAX), kinds=(*OWNED, SHARE))
+    return [_backlog(tx, each) for each in found]
+
+
+def _backlog(tx: Tx, group: GroupRecord) -> Backlog:
+    found: DescribedGroup
+    if group.kind == SHARE:
+        found = share = describe_share_group(tx, group.name)
+        members = len(share.consumers)
+    else:
+        found = owned = describe_group(tx, group.name)
+        members = len(owned.members)
+    gives_up = group.kind in (SHARE, PROCESSOR)
+    return Backlog(
+        group=group.name,
+        kind=group.kind,
+        paused=group.paused,
+        members=members,
+        events=found.events,
+        bytes=found.bytes,
+        age_ms=found.age_ms,
+        dead_letters=count_letters(tx, group.name, "all").letters if gives_up else 0,
+    )
