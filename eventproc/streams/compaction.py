@@ -51,12 +51,10 @@ async def compact_topic(
     *,
     write: CompactionWrite | None = None,
     advance: Callable[[CompactionResult], None] = lambda _: None,
-    keys_max: int = KEYS_MAX,
 ) -> CompactionResult:
     """Remove the events of a topic that its policy no longer keeps.
 
     write: runs each step; `db.write` unless given. advance: called after each step with what was removed until then.
-    keys_max: the keys that one pass knows.
 
     Raises InvalidArgument (the topic has no policy of compaction), StreamReplaced, CorruptRecord, DiskFull.
     """
@@ -67,19 +65,21 @@ async def compact_topic(
         while True:
             newest: NewestNumbers = {}
             end = begin
-            while end < until and len(newest) < keys_max:
+            while end < until and len(newest) < KEYS_MAX:
                 end = await db.read(partial(_collect, stream_id, segment, end, until, newest))
             at = 0
             while step := await db.read(partial(_plan, stream_id, segment, at, end, newest, policy)):
-                if step.columns is None:
+                if step.packed is None:
                     at = step.end
                 elif await run(partial(_replace, stream_id, segment, step)):
                     at = step.end
                     total = CompactionResult(total.events + step.removed, total.bytes + step.removed_bytes)
                     advance(total)
-            if end >= until:
+            if not begin < at < until:
                 break
-            begin = end
+            begin = (
+                at  # before `end` if extents were joined or held: what is left needs its own newest numbers
+            )
     return total
 
 

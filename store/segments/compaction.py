@@ -27,6 +27,7 @@ from eventproc.store.segments.extents import (
     decode_extent,
     ends_of,
     insert_compacted_blob,
+    pack_compacted,
     read_extents,
 )
 from eventproc.store.segments.holds import held_from
@@ -82,13 +83,13 @@ _REMOVED: Final[Headers] = {COMPACTED_HEADER: REMOVED}
 class CompactionStep:
     """A run of consecutive extents, and what replaces them.
 
-    end: offset behind the run. extents: as they were read. columns: of the compacted blob; None: the run stays.
+    end: offset behind the run. extents: as they were read. packed: the compacted blob; None: the run stays.
     removed, removed_bytes: the events that are removed, and their bytes.
     """
 
     end: int
     extents: tuple[Extent, ...]
-    columns: Columns | None
+    packed: bytes | None
     removed: int = 0
     removed_bytes: int = 0
 
@@ -177,7 +178,8 @@ def plan_step(
     if is_same and all(_is_compacted(tx, each) for each in extents):
         return CompactionStep(done, tuple(extents), None)
     lost = [size for run, each in zip(runs, headers, strict=True) for size in _newly_removed(run, each)]
-    return CompactionStep(done, tuple(extents), _columns(runs, headers), len(lost), sum(lost))
+    packed = pack_compacted(_columns(runs, headers))
+    return CompactionStep(done, tuple(extents), packed, len(lost), sum(lost))
 
 
 def replace_step(tx: Tx, stream_id: int, segment: SegmentId, step: CompactionStep) -> bool:
@@ -189,7 +191,7 @@ def replace_step(tx: Tx, stream_id: int, segment: SegmentId, step: CompactionSte
     first, last = step.extents[0], step.extents[-1]
     is_held = held_from(tx, stream_id).get(segment, step.end) < step.end
     found = read_extents(tx, stream_id, segment, first.start, limit=len(step.extents))
-    if is_held or tuple(found) != step.extents or step.columns is None:
+    if is_held or tuple(found) != step.extents or step.packed is None:
         return False
     tx.execute(
         "DELETE FROM extent WHERE stream_id = ? AND segment = ? AND start >= ? AND start < ?",
@@ -197,7 +199,7 @@ def replace_step(tx: Tx, stream_id: int, segment: SegmentId, step: CompactionSte
     )
     count = sum(each.count for each in step.extents)
     where = (stream_id, segment, first.start, step.end - first.start, first.first_number, count)
-    blob_id = insert_compacted_blob(tx, stream_id, step.columns)
+    blob_id = insert_compacted_blob(tx, stream_id, step.packed)
     tx.execute(INSERT_EXTENT, (*where, first.first_time, last.last_time, blob_id, 0, None))
     free_unreferenced_blobs(tx, {each.place for each in step.extents if each.place is not None})
     recent = RecentEvents.of(tx)

@@ -194,12 +194,16 @@ def load_blob(tx: Tx, blob_id: int) -> Columns:
     return _expand(columns.data) if row[0] == COMPACTED_BLOB_FORMAT else columns
 
 
-def insert_compacted_blob(tx: Tx, stream_id: int, columns: Columns) -> int:
-    """Store columns as a compacted blob of the stream, and return its id. 10 ms per MiB.
+def pack_compacted(columns: Columns) -> bytes:
+    """Return the value of a compacted blob, compressed. 10 ms per MiB, so call it outside of the write lock.
 
     columns: `data` has no frames of events with the header REMOVED, but `ends` counts them.
     """
-    packed = zlib.compress(pack_inline(columns), 1)
+    return zlib.compress(pack_inline(columns), 1)
+
+
+def insert_compacted_blob(tx: Tx, stream_id: int, packed: bytes) -> int:
+    """Store what `pack_compacted` returned as a blob of the stream, and return its id."""
     row = Columns(b"", None, None, None, None, None, packed)
     return _insert_blob_row(tx, stream_id, COMPACTED_BLOB_FORMAT, row, packed)
 

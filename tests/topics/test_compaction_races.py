@@ -1,0 +1,42 @@
+"""Compaction beside what else changes a topic meanwhile: joins of small runs, consumers, deaths of processes."""
+
+from __future__ import annotations
+
+import pytest
+
+import eventproc
+from eventproc import CompactionPolicy
+from eventproc.testing import Fault, FaultPlan, VirtualRuntime
+from tests.topics.support import all_events
+
+SOON = CompactionPolicy(min_age_ms=0, tombstone_ms=0)
+
+
+def test_runs_that_are_joined_between_two_passes_keep_no_older_event_of_a_tombstone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eventproc.streams.compaction.KEYS_MAX", 1)
+    faults = FaultPlan(
+        [
+            Fault("task.submit.begun", "delay", ms=60_000),  # the policy's own compaction comes later
+            Fault("extent.join.begun", "delay", ms=2_000),
+            Fault("compaction.begun", "delay", ms=4_000),
+        ]
+    )
+
+    async def main() -> None:
+        async with eventproc.open_memory(faults=faults) as ep:
+            await ep.create_scope("s")
+            topic = await ep.create_topic("s/t", compaction=SOON)
+            async with topic.producer() as producer:
+                await producer.write(bytes(4 * 2**20 - 24), key="long")  # one read ends behind the next two
+                await producer.write(b"1", key="a")
+                await producer.write(b"", key="a")
+                for number in range(260):
+                    await producer.write(b"x", key=f"k{number}")
+            await topic.compact()
+            assert faults.reached["extent.join.committed"]
+            await topic.compact()
+            assert [each.payload for each in await all_events(topic) if each.key == "a"] == []
+
+    VirtualRuntime(seed=1, backend="asyncio").run(main)
