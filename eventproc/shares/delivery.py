@@ -380,7 +380,8 @@ def _archive(
         )
         for each in ranges
         for run in _read_all(tx, key, each.start, each.end)
-        for event in run.events(stream)
+        for part in run.without_removed()  # what a compaction removed meanwhile has nothing to redrive
+        for event in part.events(stream)
     ]
     append_letters(tx, record.name, None, letters)
 

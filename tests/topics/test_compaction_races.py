@@ -6,10 +6,17 @@ import pytest
 
 import eventproc
 from eventproc import CompactionPolicy
+from eventproc.runtime import Eventproc
 from eventproc.testing import Fault, FaultPlan, VirtualRuntime
+from tests.support.checked_directory import clock as clock, ep as ep  # fixtures
 from tests.topics.support import all_events
 
 SOON = CompactionPolicy(min_age_ms=0, tombstone_ms=0)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
 
 
 def test_runs_that_are_joined_between_two_passes_keep_no_older_event_of_a_tombstone(
@@ -40,3 +47,20 @@ def test_runs_that_are_joined_between_two_passes_keep_no_older_event_of_a_tombst
             assert [each.payload for each in await all_events(topic) if each.key == "a"] == []
 
     VirtualRuntime(seed=1, backend="asyncio").run(main)
+
+
+async def test_an_event_that_was_removed_while_a_consumer_held_it_becomes_no_empty_dead_letter(
+    ep: Eventproc,
+) -> None:
+    topic = await ep.create_topic("s/t", compaction=SOON)
+    share = await ep.create_share_group("s/share", ["s/t"], deliveries_max=1)
+    async with topic.producer() as producer, share.consumer() as consumer:
+        await producer.write_many([(b"1", "a"), (b"2", "b")])
+        first, second = await consumer.poll()
+        await producer.write(b"3", key="a")
+        await topic.compact()
+        await consumer.reject([first, second], "no")
+        letters = await ep.dead_letters("s/share").list()
+        assert [(each.key, each.payload) for each in letters] == [("b", b"2")]
+        (third,) = await consumer.poll()
+        assert third.event.payload == b"3"
