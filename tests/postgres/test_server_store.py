@@ -15,6 +15,7 @@ from eventproc import errors
 from eventproc.testing import VirtualClock, check
 from tests.postgres.support import read_all, run_hook
 from tests.support.postgres import Server, running_server
+from tests.topics.compaction_twin import verify_killed_compaction
 
 pytestmark = pytest.mark.subprocess
 
@@ -420,3 +421,7 @@ async def test_topic_keeps_the_newest_event_of_each_key(url: str) -> None:
         assert [event.payload for event in found] == [b"%d" % each.number * 100 for each in found]
         await ep.tasks.wait((await ep.tasks.submit(eventproc.CompactTopicTask("shop/prices"))).id)
         await check(ep.db)
+
+
+async def test_a_compaction_that_is_killed_keeps_the_newest_event_of_each_key(url: str) -> None:
+    await verify_killed_compaction(url, "compaction.commit", 2)

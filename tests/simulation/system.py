@@ -39,6 +39,7 @@ from eventproc.store.schema import CONCURRENT_TABLES
 from eventproc.testing import Fault, FaultPlan, SimulatedInstance, SimulatedWorld, check
 from tests.groups.simulation import GroupSimulation
 from tests.processors.simulation import STREAM, ProcessorPlan, ProcessorSimulation
+from tests.simulation.compacted import TableSimulation
 from tests.simulation.kept_rows import checking_kept_rows
 from tests.simulation.policies import (
     KEPT,
@@ -56,6 +57,7 @@ WRITERS = 2
 BATCHES = 8
 TXNS = 5
 READERS = 2
+COMPACTERS = 2
 CHAOS = 6
 KEPT_EVENTS = 40
 LATE_MS_MAX = 30_000
@@ -66,6 +68,7 @@ GROUP = "s/readers"
 STEPS = (
     Step.WRITER_APPEND,
     Step.DELAYED_DELIVERY,
+    Step.COMPACTION,
     Step.TRANSACTION_STAGE,
     Step.TRANSACTION_END,
     Step.PROCESSOR_PROGRESS,
@@ -133,6 +136,7 @@ class SystemSimulation:
             for number, order in enumerate(ORDERS)
         ]
         self.work = WorkSimulation(seed)
+        self.table = TableSimulation(seed)
         self._ending = False
         self._is_disturbed = self.random.random() < 0.7
         self.policies = PolicyWatch(is_disturbed=self._is_disturbed)
@@ -142,6 +146,7 @@ class SystemSimulation:
         with (
             anyio.fail_after(LIMIT_S),
             self.policies.noting_looks(),
+            self.table.in_small_parts(),
             checking_kept_rows(MemoryDatabase, CONCURRENT_TABLES, self.seed) as checked,
         ):
             await self._live()
@@ -157,6 +162,7 @@ class SystemSimulation:
                 await ep.create_stream(part.plan.out)
             await create_kept(ep)
             await self.work.create(ep)
+            await self.table.create(ep)
             await ep.create_group(GROUP, [STREAM])
             for _ in range(INSTANCES - 1):
                 await self._start()
@@ -175,6 +181,9 @@ class SystemSimulation:
                     actors.start_soon(self._use_other_streams)
                     actors.start_soon(self._write_kept)
                     actors.start_soon(self.work.submit, self._somewhere)
+                    actors.start_soon(self.table.write, self._somewhere)
+                    for _ in range(COMPACTERS):
+                        actors.start_soon(self.table.compact, self._somewhere)
                     actors.start_soon(self._pause_and_expire)
                     actors.start_soon(self._harm)
                 await self._calm()
@@ -472,6 +481,7 @@ class SystemSimulation:
             await part.check_end(ep)
         await check_kept(ep, KEPT_EVENTS)
         await self.work.check_end(ep, STREAM)
+        await self.table.check_end(ep)
         await check(ep.db)
 
 

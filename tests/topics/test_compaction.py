@@ -18,6 +18,7 @@ from eventproc.testing import Deaths, VirtualClock, check, run_until_death
 from tests.backup.support import restored
 from tests.cluster.support import ended_task
 from tests.support.checked_directory import clock as clock, ep as ep  # fixtures
+from tests.topics.compaction_twin import kept, verify_newest, write_any
 from tests.topics.support import all_events
 
 DAY_MS = 24 * 3_600_000
@@ -33,44 +34,6 @@ def anyio_backend() -> str:
 async def write(topic: Topic, *events: tuple[str, bytes]) -> None:
     async with topic.producer() as producer:
         await producer.write_many([(payload, key) for key, payload in events])
-
-
-async def write_any(topic: Topic, dice: random.Random, count: int) -> None:
-    """Write events of all kinds, in small and large sends and in transactions."""
-    events = [
-        NewEvent(
-            dice.choice([b"", b"x", b"value" * dice.randint(1, 60)]),
-            key=dice.choice(["", "k", "schlüssel", f"k{dice.randrange(8)}"]),
-            event_time=dice.choice([None, -1, 2**50]),
-            headers=dice.choice([None, {"a": "ß"}]),
-        )
-        for _ in range(count)
-    ]
-    if dice.random() < 0.3:
-        async with topic.transaction() as txn:
-            for each in events:
-                await txn.write(each.payload, key=each.key, event_time=each.event_time, headers=each.headers)
-        return
-    async with topic.producer() as producer:
-        for each in events:
-            await producer.post(each.payload, key=each.key, event_time=each.event_time, headers=each.headers)
-            if dice.random() < 0.2:
-                await producer.flush()
-
-
-def kept(events: list[Event]) -> list[Event]:
-    """The naive twin: the newest event of each key and partition, of events in order."""
-    newest = {(event.partition, event.key): event.number for event in events}
-    return [event for event in events if event.number == newest[event.partition, event.key]]
-
-
-def verify_newest(known: list[Event], found: list[Event]) -> None:
-    """Verify that every key has its newest event, or that its tombstone and all that came before it are gone."""
-    assert [each for each in known if each in found] == found
-    for newest in kept(known):
-        if newest not in found:
-            assert not newest.payload
-            assert [each for each in found if each.key == newest.key] == []
 
 
 def in_order(events: list[Event]) -> list[Event]:

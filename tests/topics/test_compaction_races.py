@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import eventproc
@@ -9,6 +11,7 @@ from eventproc import CompactionPolicy
 from eventproc.runtime import Eventproc
 from eventproc.testing import Fault, FaultPlan, VirtualRuntime
 from tests.support.checked_directory import clock as clock, ep as ep  # fixtures
+from tests.topics.compaction_twin import verify_killed_compaction
 from tests.topics.support import all_events
 
 SOON = CompactionPolicy(min_age_ms=0, tombstone_ms=0)
@@ -64,3 +67,11 @@ async def test_an_event_that_was_removed_while_a_consumer_held_it_becomes_no_emp
         assert [(each.key, each.payload) for each in letters] == [("b", b"2")]
         (third,) = await consumer.poll()
         assert third.event.payload == b"3"
+
+
+@pytest.mark.subprocess
+@pytest.mark.parametrize(("point", "nth"), [("compaction.commit", 3), ("compaction.committed", 1)])
+async def test_a_compaction_that_is_killed_keeps_the_newest_event_of_each_key(
+    tmp_path: Path, point: str, nth: int
+) -> None:
+    await verify_killed_compaction(str(tmp_path / "data"), point, nth)
