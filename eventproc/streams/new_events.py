@@ -188,7 +188,7 @@ def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     copied: dict[str, str] = (
         ReservedHeaders(headers) if isinstance(headers, ReservedHeaders) else dict(headers)
     )
-    if (TTL_HEADER in copied or ID_HEADER in copied) and not isinstance(headers, ReservedHeaders):
+    if not (RESERVED_NAMES.keys().isdisjoint(copied) or isinstance(headers, ReservedHeaders)):
         reserved = next(each for each in RESERVED_NAMES if each in copied)
         reason = f"the name is reserved; pass {RESERVED_NAMES[reserved]}"
         raise InvalidArgument(what="header name", value=reserved, reason=reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -313,12 +314,20 @@ def test_what_handlers_emit_with_an_id_is_appended_once_and_a_copy_of_headers_ha
     live(run, apps=(app,))
 
 
-@pytest.mark.parametrize("header", ["ep-id", "ep-ttl-ms"])
+@pytest.mark.parametrize("header", ["ep-id", "ep-ttl-ms", "ep-priority", "ep-job", "ep-compacted"])
 def test_the_names_of_reserved_headers_are_refused(header: str) -> None:
     async def test(t: RunningApp) -> None:
+        headers = {header: "removed"}
         async with (await t.ep.stream("s/t")).writer() as writer:
-            with pytest.raises(InvalidArgument, match="the name is reserved; pass"):
-                await writer.write(b"", headers={header: "1"})
+            for write in (
+                partial(writer.write, b"", headers=headers),
+                partial(writer.write, b"", headers=headers, priority=1),
+                partial(writer.write_many, [NewEvent(b"", headers=headers)]),
+                partial(t.ep.jobs("s/work", "s/t").submit, b"", headers=headers),
+            ):
+                with pytest.raises(InvalidArgument, match="the name is reserved; pass"):
+                    await write()
+        assert await payloads(t) == []
 
     live(test)
 
