@@ -138,6 +138,13 @@ def cancelled_jobs(tx: Tx, group: str, jobs: Iterable[str]) -> set[str]:
     }
 
 
+def discard_jobs(tx: Tx, group: str, jobs: Iterable[str]) -> None:
+    """Note that the events of cancelled jobs are finished, by an empty result: they may be forgotten now."""
+    tx.executemany(
+        "UPDATE job SET result = ? WHERE group_name = ? AND job_id = ?", [(b"", group, job) for job in jobs]
+    )
+
+
 def end_jobs(tx: Tx, group: str, results: Mapping[str, bytes | None]) -> None:
     """Note the results of jobs that are done."""
     _change(
@@ -204,10 +211,13 @@ def forget_free(tx: Tx, group: str) -> None:
 
 
 def forget_jobs(tx: Tx) -> bool:
-    """Forget jobs that ended KEPT_MS ago; return whether there may be more."""
+    """Forget jobs that ended KEPT_MS ago; return whether there may be more.
+
+    A cancelled job stays until its event is finished: a worker that comes later has to know of it.
+    """
     done = tx.execute(
-        "DELETE FROM job WHERE id IN (SELECT id FROM job"
-        " WHERE state IN ('done', 'failed', 'cancelled') AND changed_ms < ? ORDER BY changed_ms LIMIT ?)",
+        "DELETE FROM job WHERE id IN (SELECT id FROM job WHERE state IN ('done', 'failed', 'cancelled')"
+        " AND changed_ms < ? AND (state != 'cancelled' OR result IS NOT NULL) ORDER BY changed_ms LIMIT ?)",
         (tx.now_ms - KEPT_MS, FORGOTTEN_A_STEP),
     )
     return done.rowcount >= FORGOTTEN_A_STEP

@@ -43,6 +43,7 @@ from eventproc.store.groups import delete_member, get_group, insert_member, watc
 from eventproc.store.jobs import (
     begin_jobs,
     cancelled_jobs,
+    discard_jobs,
     end_jobs,
     fail_jobs,
     forget_free,
@@ -156,12 +157,15 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         for pause_ms, released in commit.released.items():
             still = [each for each in released if each in held]
             self._consumer.settle_in(tx, Settlement.RELEASE, still, delay_ms=pause_ms)
-        self._note_jobs(tx, commit, held)
+        self._note_jobs(tx, commit, held, cancelled)
         if lost := len(everything) - len(held):
             tx.after(partial(self._warn, lost))
 
-    def _note_jobs(self, tx: Tx, commit: JobCommit, held: set[HeldDelivery]) -> None:
+    def _note_jobs(self, tx: Tx, commit: JobCommit, held: set[HeldDelivery], cancelled: set[str]) -> None:
         group = self._options.group
+        if cancelled:
+            accepted = {each.job for each in commit.accepted if each.job is not None and each in held}
+            discard_jobs(tx, group, accepted & cancelled)
         note_progress(tx, group, commit.progress)
         dead = {each for each, _ in commit.outbox.letters}  # `append_letters` notes that they failed
         done: dict[str, bytes | None] = {}
@@ -382,6 +386,7 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         others: dict[Delivery[Any], int | None] = {
             each: None for each, job in jobs.items() if job in cancelled
         }
+        discard_jobs(tx, group, cancelled)
         if self._rate is not None:
             left = [each for each in deliveries if each not in others]
             others.update(admit(tx, group, self._rate, left, self._calls.handler.decoded))

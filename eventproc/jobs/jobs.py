@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Generic
@@ -22,11 +23,12 @@ from eventproc.processors.dead_letters.operations import list_letters, redrive
 from eventproc.processors.emit import Emission, append_emissions
 from eventproc.store.catalog import get_writable_stream
 from eventproc.store.database import Database, Tx
-from eventproc.store.delayed_events import NewDelayedEvent, forget_delayed, store_delayed
+from eventproc.store.delayed_events import NewDelayedEvent, cancel_delayed, store_delayed
 from eventproc.store.faults import Step
 from eventproc.store.jobs import (
     NewJob,
     cancel_job,
+    discard_jobs,
     get_job,
     get_result,
     insert_job,
@@ -125,7 +127,9 @@ class Job(Generic[R]):
         def step(tx: Tx) -> bool:
             found = cancel_job(tx, self._group, self._id)
             if found.due_ms is not None:
-                forget_delayed(tx, [_delayed_id(self._group, self._id)])
+                with suppress(NotFound):  # it was appended
+                    cancel_delayed(tx, _delayed_id(self._group, self._id))
+                    discard_jobs(tx, self._group, [self._id])
             return found.state not in ENDED
 
         return await self._db.write(step, step=Step.JOB_CHANGE)

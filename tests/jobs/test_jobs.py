@@ -211,6 +211,35 @@ async def test_ended_jobs_are_known_for_a_day() -> None:
             assert await again.result() == 1
 
 
+@in_virtual_time
+async def test_a_job_that_was_cancelled_is_not_done_however_late_a_worker_comes() -> None:
+    begun: list[bytes] = []
+    app = App()
+    clock = VirtualClock()
+
+    @app.worker(JOBS, share_group="work")
+    async def work(event: Event) -> None:
+        begun.append(event.payload)
+
+    async with eventproc.open_memory(clock=clock) as ep:
+        await with_jobs(ep, [])
+        jobs = ep.jobs(GROUP, JOBS)
+        waits = await jobs.submit(b"waits")
+        delayed = await jobs.submit(b"delayed", delay_ms=7 * DAY_MS)
+        for job in (waits, delayed):
+            await job.cancel()
+        clock.advance(2 * DAY_MS)
+        await anyio.sleep(100)  # a sweep
+        with pytest.raises(NotFound):
+            await delayed.describe()  # its event is gone
+        async with ep.run(app):
+            await (await jobs.submit(b"last")).result()
+        assert begun == [b"last"]
+        clock.advance(2 * DAY_MS)
+        await anyio.sleep(100)
+        assert await jobs.list() == []
+
+
 async def test_jobs_are_listed_in_pages_and_by_state(ep: Eventproc) -> None:
     await with_jobs(ep, [])
     jobs = ep.jobs(GROUP, JOBS)
