@@ -22,7 +22,7 @@ from eventproc.store.groups import (
 )
 from eventproc.store.model.argument_checks import check_instance, check_int, invalid_argument
 from eventproc.store.records import get
-from eventproc.store.segments import Event
+from eventproc.store.segments import Event, segment_state, watch_head
 
 _MEANT = "it must be an event, as a writer returns it"
 
@@ -35,13 +35,16 @@ def as_written(event: object) -> Event[Any]:
 def has_finished(tx: Tx, group: str, event: Event[Any]) -> bool:
     """Return whether a group will not be given an event any more: it finished it, or it was truncated.
 
-    Raises NotFound; InvalidArgument if the group does not read the stream of the event.
-    Cost: four look-ups; for a segment that the group does not hold, a few for each of its segments.
+    Raises NotFound, also if the stream was deleted; InvalidArgument if the group does not read the stream of the event.
+    Cost: five look-ups; for a segment that the group does not hold, a few for each of its segments.
     """
     record = get(tx, GROUP, group).value
     if event.stream not in (each.name for each in record.streams):
         raise invalid_argument("event", event.stream, f"group {group} does not read this stream")
     key = get_stream(tx, event.stream).value.stream_id, event.segment
+    state = segment_state(tx, *key)
+    if state is None or event.number < state.head_number:  # no reader need have come there
+        return True
     if record.kind == SHARE:
         if (is_finished := has_finished_share(tx, group, key, event.number)) is not None:
             return is_finished
@@ -61,6 +64,12 @@ async def wait_finished(
         timeout_ms = check_int("timeout_ms", timeout_ms, least=0, unit="ms")
     with anyio.fail_after(None if timeout_ms is None else timeout_ms / 1000):
         for group in groups:
-            with db.subscribe([watch_group(group), watch_share(group), watch_progress(group)]) as changes:
-                while not await db.read(partial(has_finished, group=group, event=event)):
+            look = partial(has_finished, group=group, event=event)
+            if await db.read(look):
+                continue
+            stream_id = await db.read(lambda tx: get_stream(tx, event.stream).value.stream_id)
+            head = watch_head(stream_id, event.segment)
+            watched = [watch_group(group), watch_share(group), watch_progress(group), head]
+            with db.subscribe(watched) as changes:
+                while not await db.read(look):
                     await changes.wait()

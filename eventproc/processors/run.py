@@ -451,6 +451,7 @@ class Running(Openable):
             TimeoutError: The time is over.
             ProcessorFailed: A processor failed.
             Closed: The app was closed meanwhile.
+            NotFound: The stream was deleted.
             InvalidArgument: No processor of the app reads the stream, or it is no event.
         """
         from eventproc.groups.finished import as_written, wait_finished  # few programs need it

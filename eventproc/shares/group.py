@@ -116,7 +116,7 @@ class ShareGroup(Generic[T]):
             timeout_ms: how long to wait, in ms. None (default): without limit.
 
         Raises:
-            NotFound: no such share group.
+            NotFound: no such share group, or the stream was deleted.
             TimeoutError: the time is over.
             InvalidArgument: the group does not consume the stream of the event, or it is no event.
 

@@ -220,7 +220,7 @@ class Group(Generic[T]):
             timeout_ms: how long to wait, in ms. None (default): without limit.
 
         Raises:
-            NotFound: no such group.
+            NotFound: no such group, or the stream was deleted.
             TimeoutError: the time is over.
             InvalidArgument: the group does not read the stream of the event, or it is no event.
 

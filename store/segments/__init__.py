@@ -44,6 +44,7 @@ from eventproc.store.segments.lifecycle import (
     seal_segments as seal_segments,
     truncate_segments as truncate_segments,
     watch_growth as watch_growth,
+    watch_head as watch_head,
 )
 from eventproc.store.segments.offsets import (
     SegmentTimes as SegmentTimes,

@@ -98,6 +98,20 @@ def truncate_segments(
     tx.wake(("stream", stream_id))
 
 
+def watch_head(stream_id: int, segment: SegmentId) -> Watch:
+    """Return the subscription to truncations of a segment, and to its deletion. Each wake-up costs one look-up."""
+
+    def probe(tx: Tx) -> int | None:
+        state = segment_state(tx, stream_id, segment)
+        return None if state is None else state.head
+
+    return Watch(_head_channel(stream_id), probe)
+
+
+def _head_channel(stream_id: int) -> tuple[str, int]:
+    return "head", stream_id
+
+
 def request_reaping(tx: Tx, stream: str, stream_id: int, *, deleted: bool) -> None:
     """Record that the stream has unreadable bytes, and wake the reaper. deleted: the stream was deleted."""
     tx.execute(
@@ -106,6 +120,7 @@ def request_reaping(tx: Tx, stream: str, stream_id: int, *, deleted: bool) -> No
         (stream_id, stream, deleted),
     )
     tx.wake("reap")
+    tx.wake(_head_channel(stream_id))
 
 
 def _move_head(tx: Tx, stream_id: int, segment: SegmentId, offset: int, number: int) -> None:

@@ -63,6 +63,37 @@ async def test_a_group_is_waited_for_by_another_process_than_reads(ep: Eventproc
     await group.wait_for(second, timeout_ms=5_000)
 
 
+async def test_a_wait_ends_when_the_event_is_truncated_or_its_stream_deleted_while_nobody_reads(
+    ep: Eventproc,
+) -> None:
+    stream = await ep.create_stream("s/t")
+    groups = await ep.create_group("s/g", ["s/t"]), await ep.create_share_group("s/share", ["s/t"])
+    async with stream.writer() as writer:
+        first = await writer.write(b"1", key="a")
+        middle = await stream.tail()
+        second = await writer.write(b"2", key="a")
+    with anyio.fail_after(20):
+        for group in groups:
+            with pytest.raises(TimeoutError):
+                await group.wait_for(first, timeout_ms=0)
+        async with anyio.create_task_group() as tasks:
+            for group in groups:
+                tasks.start_soon(group.wait_for, first)
+            await anyio.wait_all_tasks_blocked()
+            await stream.truncate(middle)
+
+        async def wait_for_deletion(group: eventproc.Group | eventproc.ShareGroup) -> None:
+            with pytest.raises(NotFound, match="s/t"):
+                await group.wait_for(second)
+
+        async with anyio.create_task_group() as tasks:
+            for group in groups:
+                tasks.start_soon(wait_for_deletion, group)
+            await anyio.wait_all_tasks_blocked()
+            await stream.seal()
+            await stream.delete()
+
+
 async def test_an_event_of_a_segment_that_was_finished_before_a_split_is_finished(ep: Eventproc) -> None:
     stream, group = await ep.create_stream("s/t"), await ep.create_group("s/g", ["s/t"])
     async with stream.writer() as writer, group.reader("r") as reader:
