@@ -64,8 +64,6 @@ def _of_share_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
         first = found.ranges[0].low if found.ranges else found.next_number
         if places[key].number != first:
             yield f"segment {key} stands at event {places[key].number}, its first unfinished one is {first}"
-        if any(each.count > group.share.deliveries_max for each in found.ranges):
-            yield f"segment {key} has a range with too many deliveries: {found}"
 
 
 def _of_group(tx: Tx, group: GroupRecord) -> Iterator[str]:

@@ -7,6 +7,7 @@ import pytest
 from eventproc import ShareOptions
 from eventproc.errors import AlreadyExists, InvalidArgument, LockLost, NotFound
 from eventproc.runtime import Eventproc
+from eventproc.testing import check
 from tests.shares.support import drain, numbers_of, pass_ms, poll_now, write_numbers, written_to
 
 SOON_MS = 1_000
@@ -28,6 +29,20 @@ async def test_changed_options_hold_for_the_next_locks_and_deliveries(ep: Eventp
         assert len(await poll_now(consumer)) == 1
     letters = await ep.dead_letters("s/work").list()
     assert [each.attempts for each in letters] == [1, 1, 1]
+
+
+async def test_an_event_that_had_more_deliveries_than_are_allowed_now_gets_one_more(ep: Eventproc) -> None:
+    await written_to(ep, 1)
+    group = await ep.create_share_group("work", ["s/t"])
+    async with group.consumer("a") as consumer:
+        for _ in range(3):
+            await consumer.release(await consumer.poll())
+        await group.update(deliveries_max=2)
+        await check(ep.db)
+        (last,) = await consumer.poll()
+        await check(ep.db)
+        await consumer.release(last)
+    assert [each.attempts for each in await ep.dead_letters("s/work").list()] == [4]
 
 
 async def test_a_program_that_starts_again_may_name_the_options_of_before_the_change(ep: Eventproc) -> None:
