@@ -39,22 +39,27 @@ def parse_position(text: str, stream: str, stream_id: int) -> Moment | StreamCut
 
 def parse_moment(text: str) -> Moment:
     """Return the end of a stream, or the wall time in ms, that `text` names. Raises as `parse_time`."""
-    return "head" if text == "head" else "tail" if text == "tail" else parse_time(text)
+    if text in ("head", "tail"):
+        return "head" if text == "head" else "tail"
+    return parse_time(
+        text, "position", f"it must be head, tail, a cut such as 7:0.0=120, or a time, {_TIMES}"
+    )
 
 
-def parse_time(text: str) -> int:
-    """Return the wall time in ms that `text` names: ms since 1970, or ISO 8601, in UTC if it has no zone."""
+_TIMES: Final = "in ms since 1970 or such as 2026-11-20T12:30:00Z"
+
+
+def parse_time(text: str, what: str = "time", reason: str = f"it must be {_TIMES}") -> int:
+    """Return the wall time in ms that `text` names: ms since 1970, or ISO 8601, in UTC if it has no zone.
+
+    what, reason: of the InvalidArgument for another text.
+    """
     if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidArgument(
-            what="position",
-            value=text,
-            reason="it must be head, tail, a cut such as 7:0.0=120, or a time, "
-            "in ms since 1970 or such as 2026-11-20T12:30:00Z",
-        ) from None
+        raise InvalidArgument(what=what, value=text, reason=reason) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)

@@ -226,6 +226,10 @@ async def test_a_job_is_submitted_once_for_a_key_and_listed_shown_cancelled_and_
         assert (refused.status, "another job of s/mail" in refused.body["detail"]) == (422, True)
     for wrong in ({"priority": 10}, {"delay_ms": 1, "at": "5"}, {"headers": {"a": None}}, {"stream": "t"}):
         assert (await rest.call("POST", path, {**body, **wrong})).status == 400
+    refused = await rest.call("POST", path, {**body, "at": "head"})
+    assert "time 'head': it must be in ms since 1970 or such as" in refused.body["detail"]
+    refused = await rest.call("POST", path, body, idempotency_key="order/1")
+    assert (refused.status, "it must have no '/'" in refused.body["detail"]) == (400, True)
     later = await rest.ok("POST", path, {**body, "payload": "later", "at": "2100-01-31T08:00Z"})
     assert (await rest.ok("POST", f"{path}/{later['id']}/cancel"))["state"] == "cancelled"
     fails = await rest.ok("POST", path, {"payload": "fails"})

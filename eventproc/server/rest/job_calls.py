@@ -23,6 +23,7 @@ from eventproc.server.rest.routes import (
     page_of,
 )
 from eventproc.store.access.permissions import Permission
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.jobs import JobDescription, JobState
 from eventproc.store.model.names import StreamName
 from eventproc.store.records.plain import JsonObject, Limits
@@ -79,6 +80,9 @@ async def submit_job(
 ) -> JobDescription:
     """Submit a job to the workers of a share group. One whose id is known is shown as it is."""
     name = f"{scope}/{group}"
+    if idempotency_key is not None and "/" in idempotency_key:
+        reason = "it must have no '/': the job has its id at the end of its path"
+        raise invalid_argument("Idempotency-Key", idempotency_key, reason)
     if body.stream is None:
         info = await (await call.ep.share_group(name)).info()
         streams = [each.name for each in info.streams if not each.added]
