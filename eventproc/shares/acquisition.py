@@ -76,8 +76,8 @@ _low: Final = attrgetter("low")
 class RunsAhead:
     """Runs of which only a part was handed out, so that the next transaction does not decode them again.
 
-    Durable events never change, and the id of a segment is never reused. So an entry is never wrong if it is kept
-    as an effect of its transaction. Used on the writer's thread and on the loop.
+    Durable events never change, except that a compaction removes some, and the id of a segment is never reused. So an
+    entry is never wrong if it is kept as an effect of its transaction. Used on the writer's thread and on the loop.
     """
 
     def __init__(self) -> None:
