@@ -153,11 +153,12 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         append_emissions(tx, [each for _, _, emitted in outbox.emitted for each in emitted])
         append_letters(tx, options.group, options.dead_letters, [letter for _, letter in outbox.letters])
         self._call_hook(tx, outbox)
+        # Before its release, which may make an event a dead letter: then its job has failed.
+        self._note_jobs(tx, commit, held, cancelled)
         self._consumer.settle_in(tx, Settlement.ACCEPT, [each for each in commit.accepted if each in held])
         for pause_ms, released in commit.released.items():
             still = [each for each in released if each in held]
             self._consumer.settle_in(tx, Settlement.RELEASE, still, delay_ms=pause_ms)
-        self._note_jobs(tx, commit, held, cancelled)
         if lost := len(everything) - len(held):
             tx.after(partial(self._warn, lost))
 
@@ -212,7 +213,8 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         assert options.worker is not None, "only workers have this engine"
         self._reader = reader
         self._rate = options.worker.limit
-        self._lock_ms = options.worker.share.lock_ms
+        self._share = options.worker.share
+        self._lock_changed = anyio.Event()
         self._consumer = WorkerConsumer(db, options.group, options.name, self._admit)
         self._committer = JobCommitter(
             db, options, self._consumer, self.counters, self.measure, ended=self._commit_ended
@@ -263,9 +265,14 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         self._finish(item)
 
     def failed(self, item: Item, error: Exception, attempt: int) -> None:
-        """See `CallListener.failed`."""
-        super().failed(item, error, attempt)
-        _held(item).error = failure_text(error)
+        """See `CallListener.failed`. Of its last delivery, the group's limit may be lower than the worker's by now."""
+        held = _held(item)
+        if held.deliveries < self._share.deliveries_max:
+            super().failed(item, error, attempt)
+            held.error = failure_text(error)
+        else:
+            self.spent(item, error, attempt)
+            held.closing = True
 
     def spent(self, item: Item, error: Exception, attempt: int) -> None:
         """See `CallListener.spent`."""
@@ -305,13 +312,15 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
     # Getting events.
 
     async def _follow(self) -> None:
-        """Begin no call while the worker is paused."""
+        """Begin no call while the worker is paused, and follow the options of its group."""
         look = partial(get_group, name=self.options.group, share=True)
-        what = f"looking whether {self.options.label} is paused"
+        what = f"looking at the group of {self.options.label}"
         with self._db.subscribe([watch_group(self.options.group)]) as changes:
             while True:
                 found = await retry_transient(partial(self._db.read, look), what, self._db.clock, LOG)
-                self._paused = found.paused
+                self._paused, before, self._share = found.paused, self._share, found.share
+                if self._share.lock_ms != before.lock_ms:
+                    self._lock_changed.set()
                 if self._paused:
                     self.pool.block("paused")
                 else:
@@ -396,10 +405,13 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
 
     async def _renew(self) -> None:
         """Keep the locks of the events whose calls run, and return those that have waited here for too long."""
-        clock, pause_ms = self._db.clock, self._lock_ms // RENEWALS
+        clock = self._db.clock
         forgotten_ms = clock.monotonic_ms()
         while True:
-            await anyio.sleep(pause_ms / 1_000)
+            self._lock_changed = anyio.Event()
+            pause_ms = self._share.lock_ms // RENEWALS
+            with anyio.move_on_after(pause_ms / 1_000):
+                await self._lock_changed.wait()
             now_ms = clock.monotonic_ms()
             waited = [
                 each

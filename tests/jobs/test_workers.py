@@ -11,7 +11,7 @@ import pytest
 
 import eventproc
 from eventproc import App, Context, Event, Eventproc, Rate, RetryPolicy
-from eventproc.errors import InvalidArgument, NotAProcessorGroup
+from eventproc.errors import InvalidArgument, JobFailed, NotAProcessorGroup
 from eventproc.processors import AppTx
 from eventproc.testing import SimulatedWorld, VirtualClock
 from eventproc.testing.clock import START_MS
@@ -94,6 +94,51 @@ async def test_the_host_removes_the_process_of_a_worker_that_died(world: Simulat
     first.kill()
     await anyio.sleep(5)
     assert len((await world.ep.processor(GROUP)).members) == 1
+
+
+@in_simulated_world
+async def test_a_worker_keeps_its_events_after_an_operator_shortened_their_locks(
+    world: SimulatedWorld,
+) -> None:
+    app, calls = App(), list[bytes]()
+
+    @app.worker(JOBS, share_group="work", concurrency=4, lock_ms=30_000)
+    async def work(event: Event) -> None:
+        calls.append(event.payload)
+        await anyio.sleep(20)
+
+    await world.start()
+    stream = await with_jobs(world.ep, [b"before"])
+    await world.start(app, host=False)
+    await anyio.sleep(1)
+    group = await world.ep.share_group(GROUP)
+    await group.update(lock_ms=500)
+    await submit(stream, [b"after"])
+    await anyio.sleep(60)
+    assert calls == [b"before", b"after"]
+    assert (await group.describe()).events == 0
+
+
+@in_simulated_world
+async def test_a_job_fails_when_its_group_allows_fewer_deliveries_than_its_worker(
+    world: SimulatedWorld,
+) -> None:
+    app = App()
+
+    @app.worker(JOBS, share_group="work", retry=RetryPolicy(attempts=8, wait_ms=100))
+    async def work(_: Event) -> None:
+        raise ValueError("no such address")
+
+    await world.start()
+    await with_jobs(world.ep, [])
+    await world.start(app, host=False)
+    await anyio.sleep(1)
+    await (await world.ep.share_group(GROUP)).update(deliveries_max=2)
+    job = await world.ep.jobs(GROUP).submit(b"job")
+    with pytest.raises(JobFailed, match="no such address"):
+        await job.result(timeout_ms=60_000)
+    (letter,) = await world.ep.dead_letters(GROUP).list()
+    assert (letter.attempts, letter.error) == (2, "no such address")
 
 
 async def test_a_plain_function_works_on_threads(ep: Eventproc) -> None:
