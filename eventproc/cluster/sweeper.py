@@ -52,6 +52,9 @@ async def sweep(db: Database, owner: Owner) -> None:
     A failure, such as a record that cannot be decoded, is logged. It stops neither the other steps nor other streams.
     """
     tidy_at_ms, walk_at_ms = 0, 0
+    walk_pause_ms = (
+        SWEEP_MS  # on a server the first walk only asks which instances live, and all count as alive
+    )
     with db.subscribe([Watch("reap", count_reapings)]) as changes:
         while True:
             done = await _try("to free bytes", partial(_reap, db, owner))
@@ -63,7 +66,8 @@ async def sweep(db: Database, owner: Owner) -> None:
             if db.clock.monotonic_ms() >= walk_at_ms and await _try(
                 "to walk through the chunk files", partial(walk_chunks, db, owner)
             ):
-                walk_at_ms = db.clock.monotonic_ms() + WALK_MS
+                walk_at_ms = db.clock.monotonic_ms() + walk_pause_ms
+                walk_pause_ms = WALK_MS
             await changes.wait(max(tidy_at_ms - db.clock.monotonic_ms(), 0) if done else SWEEP_MS)
 
 

@@ -15,10 +15,11 @@ import pytest
 
 import eventproc
 from eventproc.cli.main import run
+from eventproc.cluster import sweeper
 from eventproc.cluster.sweeper import sweep_chunks, walk_chunks
 from eventproc.describe import TaskStatus
 from eventproc.runtime import Eventproc
-from eventproc.store.chunks.index import UNUSED_MS
+from eventproc.store.chunks.index import UNUSED_MS, is_marked_unused
 from eventproc.store.file_store import open_file_store
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import (
@@ -30,6 +31,7 @@ from eventproc.store.model.errors import (
     Unreachable,
 )
 from eventproc.store.ownership import claim
+from eventproc.store.postgres import peers
 from eventproc.store.segments import Event
 from eventproc.streams import Stream
 from eventproc.testing import check
@@ -274,6 +276,22 @@ async def test_objects_that_nothing_needs_are_deleted(store: str, url: str) -> N
         clock.advance(UNUSED_MS)
         await sweep_chunks(ep.db, owner)
         assert objects(url) == [alive]
+
+
+@pytest.mark.parametrize("store", ["server"], indirect=True)
+async def test_host_on_a_server_finds_what_an_instance_left_that_ended_before_its_start(
+    store: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "LOOK_MS", 50)
+    monkeypatch.setattr(sweeper, "SWEEP_MS", 2_000)
+    async with eventproc.open(store, chunks=url, host=False) as ep:
+        left = f"7/0.0/0-{ep.db.instance_id}-0.arrow"
+        new = open_file_store(url).create(left)
+        new.finish()
+    async with eventproc.open(store) as ep:
+        with anyio.fail_after(60):
+            while not await ep.db.read(partial(is_marked_unused, path=left)):  # noqa: ASYNC110  # nothing signals it
+                await anyio.sleep(0.1)
 
 
 @on_directory

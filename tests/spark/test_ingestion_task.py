@@ -40,11 +40,12 @@ from eventproc.spark.ingestion.task import KEEP_MS, TaskRun, WorkerRoom
 from eventproc.spark.ingestion.worker import IngestionWorker
 from eventproc.spark.partitioning import FileSlice
 from eventproc.spark.planner_directory import PlannerDirectory
+from eventproc.store.file_store import LocalFiles
 from eventproc.store.ingestion import find_task
 from eventproc.store.ingestion.iceberg import StoreTables
 from eventproc.store.ingestion.rows import write_task
 from eventproc.store.ingestion.tasks import end_task
-from eventproc.store.model.errors import DiskFull, InvalidArgument
+from eventproc.store.model.errors import DiskFull, InvalidArgument, Unreachable
 from eventproc.store.model.ingestion import PartitionKey, TaskState
 from eventproc.store.model.policies import ScalingPolicy
 from eventproc.store.segments import number_at, segment_state
@@ -122,6 +123,22 @@ def test_pending_group_publishes_the_rollup_of_its_range_once_with_two_replicas(
         assert [(each.start_ms, each.rows) for each in files] == [(0, 180), (3_600_000, 72)]
         paths = [each for each in room.tables.files.paths() if "/metadata/" not in each]
         assert sorted(paths) == sorted(each.path for each in files)
+
+
+def test_a_task_that_has_published_succeeds_although_its_slices_cannot_be_deleted(
+    spark: SparkSession, ep: BlockingEventproc, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(files: LocalFiles, _: str) -> NoReturn:
+        raise Unreachable(place=files.place, reason="it answers 503")
+
+    monkeypatch.setattr(LocalFiles, "delete", refuse)
+    stream = ep.create_stream(STREAM)
+    with worker_room(spark, path) as room:
+        (run,) = publish_clicks(room, stream, range(100))
+        task = room.directory.read(partial(find_task, task_id=run.id))
+        assert task is not None
+        assert (task.state, task.error) == ("succeeded", None)
+        assert published(spark, room) == expected(range(100))
 
 
 def test_table_counts_every_event_once_while_published_and_after_compaction(

@@ -5,6 +5,7 @@ A file's name says which instance may publish it. So a file that no table names 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,8 +23,10 @@ from eventproc.store.database import Tx
 from eventproc.store.ingestion import forget_dead_workers
 from eventproc.store.ingestion.iceberg import StoreTables, open_tables
 from eventproc.store.ingestion.table_paths import SCRATCH
-from eventproc.store.model.errors import CorruptRecord
+from eventproc.store.model.errors import CorruptRecord, EventprocError
 from eventproc.store.model.ingestion import TableFile
+
+LOG: Final = logging.getLogger("eventproc.ingestion")
 
 LIST_MS: Final = 3_600_000
 """Pause between two sweeps of the files of tables. Lower: more reads of their metadata, and more requests; higher: what
@@ -76,16 +79,20 @@ class TableFiles:
         return self._write(rows, f"{SCRATCH}/{task}", rows_max=SLICE_ROWS, synced=False)
 
     def clear(self, task: str) -> None:
-        """Delete what a task has written and not published. Raises OSError, Unreachable."""
+        """Delete what a task has written and not published. Never raises, as `delete`."""
         self.delete(self.files.paths(f"{SCRATCH}/{task}"))
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files that were certainly not published. Missing ones are ignored.
 
-        If the outcome of a publication is unknown, leave the files to `sweep`.
+        A failure is logged, and leaves the rest to `sweep`: it changes nothing of what the caller has done. If the
+        outcome of a publication is unknown, leave the files to `sweep`, too.
         """
-        for path in paths:
-            self.files.delete(path)
+        try:
+            for path in paths:
+                self.files.delete(path)
+        except (EventprocError, OSError) as why:
+            LOG.warning("files that nothing names were left to the sweep: %s", why)
 
     def _write(self, rows: DataFrame, folder: str, *, rows_max: int, synced: bool) -> list[WrittenFile]:
         if self.files.is_local:

@@ -194,13 +194,11 @@ class TaskRun:
         finally:
             self._write_log()
             self._room.sizes.end(self._spec.schema, self._size)
-            for end, name in ((self._reader.end_hold, self._group), (self._room.tables.clear, self.id)):
-                try:
-                    end(name)
-                except (EventprocError, OSError) as why:
-                    LOG.warning(
-                        "task %s left a hold, which expires, or files, which are swept: %s", self.id, why
-                    )
+            self._room.tables.clear(self.id)
+            try:
+                self._reader.end_hold(self._group)
+            except EventprocError as why:
+                LOG.warning("task %s left a hold, which expires: %s", self.id, why)
 
     def _write_log(self) -> None:
         """Write what waits at the end of a task that was stopped: it has no other transaction."""
