@@ -3,13 +3,14 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups hunt-queries matrix torture torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server mutants check fmt docs bench bench-quick clean
+.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups hunt-queries matrix torture torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-objects mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
 MINUTES ?= 5
 KILLS ?= 20
 EVENTS ?= 5000000
+FAILURES ?= 500
 CYCLES ?= 6
 SEEDS ?= 200
 FIRST ?= 0
@@ -87,6 +88,9 @@ torture-flights: setup ## flights through Spark's source and sink, batch and str
 
 torture-server: setup ## clients of three serving processes, which are killed KILLS=20 times and suspended; ARGS="SEED MIB tls"
 	$(BIN)/python -m tests.server.server_kills $(KILLS) $(ARGS)
+
+torture-objects: setup ## requests to object storage fail FAILURES=500 times during offloads, reads, Spark's too, and publications; ARGS="SEED server"
+	$(BIN)/python -m tests.torture.object_failures $(FAILURES) $(ARGS)
 
 hunt-groups: setup ## a thousand lives of the members of a group; ARGS="--hunt 500" for longer
 	$(PYTEST) --hunt 50 $(ARGS) tests/groups/test_membership_simulation.py

@@ -1,6 +1,6 @@
 """Deletes exported files that no plan needs any more, for directories that only Spark has open.
 
-A host does this, too (`cluster/chunk_sweep.py`). Planners are no candidates for the host, so without this the exported
+A host does this, too (`cluster/sweeper.py`). Planners are no candidates for the host, so without this the exported
 files of a directory that no other process opens would stay.
 """
 

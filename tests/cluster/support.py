@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 
 from eventproc.cluster.buckets import bucket_owners
 from eventproc.cluster.host import TIMINGS, HostTimings, RunProcessors, run_host
 from eventproc.cluster.internal_processors import run_internal_processors
+from eventproc.cluster.sweeper import sweep_chunks, walk_chunks
 from eventproc.describe import TaskInfo
 from eventproc.runtime import Eventproc
-from eventproc.store.database import Database
+from eventproc.store.chunks.index import next_unused
+from eventproc.store.database import Database, Tx
+from eventproc.store.ownership import claim
 from eventproc.store.task_queue import watch_tasks
 from eventproc.testing import SimulatedInstance, SimulatedWorld
 
@@ -62,12 +66,30 @@ async def hold_for_ever(instance: SimulatedInstance, name: str) -> None:
 async def ended_task(ep: Eventproc, resource: str, *, after: TaskInfo | None = None) -> TaskInfo:
     """Return the only task of a resource when it has ended.
 
-    after: wait for another task than this one, which replaces it.
+    after: wait for the one that is submitted after this one.
     """
     with anyio.fail_after(60), ep.db.subscribe([watch_tasks()]) as changes:
         while True:
             found = [each for each in await ep.tasks.list() if each.resource == resource]
+            found = [each for each in found if after is None or each.id > after.id]
             assert len(found) <= 1, found
-            if found and found[0].status.has_ended and (after is None or found[0].id != after.id):
+            if found and found[0].status.has_ended:
                 return found[0]
             await changes.wait()
+
+
+async def sweep_a_day_later(db: Database) -> set[str]:
+    """Sweep the files of events as if nobody had used them for a day; return those that rows name."""
+    owner = await db.write(partial(claim, name="controller", instance=db.instance_id))
+    await walk_chunks(db, owner)
+    while await db.write(_age_files):
+        await sweep_chunks(db, owner)
+    paths = await db.read(lambda tx: tx.execute("SELECT path FROM chunk").fetchall())
+    return {str(path) for (path,) in paths}
+
+
+def _age_files(tx: Tx) -> bool:
+    """Let holds end, and be a day old what is unused; return whether something is left to sweep."""
+    tx.execute("UPDATE hold SET until_ms = 0")
+    tx.execute("UPDATE unused_file SET since_ms = 0")
+    return next_unused(tx, 0) is not None or tx.execute("SELECT 1 FROM unused_file").fetchone() is not None

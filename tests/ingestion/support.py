@@ -301,6 +301,17 @@ async def with_tables(db: Database, work: Callable[[StoreTables], T]) -> T:
     return await on_tables(db, work)
 
 
+async def sweep_tables_later(db: Database, later_ms: int) -> None:
+    """Sweep the tables as after so much time."""
+    clock = VirtualClock(start_ms=db.clock.wall_ms() + later_ms)
+
+    def sweep(tables: StoreTables) -> None:
+        tables.clock = clock
+        tables.sweep(lambda _: True)
+
+    await on_tables(db, sweep)
+
+
 @attrs.define
 class ScriptedTask:
     """A task of a scripted worker. It stores, per sequence, how far it has read."""

@@ -28,7 +28,13 @@ from eventproc.spark.planner_directory import PlannerDirectory
 from eventproc.store.address import StoreAddress
 from eventproc.store.catalog import get_stream
 from eventproc.store.database import Tx
-from eventproc.store.ingestion import TaskOrder, claim_tasks, register_worker, watch_ingestion
+from eventproc.store.ingestion import (
+    TaskOrder,
+    claim_tasks,
+    read_offsets,
+    register_worker,
+    watch_ingestion,
+)
 from eventproc.store.ingestion.rows import (
     IngestOffset,
     waiting_tasks,
@@ -216,6 +222,12 @@ def create_task(tx: Tx, spec: SupervisorSpec, base: str, replica: int) -> None:
 def claim(room: WorkerRoom, count: int = 4) -> list[TaskOrder]:
     """Take waiting tasks."""
     return room.directory.write(lambda tx: claim_tasks(tx, room.instance, count, lambda _: True))
+
+
+def is_published(room: WorkerRoom, spec: SupervisorSpec, ends: Mapping[PartitionKey, int]) -> bool:
+    """Return whether what a spec reads is published up to these ends."""
+    found = room.directory.read(lambda tx: read_offsets(tx, spec.id))
+    return {key: each.offset for key, each in found.items()} == ends
 
 
 def publish_clicks(

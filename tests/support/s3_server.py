@@ -6,15 +6,18 @@ import http.client
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
+from unittest.mock import patch
 
 import attrs
 import pytest
 
 from eventproc.base.clock import SystemClock, new_id
+from eventproc.store.file_store import object_files, open_file_store
 
 BUCKET: Final = "bucket"
 
@@ -36,7 +39,10 @@ class S3Server:
     "cut": the connection breaks in the middle of the answer.
     "lost": the request is carried out, and the connection breaks before the answer.
     "stall": no answer comes until it is `released`; `stalled` says that one waits.
+    "pass": nothing happens to it.
     "stall PUT", "stall .arrow": the same for the next request with this method, or this in its path.
+
+    stall_s: how long a request stalls at most. on_fault: called with a request and its fault, before this happens.
     """
 
     port: int
@@ -46,6 +52,8 @@ class S3Server:
     requests: list[tuple[str, str]] = attrs.field(factory=list)
     stalled: threading.Event = attrs.field(factory=threading.Event)
     released: threading.Event = attrs.field(factory=threading.Event)
+    stall_s: float | None = None
+    on_fault: Callable[[str, str], None] = lambda _, __: None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -124,7 +132,10 @@ def _handler(server: S3Server) -> type[BaseHTTPRequestHandler]:
         def _forward(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             server.requests.append((self.command, self.path))
-            fault = server.next_fault(f"{self.command} {self.path}")
+            request = f"{self.command} {self.path}"
+            fault = server.next_fault(request)
+            if fault not in ("", "pass"):
+                server.on_fault(request, fault)
             if fault == "503":
                 self._answer(503, [], b"<Error><Code>SlowDown</Code></Error>")
                 return
@@ -133,7 +144,7 @@ def _handler(server: S3Server) -> type[BaseHTTPRequestHandler]:
                 return
             if fault == "stall":
                 server.stalled.set()
-                server.released.wait()
+                server.released.wait(server.stall_s)
                 self.close_connection = True
                 return
             status, headers, content = _send(
@@ -168,6 +179,26 @@ def _handler(server: S3Server) -> type[BaseHTTPRequestHandler]:
     return FaultyProxy
 
 
+def new_place() -> str:
+    """Return the URL of a place that no other test uses."""
+    return f"s3://{BUCKET}/{new_id(SystemClock())}"
+
+
+def objects_of(place: str) -> set[str]:
+    """Return the paths of all objects of a place."""
+    return set(open_file_store(place).paths())
+
+
+@contextmanager
+def impatient_requests(*, retries: int, stalled_s: float) -> Iterator[None]:
+    """Let requests of this process, at places that it opens within the block, become errors sooner."""
+    with (
+        patch.dict(object_files._RETRY, max_retries=retries),
+        patch.dict(object_files._CLIENT, read_timeout=timedelta(seconds=stalled_s)),
+    ):
+        yield
+
+
 @pytest.fixture(scope="session")
 def s3_process() -> Iterator[S3Server]:
     with running_s3() as server:
@@ -189,4 +220,4 @@ def s3(s3_process: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
 @pytest.fixture
 def url(s3: S3Server) -> str:
     """A place that no other test uses."""
-    return f"s3://{BUCKET}/{new_id(SystemClock())}"
+    return new_place()
