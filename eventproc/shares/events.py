@@ -64,12 +64,17 @@ def deliveries_of(found: Acquisition, kind: type[D]) -> list[D]:
 
 
 def spans_of(held: Iterable[Delivery[Any]]) -> dict[SegmentKey, list[DeliverySpan]]:
-    """Return the spans that these events form, by segment, sorted; neighbours are joined."""
+    """Return the spans that these events form, by segment, sorted; neighbours are joined.
+
+    Two deliveries of one event may have the same number: if its stream was left out of the group and added again.
+    """
     found: dict[SegmentKey, list[DeliverySpan]] = {}
     for each in sorted(held, key=_order):
         event, count = each.event, each.deliveries
         spans = found.setdefault((each.stream_id, event.segment), [])
         last = spans[-1] if spans else None
+        if last is not None and event.number < last.high and last.count == count:
+            continue
         if last is not None and (last.high, last.count) == (event.number, count):
             spans[-1] = DeliverySpan(last.low, event.number + 1, last.start, each.end, count)
         else:
@@ -94,5 +99,5 @@ def still_held(tx: Tx, name: str, session: str, deliveries: Iterable[D]) -> set[
     }
 
 
-def _order(held: Delivery[Any]) -> tuple[int, int, int]:
-    return held.stream_id, held.event.segment, held.event.number
+def _order(held: Delivery[Any]) -> tuple[int, int, int, int]:
+    return held.stream_id, held.event.segment, held.event.number, held.deliveries

@@ -82,6 +82,21 @@ async def test_streams_are_added_and_removed_while_the_others_keep_their_place(e
     assert await drain(group) == [0, 1, 3]
 
 
+async def test_an_event_of_a_stream_that_was_left_out_and_added_again_is_settled_once(ep: Eventproc) -> None:
+    await written_to(ep, 3)
+    await written_to(ep, 1, name="s/other")
+    group = await ep.create_share_group("work", ["s/t"])
+    async with group.consumer("a") as consumer:
+        before = await poll_now(consumer)
+        await group.update(streams=["s/other"])
+        await group.update(streams=["s/t"])
+        now = await poll_now(consumer)
+        assert numbers_of(now) == [0, 1, 2]
+        await consumer.release([*before[:2], *now[1:]])
+        await check(ep.db)
+        assert numbers_of(await poll_now(consumer)) == [0, 1, 2]
+
+
 async def test_a_wrong_change_is_refused_and_changes_nothing(ep: Eventproc) -> None:
     await written_to(ep, 1)
     group = await ep.create_share_group("work", ["s/t"])
