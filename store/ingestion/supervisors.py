@@ -139,16 +139,6 @@ def supervisor_ids(tx: Tx, page: ListPage = COMPLETE) -> list[str]:
     return [row[0] for row in rows.fetchall()]
 
 
-def due_supervisors(tx: Tx) -> list[str]:
-    """Return the supervisors that have a notice, or whose next run is due, sorted."""
-    rows = tx.execute(
-        "SELECT id FROM supervisor_state WHERE due_ms <= ? UNION SELECT supervisor FROM supervisor_notice"
-        " ORDER BY 1",
-        (tx.now_ms,),
-    ).fetchall()
-    return [row[0] for row in rows]
-
-
 def next_runs(tx: Tx) -> dict[str, int]:
     """Return when each supervisor has something to do (wall ms); 0 if a notice waits. Two queries."""
     runs: dict[str, int] = dict(tx.execute("SELECT id, due_ms FROM supervisor_state").fetchall())

@@ -9,11 +9,8 @@ Source: reference pravega.md 1.4 and 1.6.
 from __future__ import annotations
 
 from abc import abstractmethod
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Protocol
-
-import attrs
 
 from eventproc.store.model.epochs import Epoch, Segment
 from eventproc.store.model.errors import NotFound
@@ -53,46 +50,6 @@ class History(Protocol):
     @abstractmethod
     def number_at(self, time_ms: int) -> int:
         """Return the number of the last epoch created at or before `time_ms`; `first` if there is none."""
-
-
-@attrs.frozen
-class ListHistory:
-    """A history held in memory; `epochs` are consecutive and at least one."""
-
-    stream: str
-    epochs: tuple[Epoch, ...] = attrs.field(converter=tuple[Epoch, ...])
-
-    @property
-    def first(self) -> int:
-        """See `History.first`."""
-        return self.epochs[0].number
-
-    @property
-    def current(self) -> int:
-        """See `History.current`."""
-        return self.epochs[-1].number
-
-    def epoch(self, number: int) -> Epoch:
-        """See `History.epoch`."""
-        if not self.first <= number <= self.current:
-            raise NotFound(kind=f"epoch of {self.stream}", name=str(number))
-        return self.epochs[number - self.first]
-
-    def sealed_in(self, identifier: SegmentId) -> int | None:
-        """See `History.sealed_in`. O(log epochs)."""
-        if identifier in self.epochs[-1].by_id:
-            return None
-        get_segment(self, identifier)
-        # A segment is in every epoch from its creation until it is sealed, and in no later one.
-        following = range(max(epoch_of(identifier), self.first) + 1, self.current + 1)
-        return following[
-            bisect_left(following, True, key=lambda number: identifier not in self.epoch(number).by_id)
-        ]
-
-    def number_at(self, time_ms: int) -> int:
-        """See `History.number_at`. O(log epochs)."""
-        later = bisect_right(self.epochs, time_ms, key=lambda epoch: epoch.created_ms)
-        return self.first + max(later - 1, 0)
 
 
 def get_segment(history: History, identifier: SegmentId) -> Segment:

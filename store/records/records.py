@@ -19,9 +19,6 @@ from eventproc.store.records.record_kind import RecordKind
 
 T = TypeVar("T")
 
-ABSENT: Final = 0
-"""The version of a record that must not exist."""
-
 
 @attrs.frozen
 class Versioned(Generic[T]):

@@ -10,8 +10,8 @@ from eventproc.groups.truncation import behind_both
 from eventproc.store.model.cuts import StreamCut, verify_cut
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.frontier import Frontier
-from eventproc.store.model.history import ListHistory
 from tests.model.support import Family, histories, lengths_of, standings
+from tests.support.list_history import ListHistory
 
 
 @given(st.data())

@@ -27,10 +27,11 @@ from eventproc.groups.updates import (
 )
 from eventproc.store.groups import GroupOptions, GroupStream, SegmentKey, SegmentProgress
 from eventproc.store.model.epochs import first_epoch, merge_ranges, split_ranges
-from eventproc.store.model.history import ListHistory, successors
+from eventproc.store.model.history import successors
 from eventproc.store.model.ids import SegmentId, number_of
 from eventproc.store.model.progress import Progress
 from tests.model.support import scaled
+from tests.support.list_history import ListHistory
 
 STREAM = GroupStream("s/t", 1)
 

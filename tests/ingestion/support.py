@@ -41,7 +41,7 @@ from eventproc.store.ingestion import (
 from eventproc.store.ingestion.iceberg import StoreTables
 from eventproc.store.ingestion.pointers import find_pointer, move_pointer
 from eventproc.store.ingestion.rows import find_task
-from eventproc.store.ingestion.supervisors import due_supervisors, next_runs
+from eventproc.store.ingestion.supervisors import next_runs
 from eventproc.store.ingestion.table_access import on_tables
 from eventproc.store.ingestion.table_paths import new_table_path
 from eventproc.store.model.ids import SegmentId
@@ -69,6 +69,11 @@ HOUR_MS = 3_600_000
 ID = "clicks"
 METADATA = "file:///tables/clicks/metadata/none"
 """Where a published table lies. No test of this folder reads one."""
+
+
+def due_supervisors(tx: Tx) -> list[str]:
+    """Return the supervisors that have a notice, or whose next run is due, sorted."""
+    return sorted(each for each, at_ms in next_runs(tx).items() if at_ms <= tx.now_ms)
 
 
 def spec_of(**changes: Any) -> SupervisorSpec:

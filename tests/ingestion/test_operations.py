@@ -21,10 +21,9 @@ from eventproc.errors import (
 from eventproc.ingestion import loop
 from eventproc.store.faults import Step
 from eventproc.store.ingestion import post_notice, waiting_notices, watch_ingestion
-from eventproc.store.ingestion.supervisors import due_supervisors
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.ingestion import TaskState, TaskStats
-from tests.ingestion.support import HOUR_MS, Bench, spec_of
+from tests.ingestion.support import HOUR_MS, Bench, due_supervisors, spec_of
 
 
 @pytest.mark.acceptance(

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from eventproc.store.model.cuts import NOT_REACHED, StreamCut
 from eventproc.store.model.epochs import Epoch, Segment, first_epoch, next_epoch
-from eventproc.store.model.history import ListHistory
 from eventproc.store.model.ids import SegmentId, segment_id
 from eventproc.store.model.ranges import KeyRange
+from tests.support.list_history import ListHistory
 
 STREAM = "shop/orders"
 STREAM_ID = 7

@@ -7,7 +7,6 @@ from hypothesis import assume, given, strategies as st
 
 from eventproc.store.model.cuts import equal_or_after, segments_between
 from eventproc.store.model.errors import InvalidArgument
-from eventproc.store.model.history import ListHistory
 from eventproc.store.model.ids import SegmentId
 from tests.model.support import (
     all_segments,
@@ -17,6 +16,7 @@ from tests.model.support import (
     lengths_of,
     standings,
 )
+from tests.support.list_history import ListHistory
 
 STREAM_OF_EIGHT = history(
     3,

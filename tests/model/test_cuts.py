@@ -22,7 +22,6 @@ from eventproc.store.model.cuts import (
 )
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import InvalidCut
-from eventproc.store.model.history import ListHistory
 from eventproc.store.model.ids import SegmentId, segment_id
 from tests.model.support import (
     STREAM,
@@ -36,6 +35,7 @@ from tests.model.support import (
     lengths_of,
     standings,
 )
+from tests.support.list_history import ListHistory
 
 MERGE = history(3, ([1, 2], [(1 / 3, 1.0)]), ([3], [(1 / 3, 0.5), (0.5, 1.0)]))
 """0, 1 and 2; then 1 and 2 became 3; then 3 became 4 and 5."""

@@ -11,11 +11,11 @@ from hypothesis import given, strategies as st
 
 from eventproc.store.model.epochs import Epoch, first_epoch, merge_ranges, next_epoch, split_ranges
 from eventproc.store.model.errors import InvalidArgument, NotFound, Rejected, ScaleRefused
-from eventproc.store.model.history import ListHistory
 from eventproc.store.model.ids import SegmentId, epoch_of, number_of, segment_id
 from eventproc.store.model.limits import SEGMENTS_MAX
 from eventproc.store.model.ranges import KeyRange
 from tests.model.support import STREAM, histories, scaled, share_a_point
+from tests.support.list_history import ListHistory
 
 FIVE = first_epoch(5, created_ms=1000)
 """Segments 0 to 4 of a fifth each; 0.2 and so on are exactly their borders."""

@@ -7,13 +7,13 @@ from hypothesis import given, strategies as st
 
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.history import (
-    ListHistory,
     get_segment,
     predecessors,
     successors,
 )
 from eventproc.store.model.ids import segment_id
 from tests.model.support import STREAM, Family, all_segments, histories, history, ids_of
+from tests.support.list_history import ListHistory
 
 FOUR_SCALES = history(
     5,

@@ -9,9 +9,9 @@ import attrs
 
 from eventproc.store.model.cuts import NOT_REACHED, CutOrder, StreamCut
 from eventproc.store.model.epochs import Epoch
-from eventproc.store.model.history import ListHistory
 from eventproc.store.model.ids import SegmentId, epoch_of
 from tests.model.support import Family, all_segments
+from tests.support.list_history import ListHistory
 
 
 @attrs.frozen
