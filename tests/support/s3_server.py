@@ -17,7 +17,7 @@ import attrs
 import pytest
 
 from eventproc.base.clock import SystemClock, new_id
-from eventproc.store.file_store import object_files, open_file_store
+from eventproc.store.file_store import object_files
 
 BUCKET: Final = "bucket"
 
@@ -185,8 +185,8 @@ def new_place() -> str:
 
 
 def objects_of(place: str) -> set[str]:
-    """Return the paths of all objects of a place."""
-    return set(open_file_store(place).paths())
+    """Return the paths of all objects of a place. Patient, unless `impatient_requests` surrounds the call."""
+    return set(object_files.ObjectFiles(place).paths())
 
 
 @contextmanager

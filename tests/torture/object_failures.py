@@ -78,7 +78,7 @@ INGESTED: Final = 500
 """Events that Spark ingests at a time."""
 
 FAULTS: Final = ("503", "403", "cut", "lost", "stall")
-ONLY: Final = ("", "", "", " PUT", " GET", " HEAD", " DELETE", " .arrow", " .parquet", " .avro", " .json")
+ONLY: Final = ("", "", "", " PUT", " GET", " HEAD", " POST", " .arrow", " .parquet", " .avro", " .json")
 """Which requests meet a fault, by a part of their method and path."""
 
 TABLES: Final = {"publication": "rows", "publication by Spark": "clicks"}
@@ -124,17 +124,14 @@ class ObjectFailures:
         self._looker = ThreadPoolExecutor(1)
         self._looks, self._looks_count = list[Future[pa.Table]](), 0
 
-    async def run(self, failures: int) -> str:
+    async def run(self, failures: int, steps: int = STEPS) -> str:
         """Let so many requests fail, check everything, and return the figures. Raises AssertionError."""
         rounds = 0
-        with (
-            impatient_requests(retries=RETRIES, stalled_s=STALLED_S),
-            patch.multiple(self._s3, stall_s=BROKEN_S, on_fault=self._meet),
-            self._looker,
-        ):
-            while sum(doing in COUNTED for doing, _ in self._met) < failures:
-                await self._round(is_first=not rounds)
-                rounds += 1
+        with patch.multiple(self._s3, stall_s=BROKEN_S, on_fault=self._meet), self._looker:
+            with impatient_requests(retries=RETRIES, stalled_s=STALLED_S):
+                while sum(doing in COUNTED for doing, _ in self._met) < failures:
+                    await self._round(steps, is_first=not rounds)
+                    rounds += 1
             orphans = await self._sweep()
         by_operation, by_fault = (dict(Counter(each[at] for each in self._met)) for at in (0, 1))
         return (
@@ -151,6 +148,8 @@ class ObjectFailures:
             faults += [self._random.choice(FAULTS) + self._random.choice(ONLY)] * self._random.choice(
                 (1, 1, 3)
             )
+        if doing == "sweep":
+            faults.append("403 POST")  # it makes few requests
         self._doing, self._s3.faults[:] = doing, faults
 
     def _heal(self) -> None:
@@ -158,7 +157,7 @@ class ObjectFailures:
         self._s3.faults.clear()
 
     def _meet(self, request: str, fault: str) -> None:
-        is_sweep = self._doing == "offload" and ("list-type" in request or request.startswith("DELETE"))
+        is_sweep = self._doing == "offload" and ("list-type" in request or request.startswith("POST"))
         self._met.append(("sweep" if is_sweep else self._doing, fault))
         if (table := TABLES.get(self._doing)) is not None:
             self._looks.append(self._looker.submit(self._look, table))
@@ -178,13 +177,13 @@ class ObjectFailures:
                 self._heal()
                 return
 
-    async def _round(self, *, is_first: bool) -> None:
+    async def _round(self, steps: int, *, is_first: bool) -> None:
         if not is_first:
             self._fail("offload")  # a new owner of the stream looks at its policy immediately
         async with eventproc.open(self._address, chunks=self._place) as ep:
             stream = await self._create(ep) if is_first else await ep.stream(STREAM)
             await self._wait_offload(ep)
-            for _ in range(STEPS):
+            for _ in range(steps):
                 await self._write(stream, HOT)
                 events = await self._read()
                 if self._random.random() < TRUNCATE_SHARE:
@@ -335,7 +334,7 @@ class ObjectFailures:
         before = objects_of(self._place)
         instances = set(EXPORTED.findall(" ".join(before)))
         async with eventproc.open(self._address, host=False) as ep:
-            await check(ep.db)
+            await self._until_done("check", partial(check, ep.db))
             with anyio.fail_after(DEATHS_S):
                 # All are asked each time: a server answers some seconds after the first question.
                 while list(filter(ep.db.peers.is_alive, instances)):  # noqa: ASYNC110  # nothing announces a death

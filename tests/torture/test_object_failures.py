@@ -11,7 +11,7 @@ from tests.support.postgres import Server
 from tests.support.s3_server import S3Server, s3 as s3, s3_process as s3_process
 from tests.torture.object_failures import ObjectFailures
 
-FAILURES = 10
+FAILURES, STEPS = 5, 1
 
 
 @pytest.mark.parametrize("form", ["directory", "server"])
@@ -20,4 +20,4 @@ def test_failing_object_storage_loses_no_event_and_shows_no_half_of_a_publicatio
 ) -> None:
     server: Server | None = request.getfixturevalue("server") if form == "server" else None
     torture = ObjectFailures(tmp_path / "data", s3, seed=1, server=server)
-    assert "all checks passed" in anyio.run(torture.run, FAILURES)
+    assert "all checks passed" in anyio.run(torture.run, FAILURES, STEPS)
