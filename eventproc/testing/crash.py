@@ -107,9 +107,10 @@ class CrashProcess:
             TimeoutError: it printed nothing for `PATIENCE_S`.
         """
         assert self._process.stdout is not None, "the output is a pipe"
+        output = select.poll()  # `select` knows the first 1,024 descriptors of a process only
+        output.register(self._process.stdout, select.POLLIN)
         while b"\n" not in self._heard:
-            ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE_S)
-            if not ready:
+            if not output.poll(PATIENCE_S * 1000):
                 raise TimeoutError(f"process {self.pid} printed nothing for {PATIENCE_S} s")
             more = os.read(self._process.stdout.fileno(), 65536)
             if not more:
