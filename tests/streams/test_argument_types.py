@@ -444,6 +444,7 @@ def test_every_public_method_is_in_the_table() -> None:
         "flush",
         "head",
         "requests.new_id",
+        "overview",
         "preview_abort",
         "processors",
         "scopes",

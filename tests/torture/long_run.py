@@ -36,6 +36,10 @@ STREAMS: Final = 200
 SUSPENDED_STEPS_MAX: Final = 3
 """For so many steps an instance stays suspended, perhaps inside the write lock."""
 
+OUTSIDER_S: Final = 3
+"""How long a foreign checkpoint waits, perhaps for an instance that is suspended in a transaction. In as many steps as
+that may last, the other instances must not have waited for 30 s, after which they give up."""
+
 POINTS: Final = (
     *("write.begun", "write.commit", "write.committed", "checkpoint", "close.last", "close.copied"),
     *("writer.append.commit", "transaction.stage.committed", "transaction.end.committed"),
@@ -250,7 +254,7 @@ class LongTorture:
     def _use_sqlite(self, statement: str) -> None:
         """Let a program that knows nothing of eventproc use the database."""
         path = self.directory.path / "eventproc.db"
-        with closing(sqlite3.connect(path, timeout=30)) as outsider:
+        with closing(sqlite3.connect(path, timeout=OUTSIDER_S)) as outsider:
             outsider.execute(statement).fetchall()
         self.counts.outsiders += 1
 
