@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from eventproc.store.catalog import get_stream
+from eventproc.store.chunks.index import drop_exports
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.model.argument_checks import invalid_argument
@@ -113,4 +114,7 @@ def _plan(
 
 
 def _replace(stream_id: int, segment: SegmentId, step: CompactionStep, tx: Tx) -> bool:
-    return replace_step(tx, stream_id, segment, step)
+    if not replace_step(tx, stream_id, segment, step):
+        return False
+    drop_exports(tx, stream_id, segment, step.extents[0].start, step.end)
+    return True

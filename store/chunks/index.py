@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -190,11 +190,30 @@ def drop_unused(tx: Tx, after: int) -> int | None:
     """
     if is_directory_held(tx):
         return None
-    rows = tx.execute(
-        "SELECT id, stream_id, segment, start, length, path,"
-        " EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id) FROM chunk WHERE id > ? ORDER BY id LIMIT ?",
-        (after, STEP_CHUNKS_MAX),
-    ).fetchall()
+    rows = tx.execute(f"{_USES} WHERE id > ? ORDER BY id LIMIT ?", (after, STEP_CHUNKS_MAX)).fetchall()
+    _drop_unused_of(tx, rows)
+    return rows[-1][0] if len(rows) == STEP_CHUNKS_MAX else None
+
+
+def drop_exports(tx: Tx, stream_id: int, segment: SegmentId, start: int, end: int) -> None:
+    """Drop the rows of files in which Spark finds events of [start, end), which are compacted in this transaction.
+
+    The files have these events as they were before. They stay as `drop_unused` says.
+    """
+    if not is_directory_held(tx):
+        overlapping = (
+            f"{_USES} WHERE stream_id = ? AND segment = ? AND start < ? AND start + length > ? ORDER BY id"
+        )
+        _drop_unused_of(tx, tx.execute(overlapping, (stream_id, segment, end, start)).fetchall())
+
+
+_USES: Final = """
+    SELECT id, stream_id, segment, start, length, path, EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)
+    FROM chunk
+"""
+
+
+def _drop_unused_of(tx: Tx, rows: Iterable[tuple[Any, ...]]) -> None:
     held: dict[int, list[HeldRange]] = {}
     paths: list[str] = []
     for chunk_id, stream_id, segment, start, length, path, has_blobs in rows:
@@ -207,7 +226,6 @@ def drop_unused(tx: Tx, after: int) -> int | None:
             tx.execute("DELETE FROM chunk WHERE id = ?", (chunk_id,))
             paths.append(path)
     mark_unused(tx, paths)
-    return rows[-1][0] if len(rows) == STEP_CHUNKS_MAX else None
 
 
 def mark_unused(tx: Tx, paths: Iterable[str]) -> list[str]:
