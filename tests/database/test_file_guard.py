@@ -184,7 +184,8 @@ def test_release_keeps_the_locks_of_a_foreign_connection(path: Path) -> None:
     def posix_locks() -> int:
         lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
         inode = str(path.stat().st_ino)
-        return sum(words[1] == "POSIX" and words[5].endswith(f":{inode}") for words in lines)
+        own = [words for words in lines if words[1:2] == ["POSIX"] and words[4] == str(os.getpid())]
+        return sum(words[5].endswith(f":{inode}") for words in own)
 
     with connected(path) as stranger:
         stranger.execute("SELECT * FROM row").fetchall()
