@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -18,10 +17,6 @@ from eventproc.cli.options import (
     pass_settings,
     watch_option,
 )
-
-if TYPE_CHECKING:
-    from eventproc.describe import Overview
-    from eventproc.runtime import Eventproc
 
 TABLES: Final = {
     "streams": ("name", "state", "events_per_second", "events", "bytes=size_bytes", "epoch"),
@@ -50,7 +45,4 @@ def top(settings: Settings, output: str) -> None:
     if settings.watch_s is None and output == TABLE and sys.stdout.isatty():
         settings.watch_s = WATCH_S
 
-    def look(ep: Eventproc) -> Awaitable[Overview]:
-        return ep.overview()
-
-    show_found(settings, look, partial(show_result, output=output, tables=TABLES))
+    show_found(settings, lambda ep: ep.overview(), partial(show_result, output=output, tables=TABLES))

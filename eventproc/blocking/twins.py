@@ -78,9 +78,9 @@ def wrap(loop: Loop, value: Any) -> Any:
 
 
 def async_of(value: Any) -> Any:
-    """Return the async object behind a twin, or those behind the twins of a list or tuple; other values unchanged."""
-    if type(value) in (list, tuple):
-        return type(value)(map(async_of, value))
+    """Return the async object behind a twin, or those behind a list or tuple of twins; any other value unchanged."""
+    if isinstance(value, list | tuple) and value and isinstance(value[0], BlockingTwin):
+        return [async_of(each) for each in value]
     return value._twin if isinstance(value, BlockingTwin) else value
 
 

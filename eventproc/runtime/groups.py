@@ -150,11 +150,12 @@ class GroupSystem:
             assignor=assignor,
             retains=retains,
         )
-        names, chosen = _named(streams, payload, codec)
+        names, handles, chosen = _named(streams, payload, codec)
         full = group_name(name, names)
 
         def make(tx: Tx) -> None:
-            _verify_handles(tx, streams)
+            for each in handles:
+                get_stream(tx, each.name, stream_id=each.stream_id)
             ensure_group(tx, full, names, start, until=until, kind=READERS, options=options)
 
         await self._db.write(make, step=Step.GROUP_CREATE)
@@ -267,11 +268,12 @@ class GroupSystem:
         from eventproc.shares import ShareGroup, ensure_share_group
 
         options = ShareOptions(lock_ms=lock_ms, deliveries_max=deliveries_max)
-        names, chosen = _named(streams, payload, codec)
+        names, handles, chosen = _named(streams, payload, codec)
         full = group_name(name, names)
 
         def make(tx: Tx) -> None:
-            _verify_handles(tx, streams)
+            for each in handles:
+                get_stream(tx, each.name, stream_id=each.stream_id)
             ensure_share_group(tx, full, names, start, options)
 
         await self._db.write(make, step=Step.SHARE_CREATE)
@@ -334,21 +336,15 @@ class GroupSystem:
 
 def _named(
     streams: Iterable[str | Stream[Any]], payload: type[Any] | None, codec: Codec[Any] | None
-) -> tuple[list[str], PayloadCodec[Any]]:
-    """Return the names of streams that are named or given by their handles, and the codec of their group."""
+) -> tuple[list[str], list[Stream[Any]], PayloadCodec[Any]]:
+    """Return the names of streams that are named or given by their handles, these handles, and the group's codec."""
     every = list(check_iterable("streams", streams, "a sequence of names or handles is needed"))
     names = [each.name if isinstance(each, Stream) else each for each in every]
-    codecs = [each.codec if isinstance(each, Stream) else codec_for() for each in every]
-    if payload is not None or codec is not None or not codecs:
-        return names, codec_for(payload, codec)
-    if any(each != codecs[0] for each in codecs):
+    handles = [each for each in every if isinstance(each, Stream)]
+    if payload is not None or codec is not None or not handles:
+        return names, handles, codec_for(payload, codec)
+    chosen: PayloadCodec[Any] = handles[0].codec
+    if any((each.codec if isinstance(each, Stream) else codec_for()) != chosen for each in every):
         reason = "their payloads have several types: pass payload= or codec= for the group"
         raise invalid_argument("streams", names, reason)
-    return names, codecs[0]
-
-
-def _verify_handles(tx: Tx, streams: Iterable[str | Stream[Any]]) -> None:
-    """Raise StreamReplaced if a handle among them belongs to a deleted stream."""
-    for each in streams:
-        if isinstance(each, Stream):
-            get_stream(tx, each.name, stream_id=each.stream_id)
+    return names, handles, chosen

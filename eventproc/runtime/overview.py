@@ -51,7 +51,7 @@ class Overview:
     streams_count: all streams and topics. events_per_second: what was written to them in the last minute.
     requests_pending: changes of streams and scopes that wait or run. transactions_open: those that are not decided.
     streams: the busiest ones, first the one with the most events in the last minute.
-    groups: those that are most behind, first the one with the most unfinished events.
+    groups: those that are most behind of the first GROUPS_MAX by name; first the one with the most unfinished events.
     """
 
     __repr__ = short_repr_of_fields

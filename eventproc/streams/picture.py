@@ -5,7 +5,7 @@ See docs/design/stream-picture.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 from itertools import groupby
@@ -103,7 +103,7 @@ class StreamPicture:
 
 def _drawn(picture: StreamPicture) -> str:
     """Return the picture as SVG. Texts have the colour of the page that holds it."""
-    groups = list(dict.fromkeys(each.group for each in picture.positions))
+    groups = [(name, list(found)) for name, found in groupby(picture.positions, lambda each: each.group)]
     height = HEIGHT + LEGEND * (-(-len(groups) // GROUPS_A_LINE))
     title = escape(_title(picture))
     top = max((each.high for each in picture.segments), default=1.0)
@@ -116,7 +116,7 @@ def _drawn(picture: StreamPicture) -> str:
             f'<text x="{LEFT}" y="20" font-size="14">{title}</text>',
             *_axes(canvas),
             *_segments(picture, canvas),
-            *_positions(picture, canvas, groups),
+            *_positions(groups, canvas),
             "</g>",
             "</svg>",
             "",
@@ -161,44 +161,35 @@ def _segments(picture: StreamPicture, canvas: _Canvas) -> Iterator[str]:
     yield '<g stroke="#ffffff" stroke-width="0.5">'
     for each in picture.segments:
         end_ms = picture.to_ms if each.to_ms is None else each.to_ms
+        parts = [(each.from_ms, end_ms, "1")]
+        if each.truncated_ms is not None:
+            parts = [(each.from_ms, each.truncated_ms, PALE), (each.truncated_ms, end_ms, "1")]
         color, about = _color(each, highest), escape(_about(each))
-        kept_ms = each.from_ms if each.truncated_ms is None else each.truncated_ms
-        parts = (
-            (each.from_ms, kept_ms, each.truncated_ms is not None, f' fill-opacity="{PALE}"'),
-            (kept_ms, end_ms, kept_ms < end_ms or each.truncated_ms is None, ""),
-        )
         top, bottom = canvas.y(each.high), canvas.y(each.low)
-        for begin_ms, until_ms, is_shown, opacity in parts:
-            if is_shown:
+        for begin_ms, until_ms, opacity in parts:
+            if begin_ms < until_ms or each.from_ms == end_ms:
                 left = canvas.x(begin_ms)
                 right = max(canvas.x(until_ms), left + THINNEST)
                 yield (
                     f'<rect x="{left}" y="{top}" width="{right - left:.1f}" height="{bottom - top:.1f}"'
-                    f' fill="{color}"{opacity}><title>{about}</title></rect>'
+                    f' fill="{color}" fill-opacity="{opacity}"><title>{about}</title></rect>'
                 )
     yield "</g>"
 
 
-def _positions(picture: StreamPicture, canvas: _Canvas, groups: list[str]) -> Iterator[str]:
-    yield '<g fill="none" stroke-width="2">'
-    for number, (group, found) in enumerate(groupby(picture.positions, lambda each: each.group)):
-        steps = sorted(found, key=lambda each: each.low)
-        path = " ".join(
-            f"{'L' if at else 'M'}{x} {canvas.y(each.low)} L{x} {canvas.y(each.high)}"
-            for at, each in enumerate(steps)
-            for x in [canvas.x(each.at_ms)]
-        )
-        yield (
-            f'<path d="{path}" stroke="{GROUPS[number % len(GROUPS)]}"><title>{escape(group)}</title></path>'
-        )
-    yield "</g>"
-    for number, group in enumerate(groups):
+def _positions(groups: Sequence[tuple[str, list[PicturePosition]]], canvas: _Canvas) -> Iterator[str]:
+    for number, (group, found) in enumerate(groups):
+        color, corner = GROUPS[number % len(GROUPS)], "M"
+        path = ""
+        for each in sorted(found, key=lambda position: position.low):
+            x = canvas.x(each.at_ms)
+            path += f"{corner}{x} {canvas.y(each.low)} L{x} {canvas.y(each.high)} "
+            corner = "L"
+        yield f'<path d="{path}" fill="none" stroke="{color}" stroke-width="2"><title>{escape(group)}</title></path>'
         line, column = divmod(number, GROUPS_A_LINE)
-        x = LEFT + column * (WIDTH - LEFT - RIGHT) // GROUPS_A_LINE
-        y = HEIGHT + 8 + line * LEGEND
-        color = GROUPS[number % len(GROUPS)]
-        yield f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{color}"/>'
-        yield f'<text x="{x + 16}" y="{y}">{escape(group)}</text>'
+        left, y = LEFT + column * (WIDTH - LEFT - RIGHT) // GROUPS_A_LINE, HEIGHT + 8 + line * LEGEND
+        yield f'<rect x="{left}" y="{y - 9}" width="10" height="10" fill="{color}"/>'
+        yield f'<text x="{left + 16}" y="{y}">{escape(group)}</text>'
 
 
 def _color(segment: PictureSegment, highest: float) -> str:

@@ -65,15 +65,19 @@ def picture_of(
 
 
 def _lives(history: History, from_ms: int | None, to_ms: int) -> Mapping[SegmentId, _Life]:
-    """Return the segments that lived between two times, the older ones first."""
+    """Return the segments that lived between two times, the older ones first, with their ends, whenever these were."""
     first = history.first if from_ms is None else history.number_at(from_ms)
     found: dict[SegmentId, _Life] = {}
     living: set[SegmentId] = set()
-    for number in range(first, history.number_at(to_ms) + 1):
+    for number in range(first, history.current + 1):
         epoch = history.epoch(number)
         for ended in living - epoch.by_id.keys():
             found[ended].to_ms = epoch.created_ms
         living &= epoch.by_id.keys()
+        if epoch.created_ms > to_ms and number > first:
+            if living:
+                continue  # it begins too late, and may end others
+            break
         for each in epoch.segments if number == first else epoch.opened:
             if not is_reserve(each.id):
                 begun = epoch if number != first else history.epoch(max(epoch_of(each.id), history.first))

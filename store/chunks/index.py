@@ -90,6 +90,11 @@ def chunk_path(stream_id: int, segment: SegmentId, start: int, instance: str, nu
 
 _COLUMNS: Final = "stream_id, segment, start, length, first_number, count, path, bytes, checksum"
 
+_USES: Final = """
+    SELECT id, stream_id, segment, start, length, path, EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)
+    FROM chunk
+"""
+
 
 def locate_range(tx: Tx, stream_id: int, held: HeldRange) -> list[LocatedRange]:
     """Return where the events of a range lie, in order and without gaps. Two look-ups, and a row per chunk file."""
@@ -191,29 +196,24 @@ def drop_unused(tx: Tx, after: int) -> int | None:
     if is_directory_held(tx):
         return None
     rows = tx.execute(f"{_USES} WHERE id > ? ORDER BY id LIMIT ?", (after, STEP_CHUNKS_MAX)).fetchall()
-    _drop_unused_of(tx, rows)
+    mark_unused(tx, _drop_rows(tx, rows))
     return rows[-1][0] if len(rows) == STEP_CHUNKS_MAX else None
 
 
 def drop_exports(tx: Tx, stream_id: int, segment: SegmentId, start: int, end: int) -> None:
-    """Drop the rows of files in which Spark finds events of [start, end), which are compacted in this transaction.
+    """Drop the rows of exported files with events of [start, end), which they have as they were before a compaction.
 
-    The files have these events as they were before. They stay as `drop_unused` says.
+    Those that overlap a held range stay. While a backup holds the directory, the files stay until their instance ends.
     """
+    overlaps = "stream_id = ? AND segment = ? AND start < ? AND start + length > ?"
+    rows = tx.execute(f"{_USES} WHERE {overlaps} ORDER BY id", (stream_id, segment, end, start)).fetchall()
+    paths = _drop_rows(tx, rows)
     if not is_directory_held(tx):
-        overlapping = (
-            f"{_USES} WHERE stream_id = ? AND segment = ? AND start < ? AND start + length > ? ORDER BY id"
-        )
-        _drop_unused_of(tx, tx.execute(overlapping, (stream_id, segment, end, start)).fetchall())
+        mark_unused(tx, paths)
 
 
-_USES: Final = """
-    SELECT id, stream_id, segment, start, length, path, EXISTS (SELECT 1 FROM blob WHERE blob.chunk = chunk.id)
-    FROM chunk
-"""
-
-
-def _drop_unused_of(tx: Tx, rows: Iterable[tuple[Any, ...]]) -> None:
+def _drop_rows(tx: Tx, rows: Iterable[tuple[Any, ...]]) -> list[str]:
+    """Drop those of these rows whose files are unused; return their paths."""
     held: dict[int, list[HeldRange]] = {}
     paths: list[str] = []
     for chunk_id, stream_id, segment, start, length, path, has_blobs in rows:
@@ -225,7 +225,7 @@ def _drop_unused_of(tx: Tx, rows: Iterable[tuple[Any, ...]]) -> None:
         ):
             tx.execute("DELETE FROM chunk WHERE id = ?", (chunk_id,))
             paths.append(path)
-    mark_unused(tx, paths)
+    return paths
 
 
 def mark_unused(tx: Tx, paths: Iterable[str]) -> list[str]:

@@ -268,7 +268,7 @@ class DeadLetters(Generic[T]):
     ) -> None:
         """Create the handle; nothing is read.
 
-        group: "scope/group". Raises InvalidArgument for another form.
+        group: "scope/group". Raises InvalidArgument for another form. codec: decodes the payloads of the originals.
         step_letters_max: see STEP_LETTERS_MAX.
         """
         self._db = db
