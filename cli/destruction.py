@@ -19,7 +19,7 @@ from typing import Final
 import attrs
 import click
 
-from eventproc import DeleteScope, DeleteStream, Operation, TruncateStream, to_dict
+from eventproc import DeleteScope, DeleteStream, Operation, TruncateStream
 from eventproc.base.counts import counted
 from eventproc.cli import session
 from eventproc.cli.exit_codes import FAILED
@@ -90,7 +90,7 @@ def submit_destruction(
     async def look(ep: Eventproc) -> Row:
         nonlocal chosen
         chosen = await ep.requests.preview(asked)
-        return losses_row(chosen)
+        return chosen.losses()
 
     async def show(ep: Eventproc, request: Request) -> None:
         row: Row = {"done": request.kind, "target": request.target, "request_id": request.id}
@@ -125,12 +125,6 @@ def is_confirmed(settings: Settings, consent: Consent, question: str, look: Look
     if not _says_yes(f"{question}? This destroys {losses} permanently. [y/N] "):
         raise NotConfirmed("not confirmed; nothing was changed")
     return True
-
-
-def losses_row(found: RequestPreview) -> Row:
-    """Return what a dry run prints of a request."""
-    losses = {name: each for name, each in to_dict(found).items() if each is not None and name != "request"}
-    return {"dry_run": True, "would": found.request.kind, "target": found.request.target, **losses}
 
 
 def losses_text(row: Row) -> str:

@@ -93,7 +93,7 @@ def delete(
         eventproc scope delete shop --recursive --background
     """
     from eventproc.cli import session
-    from eventproc.cli.destruction import Consent, is_confirmed, losses_row, submit_destruction
+    from eventproc.cli.destruction import Consent, is_confirmed, submit_destruction
     from eventproc.cli.output.tables import show_done
     from eventproc.cli.submit import WaitOptions
     from eventproc.cli.task import submit_in_background
@@ -104,7 +104,7 @@ def delete(
         counts = {f"{each}s": getattr(found, f"{each}_count") for each in ("stream", "group", "synchronizer")}
         if not recursive and any(counts.values()):
             raise ScopeNotEmpty(scope=name, **counts)
-        return losses_row(found)
+        return found.losses()
 
     async def task(ep: Eventproc) -> DeleteScopeTask:
         await losses(ep)

@@ -13,6 +13,7 @@ from eventproc.store.groups import group_names
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.names import check_scope_name
 from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.store.records.plain import JsonObject, to_dict
 from eventproc.store.replicated import named_objects
 from eventproc.store.transactions import TxnState, list_open
 from eventproc.workflows.request_runner import check
@@ -52,6 +53,11 @@ class RequestPreview:
     delayed: int | None = None
     streams: tuple[str, ...] | None = None
     groups: tuple[str, ...] | None = None
+
+    def losses(self) -> JsonObject:
+        """Return what the shell and REST show of a dry run: what the request would do, and the fields with a value."""
+        shown = {name: each for name, each in to_dict(self).items() if each is not None and name != "request"}
+        return {"dry_run": True, "would": self.request.kind, "target": self.request.target, **shown}
 
 
 def preview(tx: Tx, operation: Operation) -> RequestPreview:

@@ -83,7 +83,9 @@ class MergeNeighbours(Scaling):
 
 @attrs.frozen
 class TruncateTo(OfStream):
-    """Move the head of a stream. cut: its new head: a cut, head, tail or a time, as `parse_position` reads it.
+    """Move the head of a stream.
+
+    cut: its new head: a cut, head, tail or a time, as `parse_position` reads it.
 
     "tail" and a time mean the cut that is there when the truncation is recorded.
     """

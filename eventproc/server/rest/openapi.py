@@ -56,6 +56,18 @@ _EVENTS: Final[Schema] = {
 }
 
 
+_PREVIEW: Final[Schema] = {
+    "type": "object",
+    "description": "With `dry_run`: what the request would do, as `eventproc ... --dry-run` prints it.",
+    "properties": {
+        "dry_run": {"const": True},
+        "would": {"type": "string", "description": "Kind of the request."},
+        "target": {"type": "string"},
+        "already_done": {"type": "boolean", "description": "Whether there is nothing to do."},
+    },
+    "required": ["dry_run", "would", "target", "already_done"],
+}
+
 SECURITY_SCHEMES: Final[Mapping[str, Schema]] = MappingProxyType(
     {
         "basic": {
@@ -116,6 +128,7 @@ def _operation(route: RestRoute, classes: dict[str, Schema]) -> dict[str, Any]:
     }
     if not route.need.is_for_anyone:
         operation["x-permission"] = route.need.described
+        operation["x-place"] = route.need.place.value
     if route.is_stream:
         operation["parameters"].append(_RESUME_HEADER)
     if route.submits:
@@ -138,6 +151,13 @@ def _parameter(parameter: Parameter, classes: dict[str, Schema]) -> dict[str, An
     return found if about is None else {**found, "description": about}
 
 
+def _add_preview(responses: dict[str, Any]) -> None:
+    """Add what a dry run answers with to the responses of a call that has one."""
+    content = responses.setdefault("200", {"description": "A dry run."}).setdefault("content", {})
+    done = content.get("application/json", {}).get("schema")
+    content["application/json"] = {"schema": _PREVIEW if done is None else {"anyOf": [done, _PREVIEW]}}
+
+
 def _responses(route: RestRoute, classes: dict[str, Schema]) -> dict[str, Any]:
     done: dict[str, Any] = {"description": HTTPStatus(route.status).phrase}
     if route.is_stream:
@@ -147,6 +167,8 @@ def _responses(route: RestRoute, classes: dict[str, Schema]) -> dict[str, Any]:
     if route.is_linked:
         done["headers"] = {"Link": _NEXT_LINK}
     responses = {str(route.status): done}
+    if route.has_dry_run:
+        _add_preview(responses)
     if route.submits:
         location = {"description": "Where to look at the request.", "schema": {"type": "string"}}
         responses["202"] = {

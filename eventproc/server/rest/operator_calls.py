@@ -422,6 +422,27 @@ async def describe_request(call: RestCall, request: RequestId) -> RequestReport:
     return RequestReport.of(found)
 
 
+@attrs.frozen
+class CallerReport:
+    """Who calls, and what it may do with a resource.
+
+    user: None if the store has no users. reads, updates: whether the caller has READ and READ_UPDATE on the resource.
+    """
+
+    user: str | None
+    reads: bool
+    updates: bool
+
+
+async def describe_caller(
+    call: RestCall,
+    on: Annotated[str, Limits(about="Scope, scope/name, or * for the server.")] = EVERYTHING,
+) -> CallerReport:
+    """Show who calls, and what it may do. Whether the resource exists is not said."""
+    may = call.caller.may
+    return CallerReport(call.caller.name or None, may(Permission.READ, on), may(Permission.READ_UPDATE, on))
+
+
 async def watch_changes(call: RestCall) -> EventStream:
     """Send an event for each change of a request, scope, group or instance, until the caller leaves."""
     return EventStream(call.last_event_id)

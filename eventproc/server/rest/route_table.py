@@ -18,6 +18,7 @@ from eventproc.runtime.tasks import Tasks
 from eventproc.runtime.users import Users
 from eventproc.server.access.needs import ANYONE, UPDATE_SCOPE, UPDATE_SERVER, USER, Need
 from eventproc.server.rest import (
+    event_calls as events,
     group_calls as groups,
     health_calls as health,
     job_calls as jobs,
@@ -108,6 +109,7 @@ class _Noun:
         status: int = 200,
         errors: tuple[int, ...] = (),
         submits: bool = False,
+        has_dry_run: bool | None = None,
         need: Need | None = None,
         **options: Any,
     ) -> RestRoute:
@@ -123,7 +125,9 @@ class _Noun:
             in_path = re.findall(r"{(\w+)}", path)
             does = calling(does, name, self.target, in_path, has_body=has_body, submits=submits, **options)
         tag = self.tag or _TAGS.get(path.split("/")[3], "operation")
-        made = route(method, path, does, tag=tag, status=status, submits=submits, need=need)
+        made = route(
+            method, path, does, tag=tag, status=status, submits=submits, has_dry_run=has_dry_run, need=need
+        )
         names_any = any(each.place == "path" or each.name == "scope" for each in made.parameters)
         errors = (*((404,) if names_any else ()), *((409,) if has_body else ()), *errors)
         return attrs.evolve(made, errors=errors, status=204 if made.result is None else status)
@@ -202,6 +206,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
         "GET", "/size", Stream.measure, "measure_stream", errors=(410,), start=ReadPosition, end=ReadPosition
     ),
     _stream("GET", "/plot", operator.plot_stream),
+    _stream("GET", "/events", events.list_events, errors=(410,)),
     _stream("GET", "/compare", operator.compare_stream_cuts),
     _stream("GET", "/truncation", Stream.truncation, "get_truncation"),
     _scale("/scale", ScaleStream, "scale_stream", omitted=("reason",)),
@@ -256,12 +261,13 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _share("POST", "/consumers/{consumer}/offline", ShareGroup.consumer_offline, "take_consumer_offline"),
     _share("DELETE", "", ShareGroup.delete, "delete_share"),
     _own("GET", "/topics", Eventproc.topics, "list_topics"),
-    _own("POST", "/topics/{scope}", groups.create_topic, status=201, submits=True),
+    _own("POST", "/topics/{scope}", groups.create_topic, status=201, submits=True, has_dry_run=False),
     _topic("GET", "", Topic.describe, "describe_topic", errors=(409,)),
     _topic("GET", "/positions", Topic.positions_at, "list_positions", at=Time),
     _topic(
         *("POST", "/alter", Topic.alter, "alter_topic"),
         submits=True,
+        has_dry_run=False,
         then=Topic.describe,
         partitioning=groups.Partitioning | None,
     ),
@@ -269,7 +275,13 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
         "POST", "/truncate", TruncatePartitions, "truncate_topic", submits=True, then=groups.changed_topic
     ),
     _topic("POST", "/compact", groups.compact_topic, status=202),
-    _topic("DELETE", "", groups.delete_topic, errors=(409,), submits=True, need=UPDATE_SCOPE),
+    _topic(
+        *("DELETE", "", groups.delete_topic),
+        errors=(409,),
+        submits=True,
+        has_dry_run=False,  # two requests, of which the second one depends on the first
+        need=UPDATE_SCOPE,
+    ),
     _own("GET", "/processors", Eventproc.processors, "list_processors"),
     _processor("GET", "", Eventproc.processor, "describe_processor"),
     _processor("POST", "/pause", Eventproc.pause_processor, "pause_processor", then=Eventproc.processor),
@@ -333,6 +345,7 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _own("GET", "/requests/{request}", operator.describe_request, need=USER),
     _Noun(f"{OWN}/cluster", CLUSTER)("GET", "", Cluster.describe, "describe_cluster"),
     _own("GET", "/changes", operator.watch_changes, need=USER),
+    _own("GET", "/caller", operator.describe_caller, need=USER),
     _Noun(f"{OWN}/users", USERS)("GET", "", Users.list, "list_users"),
     _Noun(f"{OWN}/users", USERS)("GET", "/{user}", Users.get, "describe_user"),
     _user("POST", "", Users.add, "add_user", status=201),

@@ -31,6 +31,7 @@ from eventproc.store.model.errors import NotFound
 from eventproc.store.records.plain import Limits
 from eventproc.store.requests import Request
 from eventproc.streams.request_calls import run_request
+from eventproc.workflows.preview import RequestPreview
 from eventproc.workflows.requests import Operation
 
 T = TypeVar("T")
@@ -77,6 +78,14 @@ class Linked(Generic[T]):
     next: str | None
 
 
+class Previewed(Exception):
+    """A call with `dry_run` has found out what its request would do, and ends there. found: what that is."""
+
+    def __init__(self, found: RequestPreview) -> None:
+        super().__init__(found)
+        self.found = found
+
+
 @attrs.frozen
 class RestCall:
     """A call: the open directory, and what the headers ask for.
@@ -85,6 +94,7 @@ class RestCall:
     request_id: from `Idempotency-Key`: that of the request; None: a new one.
     caller: who calls.
     last_event_id: from `Last-Event-ID`: where a stream of events resumes; None: at its end.
+    dry_run: only find out what the request would do.
     """
 
     ep: Eventproc
@@ -92,12 +102,16 @@ class RestCall:
     request_id: str | None = None
     caller: Caller = TRUSTED
     last_event_id: str | None = None
+    dry_run: bool = False
 
     async def run(self, operation: Operation) -> Request:
         """Submit the operation, and wait for its outcome; a repeated key finds the first one.
 
-        Raises what it was refused for, StillPending, and InvalidArgument for the key of another call.
+        Raises what it was refused for, StillPending, InvalidArgument for the key of another call, and Previewed for a
+        dry run.
         """
+        if self.dry_run:
+            raise Previewed(await self.ep.requests.preview(operation))
         return await run_request(self.ep.db, operation, request_id=self.request_id, timeout_ms=self.wait_ms)
 
     async def verify_key(self) -> None:
@@ -142,12 +156,23 @@ class Parameter:
     default: object
 
 
+DRY_RUN: Final = Parameter(
+    "dry_run",
+    "dry_run",
+    "query",
+    Annotated[bool, Limits(about="Change nothing; answer with what the request would destroy.")],
+    False,
+)
+"""Of every route whose request can be previewed."""
+
+
 @attrs.frozen
 class RestRoute:
     """What answers a method of a path.
 
     status: of a response without an error. errors: the statuses of Pravega's documents, beside the general ones.
     tag: groups it in the document. submits: whether it runs a request, so that a caller may limit the wait for it.
+    has_dry_run: whether the request is one that `RestCall.run` submits, so that a caller may preview it.
     body: its type; None without one. result: its type; None for a response without a body.
     is_linked: whether the response is a page that links to the next one.
     need: what its caller needs.
@@ -160,6 +185,7 @@ class RestRoute:
     status: int
     errors: tuple[int, ...]
     submits: bool
+    has_dry_run: bool
     parameters: tuple[Parameter, ...]
     body: Any
     result: Any
@@ -191,11 +217,13 @@ def route(
     status: int = 200,
     errors: tuple[int, ...] = (),
     submits: bool = False,
+    has_dry_run: bool | None = None,
     need: Need | None = None,
 ) -> RestRoute:
     """Return a route whose parameters, body and result are those of the function's signature.
 
-    need: what its caller needs; None: READ for a GET, else READ_UPDATE, on what the path names.
+    has_dry_run: None: if it submits a request. need: what its caller needs; None: READ for a GET, else READ_UPDATE, on
+    what the path names.
     """
     hints = get_type_hints(answer, include_extras=True)
     in_path = re.findall(r"{(\w+)}", path)
@@ -209,6 +237,9 @@ def route(
         )
         name = _HEADERS.get(each.name, each.name.rstrip("_"))  # such an underscore avoids a word of Python
         parameters.append(Parameter(name, each.name, place, hints[each.name], default))
+    has_dry_run = submits if has_dry_run is None else has_dry_run
+    if has_dry_run:
+        parameters.append(DRY_RUN)
     assert {each.name for each in parameters if each.place == "path"} == set(in_path), path
     returned = hints["return"]
     is_linked = get_origin(returned) is Linked
@@ -221,6 +252,7 @@ def route(
         status=status,
         errors=errors,
         submits=submits,
+        has_dry_run=has_dry_run,
         parameters=tuple(parameters),
         body=hints.get("body"),
         result=result,
