@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast hunt pages simulate hunt-groups hunt-queries matrix torture torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-objects mutants check fmt docs bench bench-quick clean
+.PHONY: help setup browser screenshots demo example test test-fast hunt pages simulate hunt-groups hunt-queries matrix torture torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-objects mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -31,6 +31,13 @@ help:
 
 setup: ## install into .venv/ what uv.lock lists
 	$(PYTHON) -m tools.setup
+
+browser: ## Chromium for the tests of the page, from Debian, unless there is one (as root)
+	command -v $${CHROMIUM:-chromium} || command -v chromium-browser || command -v google-chrome || \
+		{ apt-get update -qq && apt-get install -qq --no-install-recommends chromium fonts-dejavu-core >&2; }
+
+screenshots: setup ## the pictures of the guide, from a page as it is now (needs a Chromium)
+	SCREENSHOTS=docs/guide/page $(PYTEST) tests/page -k guide
 
 demo: setup ## run the main job on 336,776 real flight records; ARGS="--output json" for programs
 	$(BIN)/eventproc demo data/flights.csv.xz $(ARGS)

@@ -60,6 +60,7 @@ COMMANDS: Final = MappingProxyType(
         "cluster": ("cluster", "List the instances that have the directory open, and what they share."),
         "run": ("run", "Serve the directory, and run the processors of apps."),
         "serve": ("serve", "Serve the directory to Pravega's clients, and run the processors of apps."),
+        "ui": ("ui", "Open a page that shows the store and changes it."),
         "user": ("user", "Add users of `eventproc serve`, with their permissions, passwords and tokens."),
         "backup": ("backup", "Make a verified backup of the directory while it is in use."),
         "restore": ("backup", "Make a directory from a backup."),

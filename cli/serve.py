@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("eventproc.run")
 
 PORT = click.IntRange(0, 65_535)
+UI_ADDRESS = "127.0.0.1", 10080
+"""Of REST if only the page is asked for: the port of Pravega's REST."""
+
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -72,6 +75,9 @@ class AddressParam(click.types.StringParamType):
     help="Also serve REST there; port 0 takes a free one. Off unless given.",
 )
 @click.option(
+    "--ui", is_flag=True, help="Also serve a page for people, at /ui of REST; at port 10080 unless --rest."
+)
+@click.option(
     "--certificate",
     type=FILE,
     metavar="FILE",
@@ -93,6 +99,7 @@ def serve(
     segment_store_port: int,
     advertise: str | None,
     rest: tuple[str, int] | None,
+    ui: bool,
     certificate: Path | None,
     key: Path | None,
     plain: bool,
@@ -106,7 +113,7 @@ def serve(
     its own ports: they share the segments, and clients find the owner of each. Needs the extra `server`.
 
     With --rest, programs manage scopes, streams, groups, transactions and tasks over HTTP: on the paths of Pravega's
-    REST, and on others; /openapi.json describes all of them.
+    REST, and on others; /openapi.json describes all of them. With --ui, people see and do the same in a browser.
 
     Without users, every program of this machine can connect, and no other one. With users (`eventproc user add`) a
     caller needs credentials. Other machines can connect if there are users and a certificate.
@@ -118,6 +125,7 @@ def serve(
         eventproc serve
         eventproc serve shop.mail:app --controller-port 9091 --segment-store-port 0
         eventproc serve --rest 9091
+        eventproc serve --ui
         eventproc serve --listen 0.0.0.0 --advertise db.example.com --certificate cert.pem --key key.pem
     """
     from eventproc.cli.app_loader import load_app
@@ -126,10 +134,11 @@ def serve(
 
     log = ServerLog(settings, log_level, log_format)
     with log.reporting():
-        _verify_installed(has_rest=rest is not None)
+        rest = UI_ADDRESS if rest is None and ui else rest
+        verify_installed("serve", has_rest=rest is not None)
         from eventproc.server.endpoints import Addresses
 
-        addresses = Addresses(listen, controller_port, segment_store_port, rest, advertise)
+        addresses = Addresses(listen, controller_port, segment_store_port, rest, advertise, ui)
         certificates = _certificates(certificate, key)
         with log.importing():
             loaded = [load_app(name) for name in dict.fromkeys(apps)]
@@ -143,14 +152,14 @@ def serve(
         server.run(host=True)
 
 
-def _verify_installed(*, has_rest: bool) -> None:
+def verify_installed(command: str, *, has_rest: bool) -> None:
     """Raise ClickException if a package is missing: found out before the directory is opened."""
     try:
         import_module("eventproc.server.endpoints")
         if has_rest:
             import_module("eventproc.server.rest.listener")
     except ImportError as why:
-        text = f"`eventproc serve` needs more packages ({why.name}): pip install 'eventproc[server]'"
+        text = f"`eventproc {command}` needs more packages ({why.name}): pip install 'eventproc[server]'"
         raise click.ClickException(text) from None
 
 
@@ -174,7 +183,10 @@ async def _endpoints(
         if bound.rest is not None:
             host, port = bound.rest
             scheme = "http" if certificates is None else "https"
-            LOG.info("REST: %s://%s:%d/openapi.json", scheme, f"[{host}]" if ":" in host else host, port)
+            shown = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+            LOG.info("REST: %s/openapi.json", shown)
+            if addresses.has_page:
+                LOG.info("page: %s/ui/", shown)
         LOG.info(
             "clients of Pravega: controller %s://%s:%d, segment store port %d",
             "tcp" if certificates is None else "tls",

@@ -38,6 +38,7 @@ FOLDER_MARKS = {
     "tests/system/": "torture",
     "tests/torture/": "torture",
     "tests/spark/": "spark",
+    "tests/page/": "subprocess",
     "tests/packaging/": "packaging",
 }
 """The mark of every test in these folders. Elsewhere a module or a test carries its mark itself."""

@@ -20,7 +20,7 @@ from anyio.streams.stapled import MultiListener
 from eventproc.base.tasks import BackgroundTasks
 from eventproc.cluster.segment_containers import serving_containers
 from eventproc.runtime import Eventproc
-from eventproc.server.access.authority import Authority
+from eventproc.server.access.authority import Authority, TokenAuthority
 from eventproc.server.access.certificates import Certificates
 from eventproc.server.controller.service import Controller
 from eventproc.server.controller.serving import serving_controller
@@ -48,6 +48,10 @@ REST_CONNECTIONS_MAX: Final = 1_000
 REST_CLOSE_WAIT_S: Final = 5
 """How long running calls of REST may take when the server ends."""
 
+PAGE_HOST: Final = "127.0.0.1"
+TOKEN_BYTES: Final = 24
+"""Of the token in the address of a page. Nobody guesses 192 bits."""
+
 OTHERS_MAY_ENTER: Final = S_IROTH | S_IXOTH
 """Permissions of a directory for users of the machine that are neither its owner nor of its group."""
 
@@ -56,7 +60,7 @@ OTHERS_MAY_ENTER: Final = S_IROTH | S_IXOTH
 class Addresses:
     """Where a server listens. Port 0: any free one.
 
-    rest: host and port of REST; None: it is off.
+    rest: host and port of REST; None: it is off. has_page: whether REST serves the page for people, too.
     advertised: host that clients connect to, as the controller names it; None: `host`, or localhost with certificates.
     """
 
@@ -65,6 +69,7 @@ class Addresses:
     segment_store_port: int = SEGMENT_STORE_PORT
     rest: tuple[str, int] | None = None
     advertised: str | None = None
+    has_page: bool = False
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -183,7 +188,7 @@ async def serve_endpoints(
                 controller = Controller(ep.db, owned, authority, answers)
                 async with (
                     serving_controller(controller, listening, _context(certificates, "h2")),
-                    _rest(ep, authority, addresses.rest, (store, listening), certificates) as rest,
+                    _rest(ep, authority, addresses, (store, listening), certificates) as rest,
                 ):
                     yield attrs.evolve(
                         addresses,
@@ -202,15 +207,15 @@ def _context(certificates: Certificates | None, *protocols: str) -> ssl.SSLConte
 async def _rest(
     ep: Eventproc,
     authority: Authority,
-    address: tuple[str, int] | None,
+    addresses: Addresses,
     others: tuple[SegmentStore, BoundedListener],
     certificates: Certificates | None,
 ) -> AsyncIterator[tuple[str, int] | None]:
-    """Serve REST while the block runs, if there is an address; yield it with its actual port.
+    """Serve REST while the block runs, if it has an address; yield that with its actual port.
 
     others: the segment store and the socket of the controller, for the metrics.
     """
-    if address is None:
+    if addresses.rest is None:
         yield None
         return
     from eventproc.server.rest.listener import serve_rest  # few servers need Starlette and Hypercorn
@@ -230,12 +235,37 @@ async def _rest(
             ),
         ]
 
-    host, port = address
+    host, port = addresses.rest
     listener = listen_at(host, port, REST_CONNECTIONS_MAX)
     bound = host, int(listener.getsockname()[1])
     tls = _context(certificates, "h2", "http/1.1")
     with listener:
         async with serve_rest(
-            ep, authority, listener, host, close_wait_s=REST_CLOSE_WAIT_S, gauges=gauges, tls=tls
+            *(ep, authority, listener, host),
+            close_wait_s=REST_CLOSE_WAIT_S,
+            gauges=gauges,
+            tls=tls,
+            has_page=addresses.has_page,
         ):
             yield bound
+
+
+@asynccontextmanager
+async def serve_page(ep: Eventproc, port: int) -> AsyncIterator[str]:
+    """Serve the page and REST to who knows the address, while the block runs; yield it.
+
+    The address has a new token, which stands for everything: who opens the store may do all with it. It is one of this
+    machine. port: 0: any free one. Raises OSError if it is in use.
+    """
+    from eventproc.server.rest.listener import serve_rest
+
+    token = ep.db.clock.random_bytes(TOKEN_BYTES).hex()
+    listener = listen_at(PAGE_HOST, port, REST_CONNECTIONS_MAX)
+    bound = int(listener.getsockname()[1])
+    with listener:
+        async with serve_rest(
+            *(ep, TokenAuthority(ep.db, token), listener, PAGE_HOST),
+            close_wait_s=REST_CLOSE_WAIT_S,
+            has_page=True,
+        ):
+            yield f"http://{PAGE_HOST}:{bound}/ui/#token={token}"

@@ -27,7 +27,7 @@ from tests.cli.test_transactions import begin
 from tests.ingestion.support import publish_rows
 
 MAILER = "shop/mailer"
-REFUSING: Final = frozenset({"run", "serve", "completion", "help", "ingest worker", "request new-id"})
+REFUSING: Final = frozenset({"run", "serve", "ui", "completion", "help", "ingest worker", "request new-id"})
 """Commands with one form of output: a server's log, a shell's script, help texts, JSON lines, and an id."""
 
 

@@ -68,6 +68,8 @@ RETRY_MS: Final = 1_000
 WRONG: Final = "the credentials are wrong or have expired"
 """The same for an unknown user, a wrong password, and a token that is unknown or expired."""
 
+OTHER_TOKEN: Final = "the token is not that of this page; open the address that `eventproc ui` has printed"
+
 MISSING: Final = "credentials are required: Basic with a user and a password, or Bearer with a token"
 
 
@@ -301,6 +303,21 @@ class Authority:
     def _is_permitted(self, found: Delegation, permission: Permission) -> bool:
         user = self._table.users.get(found.user)
         return user is not None and user.may(permission, found.resource)
+
+
+class TokenAuthority(Authority):
+    """Trusts the callers that have one token, which the page of a person has who opened the store; nobody else."""
+
+    def __init__(self, db: Database, token: str) -> None:
+        super().__init__(db)
+        self._token = token.encode()
+
+    async def authenticate(self, header: str | None) -> Caller:
+        """Return the caller that is trusted. Raises NotAuthenticated."""
+        given = (header or "").removeprefix("Bearer ").encode()
+        if not hmac.compare_digest(given, self._token):
+            raise NotAuthenticated(OTHER_TOKEN if header else MISSING)
+        return TRUSTED
 
 
 def _read(tx: Tx) -> tuple[list[User], TokenKeys | None]:

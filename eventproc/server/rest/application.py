@@ -45,10 +45,19 @@ from eventproc.server.rest.openapi import EVENTS_TYPE, document
 from eventproc.server.rest.operator_calls import RequestReport
 from eventproc.server.rest.problems import PROBLEM_TYPE, RETRY_AFTER_S, HttpProblem, problem_of
 from eventproc.server.rest.route_table import OWN, ROUTES
-from eventproc.server.rest.routes import EventStream, Linked, RestCall, RestRoute, names_of
+from eventproc.server.rest.routes import (
+    DRY_RUN,
+    EventStream,
+    Linked,
+    Previewed,
+    RestCall,
+    RestRoute,
+    names_of,
+)
+from eventproc.server.ui.page import page_routes
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, StillPending
-from eventproc.store.records.plain import STRICT, Malformed, why_unknown
+from eventproc.store.records.plain import STRICT, JsonObject, Malformed, why_unknown
 from eventproc.streams.picture import StreamPicture
 
 LOG = logging.getLogger("eventproc.server")
@@ -192,9 +201,11 @@ class RestAnswers:
         arguments = _arguments(route, request)
         if route.body is not None:
             arguments["body"] = _read(route.body, await _body(request), "body")
-        call = _call(self._ep, route, request, caller)
+        call = _call(self._ep, route, request, caller, dry_run=arguments.pop(DRY_RUN.name, False))
         try:
             result = await route.answer(call, **arguments)
+        except Previewed as done:
+            return _json(JsonObject, done.found.losses(), HTTPStatus.OK)
         except InvalidArgument as why:
             if why.what == REQUEST_ID:
                 await call.verify_key()
@@ -222,8 +233,8 @@ class RestAnswers:
         return ChangeResponse(self._ep, self.changes, self.changes.add(caller), position, renew)
 
 
-def rest_application(answers: RestAnswers) -> Starlette:
-    """Return the application: all routes, and the document."""
+def rest_application(answers: RestAnswers, *, has_page: bool = False) -> Starlette:
+    """Return the application: all routes, the document, and the page if asked for."""
     by_path: dict[str, dict[str, RestRoute]] = {}
     for route in ROUTES:
         by_path.setdefault(route.path, {})[route.method] = route
@@ -241,6 +252,7 @@ def rest_application(answers: RestAnswers) -> Starlette:
             *routes,
             HttpRoute(DOCUMENT_PATH, show_document),
             HttpRoute(METRICS_PATH, answers.show_metrics),
+            *(page_routes() if has_page else ()),
         ],
         exception_handlers={HTTPException: _refuse},
     )
@@ -352,13 +364,15 @@ def _refuse_constant(text: str) -> object:
     raise ValueError(f"{text} is no number")
 
 
-def _call(ep: Eventproc, route: RestRoute, request: HttpRequest, caller: Caller) -> RestCall:
+def _call(
+    ep: Eventproc, route: RestRoute, request: HttpRequest, caller: Caller, *, dry_run: bool
+) -> RestCall:
     if not route.submits:
         last_event_id = request.headers.get("last-event-id") if route.is_stream else None
         return RestCall(ep, WAIT_S * 1000, caller=caller, last_event_id=last_event_id)
     match = _WAIT.search(request.headers.get("prefer", ""))
     seconds = WAIT_S if match is None else min(int(match[1]), WAIT_S_MAX)
-    return RestCall(ep, seconds * 1000, request.headers.get("idempotency-key"), caller)
+    return RestCall(ep, seconds * 1000, request.headers.get("idempotency-key"), caller, dry_run=dry_run)
 
 
 async def _pending(ep: Eventproc, why: StillPending) -> Response:

@@ -81,6 +81,7 @@ async def serve_rest(
     close_wait_s: float,
     gauges: Callable[[], Iterable[Gauge]] = tuple,
     tls: ssl.SSLContext | None = None,
+    has_page: bool = False,
 ) -> AsyncIterator[None]:
     """Answer calls on a listening socket while the block runs; then close it.
 
@@ -95,6 +96,7 @@ async def serve_rest(
             request that one waits for goes on.
         gauges: what the process knows of itself, for `/metrics`.
         tls: encrypts connections; None: they are plain.
+        has_page: whether to serve the page for people, too.
     """
     HTTP_LOG.setLevel(logging.WARNING)
     run_module.__dict__["TCPServer"] = _CallerConnection  # Hypercorn has no setting for it
@@ -103,7 +105,7 @@ async def serve_rest(
     config.include_server_header = False
     config.graceful_timeout = close_wait_s + 2 * END_WAIT_S
     answers = RestAnswers(ep, authority, host, gauges)
-    application = sending_soon(rest_application(answers))
+    application = sending_soon(rest_application(answers, has_page=has_page))
     ending, ended = anyio.Event(), anyio.Event()
 
     async def run() -> None:

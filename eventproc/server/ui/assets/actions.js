@@ -1,0 +1,180 @@
+// Actions: a form from the schema of a call, its dry run where it has one, and the call itself.
+
+import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { call, filled, resolved, withQuery } from "./api.js";
+import { Fields, words } from "./values.js";
+
+const DESTROYS = /delete|drop|terminate|truncate|abort|cancel|revoke|reset|compact|seal|updateStreamState/i;
+const LONGEST_HINT = 140;
+
+const TITLES = { updateStreamState: "Seal stream" };
+
+export const title = (operation) => {
+  if (TITLES[operation.operationId]) return TITLES[operation.operationId];
+  const text = words(operation.operationId);
+  return text[0].toUpperCase() + text.slice(1);
+};
+
+function unwrapped(schema, schemas) {
+  const variants = schema.anyOf?.filter((each) => each.type !== "null");
+  const nullable = variants !== undefined && variants.length < schema.anyOf.length;
+  const found = variants?.length === 1 ? { ...resolved(variants[0], schemas), description: schema.description ?? variants[0].description } : resolved(schema, schemas);
+  return { found, nullable };
+}
+
+// A field of a form: what it is shown as, and how its text becomes a value.
+function fieldOf(name, schema, required, schemas) {
+  const { found, nullable } = unwrapped(schema, schemas);
+  const hint = (schema.description ?? found.description ?? "").slice(0, LONGEST_HINT);
+  const base = { name, hint, required: required && !nullable, nullable, given: required };
+  if (found.type === "boolean") return { ...base, form: "check" };
+  if (found.enum) return { ...base, form: "choice", choices: found.enum };
+  if (found.type === "integer" || found.type === "number") return { ...base, form: "number" };
+  if (found.type === "string" && found.contentEncoding === "base64") return { ...base, form: "text", isBytes: true };
+  if (found.type === "string") return { ...base, form: name === "password" ? "password" : "line" };
+  if (found.type === "array" && resolved(found.items, schemas).type === "string") return { ...base, form: "lines" };
+  return { ...base, form: "json" };
+}
+
+function read(field, text) {
+  if (field.form === "check") return text === true;
+  if (text === undefined || text === "") {
+    if (field.required && field.form !== "text") throw new Error(`${words(field.name)} is required`);
+    return field.nullable && field.given ? null : field.required ? "" : undefined;
+  }
+  if (field.form === "number") {
+    const found = Number(text);
+    if (Number.isNaN(found)) throw new Error(`${words(field.name)} must be a number`);
+    return found;
+  }
+  if (field.form === "lines") return text.split("\n").map((each) => each.trim()).filter((each) => each);
+  if (field.form === "json") {
+    try { return JSON.parse(text); } catch { throw new Error(`${words(field.name)} must be JSON`); }
+  }
+  if (field.isBytes) {
+    const bytes = new TextEncoder().encode(text);
+    let binary = "";
+    for (const each of bytes) binary += String.fromCharCode(each);
+    return btoa(binary);
+  }
+  return text;
+}
+
+function Field({ field, value, change }) {
+  const id = `field-${field.name}`;
+  const about = field.hint ? `${id}-about` : undefined;
+  const shared = { id, name: field.name, required: field.required, "aria-describedby": about };
+  const typed = (event) => change(event.target.value);
+  let input;
+  if (field.form === "check") input = html`<input ...${shared} type="checkbox" required=${false} checked=${value === true} onChange=${(event) => change(event.target.checked)} />`;
+  else if (field.form === "choice") input = html`<select ...${shared} onChange=${typed}><option value="">–</option>${field.choices.map((each) => html`<option key=${each} selected=${each === value}>${each}</option>`)}</select>`;
+  else if (["lines", "json", "text"].includes(field.form)) input = html`<textarea ...${shared} rows="3" value=${value ?? ""} onInput=${typed} placeholder=${field.form === "json" ? "JSON" : field.form === "lines" ? "one a line" : ""}></textarea>`;
+  else input = html`<input ...${shared} type=${field.form === "password" ? "password" : "text"} inputmode=${field.form === "number" ? "numeric" : undefined} autocomplete="off" value=${value ?? ""} onInput=${typed} />`;
+  return html`<div class=${`field is-${field.form}`}><label for=${id}>${words(field.name)}${field.required ? " (required)" : ""}</label>${input}${field.hint && html`<small id=${about}>${field.hint}</small>`}</div>`;
+}
+
+// What a PUT replaces, as it is now, so that what is left alone stays.
+async function fillIn(api, operation, given, shown) {
+  const isThere = api.operations.some((each) => each.method === "GET" && each.template === operation.template);
+  return isThere ? call(filled(operation.template, given)) : shown?.options;
+}
+
+// What a dry run says beyond what was asked.
+function lossesOf(found) {
+  return Object.fromEntries(Object.entries(found).filter(([name]) => !["dry_run", "would", "target"].includes(name)));
+}
+
+function textOf(value) {
+  if (Array.isArray(value) && value.every((each) => typeof each === "string")) return value.join("\n");
+  return typeof value === "object" ? JSON.stringify(value, null, 1) : value;
+}
+
+// The dialog of an action. given: what the page names. shown: what it is about, as it is now.
+export function ActionDialog({ api, operation, given, shown, preset = {}, close, done }) {
+  const dialog = useRef(null);
+  const schema = resolved(operation.requestBody?.content["application/json"].schema, api.schemas);
+  const bodyNames = Object.keys(schema.properties ?? {}).filter((name) => name !== "dry_run" && name !== "dryRun");
+  const pathNames = operation.names.filter((name) => given[name] === undefined);
+  const queryFields = operation.query.filter((each) => each.name !== "dry_run");
+  const fields = {
+    path: pathNames.map((name) => fieldOf(name, { type: "string" }, true, api.schemas)),
+    query: queryFields.map((each) => fieldOf(each.name, { ...each.schema, description: each.description }, each.required, api.schemas)),
+    body: bodyNames.map((name) => fieldOf(name, schema.properties[name], schema.required?.includes(name) ?? false, api.schemas)),
+  };
+  const hasBodyDryRun = "dry_run" in (schema.properties ?? {});
+  const hasDryRun = hasBodyDryRun || operation.query.some((each) => each.name === "dry_run");
+  const [texts, setTexts] = useState(() => ({ ...Object.fromEntries(Object.entries(schema.properties ?? {}).filter(([, each]) => each.default !== undefined && each.default !== null && typeof each.default !== "object").map(([name, each]) => [name, each.default])), ...preset }));
+  const [state, setState] = useState({ step: "form" });
+  useEffect(() => { dialog.current.showModal(); }, []);
+  useEffect(() => {
+    if (operation.method !== "PUT" || bodyNames.length === 0) return;
+    fillIn(api, operation, given, shown).then((now) => setTexts((before) => ({
+      ...Object.fromEntries(bodyNames.filter((name) => now?.[name] != null).map((name) => [name, textOf(now[name])])), ...before,
+    })), () => {});
+  }, []);
+
+  function valuesOf(list) {
+    return Object.fromEntries(list.map((field) => [field.name, read(field, texts[field.name])]).filter(([, value]) => value !== undefined));
+  }
+
+  async function send(dryRun) {
+    setState((before) => ({ ...before, busy: true, problem: null }));
+    try {
+      const path = filled(operation.template, { ...given, ...valuesOf(fields.path) });
+      const query = valuesOf(fields.query);
+      let body = operation.requestBody ? valuesOf(fields.body) : undefined;
+      if (dryRun && hasBodyDryRun) body = { ...body, dry_run: true };
+      else if (dryRun) query.dry_run = true;
+      else if (state.found?.cut && body?.cut) body = { ...body, cut: state.found.cut }; // what was confirmed, also if the stream has grown
+      const found = await call(withQuery(path, query), { method: operation.method, body });
+      setState({ step: dryRun ? "preview" : "done", found });
+      if (!dryRun) done();
+    } catch (why) {
+      setState((before) => ({ ...before, busy: false, problem: why.message }));
+    }
+  }
+
+  function submit(event) {
+    event.preventDefault();
+    if (state.step === "form" && hasDryRun) send(true);
+    else if (state.step === "form") setState({ step: "preview", found: null });
+    else if (state.step === "preview") send(false);
+    else dialog.current.close();
+  }
+
+  const isForm = state.step === "form";
+  const all = [...fields.path, ...fields.query, ...fields.body];
+  const destroys = DESTROYS.test(operation.operationId);
+  const scalars = shown && Object.fromEntries(Object.entries(shown).filter(([, value]) => value === null || typeof value !== "object"));
+  return html`<dialog ref=${dialog} onClose=${close} aria-labelledby="action-title">
+    <form onSubmit=${submit} novalidate>
+      <h2 id="action-title">${title(operation)}${operation.names.length > pathNames.length && html` <bdi class="about">${operation.names.filter((name) => given[name] !== undefined).map((name) => given[name]).join("/")}</bdi>`}</h2>
+      <p>${operation.summary}</p>
+      ${isForm && all.map((field) => html`<${Field} key=${field.name} field=${field} value=${texts[field.name]} change=${(value) => setTexts((before) => ({ ...before, [field.name]: value }))} />`)}
+      ${state.step === "preview" && state.found && html`<section aria-live="polite"><h3>What it would do</h3><${Fields} value=${lossesOf(state.found)} /></section>`}
+      ${state.step === "preview" && !state.found && html`<section aria-live="polite"><h3>${destroys ? "This cannot be taken back" : "Ready"}</h3>
+        <p><code>${operation.method} ${filled(operation.template, { ...Object.fromEntries(pathNames.map((name) => [name, texts[name] ?? ""])), ...given })}</code></p>
+        ${destroys && scalars && html`<h4>What it is now</h4><${Fields} value=${scalars} />`}</section>`}
+      ${state.step === "done" && html`<section aria-live="polite"><h3>Done</h3>${state.found && typeof state.found === "object" && html`<${Fields} value=${Array.isArray(state.found) ? { result: state.found } : state.found} />`}</section>`}
+      ${state.problem && html`<p class="problem" role="alert">${state.problem}</p>`}
+      <div class="buttons">
+        ${state.step === "done"
+          ? html`<button class="main">Close</button>`
+          : html`<button type="button" onClick=${() => dialog.current.close()}>Cancel</button>
+            ${state.step === "preview" && all.length > 0 && html`<button type="button" onClick=${() => setState({ step: "form" })}>Back</button>`}
+            <button class=${destroys && !isForm ? "main destroys" : "main"} disabled=${state.busy}>${isForm ? (hasDryRun ? "Show what it would do" : "Continue") : title(operation)}</button>`}
+      </div>
+    </form>
+  </dialog>`;
+}
+
+// The buttons of what the caller may do. may: of the server, the scope and the name.
+export function Actions({ api, operations, given, shown, may, preset, done }) {
+  const [chosen, choose] = useState(null);
+  const permitted = operations.filter((each) => may === null || may[each["x-place"]] !== false);
+  if (permitted.length === 0) return null;
+  return html`<div class="actions" role="group" aria-label="Actions">
+    ${permitted.map((each) => html`<button type="button" key=${each.operationId} title=${each.summary} onClick=${() => choose(each)}>${title(each)}</button>`)}
+    ${chosen && html`<${ActionDialog} key=${chosen.operationId} api=${api} operation=${chosen} given=${given} shown=${shown} preset=${preset} close=${() => choose(null)} done=${done} />`}
+  </div>`;
+}

@@ -1,0 +1,72 @@
+// Browse the events of a stream: from a position, of a key or a segment; on to newer ones, and follow.
+
+import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { call, withQuery } from "./api.js";
+import { Fields, Payload, excerpt, number, time } from "./values.js";
+
+const FOLLOW_MS = 1000;
+const SHOWN_MAX = 2000; // rows; the oldest ones go
+const PAGE = 100;
+
+function Event({ event }) {
+  const [isOpen, setOpen] = useState(false);
+  const { payload, ...rest } = event;
+  return html`<tr><td><button type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)} aria-label=${`Event ${event.number} of segment ${event.segment}`}>${isOpen ? "▾" : "▸"}</button></td>
+      <td>${event.segment}</td><td class="number">${number(event.number)}</td><td><time>${time(event.timestamp)}</time></td>
+      <td><bdi>${event.key === null ? "" : event.key.slice(0, 80)}</bdi></td><td class="excerpt"><bdi>${excerpt(payload)}</bdi></td></tr>
+    ${isOpen && html`<tr><td colspan="6"><${Fields} value=${rest} /><${Payload} base64=${payload} /></td></tr>`}`;
+}
+
+export function Events({ path, place, query, refused }) {
+  const [rows, setRows] = useState([]);
+  const [next, setNext] = useState(null);
+  const [atEnd, setAtEnd] = useState(false);
+  const [problem, setProblem] = useState(null);
+  const [isFollowing, setFollowing] = useState(false);
+  const asking = useRef(false);
+  const start = query.start ?? "last";
+
+  async function ask(from, isNew) {
+    if (asking.current) return;
+    asking.current = true;
+    try {
+      const found = await call(withQuery(path, { limit: PAGE, segment: query.segment, key: query.key, start: from }));
+      setRows((before) => [...(isNew ? [] : before), ...found.items].slice(-SHOWN_MAX));
+      setNext(found.next);
+      setAtEnd(found.at_end);
+      setProblem(null);
+    } catch (why) {
+      if (why.status === 401) refused();
+      setProblem(why.message);
+    } finally {
+      asking.current = false;
+    }
+  }
+  useEffect(() => { setRows([]); setNext(null); ask(start, true); }, [path, start, query.segment, query.key]);
+  useEffect(() => {
+    if (!isFollowing || next === null) return undefined;
+    const timer = setInterval(() => { if (!document.hidden) ask(next, false); }, FOLLOW_MS);
+    return () => clearInterval(timer);
+  }, [isFollowing, next]);
+
+  function changed(event) {
+    event.preventDefault();
+    const given = Object.fromEntries(new FormData(event.currentTarget));
+    const target = withQuery(`#/${place}`, given);
+    if (target === location.hash) ask(start, true);
+    else location.hash = target.slice(1);
+  }
+  return html`<form class="filters" role="search" onSubmit=${changed}>
+      <div><label for="from">from</label><input key=${start} id="from" name="start" defaultValue=${start} list="positions" title="head, last, tail, a time, or a cut" /><datalist id="positions"><option value="last" /><option value="head" /><option value="tail" /></datalist></div>
+      <div><label for="key">key</label><input key=${query.key} id="key" name="key" defaultValue=${query.key ?? ""} /></div>
+      <div><label for="segment">segment</label><input key=${query.segment} id="segment" name="segment" defaultValue=${query.segment ?? ""} /></div>
+      <button>Show</button>
+    </form>
+    ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+    <div class="scroll" tabindex="0" role="region" aria-label="Events"><table class="events">
+      <thead><tr><th scope="col">open</th><th scope="col">segment</th><th scope="col" class="number">number</th><th scope="col">appended</th><th scope="col">key</th><th scope="col">payload</th></tr></thead>
+      <tbody>${rows.map((event) => html`<${Event} key=${`${event.segment}/${event.number}`} event=${event} />`)}</tbody></table></div>
+    <p class="buttons"><span role="status">${number(rows.length)} events${atEnd ? ", up to the end" : ""}</span>
+      <button type="button" disabled=${next === null} onClick=${() => ask(next, false)}>Newer</button>
+      <button type="button" aria-pressed=${isFollowing} onClick=${() => setFollowing(!isFollowing)}>Follow</button></p>`;
+}

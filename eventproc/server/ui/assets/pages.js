@@ -1,0 +1,164 @@
+// A page for each GET of REST: a list or one thing, what can be seen of it, and what can be done with it.
+
+import { html, useEffect, useState } from "./vendor/preact-htm.js";
+import { OWN, actionsOf, call, entryOf, filled, find, pathOf, viewsOf, withQuery } from "./api.js";
+import { Actions } from "./actions.js";
+import { Events } from "./events.js";
+import { useAnswer } from "./live.js";
+import { Picture } from "./picture.js";
+import { Fields, Payload, Table, Value, time, words } from "./values.js";
+
+const COLUMNS = {
+  listAllStreams: ["name", "state", "events_per_second", "events", "size_bytes", "epoch", "created_ms"],
+  listTopics: ["name", "state", "partitions", "partitioning", "events_per_second", "events", "size_bytes"],
+  listGroups: ["name", "kind", "paused", "generation", "created_ms"],
+  listShares: ["name", "paused", "generation", "created_ms"],
+  listProcessors: ["name", "state", "alive", "events", "bytes", "age_ms", "blocked by"],
+  listDeadLetters: ["id", "error_type", "error", "key", "origin_stream", "attempts", "failed_ms"],
+  listDelayed: ["id", "due_ms", "key", "failure"],
+  listTransactions: ["id", "state", "events", "size_bytes", "age_ms", "lease_left_ms"],
+  listRequests: ["id", "kind", "target", "status", "origin", "created_ms", "finished_ms", "error"],
+  listTasks: ["id", "kind", "resource", "status", "done", "total", "created_ms", "error"],
+};
+const FIRST = ["listTransactions", "listSegments", "listEvents", "listDeadLetters"]; // among views, the last one first
+const SPLIT = 2;
+const MAY_BE_NONE = /^processors(\/[^/]+){2}$/; // dead letters are below processors, also those of a queue without one
+
+const named = (row) => row.name ?? row.id ?? row.group ?? row.instance ?? row.scopeName ?? row.streamName ?? row.readerGroupName;
+
+// The rows of an answer: of a page, of a list, or of a form of Pravega's, which has one list.
+function rowsOf(found) {
+  if (Array.isArray(found)) return found;
+  if (found?.items) return found.items;
+  const lists = Object.values(found ?? {}).filter(Array.isArray);
+  return Object.keys(found ?? {}).length === 1 && lists.length === 1 ? lists[0] : null;
+}
+
+// The page of a processor shows its group's fields beside its own.
+function whole(found, id) {
+  if (id !== "describeProcessor") return found;
+  const { group, ...own } = found;
+  const { name, state, alive, blocker } = own;
+  const members = own.members.map(({ status, ...rest }) => ({ ...rest, ...status }));
+  return { name, state, alive, blocker, ...group, ...own, members };
+}
+
+// A list of processors shows what their groups are behind.
+function flat(row, id) {
+  if (id !== "listProcessors") return row;
+  return { ...row, events: row.group.events, bytes: row.group.bytes, age_ms: row.group.age_ms, "blocked by": row.blocker && `${row.blocker.error ?? "a call that runs"}, since ${time(row.blocker.since_ms)}` };
+}
+
+function usePermissions(given, turn) {
+  const [may, setMay] = useState(null);
+  const scope = given.scope;
+  const name = given.stream ?? given.group;
+  useEffect(() => {
+    let isOver = false;
+    const places = { server: "*", ...(scope ? { scope } : {}), ...(scope && name ? { name: `${scope}/${name}` } : {}) };
+    Promise.all(Object.entries(places).map(async ([place, on]) => [place, (await call(withQuery(`${OWN}/caller`, { on }))).updates]))
+      .then((pairs) => { if (!isOver) setMay(Object.fromEntries(pairs)); }, () => {});
+    return () => { isOver = true; };
+  }, [scope, name]);
+  return may;
+}
+
+function Crumbs({ api, place }) {
+  const steps = place.split("/");
+  if (steps.length < 2) return null;
+  return html`<nav class="crumbs" aria-label="Where this is">${steps.slice(0, -1).map((step, at) => {
+    const target = steps.slice(0, at + 1).join("/");
+    const isPage = find(api, pathOf(target)) !== null && !MAY_BE_NONE.test(target);
+    const isScope = at === 1 && !isPage && find(api, pathOf(steps[0])) !== null;
+    const label = html`<bdi>${decodeURIComponent(step)}</bdi>`;
+    return html`${isPage || isScope ? html`<a href=${isPage ? `#/${target}` : `#/${steps[0]}?scope=${step}`}>${label}</a>` : label}<span aria-hidden="true">/</span>`;
+  })}</nav>`;
+}
+
+function Filters({ operation, place, query }) {
+  const filters = operation.query.filter((each) => !["after", "limit"].includes(each.name));
+  if (filters.length === 0) return null;
+  function changed(event) {
+    event.preventDefault();
+    const given = Object.fromEntries(new FormData(event.currentTarget.form ?? event.currentTarget));
+    location.hash = withQuery(`#/${place}`, given).slice(1);
+  }
+  return html`<form class="filters" role="search" onSubmit=${changed}>${filters.map((each) => {
+    const id = `filter-${each.name}`;
+    const choices = each.schema.enum;
+    return html`<div key=${each.name}><label for=${id}>${words(each.name)}</label>${choices
+      ? html`<select id=${id} name=${each.name} onChange=${changed}><option value="">any</option>${choices.map((choice) => html`<option selected=${choice === query[each.name]}>${choice}</option>`)}</select>`
+      : html`<input key=${query[each.name]} id=${id} name=${each.name} defaultValue=${query[each.name] ?? ""} title=${each.description ?? ""} />`}</div>`;
+  })}<button>Show</button></form>`;
+}
+
+function List({ api, operation, given, place, query, found }) {
+  const rows = rowsOf(found).map((row) => (row !== null && typeof row === "object" ? flat(row, operation.operationId) : { value: row }));
+  const entry = entryOf(api, operation);
+  const own = entry?.names.slice(operation.names.length) ?? [];
+  function link(row) {
+    const name = entry && named(row);
+    if (!name) return null;
+    const parts = own.length === SPLIT ? String(name).split("/") : [name];
+    if (parts.length !== own.length) return null;
+    const path = filled(entry.template, { ...given, ...Object.fromEntries(own.map((each, at) => [each, parts[at]])) });
+    return `#/${path.replace(`${OWN}/`, "").replace(/^\//, "")}`;
+  }
+  let columns = COLUMNS[operation.operationId];
+  if (!columns && rows.length) {
+    const all = [...new Set(rows.flatMap(Object.keys))].filter((name) => name !== "payload" && name !== "traceback");
+    const first = all.find((name) => rows[0][name] === named(rows[0])) ?? all[0];
+    columns = [first, ...all.filter((name) => name !== first && !rows.every((row) => row[name] !== null && typeof row[name] === "object" && !Array.isArray(row[name])))];
+  }
+  return html`<${Table} rows=${rows} columns=${columns} link=${link} label=${words(operation.operationId)} />
+    ${found.next && html`<p><a href=${withQuery(`#/${place}`, { ...query, after: found.next })}>Next page</a></p>`}
+    ${query.after && html`<p><a href=${withQuery(`#/${place}`, { ...query, after: "" })}>First page</a></p>`}`;
+}
+
+function Entry({ found }) {
+  const isObject = (value) => value !== null && typeof value === "object";
+  const isTable = (value) => Array.isArray(value) && value.length > 0 && value.every(isObject);
+  const special = ["payload", "traceback"];
+  const entries = Object.entries(found);
+  const plain = Object.fromEntries(entries.filter(([name, value]) => !isTable(value) && !(isObject(value) && !Array.isArray(value)) && !special.includes(name)));
+  return html`<${Fields} value=${plain} />
+    ${entries.filter(([name]) => special.includes(name) && found[name] !== null).map(([name, value]) => html`<section key=${name}><h2>${words(name)}</h2>${name === "payload" ? html`<${Payload} base64=${value} />` : html`<${Value} name=${name} value=${value} />`}</section>`)}
+    ${entries.filter(([, value]) => isTable(value)).map(([name, value]) => html`<section key=${name}><h2>${words(name)}</h2><${Table} rows=${value} label=${words(name)} /></section>`)}
+    ${entries.filter(([, value]) => isObject(value) && !Array.isArray(value)).map(([name, value]) => html`<section key=${name}><h2>${words(name)}</h2><${Fields} value=${value} /></section>`)}`;
+}
+
+export function Page({ api, path, place, label, query, operation, given, turn, refused }) {
+  const isEvents = operation.operationId === "listEvents";
+  const isPicture = operation.operationId === "plotStream";
+  const asked = withQuery(path, query);
+  const { found, problem, isAnswered, again } = useAnswer(isEvents || isPicture ? `${path.replace(/\/(events|plot)$/, "")}` : asked, turn, refused);
+  const may = usePermissions(given, turn);
+  const isNamed = operation.template.endsWith("}") && operation.names.length === SPLIT && given.scope;
+  const title = label ?? decodeURIComponent(place.split("/").slice(isNamed ? -SPLIT : -1).join("/")).replace(/-/g, isNamed ? "-" : " ");
+  const rows = found && !isEvents && !isPicture ? rowsOf(found) : null;
+  const views = viewsOf(api, operation).sort((one, other) => FIRST.indexOf(other.operationId) - FIRST.indexOf(one.operationId));
+  const letters = operation.operationId === "describeDeadLetter";
+  const more = place.startsWith("processors/") && operation.names.length === 2 && operation.template.endsWith("}") ? [["jobs", `jobs/${given.scope}/${given.group}`]]
+    : place.startsWith("topics/") && operation.template.endsWith("}") ? [["events", `streams/${given.scope}/${given.stream}/events`], ["segments", `streams/${given.scope}/${given.stream}/segments`], ["transactions", `streams/${given.scope}/${given.stream}/transactions`]]
+    : place.startsWith("shares/") && given.group ? [["jobs", `jobs/${given.scope}/${given.group}`], ["dead letters", `processors/${given.scope}/${given.group}/dead-letters`]] : [];
+  let operations = actionsOf(api, operation);
+  if (letters) operations = api.operations.filter((each) => ["redriveDeadLetters", "dropDeadLetters"].includes(each.operationId));
+  const preset = letters ? { ids: given.letter } : {};
+  return html`<${Crumbs} api=${api} place=${place} />
+    <h1><bdi>${title}</bdi></h1>
+    <p class="summary">${operation.summary}</p>
+    ${(views.length > 0 || more.length > 0) && html`<nav class="views" aria-label="Views">${[...more, ...views.map((each) => [words(each.template.split("/").pop().replace(/-/g, " ")), `${place}/${each.template.split("/").pop()}`])].map(([label, target]) => html`<a key=${target} href=${`#/${target}`}>${label}</a>`)}</nav>`}
+    ${!isEvents && !isPicture && html`<${Actions} api=${api} operations=${operations} given=${given} shown=${rows ? null : found} may=${may} preset=${preset} done=${again} />`}
+    ${problem && html`<p class="problem" role="alert">${problem.message}</p>`}
+    ${isEvents && html`<${Events} path=${path} place=${place} query=${query} refused=${refused} turn=${turn} />`}
+    ${isPicture && html`<${Picture} path=${path} turn=${turn} refused=${refused} />`}
+    ${!isEvents && !isPicture && !rows && html`<${operation.operationId === "describeStream" || operation.operationId === "describeTopic" ? StreamPicture : "div"} given=${given} turn=${turn} refused=${refused} />`}
+    ${rows && html`<${Filters} operation=${operation} place=${place} query=${query} />`}
+    ${rows && html`<${List} api=${api} operation=${operation} given=${given} place=${place} query=${query} found=${found} />`}
+    ${found && !rows && !isEvents && !isPicture && html`<${Entry} found=${whole(found, operation.operationId)} />`}
+    ${!found && !problem && html`<p role="status">${isAnswered ? "There is none." : "Loading…"}</p>`}`;
+}
+
+function StreamPicture({ given, turn, refused }) {
+  return html`<${Picture} path=${`${OWN}/streams/${encodeURIComponent(given.scope)}/${encodeURIComponent(given.stream)}/plot`} turn=${turn} refused=${refused} />`;
+}

@@ -1,0 +1,219 @@
+"""What people do on the page: look at events, decide about dead letters, watch a stream, sign in, stay connected."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+from playwright.sync_api import Browser, Route, expect
+
+import eventproc
+from eventproc import Permission
+from tests.page.conftest import HOSTILE, MANY_BYTES, fill
+from tests.page.support import PageVisit, Served, serving
+
+
+def test_dry_run_shows_what_is_lost_and_then_what_was_shown_is_done(visit: PageVisit, store: Path) -> None:
+    with eventproc.open_blocking(store) as ep:
+        stream = ep.create_stream("shop/old")
+        with stream.writer() as writer:
+            writer.write_many([(b"one", None), (b"two", None)])
+        visit.go("streams/shop/old")
+        visit.act("Truncate stream")
+        visit.page.get_by_label("cut (required)").fill("tail")
+        visit.press("Show what it would do")
+        expect(visit.page.get_by_role("dialog").locator("dl")).to_contain_text("events2")
+        assert stream.describe().events == 2, "a dry run changes nothing"
+        with stream.writer() as writer:
+            writer.write(b"three")
+        visit.press("Truncate stream")
+        expect(visit.page.get_by_role("heading", name="Done")).to_be_visible()
+        assert stream.describe().events == 1, "what came after the dry run stays"
+
+
+def test_dead_letters_are_decoded_and_dropped_one_by_one_and_all(visit: PageVisit, store: Path) -> None:
+    with eventproc.open_blocking(store) as ep:
+        letters = ep.dead_letters("shop/mailer")
+        before = [each.id for each in letters.list()]
+        visit.go(f"processors/shop/mailer/dead-letters/{before[0]}")
+        expect(visit.page.locator("main")).to_contain_text("ValueError")
+        expect(visit.page.locator("pre")).to_contain_text("raise ValueError")
+        expect(visit.page.locator("details").first).to_contain_text("Rome")
+        visit.act("Drop dead letters")
+        expect(visit.page.get_by_label("ids")).to_have_value(before[0])
+        visit.press("Continue")
+        expect(visit.page.get_by_role("dialog")).to_contain_text("This cannot be taken back")
+        assert len(letters.list()) == len(before)
+        visit.press("Drop dead letters")
+        expect(visit.page.get_by_role("heading", name="Done")).to_be_visible()
+        assert [each.id for each in letters.list()] == before[1:]
+        visit.go("processors/shop/mailer/dead-letters")
+        visit.act("Drop dead letters")
+        visit.press("Continue")
+        visit.press("Drop dead letters")
+        expect(visit.page.get_by_role("heading", name="Done")).to_be_visible()
+        assert letters.list() == []
+
+
+def test_events_are_browsed_by_position_key_and_segment_and_followed(visit: PageVisit, store: Path) -> None:
+    visit.go("streams/shop/orders/events?start=head&key=c3")
+    rows = visit.page.locator("table.events tbody tr")
+    expect(rows).to_have_count(17)
+    rows.first.get_by_role("button").click()
+    expect(visit.page.locator("details").first).to_contain_text("Rome")
+    visit.page.get_by_role("button", name="hex").click()
+    expect(visit.page.locator("pre")).to_contain_text("7b 22 6f 72")
+    visit.page.get_by_label("from").fill("tail")
+    visit.page.get_by_label("key").fill("")
+    visit.page.get_by_role("button", name="Show").click()
+    expect(rows).to_have_count(0)
+    visit.page.get_by_role("button", name="Follow").click()
+    with eventproc.open_blocking(store) as ep, ep.stream("shop/orders").writer() as writer:
+        writer.write(b"news", key="now")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("news")
+    visit.go("streams/shop/orders/events?start=nowhere")
+    expect(visit.page.get_by_role("alert")).to_contain_text("nowhere")
+
+
+def test_hostile_and_large_payloads_are_shown_as_what_they_are(visit: PageVisit) -> None:
+    visit.go("streams/shop/orders/events?start=last")
+    row = visit.page.locator("table.events tbody tr", has_text="onerror")
+    expect(row).to_contain_text(HOSTILE)
+    row.get_by_role("button").click()
+    expect(visit.page.locator("pre")).to_contain_text(HOSTILE)
+    assert visit.page.locator("img").count() == 0
+    large = visit.page.locator("table.events tbody tr", has_text="large")
+    large.get_by_role("button").click()
+    visit.page.get_by_role("button", name="Show all 1.0 MB").click()
+    shown = visit.page.locator("pre").filter(has_text="xxxx")
+    assert len(shown.inner_text()) == MANY_BYTES
+    visit.go("streams/%3Cscript%3Ealert(1)/x")
+    expect(visit.page.get_by_role("alert").first).to_be_visible()
+
+
+def test_picture_follows_while_the_stream_scales(visit: PageVisit, store: Path) -> None:
+    with eventproc.open_blocking(store) as ep:
+        stream = ep.create_stream("shop/scaled")
+        visit.go("streams/shop/scaled")
+        caption = visit.page.locator("figcaption")
+        expect(caption).to_contain_text("1 of them in use")
+        stream.split(stream.segments()[0].id, 4)
+        expect(caption).to_contain_text("5 segments")
+        expect(caption).to_contain_text("4 of them in use")
+
+
+def test_ten_thousand_segments_stay_smooth(visit: PageVisit) -> None:
+    segments: list[dict[str, Any]] = [
+        {
+            "segment": f"{number}.0",
+            "low": number % 100 / 100,
+            "high": (number % 100 + 1) / 100,
+            "from_ms": 1_700_000_000_000 + number // 100 * 1000,
+            "to_ms": 1_700_000_000_000 + (number // 100 + 1) * 1000,
+            "truncated_ms": None,
+            "events": number,
+            "events_per_second": float(number % 977),
+        }
+        for number in range(10_000)
+    ]
+    picture = {"stream": "shop/orders", "from_ms": 1_700_000_000_000, "to_ms": 1_700_000_100_000}
+    body = json.dumps(picture | {"segments": segments, "positions": [], "left_out": 0})
+    visit.page.route("**/plot", lambda route: route.fulfill(body=body, content_type="application/json"))
+    visit.go("streams/shop/orders")
+    expect(visit.page.locator("figcaption")).to_contain_text("10,000 segments")
+    taken_ms = visit.page.evaluate(
+        """async () => {
+            const button = document.querySelector('[aria-label="Zoom in"]');
+            const begun = performance.now();
+            for (let turn = 0; turn < 20; turn++) {
+                button.click();
+                await new Promise(requestAnimationFrame);
+                await new Promise(requestAnimationFrame);
+            }
+            return (performance.now() - begun) / 20;
+        }"""
+    )
+    assert taken_ms < 200, "two frames for a step, on a machine that others use"
+
+
+def test_page_goes_on_after_its_server_has_restarted(browser: Browser, tmp_path: Path) -> None:
+    fill(tmp_path / "data")
+    with serving(tmp_path / "data", *_on_any_port("0")) as first:
+        port = httpx.URL(first.address).port
+        visit = PageVisit(browser, first)
+        expect(visit.page.get_by_text("live", exact=True)).to_be_visible()
+        visit.go("streams")
+        first.process.kill()
+        expect(visit.page.get_by_text("not connected")).to_be_visible()
+        first.process.wait()
+    with serving(tmp_path / "data", *_on_any_port(str(port))):
+        expect(visit.page.get_by_text("live", exact=True)).to_be_visible()
+        with eventproc.open_blocking(tmp_path / "data") as ep:
+            ep.create_stream("shop/later")
+        expect(visit.page.get_by_role("link", name="shop/later")).to_be_visible()
+    visit.close()
+
+
+def _on_any_port(rest: str) -> tuple[str, ...]:
+    return "serve", "--ui", "--rest", rest, "--controller-port", "0", "--segment-store-port", "0"
+
+
+def test_user_sees_and_does_what_its_grants_allow(browser: Browser, tmp_path: Path) -> None:
+    fill(tmp_path / "data")
+    (tmp_path / "data").chmod(0o700)
+    with eventproc.open_blocking(tmp_path / "data") as ep:
+        ep.users.add("ann", password="correct horse")
+        ep.users.grant("ann", Permission.READ, "shop/*")
+    with serving(tmp_path / "data", *_on_any_port("0")) as served:
+        visit = PageVisit(browser, served)
+        visit.page.get_by_label("User").fill("ann")
+        visit.page.get_by_label("Password or token").fill("wrong")
+        visit.page.get_by_role("button", name="Sign in").click()
+        expect(visit.page.get_by_role("alert")).to_contain_text("wrong")
+        visit.page.get_by_label("Password or token").fill("correct horse")
+        visit.page.get_by_role("button", name="Sign in").click()
+        visit.go("streams/shop/orders")
+        expect(visit.page.locator("dl").first).to_contain_text("shop/orders")
+        expect(visit.page.locator(".actions")).to_have_count(0)
+        visit.page.goto(f"{served.base}#/users")
+        expect(visit.page.get_by_role("alert")).to_contain_text("ann needs READ on *")
+        visit.page.reload()
+        expect(visit.page.get_by_text("ann", exact=True)).to_be_visible()
+        visit.page.get_by_role("button", name="Sign out").click()
+        expect(visit.page.get_by_label("User")).to_be_visible()
+        assert visit.page.context.cookies() == []
+        assert visit.elsewhere == []
+        visit.close()
+
+
+def test_page_works_behind_a_prefix(browser: Browser, served: Served) -> None:
+    prefixed = Served(served.process, served.address.replace("/ui/", "/tools/store/ui/"))
+
+    def forward(route: Route) -> None:
+        if route.request.url.endswith("/changes"):  # it never ends, and is not forwarded as a whole
+            route.abort()
+            return
+        route.fulfill(response=route.fetch(url=route.request.url.replace("/tools/store/", "/")))
+
+    page = browser.new_page()
+    page.route("**/tools/store/**", forward)
+    page.goto(prefixed.address)
+    expect(page.get_by_role("link", name="shop/orders").first).to_be_visible()
+    page.goto(f"{prefixed.base}#/streams/shop/orders")
+    expect(page.locator("figcaption")).to_contain_text("segments")
+    page.close()
+
+
+def test_nobody_sees_anything_without_the_token(served: Served) -> None:
+    base = served.base.removesuffix("ui/")
+    with httpx.Client(base_url=base, trust_env=False) as http:
+        page = http.get("ui/")
+        assert page.status_code == 200
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        for path in ("eventproc/v1/overview", "eventproc/v1/caller", "metrics", "eventproc/v1/changes"):
+            assert http.get(path).status_code == 401
+        refused = http.get("eventproc/v1/overview", headers={"Authorization": "Bearer 1234"})
+        assert (refused.status_code, "eventproc ui" in refused.json()["detail"]) == (401, True)
