@@ -50,6 +50,8 @@ REST: Mapping[str, Row] = {
     "get_part_liveness": ANYONE,
     "get_part_details": USER,
     "get_part_health": USER,
+    "get_healthz": ANYONE,
+    "get_readyz": ANYONE,
     "get_overview": READS_SERVER,
     "list_all_streams": READS_SERVER,
     "describe_stream": READS,

@@ -267,8 +267,9 @@ async def test_calls_of_rest_beyond_the_bound_are_refused_with_503(
         assert bound.rest is not None
         refused = await http.get(f"http://127.0.0.1:{bound.rest[1]}/v1/scopes")
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-        live = await http.get(f"http://127.0.0.1:{bound.rest[1]}/v1/health/liveness")
-        assert live.status_code == 200
+        for probe in ("/healthz", "/v1/health/liveness"):
+            live = await http.get(f"http://127.0.0.1:{bound.rest[1]}{probe}")
+            assert live.status_code == 200
 
 
 async def test_a_call_ends_if_its_caller_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ from eventproc.server.access.authority import (
 from eventproc.server.access.needs import READ_SERVER
 from eventproc.server.rest.change_response import EVENTS_HEADERS, ChangeResponse
 from eventproc.server.rest.changes import ChangeFeed, parse_position
+from eventproc.server.rest.health_calls import health_of
 from eventproc.server.rest.metrics import Gauge, render_metrics
 from eventproc.server.rest.openapi import EVENTS_TYPE, document
 from eventproc.server.rest.operator_calls import RequestReport
@@ -152,8 +153,12 @@ class RestAnswers:
         caller = await self._caller(request)
         READ_SERVER.verify(caller)
         accept = request.headers.get("accept", "")
-        watching = Gauge("watchers", "Callers that watch changes.", self.changes.watchers)
-        body, media_type = await render_metrics(self._ep, [*self._gauges(), watching], accept)
+        ready = int((await health_of(self._ep)).readiness)
+        own = (
+            Gauge("ready", "1 if the store can be written and has a host: what /readyz says.", ready),
+            Gauge("watchers", "Callers that watch changes.", self.changes.watchers),
+        )
+        body, media_type = await render_metrics(self._ep, [*self._gauges(), *own], accept)
         return Response(body, headers={"content-type": media_type})
 
     async def _guard(

@@ -105,8 +105,8 @@ def document(routes: Iterable[RestRoute]) -> dict[str, Any]:
         "info": {
             "title": "eventproc",
             "version": __version__,
-            "description": "The paths of Pravega's controller under /v1, and those of an operator under "
-            "/eventproc/v1.",
+            "description": "The paths of Pravega's controller under /v1, those of an operator under "
+            "/eventproc/v1, and the probes of Kubernetes.",
             "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,

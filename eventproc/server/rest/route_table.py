@@ -67,6 +67,7 @@ _GROUP: Final = f"{_SCOPE}/readergroups/{{group}}"
 _scopes = partial(route, tag="scopes")
 _streams = partial(route, tag="streams")
 _groups = partial(route, tag="reader groups")
+_probe = partial(route, "GET", tag="health", errors=(503,), need=ANYONE)
 
 _TAGS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -187,6 +188,8 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
     _part("GET", "/liveness/{part}", health.liveness_of, "get_part_liveness", need=ANYONE),
     _part("GET", "/details/{part}", health.details_of, "get_part_details", need=USER),
     _part("GET", "/{part}", health.get_part_health, need=USER),
+    _probe("/healthz", health.get_healthz),
+    _probe("/readyz", health.get_readyz),
     _own("GET", "/overview", Eventproc.overview, "get_overview"),
     _own("GET", "/streams", Eventproc.streams, "list_all_streams"),
     _stream("GET", "", Stream.describe, "describe_stream"),
