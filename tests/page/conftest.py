@@ -55,6 +55,8 @@ def fill(path: Path) -> None:
         ep.create_group("shop/billing", [orders])
         ep.create_share_group("shop/queue", [clicks])
         ep.schedules.create("shop/nightly", cron="0 3 * * *", stream="shop/orders", payload=b"{}")
+        schema = {"datasource": "orders", "dimensions": ["order"]}
+        ep.submit_supervisor({"id": "orders", "io": {"streams": ["shop/orders"]}, "schema": schema})
         with ep.run(app) as running:
             running.wait_idle()
 

@@ -21,7 +21,15 @@ PLACES: Final = (
     *("topics", "topics/shop/clicks", "groups", "groups/shop/billing", "groups/shop/billing/partitions"),
     *("processors", "processors/shop/mailer", "processors/shop/mailer/dead-letters"),
     *("processors/shop/mailer/dead-letters/0.0:0", "shares", "shares/shop/queue", "jobs/shop/tasks"),
-    *("schedules", "schedules/shop/nightly", "supervisors", "tables", "requests", "tasks"),
+    *(
+        "schedules",
+        "schedules/shop/nightly",
+        "supervisors",
+        "supervisors/orders",
+        "tables",
+        "requests",
+        "tasks",
+    ),
     *("ingestion/workers", "cluster", "v1/scopes", "v1/scopes/shop", "users"),
 )
 

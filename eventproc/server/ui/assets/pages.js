@@ -6,7 +6,7 @@ import { Actions } from "./actions.js";
 import { Events } from "./events.js";
 import { useAnswer } from "./live.js";
 import { Picture } from "./picture.js";
-import { Fields, Payload, Table, Value, time, words } from "./values.js";
+import { Fields, Payload, Table, Value, number, time, words } from "./values.js";
 
 const COLUMNS = {
   listAllStreams: ["name", "state", "events_per_second", "events", "size_bytes", "epoch", "created_ms"],
@@ -22,6 +22,7 @@ const COLUMNS = {
 };
 const FIRST = ["listTransactions", "listSegments", "listEvents", "listDeadLetters"]; // among views, the last one first
 const SPLIT = 2;
+const RATE_MS = 4000; // over less, a rate of events that arrive in bursts jumps
 const MAY_BE_NONE = /^processors(\/[^/]+){2}$/; // dead letters are below processors, also those of a queue without one
 
 const named = (row) => row.name ?? row.id ?? row.group ?? row.instance ?? row.scopeName ?? row.streamName ?? row.readerGroupName;
@@ -34,13 +35,32 @@ function rowsOf(found) {
   return Object.keys(found ?? {}).length === 1 && lists.length === 1 ? lists[0] : null;
 }
 
+const looks = new Map(); // by group: [when, how many events were finished, events per second], of the last look
+
+// Returns how many events a group finishes per second, from two looks at it; null after the first one.
+function rateOf(group, now = performance.now()) {
+  const finished = group.segments.reduce((sum, each) => sum + (each.number ?? NaN), 0);
+  const [at, before, rate] = looks.get(group.name) ?? [now, finished, null];
+  if (looks.has(group.name) && now - at < RATE_MS) return rate;
+  const found = now > at && finished >= before ? ((finished - before) * 1000) / (now - at) : null;
+  looks.set(group.name, [now, finished, found]);
+  return found;
+}
+
+// How many of the letters on a page have each error, the most frequent one first.
+function Errors({ rows }) {
+  const counts = new Map();
+  for (const { error_type } of rows) counts.set(error_type, (counts.get(error_type) ?? 0) + 1);
+  return html`<p>${[...counts].sort((one, other) => other[1] - one[1]).map(([type, count]) => html`<span class="key" key=${type}><bdi>${type ?? "no error"}</bdi> ${number(count)}</span>`)}</p>`;
+}
+
 // The page of a processor shows its group's fields beside its own.
 function whole(found, id) {
   if (id !== "describeProcessor") return found;
   const { group, ...own } = found;
   const { name, state, alive, blocker } = own;
   const members = own.members.map(({ status, ...rest }) => ({ ...rest, ...status }));
-  return { name, state, alive, blocker, ...group, ...own, members };
+  return { name, state, alive, events_per_second: rateOf(group), blocker, ...group, ...own, members };
 }
 
 // A list of processors shows what their groups are behind.
@@ -110,7 +130,8 @@ function List({ api, operation, given, place, query, found }) {
     const first = all.find((name) => rows[0][name] === named(rows[0])) ?? all[0];
     columns = [first, ...all.filter((name) => name !== first && !rows.every((row) => row[name] !== null && typeof row[name] === "object" && !Array.isArray(row[name])))];
   }
-  return html`<${Table} rows=${rows} columns=${columns} link=${link} label=${words(operation.operationId)} />
+  return html`${operation.operationId === "listDeadLetters" && html`<${Errors} rows=${rows} />`}
+    <${Table} rows=${rows} columns=${columns} link=${link} label=${words(operation.operationId)} />
     ${found.next && html`<p><a href=${withQuery(`#/${place}`, { ...query, after: found.next })}>Next page</a></p>`}
     ${query.after && html`<p><a href=${withQuery(`#/${place}`, { ...query, after: "" })}>First page</a></p>`}`;
 }

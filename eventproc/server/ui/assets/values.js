@@ -66,6 +66,7 @@ export function Value({ name, value, row }) {
   }
   if (Array.isArray(value)) {
     if (value.length === 0) return html`<span class="none">none</span>`;
+    if (value.every(Array.isArray)) return html`<bdi>${value.slice(0, LISTED).map((each) => each.join(" ")).join(", ")}${value.length > LISTED && ` and ${number(value.length - LISTED)} more`}</bdi>`;
     if (value.every((each) => each !== null && typeof each === "object")) return html`<${Table} rows=${value} label=${words(name)} />`;
     const more = value.length - LISTED;
     return html`<span>${value.slice(0, LISTED).map((each, at) => html`${at ? ", " : ""}<${Value} name=${name.replace(/s$/, "")} value=${each} />`)}${more > 0 && ` and ${number(more)} more`}</span>`;
@@ -75,7 +76,7 @@ export function Value({ name, value, row }) {
   return html`<${Fields} value=${Object.fromEntries(entries)} />`;
 }
 
-const isLarge = (value) => value !== null && typeof value === "object" && (Array.isArray(value) ? value.length > 0 && typeof value[0] === "object" : Object.keys(value).length > WIDE_FIELDS);
+const isLarge = (value) => value !== null && typeof value === "object" && (Array.isArray(value) ? value.length > 0 && typeof value[0] === "object" && !Array.isArray(value[0]) : Object.keys(value).length > WIDE_FIELDS);
 
 export function Fields({ value }) {
   return html`<dl>${Object.entries(value).map(([name, each]) => html`<div key=${name} class=${isLarge(each) ? "wide" : ""}><dt>${words(name)}</dt><dd><${Value} name=${name} value=${each} row=${value} /></dd></div>`)}</dl>`;
