@@ -24,6 +24,8 @@ _COLUMNS: Final = (
     " payload"
 )
 
+_ENDED: Final = ", ".join(f"'{each}'" for each in ENDED)
+
 _STORE_FREE: Final = upsert("rate_limit", "group_name, key", "free_us")
 
 
@@ -190,6 +192,30 @@ def cancel_job(tx: Tx, group: str, job: str) -> JobDescription:
         _change(tx, group, "state = 'cancelled'", {job: ()})
         tx.wake(("cancelled jobs", group))
     return found
+
+
+def cancel_jobs_of(tx: Tx, stream: str) -> None:
+    """Cancel the jobs of a stream that is deleted: nobody can do them any more. Cost: a look at each job's row."""
+    rows = tx.execute(
+        f"SELECT group_name, job_id FROM job WHERE stream = ? AND state NOT IN ({_ENDED}) ORDER BY id",
+        (stream,),
+    )
+    for group, job in rows.fetchall():
+        cancel_job(tx, group, job)
+        discard_jobs(tx, group, [job])
+
+
+def delayed_id(group: str, job: str) -> str:
+    """Return the id of the delayed event of a job."""
+    return f"{group}:{job}"
+
+
+def cancel_job_of(tx: Tx, event_id: str, job: str) -> None:
+    """Cancel the job whose delayed event is forgotten. Nothing happens if it is not known any more."""
+    group = event_id.removesuffix(f":{job}")
+    if event_id == delayed_id(group, job) and find_job(tx, group, job) is not None:
+        cancel_job(tx, group, job)
+        discard_jobs(tx, group, [job])
 
 
 def free_us_of(tx: Tx, group: str, name: bytes) -> int:

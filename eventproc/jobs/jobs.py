@@ -28,6 +28,7 @@ from eventproc.store.faults import Step
 from eventproc.store.jobs import (
     NewJob,
     cancel_job,
+    delayed_id,
     discard_jobs,
     get_job,
     get_result,
@@ -128,7 +129,7 @@ class Job(Generic[R]):
             found = cancel_job(tx, self._group, self._id)
             if found.due_ms is not None:
                 with suppress(NotFound):  # it was appended
-                    cancel_delayed(tx, _delayed_id(self._group, self._id))
+                    cancel_delayed(tx, delayed_id(self._group, self._id))
                     discard_jobs(tx, self._group, [self._id])
             return found.state not in ENDED
 
@@ -225,7 +226,7 @@ class Jobs(Generic[P, R]):
                 append_emissions(tx, [made._replace(stream=stream)])
                 return
             event = NewDelayedEvent(
-                _delayed_id(self._group, job.id), made.delay, made.payload, made.key, None, made.headers
+                delayed_id(self._group, job.id), made.delay, made.payload, made.key, None, made.headers
             )
             store_delayed(tx, stream, get_writable_stream(tx, stream).value.stream_id, [event])
 
@@ -273,11 +274,6 @@ class Jobs(Generic[P, R]):
             limit=check_int("limit", limit, least=1),
         )
         return await self._db.read(step)
-
-
-def _delayed_id(group: str, job: str) -> str:
-    """Return the id of the delayed event of a job."""
-    return f"{group}:{job}"
 
 
 def encoded_result(result: object) -> bytes | None:

@@ -22,12 +22,13 @@ from eventproc.store.delayed_events import (
 )
 from eventproc.store.event_ids import note_places
 from eventproc.store.faults import Step
+from eventproc.store.jobs import cancel_job_of
 from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
 from eventproc.store.model.delays import Delay, DelayedEvent
 from eventproc.store.model.errors import EventprocError, InvalidArgument, NotFound, Retryable, StreamReplaced
 from eventproc.store.ownership import Owner
 from eventproc.store.schedules import tick
-from eventproc.store.segments import ReservedHeaders, append
+from eventproc.store.segments import JOB_HEADER, ReservedHeaders, append
 from eventproc.streams.segment_buffers import SegmentBuffers, add_event
 
 DUE_EVENTS_A_STEP: Final = 2_000
@@ -81,7 +82,7 @@ class DelayedEvents:
         return await self._db.read(partial(get_delayed, id=check_str("event id", event_id)))
 
     async def cancel(self, event_id: str) -> DelayedEvent[bytes]:
-        """Forget an event, and return it: it is never appended.
+        """Forget an event, and return it: it is never appended. If it is that of a job, the job is cancelled.
 
         Args:
             event_id: its id, or the one that was given when it was written; another event may have that one then.
@@ -90,7 +91,7 @@ class DelayedEvents:
             NotFound: no event of that id waits; it may have been appended.
             InvalidArgument: events of several streams were given that id.
         """
-        step = partial(cancel_delayed, id=check_str("event id", event_id))
+        step = partial(_cancel, id=check_str("event id", event_id))
         return await self._db.write(step, step=Step.DELAYED_CHANGE)
 
     async def move(
@@ -113,6 +114,13 @@ class DelayedEvents:
             raise invalid_argument("at", at, "give it or delay_ms")
         step = partial(move_delayed, id=check_str("event id", event_id), delay=delay)
         return await self._db.write(step, step=Step.DELAYED_CHANGE)
+
+
+def _cancel(tx: Tx, id: str) -> DelayedEvent[bytes]:
+    found = cancel_delayed(tx, id)
+    if (job := found.headers.get(JOB_HEADER)) is not None:
+        cancel_job_of(tx, found.id, job)
+    return found
 
 
 def append_due(tx: Tx, *, owner: Owner) -> int:

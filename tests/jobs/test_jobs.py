@@ -167,6 +167,24 @@ async def test_a_cancelled_job_is_not_done_whether_it_runs_waits_or_is_delayed()
         assert [each.state for each in await jobs.list(state="cancelled")] == ["cancelled"] * 3
 
 
+async def test_a_job_whose_event_is_cancelled_or_whose_stream_is_deleted_is_cancelled(ep: Eventproc) -> None:
+    stream = await with_jobs(ep, [])
+    jobs = ep.jobs(GROUP, JOBS)
+    delayed = await jobs.submit(b"delayed", id="a:b", delay_ms=7_200_000)
+    waiting = await jobs.submit(b"waiting")
+    later = await jobs.submit(b"later", delay_ms=7_200_000)
+    (event,) = [each for each in await ep.delayed.list() if each.payload == b"delayed"]
+    await ep.delayed.cancel(event.id)
+    with pytest.raises(JobCancelled):
+        await delayed.result(timeout_ms=0)
+    await stream.seal()
+    await stream.delete()
+    for job in (waiting, later):
+        with pytest.raises(JobCancelled):
+            await job.result(timeout_ms=0)
+    assert [each.state for each in await jobs.list()] == ["cancelled"] * 3
+
+
 @in_virtual_time
 async def test_a_delayed_job_is_done_when_it_is_due() -> None:
     app = App()

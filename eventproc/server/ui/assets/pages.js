@@ -60,7 +60,7 @@ function whole(found, id) {
   const { group, ...own } = found;
   const { name, state, alive, blocker } = own;
   const members = own.members.map(({ status, ...rest }) => ({ ...rest, ...status }));
-  return { name, state, alive, events_per_second: rateOf(group), blocker, ...group, ...own, members };
+  return { name, state, alive, events_per_second: rateOf(group), blocker, members, ...group, ...own, members };
 }
 
 // A list of processors shows what their groups are behind.
