@@ -75,8 +75,17 @@ class CompactionChoice(NamedTuple):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields of a configuration that the options change."""
+        """The fields of a configuration that the options change. Raises UsageError for options that contradict."""
+        if self.no_compact and self._times:
+            raise click.UsageError(
+                "--no-compact ends the compaction: leave --compact-after and --tombstones out"
+            )
         return ("compaction",) if self.no_compact else tuple([f"compaction.{name}" for name in self._times])
+
+    def verify(self, after: eventproc.StreamConfig) -> None:
+        """Raise UsageError if the options set a time of a topic that is not compacted afterwards."""
+        if self._times and after.compaction.min_age_ms is None:
+            raise click.UsageError("--tombstones is a time of compaction, which --compact-after begins")
 
 
 def _given(limits: dict[str, int | None]) -> dict[str, Any]:

@@ -100,7 +100,9 @@ def create(
         changes, fields = _changes(partitions, partitioning, retention, compaction, ttl)
         new = eventproc.StreamConfig(eventproc.ScalingPolicy.partitions(1))
         config = new if found is None else found.config
-        return eventproc.CreateStream(name, config.with_fields(changes, fields))
+        after = config.with_fields(changes, fields)
+        compaction.verify(after)
+        return eventproc.CreateStream(name, after)
 
     return make
 
@@ -203,6 +205,7 @@ def alter(
         nonlocal moves
         found = await (await ep.topic(name)).describe()
         moved = [each for each in fields if each in ("scaling", "partitioning")]
+        compaction.verify(found.config.with_fields(changes, fields))
         after = found.config.with_fields(changes, moved)
         moves = after != found.config and after.partitioning is not eventproc.Partitioning.ROUND_ROBIN
         keeps = partitions is None

@@ -133,5 +133,10 @@ def test_a_topic_is_compacted_by_its_policy_and_by_a_command(shop: Cli) -> None:
     shop("topic", "compact", "shop/prices", "--background").ok()
     policy = shop("topic", "describe", "shop/prices", "-o", "json").json()["config"]["compaction"]
     assert policy == {"min_age_ms": 0, "tombstone_ms": 3_600_000}
+    both = shop("topic", "alter", "shop/prices", "--no-compact", "--compact-after", "0").refused(2)
+    assert "--no-compact ends the compaction" in both
+    shop("topic", "alter", "shop/prices", "--tombstones", "60").ok()
     shop("topic", "alter", "shop/prices", "--no-compact").ok()
+    for command in (("alter", "shop/prices"), ("create", "shop/other")):
+        assert "--compact-after begins" in shop("topic", *command, "--tombstones", "60").refused(2)
     assert "it is not compacted; give it a policy" in shop("topic", "compact", "shop/prices").refused(2)
