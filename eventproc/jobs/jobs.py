@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -25,6 +25,7 @@ from eventproc.store.catalog import get_writable_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.delayed_events import NewDelayedEvent, cancel_delayed, store_delayed
 from eventproc.store.faults import Step
+from eventproc.store.groups import GroupStream
 from eventproc.store.jobs import (
     NewJob,
     cancel_job,
@@ -215,7 +216,7 @@ class Jobs(Generic[P, R]):
         )
 
         def step(tx: Tx) -> None:
-            stream = self._stream or _only_stream(tx, self._group)
+            stream = self._stream or _stream_of(tx, self._group)
             due_ms = None if made.delay is None else made.delay.due_ms(tx.now_ms)
             new = NewJob(
                 id=job.id, group=self._group, stream=stream, payload=made.payload, key=made.key, due_ms=due_ms
@@ -305,13 +306,18 @@ def _decoded(stored: bytes | None, kind: type[Any] | None) -> Any:
     return codec_for(kind).decode(stored)
 
 
-def _only_stream(tx: Tx, group: str) -> str:
+def _stream_of(tx: Tx, group: str) -> str:
     found = find(tx, GROUP, group)
     if found is None:
         raise NotFound(
             kind="share group", name=f"{group} (its worker creates it; or name the stream of the jobs)"
         )
-    streams = [each.name for each in found.value.streams if not each.added]
+    return only_stream(group, found.value.streams)
+
+
+def only_stream(group: str, streams_of: Iterable[GroupStream]) -> str:
+    """Return the stream of a share group's jobs if none is named. Raises InvalidArgument if it has several."""
+    streams = [each.name for each in streams_of if not each.added]
     if len(streams) != 1:
         reason = f"share group {group} has the streams {', '.join(streams)}; name the one of the jobs"
         raise invalid_argument("stream", None, reason)

@@ -297,3 +297,12 @@ async def test_a_picture_shows_the_groups_that_its_caller_may_read(ep: Eventproc
         found = await RestInMemory(ep, await loaded(ep), token).ok("GET", f"{OWN}/streams/s/t/plot")
         seen.append([each["group"] for each in found["positions"]])
     assert seen == [["s/h"], []]
+
+
+async def test_a_job_of_a_group_with_several_streams_names_one(rest: RestInMemory, ep: Eventproc) -> None:
+    await ep.create_stream("s/u")
+    await ep.create_share_group("s/g", ["s/t", "s/u"])
+    refused = await rest.call("POST", f"{OWN}/jobs/s/g", {"payload": "x"})
+    assert (refused.status, "has the streams s/t, s/u; name the one" in refused.body["detail"]) == (400, True)
+    made = await rest.ok("POST", f"{OWN}/jobs/s/g", {"payload": "x", "stream": "s/u"})
+    assert made["stream"] == "s/u"

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeAlias, cast
 
 import attrs
 
-from eventproc.jobs.jobs import Job
+from eventproc.jobs.jobs import Job, only_stream
 from eventproc.server.rest.group_calls import readable
 from eventproc.server.rest.method_answers import Target
 from eventproc.server.rest.problems import HttpProblem
@@ -84,13 +84,11 @@ async def submit_job(
         reason = "it must have no '/': the job has its id at the end of its path"
         raise invalid_argument("Idempotency-Key", idempotency_key, reason)
     if body.stream is None:
-        info = await (await call.ep.share_group(name)).info()
-        streams = [each.name for each in info.streams if not each.added]
+        stream = only_stream(name, (await (await call.ep.share_group(name)).info()).streams)
     else:
-        streams = [str(StreamName.parse(body.stream))]
-    for each in streams:
-        call.caller.verify(Permission.READ_UPDATE, each)
-    job = await call.ep.jobs(name, body.stream).submit(
+        stream = str(StreamName.parse(body.stream))
+    call.caller.verify(Permission.READ_UPDATE, stream)
+    job = await call.ep.jobs(name, stream).submit(  # to this one, also if the group has another one meanwhile
         body.payload.encode(),
         id=idempotency_key,
         key=body.key,
@@ -100,7 +98,7 @@ async def submit_job(
         at=None if body.at is None else parse_time(body.at),
     )
     found = readable(call, await job.describe())
-    if found.stream not in streams or (found.payload, found.key) != (body.payload.encode(), body.key):
+    if found.stream != stream or (found.payload, found.key) != (body.payload.encode(), body.key):
         detail = f"Idempotency-Key {job.id!r} is the id of another job of {name}; use a new one for each job"
         raise HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
     return found
