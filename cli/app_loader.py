@@ -30,7 +30,7 @@ class AppMissing(click.ClickException):
 def load_app(name: str) -> App:
     """Import and return the app that `name` names. Runs the module's code.
 
-    Raises AppMissing if the module or name was not found, AppUnusable if it is not an app with processors, and
+    Raises AppMissing if the module or name was not found, AppUnusable if it is not an app that does something, and
     click.ClickException if the module's code raised.
     """
     module_name, _, attribute = name.partition(":")
@@ -50,8 +50,8 @@ def load_app(name: str) -> App:
             raise AppMissing(f"app {name} not found: module {module_name} has no {attribute!r}") from None
     if not isinstance(found, App):
         raise AppUnusable(f"{name} is of type {type(found).__name__}; it must be an eventproc.App")
-    if not found.processors:
-        raise AppUnusable(f"{name} has no processors; declare one with @{attribute}.processor(...)")
+    if not (found.processors or found.setups or found.schedules):
+        raise AppUnusable(f"{name} is empty; declare something with @{attribute}.processor(...) or .setup")
     return found
 
 

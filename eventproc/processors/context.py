@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from logging import Logger, LoggerAdapter
-from typing import Any, TypeAlias, TypeVar, cast, overload
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, overload
 
-from eventproc.processors.emit import Emission, EmitTarget
+from eventproc.processors.emit import Emission, EmitTarget, append_emissions
 from eventproc.processors.errors import CallEnded
 from eventproc.store.database import Tx
 from eventproc.store.database.tx import Cursor, SqlParameters
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.streams import Codec, Stream
 
+A = ParamSpec("A")
 P = TypeVar("P")
+T = TypeVar("T")
 
 Log: TypeAlias = "LoggerAdapter[Logger]"
 
@@ -22,49 +24,18 @@ NoteProgress: TypeAlias = Callable[[float], None]
 """Takes how far a job is, from 0 to 1."""
 
 
-class Context:
-    """The context of one call of a handler.
+class Emitter:
+    """What a function of the user emits: events that are appended by the transaction that makes its call durable.
 
     Attributes:
-        attempt: Number of this call for the event, from 1: in this process, or, of a worker, in all of them.
+        attempt: Number of this call, from 1.
     """
 
-    __slots__ = ("_emitted", "_log", "_make_log", "_note_progress", "attempt")
+    __slots__ = ("_emitted", "attempt")
 
-    def __init__(
-        self, attempt: int, make_log: Callable[[], Log], note_progress: NoteProgress | None = None
-    ) -> None:
+    def __init__(self, attempt: int) -> None:
         self.attempt = attempt
-        self._make_log = make_log
-        self._note_progress = note_progress
-        self._log: Log | None = None
         self._emitted: list[Emission] | None = []
-
-    def __repr__(self) -> str:
-        return f"Context(attempt={self.attempt})"
-
-    @property
-    def log(self) -> Log:
-        """A logger whose records have the fields processor, stream, segment, offset, number, key and attempt."""
-        if self._log is None:
-            self._log = self._make_log()
-        return self._log
-
-    def progress(self, part: float) -> None:
-        """Note how far the job is that this event is; `Job.describe` shows it within about a second.
-
-        Does nothing for an event that was not submitted as a job.
-
-        Args:
-            part: 0 to 1.
-
-        Raises:
-            InvalidArgument: it is no number from 0 to 1.
-        """
-        if not isinstance(cast("object", part), (int, float)) or not 0 <= part <= 1:
-            raise invalid_argument("progress", part, "it must be a number from 0 to 1")
-        if self._note_progress is not None:
-            self._note_progress(float(part))
 
     @overload
     def emit(
@@ -110,12 +81,12 @@ class Context:
         delay_ms: int | None = None,
         at: datetime | int | None = None,
     ) -> None:
-        """Append an event to a stream in the transaction that makes the handled event finished.
+        """Append an event to a stream: of a handler, in the transaction that makes the handled event finished.
 
         With a delay it is stored in that transaction, and appended when it is due.
 
-        Nothing is emitted if the call fails, is cancelled, or its segment is taken over meanwhile. If the stream is
-        missing or sealed by then, the processor stops.
+        Nothing is emitted if the call fails or is cancelled, or the segment is taken over meanwhile. If the stream is
+        missing or sealed by then, the processor stops, or the transaction fails.
 
         Args:
             stream: a stream's handle, or its name, "scope/stream".
@@ -132,7 +103,7 @@ class Context:
 
         Raises:
             InvalidArgument: a writer would refuse the event too.
-            CallEnded: the handler has returned.
+            CallEnded: the function has returned.
         """
         if self._emitted is None:
             raise CallEnded(attempt=self.attempt)
@@ -158,15 +129,63 @@ class Context:
         return emitted
 
 
-class AppTx:
+class Context(Emitter):
+    """The context of one call of a handler.
+
+    Attributes:
+        attempt: Number of this call for the event, from 1: in this process, or, of a worker, in all of them.
+    """
+
+    __slots__ = ("_log", "_make_log", "_note_progress")
+
+    def __init__(
+        self, attempt: int, make_log: Callable[[], Log], note_progress: NoteProgress | None = None
+    ) -> None:
+        super().__init__(attempt)
+        self._make_log = make_log
+        self._note_progress = note_progress
+        self._log: Log | None = None
+
+    def __repr__(self) -> str:
+        return f"Context(attempt={self.attempt})"
+
+    @property
+    def log(self) -> Log:
+        """A logger whose records have the fields processor, stream, segment, offset, number, key and attempt."""
+        if self._log is None:
+            self._log = self._make_log()
+        return self._log
+
+    def progress(self, part: float) -> None:
+        """Note how far the job is that this event is; `Job.describe` shows it within about a second.
+
+        Does nothing for an event that was not submitted as a job.
+
+        Args:
+            part: 0 to 1.
+
+        Raises:
+            InvalidArgument: it is no number from 0 to 1.
+        """
+        if not isinstance(cast("object", part), (int, float)) or not 0 <= part <= 1:
+            raise invalid_argument("progress", part, "it must be a number from 0 to 1")
+        if self._note_progress is not None:
+            self._note_progress(float(part))
+
+
+class AppTx(Emitter):
     """SQL in a transaction of eventproc: it may read everything and change tables whose names begin with `app_`.
 
-    Transaction control, ATTACH and PRAGMA raise NotSupported.
+    Transaction control, ATTACH and PRAGMA raise NotSupported. What `emit` is given is appended by the same transaction.
+
+    Attributes:
+        attempt: 1.
     """
 
     __slots__ = ("_tx",)
 
     def __init__(self, tx: Tx) -> None:
+        super().__init__(1)
         self._tx = tx
 
     def __repr__(self) -> str:
@@ -200,3 +219,18 @@ class AppTx:
             NotSupported: The statement is not allowed.
         """
         return self._tx.executemany(sql, parameters)
+
+
+def call_in_tx(
+    tx: Tx, function: Callable[Concatenate[AppTx, A], T], *given: A.args, **named: A.kwargs
+) -> tuple[T, Sequence[Emission]]:
+    """Return what a function of the user returns, and what it has emitted, which this transaction appends.
+
+    Raises what the function raises, and as `append_emissions`; then the transaction must not commit.
+    """
+    app_tx = AppTx(tx)
+    with tx.user_sql():
+        found = function(app_tx, *given, **named)
+    emitted = app_tx._end()
+    append_emissions(tx, emitted)
+    return found, emitted

@@ -32,12 +32,12 @@ class HandlerTimeout(Rejected):
 
 @error
 class CallEnded(Rejected):
-    """`Context.emit` was called after its handler had returned, so the event would not be durable with its input.
+    """`emit` was called after the function that it was given to had returned, so the event would not be durable with it.
 
     Await everything that the handler starts before it returns.
     """
 
-    _text = "the handler has returned: everything that it starts must end before it does, or it cannot emit"
+    _text = "the function has returned: everything that it starts must end before it does, or it cannot emit"
     attempt: int
 
 

@@ -35,7 +35,7 @@ from eventproc.groups import (
     watch_share,
 )
 from eventproc.processors.app import App, Processor
-from eventproc.processors.context import AppTx
+from eventproc.processors.context import call_in_tx
 from eventproc.processors.dead_letters.store import ensure_stream, verify_letter_stream
 from eventproc.processors.engine.engine import Engine
 from eventproc.processors.engine.handling import WIND_UP_MS, HandlerEngine
@@ -551,9 +551,9 @@ def run_app(
     """
 
     async def start() -> Running:
-        if not app.processors:
+        if not (app.processors or app.setups or app.schedules):
             reason = (
-                'it has no processors, so nothing would run: declare one with @app.processor("scope/stream")'
+                'it is empty, so nothing would run: declare something with @app.processor("scope/stream")'
             )
             raise InvalidArgument(what="app", value=type(app).__name__, reason=reason)
         try:
@@ -569,7 +569,8 @@ def run_app(
             )
             for each in app.processors
         }
-        LOG.info("running %s", "; ".join(each.options.summary for each in app.processors))
+        summaries = [each.options.summary for each in app.processors]
+        LOG.info("running %s", "; ".join(summaries) if summaries else "no processors: the app was set up")
         return Running(db, processors, grace_ms)
 
     return Opening(repr(app), start)
@@ -605,8 +606,7 @@ def _set_up(tx: Tx, app: App) -> None:
             verify_letter_stream(tx, options.group, options.dead_letters, options.streams)
     for setup in app.setups:
         try:
-            with tx.user_sql():
-                setup(AppTx(tx))
+            call_in_tx(tx, setup)
         except Exception as why:
             why.add_note(
                 f"raised by the setup function {getattr(setup, '__qualname__', repr(setup))} of the app"

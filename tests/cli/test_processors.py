@@ -218,7 +218,7 @@ def test_a_processor_that_fails_ends_its_server_with_one_line_and_the_frames(sho
         ("nowhere:app", 3, "module 'nowhere' not found"),
         ("shop:nobody", 3, "module shop has no 'nobody'"),
         ("shop:number", 2, "shop:number is of type int; it must be an eventproc.App"),
-        ("shop:empty", 2, "shop:empty has no processors"),
+        ("shop:empty", 2, "shop:empty is empty"),
         ("shop:lost", 3, "no stream 'shop/none'"),
         ("broken:app", 1, "importing broken failed: ModuleNotFoundError: No module named 'no_such_thing'"),
         ("wrong:app", 1, "importing wrong failed: InvalidArgument: order 'backwards'"),

@@ -92,7 +92,7 @@ class ProcessorSimulation:
             await ep.create_scope("s")
             for request in await ep.requests.list():
                 await ep.requests.wait(request.id)
-            for name in (STREAM, self.plan.out):
+            for name in (STREAM, self.plan.out, NOTED):
                 try:
                     await ep.stream(name)
                 except NotFound:
@@ -233,10 +233,7 @@ class ProcessorSimulation:
         handled = Counter(
             (key, number) for key, number in await ep.db.read(lambda tx: tx.execute(TABLE_ROWS).fetchall())
         )
-        out = await ep.stream(self.plan.out)
-        async with out.reader() as reader:
-            tail = await out.tail()
-            found = [event async for batch in reader.batches(until=tail) for event in batch]
+        found = await _events_of(ep, self.plan.out)
         outputs = Counter((event.key, int(event.payload)) for event in found)
         events = {(key, number) for key, count in self.written.items() for number in range(count)}
         assert outputs.keys() | lost.keys() == events
@@ -245,6 +242,8 @@ class ProcessorSimulation:
         assert max([*outputs.values(), *lost.values(), *handled.values()], default=1) == 1
         assert not outputs.keys() & lost.keys(), "an event was handled, and given up"
         assert handled.keys() == outputs.keys()
+        noted = Counter((event.key, int(event.payload)) for event in await _events_of(ep, NOTED))
+        assert noted == handled, "what `on_commit` emits comes with its SQL"
         by_key: defaultdict[str | None, list[int]] = defaultdict(list)
         for event in found:
             by_key[event.key].append(int(event.payload))
@@ -284,6 +283,9 @@ class SimulatedHandler:
         return self.random.choice([Directive.RESUME, Directive.RESTART])
 
 
+NOTED = "s/noted"
+"""Gets the event that `on_commit` emits for each that was handled."""
+
 TABLE_ROWS = "SELECT key, number FROM app_handled"
 
 
@@ -295,6 +297,14 @@ def _note_handled(tx: AppTx, events: Sequence[Event]) -> None:
     tx.executemany(
         "INSERT INTO app_handled VALUES (?, ?)", [(each.key, int(each.payload)) for each in events]
     )
+    for each in events:
+        tx.emit(NOTED, each.payload, key=each.key)
+
+
+async def _events_of(ep: Eventproc, name: str) -> list[Event]:
+    stream = await ep.stream(name)
+    async with stream.reader() as reader:
+        return [each async for batch in reader.batches(until=await stream.tail()) for each in batch]
 
 
 class HandlingRecord:

@@ -139,7 +139,7 @@ async def test_what_is_emitted_after_the_handler_returned_is_refused() -> None:
         app.add(handle, STREAM, group=GROUP)
         async with ep.run(app) as running:
             await finished(running, 1)
-            with pytest.raises(CallEnded, match="the handler has returned"):
+            with pytest.raises(CallEnded, match="the function has returned"):
                 kept[0].emit(OUT, b"7")
         assert await payloads(ep) == [0]
 

@@ -17,7 +17,7 @@ import anyio
 import attrs
 
 from eventproc.base.counts import counted
-from eventproc.processors.context import AppTx
+from eventproc.processors.context import call_in_tx
 from eventproc.processors.dead_letters.operations import FailedEvent
 from eventproc.processors.emit import Emission
 from eventproc.processors.engine.key_queues import describe_event
@@ -145,6 +145,7 @@ class Committer(ABC, Generic[O, M]):
         self._measure = measure
         self._ended = ended
         self._durable: M | None = None  # the last one that became durable
+        self._hook_emitted: Counter[str] = Counter()  # by the user's `on_commit`, by stream
         self._lock = anyio.Lock()
         self._due = anyio.Event()
         self._asked = False
@@ -229,6 +230,7 @@ class Committer(ABC, Generic[O, M]):
         """Make `commit` durable. If that fails or is cancelled, its outbox waits for the next commit."""
 
         def publish(tx: Tx) -> None:
+            self._hook_emitted = Counter()
             self.publish(tx, commit)
             tx.after(partial(self._note, commit))
 
@@ -249,6 +251,7 @@ class Committer(ABC, Generic[O, M]):
                 self._put_back(commit)
             elif self._measure is not NOTHING:
                 emitted = Counter(each.stream for _, _, emitted in commit.outbox.emitted for each in emitted)
+                emitted += self._hook_emitted
                 self._measure.committed((clock.monotonic_ms() - began_ms) / 1000, emitted)
             self._began = None
             self._ended()
@@ -257,16 +260,17 @@ class Committer(ABC, Generic[O, M]):
         self._note_durable(commit)
         self._counters.committed = commit.finished
         self._counters.emitted += sum(len(emitted) for _, _, emitted in commit.outbox.emitted)
+        self._counters.emitted += self._hook_emitted.total()
         self._counters.last_commit_ms = self._db.clock.wall_ms()
         self._durable = commit
 
     def _call_hook(self, tx: Tx, outbox: Outbox[O]) -> None:
-        """Run the user's `on_commit`, if there is one and something for it."""
+        """Run the user's `on_commit`, if there is one and something for it, and append what it emits."""
         if self._options.on_commit is None or not outbox.handled:
             return
         try:
-            with tx.user_sql():
-                self._options.on_commit(AppTx(tx), [event for _, event in outbox.handled])
+            _, emitted = call_in_tx(tx, self._options.on_commit, [event for _, event in outbox.handled])
+            self._hook_emitted = Counter(each.stream for each in emitted)
         except Exception as why:
             raise CommitHookFailed(outbox.handled, why) from why
 
