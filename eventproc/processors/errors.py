@@ -32,7 +32,7 @@ class HandlerTimeout(Rejected):
 
 @error
 class CallEnded(Rejected):
-    """`emit` was called after the function that it was given to had returned, so the event would not be durable with it.
+    """`emit` was called after the handler or function had returned, so the event would not be durable with what it did.
 
     Await everything that the handler starts before it returns.
     """
