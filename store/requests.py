@@ -299,6 +299,12 @@ def pending_requests(tx: Tx) -> int:
     return int(row[0])
 
 
+def count_requests(tx: Tx) -> dict[tuple[str, str, str], int]:
+    """Return how many requests are kept, by kind, status and origin. Reads all of the last day."""
+    rows = tx.execute("SELECT kind, status, origin, count(*) FROM request GROUP BY kind, status, origin")
+    return {(kind, status, origin): int(count) for kind, status, origin, count in rows.fetchall()}
+
+
 def watch_request(request_id: str) -> Watch:
     """Return the watch for the request's outcome, whichever process runs it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable
 from functools import cached_property, partial
@@ -198,6 +199,10 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         """Start the background of a database, and return its handle."""
         self = cls(db)
         await self._loop_end.register()
+        if sys.modules.get("opentelemetry.metrics") is not None:  # else nobody has set a provider
+            from eventproc.runtime.store_instruments import observe
+
+            observe(db)
         self._tasks.start_soon(join_tiny_extents, db)
         self._tasks.start_soon(db.shared[TRANSACTION_ATTENDANT].run)
         if host:

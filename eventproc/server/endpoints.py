@@ -20,11 +20,12 @@ from anyio.streams.stapled import MultiListener
 from eventproc.base.tasks import BackgroundTasks
 from eventproc.cluster.segment_containers import serving_containers
 from eventproc.runtime import Eventproc
+from eventproc.runtime.measures import reporting
 from eventproc.server.access.authority import Authority
 from eventproc.server.access.certificates import Certificates
 from eventproc.server.controller.service import Controller
 from eventproc.server.controller.serving import serving_controller
-from eventproc.server.listening import BoundedListener, listen_at, naming_address, notice_dead_peers
+from eventproc.server.listening import listen_at, naming_address, notice_dead_peers
 from eventproc.server.wire.greeting import greets, unverified_tls
 from eventproc.server.wire.listener import SegmentStore
 from eventproc.store.model.argument_checks import invalid_argument
@@ -181,17 +182,25 @@ async def serve_endpoints(
                 for each in listener.listeners:
                     tasks.start_soon(store.serve, each)
                 controller = Controller(ep.db, owned, authority, answers)
-                async with (
-                    serving_controller(controller, listening, _context(certificates, "h2")),
-                    _rest(ep, authority, addresses.rest, (store, listening), certificates) as rest,
-                ):
-                    yield attrs.evolve(
-                        addresses,
-                        controller_port=port,
-                        segment_store_port=store_port,
-                        rest=rest,
-                        advertised=advertised,
-                    )
+                values = {
+                    "controller_connections": lambda: listening.connections,
+                    "connections": lambda: store.connections,
+                    "strangers": lambda: store.strangers,
+                    "connection_bytes": lambda: store.held_bytes,
+                    "containers": lambda: len(owned.owned),
+                }
+                with reporting(ep.db, values):
+                    async with (
+                        serving_controller(controller, listening, _context(certificates, "h2")),
+                        _rest(ep, authority, addresses.rest, certificates) as rest,
+                    ):
+                        yield attrs.evolve(
+                            addresses,
+                            controller_port=port,
+                            segment_store_port=store_port,
+                            rest=rest,
+                            advertised=advertised,
+                        )
 
 
 def _context(certificates: Certificates | None, *protocols: str) -> ssl.SSLContext | None:
@@ -203,39 +212,18 @@ async def _rest(
     ep: Eventproc,
     authority: Authority,
     address: tuple[str, int] | None,
-    others: tuple[SegmentStore, BoundedListener],
     certificates: Certificates | None,
 ) -> AsyncIterator[tuple[str, int] | None]:
-    """Serve REST while the block runs, if there is an address; yield it with its actual port.
-
-    others: the segment store and the socket of the controller, for the metrics.
-    """
+    """Serve REST while the block runs, if there is an address; yield it with its actual port."""
     if address is None:
         yield None
         return
     from eventproc.server.rest.listener import serve_rest  # few servers need Starlette and Hypercorn
-    from eventproc.server.rest.metrics import Gauge
-
-    store, controller = others
-
-    def gauges() -> list[Gauge]:
-        return [
-            Gauge("controller_connections", "Connections of the controller.", controller.connections),
-            Gauge("rest_connections", "Connections of REST.", listener.connections),
-            Gauge("connections", "Connections of the segment store.", store.connections),
-            Gauge("strangers", "Connections of the segment store without a valid token.", store.strangers),
-            Gauge("connection_bytes", "Bytes of frames that connections hold.", store.held_bytes),
-            Gauge(
-                "containers", "Containers of segments that this process owns.", len(store.containers.owned)
-            ),
-        ]
 
     host, port = address
     listener = listen_at(host, port, REST_CONNECTIONS_MAX)
     bound = host, int(listener.getsockname()[1])
     tls = _context(certificates, "h2", "http/1.1")
-    with listener:
-        async with serve_rest(
-            ep, authority, listener, host, close_wait_s=REST_CLOSE_WAIT_S, gauges=gauges, tls=tls
-        ):
+    with listener, reporting(ep.db, {"rest_connections": lambda: listener.connections}):
+        async with serve_rest(ep, authority, listener, host, close_wait_s=REST_CLOSE_WAIT_S, tls=tls):
             yield bound

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
@@ -40,7 +40,7 @@ from eventproc.server.access.authority import (
 from eventproc.server.access.needs import READ_SERVER
 from eventproc.server.rest.change_response import EVENTS_HEADERS, ChangeResponse
 from eventproc.server.rest.changes import ChangeFeed, parse_position
-from eventproc.server.rest.metrics import Gauge, render_metrics
+from eventproc.server.rest.metrics import render_metrics
 from eventproc.server.rest.openapi import EVENTS_TYPE, document
 from eventproc.server.rest.operator_calls import RequestReport
 from eventproc.server.rest.problems import PROBLEM_TYPE, RETRY_AFTER_S, HttpProblem, problem_of
@@ -110,16 +110,13 @@ _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).enc
 class RestAnswers:
     """Answers calls for an open directory.
 
-    authority: who may call. host: where it listens, which callers may name. gauges: what the process knows of itself,
-    for `/metrics`. changes: what callers that watch are sent, while its `run` runs.
+    authority: who may call. host: where it listens, which callers may name. changes: what callers that watch are sent,
+    while its `run` runs.
     """
 
-    def __init__(
-        self, ep: Eventproc, authority: Authority, host: str, gauges: Callable[[], Iterable[Gauge]] = tuple
-    ) -> None:
+    def __init__(self, ep: Eventproc, authority: Authority, host: str) -> None:
         self._ep = ep
         self._authority = authority
-        self._gauges = gauges
         self._hosts = frozenset((*_LOCAL, host))
         self.changes = ChangeFeed(ep)
         self._running: set[anyio.CancelScope] = set()
@@ -143,8 +140,7 @@ class RestAnswers:
         caller = await self._caller(request)
         READ_SERVER.verify(caller)
         accept = request.headers.get("accept", "")
-        watching = Gauge("watchers", "Callers that watch changes.", self.changes.watchers)
-        body, media_type = await render_metrics(self._ep, [*self._gauges(), watching], accept)
+        body, media_type = await render_metrics(self._ep, accept)
         return Response(body, headers={"content-type": media_type})
 
     async def _guard(
