@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -33,6 +33,13 @@ class AddressParam(click.types.StringParamType):
         """Return the host and the port."""
         host, _, port = str(value).rpartition(":")
         return host.strip("[]") or "127.0.0.1", PORT.convert(port, param, ctx)  # type: ignore[arg-type]
+
+
+plain_option: Final = click.option(
+    "--plain",
+    is_flag=True,
+    help="Let other machines connect without encryption, as behind a proxy that encrypts.",
+)
 
 
 @click.command(cls=Command)
@@ -78,11 +85,7 @@ class AddressParam(click.types.StringParamType):
     help="Encrypt all connections with this certificate (PEM); read again when the file changes.",
 )
 @click.option("--key", type=FILE, metavar="FILE", help="The private key of the certificate (PEM).")
-@click.option(
-    "--plain",
-    is_flag=True,
-    help="Let other machines connect without encryption, as behind a proxy that encrypts.",
-)
+@plain_option
 @server_options
 @pass_settings
 def serve(
@@ -126,7 +129,7 @@ def serve(
 
     log = ServerLog(settings, log_level, log_format)
     with log.reporting():
-        _verify_installed(has_rest=rest is not None)
+        verify_installed("serve", has_rest=rest is not None)
         from eventproc.server.endpoints import Addresses
 
         addresses = Addresses(listen, controller_port, segment_store_port, rest, advertise)
@@ -143,14 +146,14 @@ def serve(
         server.run(host=True)
 
 
-def _verify_installed(*, has_rest: bool) -> None:
+def verify_installed(command: str, *, has_rest: bool) -> None:
     """Raise ClickException if a package is missing: found out before the directory is opened."""
     try:
         import_module("eventproc.server.endpoints")
         if has_rest:
             import_module("eventproc.server.rest.listener")
     except ImportError as why:
-        text = f"`eventproc serve` needs more packages ({why.name}): pip install 'eventproc[server]'"
+        text = f"`eventproc {command}` needs more packages ({why.name}): pip install 'eventproc[server]'"
         raise click.ClickException(text) from None
 
 
@@ -164,6 +167,11 @@ def _certificates(certificate: Path | None, key: Path | None) -> Certificates | 
     return Certificates(CertificateFiles(certificate.absolute(), key.absolute()))
 
 
+def shown_address(host: str, port: int) -> str:
+    """Return an address as URLs have it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @asynccontextmanager
 async def _endpoints(
     ep: Eventproc, addresses: Addresses, certificates: Certificates | None, allows_plain: bool
@@ -172,9 +180,8 @@ async def _endpoints(
 
     async with serve_endpoints(ep, addresses, certificates, allows_plain=allows_plain) as bound:
         if bound.rest is not None:
-            host, port = bound.rest
             scheme = "http" if certificates is None else "https"
-            LOG.info("REST: %s://%s:%d/openapi.json", scheme, f"[{host}]" if ":" in host else host, port)
+            LOG.info("REST: %s://%s/openapi.json", scheme, shown_address(*bound.rest))
         LOG.info(
             "clients of Pravega: controller %s://%s:%d, segment store port %d",
             "tcp" if certificates is None else "tls",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -100,12 +100,12 @@ def is_local(host: str) -> bool:
     return host == "localhost" if found is None else found.is_loopback
 
 
-def verify_hosts(addresses: Addresses, *, has_users: bool, is_encrypted: bool) -> None:
+def verify_hosts(hosts: Iterable[str], *, has_users: bool, is_encrypted: bool) -> None:
     """Raise InvalidArgument for a host that other machines reach, unless there are users and connections are encrypted.
 
     is_encrypted: by certificates, or by something in front of the server that the caller vouches for.
     """
-    for host in addresses.hosts:
+    for host in hosts:
         if is_local(host):
             continue
         if not has_users:
@@ -156,11 +156,7 @@ async def serve_endpoints(
     """
     host, has_tls = addresses.host, certificates is not None
     advertised = addresses.advertised_host(has_tls=has_tls)
-    authority = Authority(ep.db)
-    await authority.load()
-    verify_hosts(addresses, has_users=authority.is_required, is_encrypted=has_tls or allows_plain)
-    if authority.is_required:
-        await verify_private(ep)
+    authority = await _authority(ep, addresses.hosts, is_encrypted=has_tls or allows_plain)
     with naming_address(host, addresses.segment_store_port):
         listener = await anyio.create_tcp_listener(local_host=host, local_port=addresses.segment_store_port)
     assert isinstance(listener, MultiListener)
@@ -203,6 +199,31 @@ async def serve_endpoints(
                         )
 
 
+@asynccontextmanager
+async def serve_metrics(
+    ep: Eventproc, address: tuple[str, int], *, allows_plain: bool = False
+) -> AsyncIterator[tuple[str, int]]:
+    """Serve `/metrics`, and what anyone may ask for, while the block runs; yield the address with its actual port.
+
+    allows_plain: other machines may connect, without encryption. Raises as `serve_endpoints`.
+    """
+    authority = await _authority(ep, address[:1], is_encrypted=allows_plain)
+    async with BackgroundTasks() as tasks, _rest(ep, authority, address, None, only_metrics=True) as bound:
+        tasks.start_soon(authority.watch)
+        assert bound is not None, "there is an address"
+        yield bound
+
+
+async def _authority(ep: Eventproc, hosts: Sequence[str], *, is_encrypted: bool) -> Authority:
+    """Return who may call at these hosts. Raises InvalidArgument, StoreUnusable."""
+    authority = Authority(ep.db)
+    await authority.load()
+    verify_hosts(hosts, has_users=authority.is_required, is_encrypted=is_encrypted)
+    if authority.is_required:
+        await verify_private(ep)
+    return authority
+
+
 def _context(certificates: Certificates | None, *protocols: str) -> ssl.SSLContext | None:
     return None if certificates is None else certificates.context(*protocols)
 
@@ -213,6 +234,8 @@ async def _rest(
     authority: Authority,
     address: tuple[str, int] | None,
     certificates: Certificates | None,
+    *,
+    only_metrics: bool = False,
 ) -> AsyncIterator[tuple[str, int] | None]:
     """Serve REST while the block runs, if there is an address; yield it with its actual port."""
     if address is None:
@@ -225,5 +248,7 @@ async def _rest(
     bound = host, int(listener.getsockname()[1])
     tls = _context(certificates, "h2", "http/1.1")
     with listener, reporting(ep.db, {"rest_connections": lambda: listener.connections}):
-        async with serve_rest(ep, authority, listener, host, close_wait_s=REST_CLOSE_WAIT_S, tls=tls):
+        async with serve_rest(
+            ep, authority, listener, host, close_wait_s=REST_CLOSE_WAIT_S, tls=tls, only_metrics=only_metrics
+        ):
             yield bound

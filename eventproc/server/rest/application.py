@@ -218,16 +218,17 @@ class RestAnswers:
         return ChangeResponse(self._ep, self.changes, self.changes.add(caller), position, renew)
 
 
-def rest_application(answers: RestAnswers) -> Starlette:
-    """Return the application: all routes, and the document."""
+def rest_application(answers: RestAnswers, *, only_metrics: bool = False) -> Starlette:
+    """Return the application: all routes, or only those for anyone and `/metrics`; and the document."""
+    shown = [each for each in ROUTES if each.need.is_for_anyone] if only_metrics else ROUTES
     by_path: dict[str, dict[str, RestRoute]] = {}
-    for route in ROUTES:
+    for route in shown:
         by_path.setdefault(route.path, {})[route.method] = route
     routes = [
         HttpRoute(path, partial(answers.answer, methods), methods=[*methods])
         for path, methods in by_path.items()
     ]
-    text = _ENCODE(document(ROUTES)).encode()
+    text = _ENCODE(document(shown)).encode()
 
     async def show_document(_: HttpRequest) -> Response:
         return Response(text, media_type="application/json")

@@ -79,6 +79,7 @@ async def serve_rest(
     *,
     close_wait_s: float,
     tls: ssl.SSLContext | None = None,
+    only_metrics: bool = False,
 ) -> AsyncIterator[None]:
     """Answer calls on a listening socket while the block runs; then close it.
 
@@ -92,6 +93,7 @@ async def serve_rest(
         close_wait_s: how long running calls may take when the block ends, in s. Then they are refused with 503; a
             request that one waits for goes on.
         tls: encrypts connections; None: they are plain.
+        only_metrics: answer nothing but `/metrics`, and what anyone may ask for.
     """
     HTTP_LOG.setLevel(logging.WARNING)
     run_module.__dict__["TCPServer"] = _CallerConnection  # Hypercorn has no setting for it
@@ -100,7 +102,7 @@ async def serve_rest(
     config.include_server_header = False
     config.graceful_timeout = close_wait_s + 2 * END_WAIT_S
     answers = RestAnswers(ep, authority, host)
-    application = sending_soon(rest_application(answers))
+    application = sending_soon(rest_application(answers, only_metrics=only_metrics))
     ending, ended = anyio.Event(), anyio.Event()
 
     async def run() -> None:
