@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from logging import Logger, LoggerAdapter
-from typing import Any, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
 
 from eventproc.processors.emit import Emission, EmitTarget
 from eventproc.processors.errors import CallEnded
@@ -13,6 +13,9 @@ from eventproc.store.database import Tx
 from eventproc.store.database.tx import Cursor, SqlParameters
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.streams import Codec, Stream
+
+if TYPE_CHECKING:
+    from eventproc.base.spans import Traces
 
 P = TypeVar("P")
 
@@ -29,14 +32,19 @@ class Context:
         attempt: Number of this call for the event, from 1: in this process, or, of a worker, in all of them.
     """
 
-    __slots__ = ("_emitted", "_log", "_make_log", "_note_progress", "attempt")
+    __slots__ = ("_emitted", "_log", "_make_log", "_note_progress", "_traces", "attempt")
 
     def __init__(
-        self, attempt: int, make_log: Callable[[], Log], note_progress: NoteProgress | None = None
+        self,
+        attempt: int,
+        make_log: Callable[[], Log],
+        note_progress: NoteProgress | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self.attempt = attempt
         self._make_log = make_log
         self._note_progress = note_progress
+        self._traces = traces
         self._log: Log | None = None
         self._emitted: list[Emission] | None = []
 
@@ -136,6 +144,8 @@ class Context:
         """
         if self._emitted is None:
             raise CallEnded(attempt=self.attempt)
+        if self._traces is not None:
+            headers = self._traces.carrying(headers)
         self._emitted.append(
             Emission.make(
                 stream,

@@ -17,8 +17,9 @@ from weakref import WeakKeyDictionary
 from opentelemetry.metrics import CallbackOptions, Meter, Observation, get_meter
 
 from eventproc._version import __version__
+from eventproc.base.conventions import STREAM, SYSTEM
 from eventproc.base.tasks import LoopOfThreads
-from eventproc.processors.observe.telemetry import GROUP, STREAM, SYSTEM
+from eventproc.processors.observe.telemetry import GROUP
 from eventproc.runtime.measures import MEASURES, Measure, StoreLook, look_at_store
 from eventproc.store.database import Database
 

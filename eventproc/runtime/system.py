@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterable
 from functools import cached_property, partial
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from typing_extensions import Unpack
 
 from eventproc.base.tasks import HandleTasks, LoopEnd, run_uninterrupted
+from eventproc.base.telemetry_use import uses_metrics
 from eventproc.cluster import (
     TASK_JOBS,
     Cluster,
@@ -199,7 +199,7 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         """Start the background of a database, and return its handle."""
         self = cls(db)
         await self._loop_end.register()
-        if sys.modules.get("opentelemetry.metrics") is not None:  # else nobody has set a provider
+        if uses_metrics():
             from eventproc.runtime.store_instruments import observe
 
             observe(db)

@@ -1,4 +1,4 @@
-"""Log records with fields, and measurements of a processor through OpenTelemetry.
+"""Log records with fields, and measurements and spans of a processor through OpenTelemetry.
 
 Measurements are taken if the program has imported OpenTelemetry's API (the extra `otel`), which it needs for setting a
 provider; otherwise each call does nothing. They are taken per turn and per commit, never per event. Names follow the
@@ -9,11 +9,21 @@ https://opentelemetry.io/docs/specs/semconv/messaging/
 from __future__ import annotations
 
 import logging
-import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from eventproc._version import __version__
+from eventproc.base.conventions import (
+    ERROR,
+    LINKS_MAX,
+    OPERATION,
+    OPERATION_TYPE,
+    STREAM,
+    SYSTEM,
+    TRACEPARENT,
+)
+from eventproc.base.telemetry_use import NOT_TRACED, find_traces, uses_metrics
 from eventproc.processors.errors import type_name
 from eventproc.processors.tracebacks import add_user_traceback
 from eventproc.store.model.ids import format_segment
@@ -21,6 +31,9 @@ from eventproc.store.segments import Event
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
+    from opentelemetry.trace import SpanContext
+
+    from eventproc.base.spans import Traces
 
 Attributes: TypeAlias = dict[str, str]
 
@@ -30,13 +43,12 @@ LOG.addFilter(add_user_traceback)
 HANDLER_LOG: Final = logging.getLogger("eventproc.processors.handler")
 """The logger behind `Context.log`: what handlers log, apart from what eventproc logs about them."""
 
-SYSTEM: Final = "messaging.system"
-OPERATION: Final = "messaging.operation.name"
-OPERATION_TYPE: Final = "messaging.operation.type"
 GROUP: Final = "messaging.consumer.group.name"
-STREAM: Final = "messaging.destination.name"
-ERROR: Final = "error.type"
 PROCESSOR: Final = "eventproc.processor.name"
+SEGMENT: Final = "messaging.destination.partition.id"
+NUMBER: Final = "eventproc.event.number"
+ATTEMPT: Final = "eventproc.attempt"
+BATCH: Final = "messaging.batch.message_count"
 
 
 class Instrument(NamedTuple):
@@ -106,12 +118,26 @@ def event_fields(processor: str, event: Event, attempt: int) -> dict[str, object
 
 
 class Telemetry:
-    """Measures one processor. Safe to call from any thread.
+    """Measures and traces one processor. Safe to call from any thread.
+
+    traces: makes spans; None: the program does not trace.
 
     This class measures nothing; it is used if the program does not use OpenTelemetry. See `telemetry`.
     """
 
     __slots__ = ()
+
+    traces: Traces | None = None
+
+    def processing(
+        self, events: Sequence[Event[Any]], attempt: int, *, is_batch: bool = False
+    ) -> AbstractContextManager[object]:
+        """Return the span of a call with these events, if one of them was sent in a span."""
+        return NOT_TRACED
+
+    def committing(self) -> AbstractContextManager[object]:
+        """Return the span of a commit, if it makes traced calls durable."""
+        return NOT_TRACED
 
     def handled(self, stream: str, seconds: float) -> None:
         """Record the duration of a worker's turn: several calls one after the other, or one call with a batch."""
@@ -144,11 +170,12 @@ NOTHING: Final = Telemetry()
 
 def telemetry(processor: str, group: str) -> Telemetry:
     """Return the measurements of a processor: NOTHING if the program has not imported OpenTelemetry's API."""
-    if sys.modules.get("opentelemetry.metrics") is None:
+    traces = find_traces()
+    if traces is None and not uses_metrics():
         return NOTHING
     from opentelemetry.metrics import get_meter
 
-    return MeteredTelemetry(get_meter("eventproc", __version__), processor, group)
+    return MeteredTelemetry(get_meter("eventproc", __version__), processor, group, traces)
 
 
 class MeteredTelemetry(Telemetry):
@@ -156,6 +183,7 @@ class MeteredTelemetry(Telemetry):
 
     __slots__ = (
         "_attributes",
+        "_calls",
         "_commit_seconds",
         "_dead",
         "_emitted",
@@ -167,9 +195,12 @@ class MeteredTelemetry(Telemetry):
         "_retried",
         "_skipped",
         "_streams",
+        "traces",
     )
 
-    def __init__(self, meter: Meter, processor: str, group: str) -> None:
+    def __init__(self, meter: Meter, processor: str, group: str, traces: Traces | None = None) -> None:
+        self.traces = traces
+        self._calls: list[SpanContext] = []  # that no commit has made durable
         self._attributes: Attributes = {SYSTEM: "eventproc", GROUP: group, PROCESSOR: processor}
         self._streams: dict[str, Attributes] = {}
         self._finished = meter.create_counter(*FINISHED)
@@ -184,6 +215,48 @@ class MeteredTelemetry(Telemetry):
             meter.create_histogram(*each, explicit_bucket_boundaries_advisory=SECONDS)
             for each in (PROCESS_DURATION, COMMIT_DURATION)
         )
+
+    def processing(
+        self, events: Sequence[Event[Any]], attempt: int, *, is_batch: bool = False
+    ) -> AbstractContextManager[object]:
+        """See `Telemetry.processing`."""
+        senders = [each.headers for each in events if TRACEPARENT in each.headers]
+        if self.traces is None or not senders:
+            return NOT_TRACED
+        return self._processing(self.traces, events, senders, attempt, is_batch)
+
+    @contextmanager
+    def _processing(
+        self,
+        traces: Traces,
+        events: Sequence[Event[Any]],
+        senders: Sequence[Mapping[str, str]],
+        attempt: int,
+        is_batch: bool,
+    ) -> Iterator[None]:
+        first = events[0]
+        attributes: dict[str, str | int] = {
+            GROUP: self._attributes[GROUP],
+            PROCESSOR: self._attributes[PROCESSOR],
+            ATTEMPT: attempt,
+            **(
+                {BATCH: len(events)}
+                if is_batch
+                else {SEGMENT: format_segment(first.segment), NUMBER: first.number}
+            ),
+        }
+        with traces.processing(first.stream, senders, attributes, is_batch=is_batch) as span:
+            yield
+        if span.trace_flags.sampled and len(self._calls) < LINKS_MAX:
+            self._calls.append(span)
+
+    def committing(self) -> AbstractContextManager[object]:
+        """See `Telemetry.committing`."""
+        if self.traces is None or not self._calls:
+            return NOT_TRACED
+        calls, self._calls = self._calls, []
+        attributes = {GROUP: self._attributes[GROUP], PROCESSOR: self._attributes[PROCESSOR]}
+        return self.traces.committing(self._attributes[GROUP], calls, attributes)
 
     def handled(self, stream: str, seconds: float) -> None:
         """See `Telemetry.handled`."""
