@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import signal
-from typing import Final
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from eventproc.cli.options import Command, Settings, pass_settings, server_options
+from eventproc.cli.serve import AddressParam, plain_option, shown_address, verify_installed
+
+if TYPE_CHECKING:
+    from eventproc.runtime import Eventproc
+
+LOG = logging.getLogger("eventproc.run")
 
 WORKERS_MAX: Final = 256
 """Largest number of workers: a typing error must not fill the machine. Each has an interpreter of about 50 MB."""
@@ -32,6 +42,13 @@ WORKERS_MAX: Final = 256
     show_default=True,
     help="Whether this process may be the host, which runs requests of all processes.",
 )
+@click.option(
+    "--metrics",
+    type=AddressParam(),
+    metavar="[HOST:]PORT",
+    help="Serve /metrics for Prometheus there; port 0 takes a free one. Needs the extra `server`. Off unless given.",
+)
+@plain_option
 @server_options
 @pass_settings
 def run(
@@ -39,6 +56,8 @@ def run(
     apps: tuple[str, ...],
     workers: int | None,
     reload: bool,
+    metrics: tuple[str, int] | None,
+    plain: bool,
     grace: float,
     host: bool,
     log_level: str | None,
@@ -61,11 +80,12 @@ def run(
         eventproc run shop.mail:app --grace 30
         eventproc run shop:app --workers 4 --log-format json
         eventproc run shop:app --reload
+        eventproc run shop:app --metrics 9100
     """
     import anyio
 
     from eventproc.cli.app_loader import load_app
-    from eventproc.cli.server import DirectoryServer
+    from eventproc.cli.server import DirectoryServer, no_endpoints
     from eventproc.cli.server_log import ServerLog
     from eventproc.cli.worker_link import WorkerLink
     from eventproc.cli.worker_processes import WorkerSet
@@ -86,10 +106,28 @@ def run(
             # The supervisor obeys them. The server heeds SIGTERM when it can drain.
             for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)
+        if metrics is not None:
+            verify_installed("run --metrics", has_rest=True)
         with log.importing():
             loaded = [load_app(name) for name in dict.fromkeys(apps)]
         log.install()
+        # One of the workers is enough: what is shown belongs to the store.
+        shown_at = metrics if worker in (None, 1) else None
         server = DirectoryServer(
-            settings, loaded, grace_ms=round(grace * 1000), shows_status=not is_one_of_many, link=link
+            settings,
+            loaded,
+            grace_ms=round(grace * 1000),
+            shows_status=not is_one_of_many,
+            link=link,
+            endpoints=no_endpoints if shown_at is None else partial(_metrics, address=shown_at, plain=plain),
         )
         server.run(host=host)
+
+
+@asynccontextmanager
+async def _metrics(ep: Eventproc, address: tuple[str, int], plain: bool) -> AsyncIterator[None]:
+    from eventproc.server.endpoints import serve_metrics
+
+    async with serve_metrics(ep, address, allows_plain=plain) as bound:
+        LOG.info("metrics: http://%s/metrics", shown_address(*bound))
+        yield

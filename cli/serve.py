@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -36,6 +36,13 @@ class AddressParam(click.types.StringParamType):
         """Return the host and the port."""
         host, _, port = str(value).rpartition(":")
         return host.strip("[]") or "127.0.0.1", PORT.convert(port, param, ctx)  # type: ignore[arg-type]
+
+
+plain_option: Final = click.option(
+    "--plain",
+    is_flag=True,
+    help="Let other machines connect without encryption, as behind a proxy that encrypts.",
+)
 
 
 @click.command(cls=Command)
@@ -84,11 +91,7 @@ class AddressParam(click.types.StringParamType):
     help="Encrypt all connections with this certificate (PEM); read again when the file changes.",
 )
 @click.option("--key", type=FILE, metavar="FILE", help="The private key of the certificate (PEM).")
-@click.option(
-    "--plain",
-    is_flag=True,
-    help="Let other machines connect without encryption, as behind a proxy that encrypts.",
-)
+@plain_option
 @server_options
 @pass_settings
 def serve(
@@ -173,6 +176,11 @@ def _certificates(certificate: Path | None, key: Path | None) -> Certificates | 
     return Certificates(CertificateFiles(certificate.absolute(), key.absolute()))
 
 
+def shown_address(host: str, port: int) -> str:
+    """Return an address as URLs have it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @asynccontextmanager
 async def _endpoints(
     ep: Eventproc, addresses: Addresses, certificates: Certificates | None, allows_plain: bool
@@ -181,9 +189,8 @@ async def _endpoints(
 
     async with serve_endpoints(ep, addresses, certificates, allows_plain=allows_plain) as bound:
         if bound.rest is not None:
-            host, port = bound.rest
             scheme = "http" if certificates is None else "https"
-            shown = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+            shown = f"{scheme}://{shown_address(*bound.rest)}"
             LOG.info("REST: %s/openapi.json", shown)
             if addresses.has_page:
                 LOG.info("page: %s/ui/", shown)

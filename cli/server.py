@@ -33,7 +33,8 @@ Lower: more idle cost. Higher: a failed disk is reported later."""
 
 
 @asynccontextmanager
-async def _no_endpoints(_: Eventproc) -> AsyncIterator[None]:
+async def no_endpoints(_: Eventproc) -> AsyncIterator[None]:
+    """Listen nowhere."""
     yield
 
 
@@ -53,7 +54,7 @@ class DirectoryServer:
         grace_ms: int,
         shows_status: bool = True,
         link: WorkerLink | None = None,
-        endpoints: Callable[[Eventproc], AbstractAsyncContextManager[None]] = _no_endpoints,
+        endpoints: Callable[[Eventproc], AbstractAsyncContextManager[None]] = no_endpoints,
     ) -> None:
         self._settings = settings
         self._apps = apps

@@ -167,6 +167,12 @@ def count_delayed(tx: Tx, stream_id: int) -> int:
     return int(count)
 
 
+def count_all_delayed(tx: Tx) -> dict[int, int]:
+    """Return how many events wait, or could not be appended, by the id of their stream. Reads an index over all."""
+    rows = tx.execute("SELECT stream_id, count(*) FROM delayed_event GROUP BY stream_id").fetchall()
+    return {stream_id: int(count) for stream_id, count in rows}
+
+
 def get_delayed(tx: Tx, id: str) -> DelayedEvent[bytes]:
     """Return a delayed event by its id, or by the one that its caller gave it. At most three look-ups.
 

@@ -22,6 +22,7 @@ from eventproc.store.local_results import LocalResults
 from eventproc.store.model import errors, group_errors, metadata_errors
 from eventproc.store.model.errors import EventprocError, Expired, InProgress, InvalidArgument, NotFound
 from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.store.segments import Headers
 
 OUTCOME_MEMORY_MS: Final = 24 * 3600 * 1000
 """How long an outcome is kept. A retry with an older id is refused, so that it never runs twice. A higher value keeps
@@ -153,6 +154,7 @@ def submit_request(
     satisfied: Callable[[], bool],
     within_ms: int | None = None,
     origin: RequestOrigin = RequestOrigin.PERSON,
+    headers: Headers | None = None,
 ) -> Request:
     """Record the intent and post its event; return the request to wait for.
 
@@ -161,7 +163,7 @@ def submit_request(
     satisfied: called for new requests only. If it returns True there is nothing to do: the outcome is written in this
         transaction and no event is posted. If it raises, the request is refused with that error.
     within_ms: how long from now it may start. None (default): without a limit.
-    origin: a person or a policy. A request that is joined keeps its own.
+    origin: a person or a policy. A request that is joined keeps its own. headers: of the event.
 
     A pending request with an equal body is joined. Then the returned id is that of the other request, which
     `request_id` finds from now on, too; it may start until the later of both deadlines.
@@ -201,7 +203,7 @@ def submit_request(
         ),
     )
     if not done:
-        post_event(tx, REQUEST_STREAM, target, request_id.encode())
+        post_event(tx, REQUEST_STREAM, target, request_id.encode(), headers)
     return made
 
 
@@ -297,6 +299,12 @@ def pending_requests(tx: Tx) -> int:
     """Return the number of pending requests. Reads one index."""
     row = tx.execute("SELECT count(*) FROM request WHERE status = 'pending'").fetchone()
     return int(row[0])
+
+
+def count_requests(tx: Tx) -> dict[tuple[str, str, str], int]:
+    """Return how many requests are kept, by kind, status and origin. Reads all of the last day."""
+    rows = tx.execute("SELECT kind, status, origin, count(*) FROM request GROUP BY kind, status, origin")
+    return {(kind, status, origin): int(count) for kind, status, origin, count in rows.fetchall()}
 
 
 def watch_request(request_id: str) -> Watch:

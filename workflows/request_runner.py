@@ -24,6 +24,7 @@ from eventproc.store.requests import (
     start_request,
     submit_request,
 )
+from eventproc.store.segments import Headers
 from eventproc.workflows.requests import AnyRequest, OfStream, Operation
 from eventproc.workflows.workflow_table import WORKFLOWS
 
@@ -49,12 +50,13 @@ def submit(
     planned: AnyRequest | None = None,
     within_ms: int | None = None,
     origin: RequestOrigin = RequestOrigin.PERSON,
+    headers: Headers | None = None,
 ) -> Request:
     """Plan the operation, check and record its request and post its event; return the pending request.
 
     planned: the request that its caller has seen planned, and confirmed. None (default): it is planned now.
     within_ms: how long from now the request may begin, in ms; a request that has begun runs to its end.
-    origin: a person or a policy.
+    origin: a person or a policy. headers: of its event; None: it has none.
 
     Raises the refusals of `check`, InProgress and Expired, and InvalidArgument for the system's own
     streams; then nothing is recorded.
@@ -82,6 +84,7 @@ def submit(
         satisfied=satisfied,
         within_ms=within_ms,
         origin=origin,
+        headers=headers,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, _AsyncGeneratorContextManager
 from contextvars import copy_context
 from functools import partial
@@ -290,6 +291,33 @@ class LoopEnd:
             _LOOP_ENDS.discard(self._generator)
             await run_uninterrupted(self._work)
             raise
+
+
+class LoopOfThreads:
+    """The running event loop, for threads that have no part in it. Raises RuntimeError on trio."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]], *, wait_s: float) -> T | None:
+        """Run `work` on the event loop, and return its result.
+
+        None: it took longer than `wait_s`, and was cancelled; the loop has ended; or this is the loop's own thread,
+        which would wait for itself.
+        """
+        if asyncio._get_running_loop() is self._loop:
+            return None
+        coroutine = work()
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:  # the loop is closed
+            coroutine.close()
+            return None
+        try:
+            return future.result(wait_s)
+        except (TimeoutError, CancelledError):
+            future.cancel()
+            return None
 
 
 async def run_uninterrupted(

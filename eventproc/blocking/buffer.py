@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final, Generic, TypeVar
 
+from eventproc.base.telemetry_use import find_traces
 from eventproc.store.model.delays import Delay
 from eventproc.store.model.routing import check_key
 from eventproc.streams import NewEvent
@@ -40,6 +41,7 @@ class Buffer(Generic[P]):
         """verify: called for each event; raises if the writer is closed."""
         self._encode, self._ttl_ms = codec.encode, codec.ttl_ms
         self._verify = verify
+        self._traces = find_traces()
         self._waiting: list[NewEvent[bytes]] = []
         self._waiting_bytes = 0
 
@@ -64,6 +66,8 @@ class Buffer(Generic[P]):
             check_event_time(event_time)
         if self._ttl_ms is not None:
             headers = headers_by_codec(headers, self._ttl_ms)
+        if self._traces is not None:
+            headers = self._traces.carrying(headers)
         if headers is not None:
             headers = check_headers(headers)
         if id is not None:

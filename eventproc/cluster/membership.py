@@ -127,7 +127,7 @@ class Cluster:
 
     async def describe(self) -> ClusterDescription:
         """Return the instances, the host, and the owners of the buckets."""
-        return await self._db.read(partial(_describe, db=self._db))
+        return await self._db.read(partial(describe_cluster, db=self._db))
 
     async def changes(self) -> AsyncIterator[ClusterChange]:
         """Yield an event for each instance that is open, then one for each that comes or goes, without an end.
@@ -157,7 +157,8 @@ class Cluster:
             await changes.wait(LOOK_MS)
 
 
-def _describe(tx: Tx, db: Database) -> ClusterDescription:
+def describe_cluster(tx: Tx, db: Database) -> ClusterDescription:
+    """Return the instances, the host, and the owners of the buckets."""
     live = db.peers.live()
     owner = find_owner(tx, CONTROLLER)
     host = owner.instance if owner is not None and owner.instance in live else None

@@ -18,6 +18,7 @@ import anyio
 from typing_extensions import TypeVar
 
 from eventproc.base.clock import new_id
+from eventproc.base.telemetry_use import find_traces
 from eventproc.groups import GROUP, group_name
 from eventproc.processors.dead_letters.operations import list_letters, redrive
 from eventproc.processors.emit import Emission, append_emissions
@@ -209,6 +210,8 @@ class Jobs(Generic[P, R]):
             StreamSealed: the stream is sealed.
         """
         job = self.job(new_id(self._db.clock) if id is None else id)
+        if (traces := find_traces()) is not None:
+            headers = traces.carrying(headers)
         with_job = reserving(headers, priority=priority, job=job.id)
         named = self._stream or f"{self._group}-jobs"  # checked here, and replaced by the stream of the group
         made = Emission.make(

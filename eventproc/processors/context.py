@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from logging import Logger, LoggerAdapter
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from eventproc.processors.emit import Emission, EmitTarget, append_emissions
 from eventproc.processors.errors import CallEnded
@@ -13,6 +13,9 @@ from eventproc.store.database import Tx
 from eventproc.store.database.tx import Cursor, SqlParameters
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.streams import Codec, Stream
+
+if TYPE_CHECKING:
+    from eventproc.base.spans import Traces
 
 A = ParamSpec("A")
 P = TypeVar("P")
@@ -31,10 +34,11 @@ class Emitter:
         attempt: Number of this call, from 1.
     """
 
-    __slots__ = ("_emitted", "attempt")
+    __slots__ = ("_emitted", "_traces", "attempt")
 
-    def __init__(self, attempt: int) -> None:
+    def __init__(self, attempt: int, traces: Traces | None = None) -> None:
         self.attempt = attempt
+        self._traces = traces
         self._emitted: list[Emission] | None = []
 
     @overload
@@ -107,6 +111,8 @@ class Emitter:
         """
         if self._emitted is None:
             raise CallEnded(attempt=self.attempt)
+        if self._traces is not None:
+            headers = self._traces.carrying(headers)
         self._emitted.append(
             Emission.make(
                 stream,
@@ -139,9 +145,13 @@ class Context(Emitter):
     __slots__ = ("_log", "_make_log", "_note_progress")
 
     def __init__(
-        self, attempt: int, make_log: Callable[[], Log], note_progress: NoteProgress | None = None
+        self,
+        attempt: int,
+        make_log: Callable[[], Log],
+        note_progress: NoteProgress | None = None,
+        traces: Traces | None = None,
     ) -> None:
-        super().__init__(attempt)
+        super().__init__(attempt, traces)
         self._make_log = make_log
         self._note_progress = note_progress
         self._log: Log | None = None

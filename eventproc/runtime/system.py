@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from typing_extensions import Unpack
 
 from eventproc.base.tasks import HandleTasks, LoopEnd, run_uninterrupted
+from eventproc.base.telemetry_use import uses_metrics
 from eventproc.cluster import (
     TASK_JOBS,
     Cluster,
@@ -198,6 +199,10 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         """Start the background of a database, and return its handle."""
         self = cls(db)
         await self._loop_end.register()
+        if uses_metrics():
+            from eventproc.runtime.store_instruments import observe
+
+            observe(db)
         self._tasks.start_soon(join_tiny_extents, db)
         self._tasks.start_soon(db.shared[TRANSACTION_ATTENDANT].run)
         if host:

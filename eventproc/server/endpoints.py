@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -20,11 +20,12 @@ from anyio.streams.stapled import MultiListener
 from eventproc.base.tasks import BackgroundTasks
 from eventproc.cluster.segment_containers import serving_containers
 from eventproc.runtime import Eventproc
+from eventproc.runtime.measures import reporting
 from eventproc.server.access.authority import Authority, TokenAuthority
 from eventproc.server.access.certificates import Certificates
 from eventproc.server.controller.service import Controller
 from eventproc.server.controller.serving import serving_controller
-from eventproc.server.listening import BoundedListener, listen_at, naming_address, notice_dead_peers
+from eventproc.server.listening import listen_at, naming_address, notice_dead_peers
 from eventproc.server.wire.greeting import greets, unverified_tls
 from eventproc.server.wire.listener import SegmentStore
 from eventproc.store.model.argument_checks import invalid_argument
@@ -104,12 +105,12 @@ def is_local(host: str) -> bool:
     return host == "localhost" if found is None else found.is_loopback
 
 
-def verify_hosts(addresses: Addresses, *, has_users: bool, is_encrypted: bool) -> None:
+def verify_hosts(hosts: Iterable[str], *, has_users: bool, is_encrypted: bool) -> None:
     """Raise InvalidArgument for a host that other machines reach, unless there are users and connections are encrypted.
 
     is_encrypted: by certificates, or by something in front of the server that the caller vouches for.
     """
-    for host in addresses.hosts:
+    for host in hosts:
         if is_local(host):
             continue
         if not has_users:
@@ -160,11 +161,7 @@ async def serve_endpoints(
     """
     host, has_tls = addresses.host, certificates is not None
     advertised = addresses.advertised_host(has_tls=has_tls)
-    authority = Authority(ep.db)
-    await authority.load()
-    verify_hosts(addresses, has_users=authority.is_required, is_encrypted=has_tls or allows_plain)
-    if authority.is_required:
-        await verify_private(ep)
+    authority = await _authority(ep, addresses.hosts, is_encrypted=has_tls or allows_plain)
     with naming_address(host, addresses.segment_store_port):
         listener = await anyio.create_tcp_listener(local_host=host, local_port=addresses.segment_store_port)
     assert isinstance(listener, MultiListener)
@@ -186,17 +183,52 @@ async def serve_endpoints(
                 for each in listener.listeners:
                     tasks.start_soon(store.serve, each)
                 controller = Controller(ep.db, owned, authority, answers)
-                async with (
-                    serving_controller(controller, listening, _context(certificates, "h2")),
-                    _rest(ep, authority, addresses, (store, listening), certificates) as rest,
-                ):
-                    yield attrs.evolve(
-                        addresses,
-                        controller_port=port,
-                        segment_store_port=store_port,
-                        rest=rest,
-                        advertised=advertised,
-                    )
+                values = {
+                    "controller_connections": lambda: listening.connections,
+                    "connections": lambda: store.connections,
+                    "strangers": lambda: store.strangers,
+                    "connection_bytes": lambda: store.held_bytes,
+                    "containers": lambda: len(owned.owned),
+                }
+                with reporting(ep.db, values):
+                    async with (
+                        serving_controller(controller, listening, _context(certificates, "h2")),
+                        _rest(
+                            ep, authority, addresses.rest, certificates, has_page=addresses.has_page
+                        ) as rest,
+                    ):
+                        yield attrs.evolve(
+                            addresses,
+                            controller_port=port,
+                            segment_store_port=store_port,
+                            rest=rest,
+                            advertised=advertised,
+                        )
+
+
+@asynccontextmanager
+async def serve_metrics(
+    ep: Eventproc, address: tuple[str, int], *, allows_plain: bool = False
+) -> AsyncIterator[tuple[str, int]]:
+    """Serve `/metrics`, and what anyone may ask for, while the block runs; yield the address with its actual port.
+
+    allows_plain: other machines may connect, without encryption. Raises as `serve_endpoints`.
+    """
+    authority = await _authority(ep, address[:1], is_encrypted=allows_plain)
+    async with BackgroundTasks() as tasks, _rest(ep, authority, address, None, only_metrics=True) as bound:
+        tasks.start_soon(authority.watch)
+        assert bound is not None, "there is an address"
+        yield bound
+
+
+async def _authority(ep: Eventproc, hosts: Sequence[str], *, is_encrypted: bool) -> Authority:
+    """Return who may call at these hosts. Raises InvalidArgument, StoreUnusable."""
+    authority = Authority(ep.db)
+    await authority.load()
+    verify_hosts(hosts, has_users=authority.is_required, is_encrypted=is_encrypted)
+    if authority.is_required:
+        await verify_private(ep)
+    return authority
 
 
 def _context(certificates: Certificates | None, *protocols: str) -> ssl.SSLContext | None:
@@ -207,45 +239,29 @@ def _context(certificates: Certificates | None, *protocols: str) -> ssl.SSLConte
 async def _rest(
     ep: Eventproc,
     authority: Authority,
-    addresses: Addresses,
-    others: tuple[SegmentStore, BoundedListener],
+    address: tuple[str, int] | None,
     certificates: Certificates | None,
+    *,
+    has_page: bool = False,
+    only_metrics: bool = False,
 ) -> AsyncIterator[tuple[str, int] | None]:
-    """Serve REST while the block runs, if it has an address; yield that with its actual port.
-
-    others: the segment store and the socket of the controller, for the metrics.
-    """
-    if addresses.rest is None:
+    """Serve REST while the block runs, if there is an address; yield it with its actual port."""
+    if address is None:
         yield None
         return
     from eventproc.server.rest.listener import serve_rest  # few servers need Starlette and Hypercorn
-    from eventproc.server.rest.metrics import Gauge
 
-    store, controller = others
-
-    def gauges() -> list[Gauge]:
-        return [
-            Gauge("controller_connections", "Connections of the controller.", controller.connections),
-            Gauge("rest_connections", "Connections of REST.", listener.connections),
-            Gauge("connections", "Connections of the segment store.", store.connections),
-            Gauge("strangers", "Connections of the segment store without a valid token.", store.strangers),
-            Gauge("connection_bytes", "Bytes of frames that connections hold.", store.held_bytes),
-            Gauge(
-                "containers", "Containers of segments that this process owns.", len(store.containers.owned)
-            ),
-        ]
-
-    host, port = addresses.rest
+    host, port = address
     listener = listen_at(host, port, REST_CONNECTIONS_MAX)
     bound = host, int(listener.getsockname()[1])
     tls = _context(certificates, "h2", "http/1.1")
-    with listener:
+    with listener, reporting(ep.db, {"rest_connections": lambda: listener.connections}):
         async with serve_rest(
             *(ep, authority, listener, host),
             close_wait_s=REST_CLOSE_WAIT_S,
-            gauges=gauges,
             tls=tls,
-            has_page=addresses.has_page,
+            has_page=has_page,
+            only_metrics=only_metrics,
         ):
             yield bound
 

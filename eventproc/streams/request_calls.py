@@ -10,6 +10,7 @@ from typing import Final, TypedDict
 import attrs
 
 from eventproc.base.clock import new_id, part_id
+from eventproc.base.telemetry_use import NOT_TRACED, find_traces
 from eventproc.store.catalog import ROUTES
 from eventproc.store.database import WRITE_WAIT_MS_MAX, Database
 from eventproc.store.faults import Step
@@ -68,8 +69,9 @@ async def submit_request(
     if within_ms is not None:
         within_ms = check_int("within_ms", within_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
     patience_ms = check_int("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
+    headers = None if (traces := find_traces()) is None else traces.carrying(None)
     return await db.write(
-        lambda tx: submit(tx, operation, identifier, planned=planned, within_ms=within_ms),
+        lambda tx: submit(tx, operation, identifier, planned=planned, within_ms=within_ms, headers=headers),
         timeout_ms=min(max(patience_ms, SUBMIT_MS_MIN), WRITE_WAIT_MS_MAX),
         step=Step.REQUEST_SUBMIT,
     )
@@ -141,8 +143,11 @@ async def run_request(
         operation = attrs.evolve(operation, if_version=if_version)
     identifier = new_id(db.clock) if request_id is None else check_str("request id", request_id)
     what = f"request {identifier}, {operation.kind} of {operation.target}"
+    traces = find_traces()
+    span = NOT_TRACED if traces is None else traces.requesting(operation.kind, operation.target)
     try:
-        ended = await _run(db, operation, identifier, patience)
+        with span:
+            ended = await _run(db, operation, identifier, patience)
     except EventprocError as why:
         LOG.debug("%s: %r", what, why)
         if what not in getattr(why, "__notes__", ()):  # callers that joined one request share its error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import anyio
@@ -20,6 +20,7 @@ from eventproc.store.segments import (
     AppendResult,
     Event,
     EventRun,
+    Headers,
     SegmentEvents,
     WriterSequence,
     append,
@@ -31,6 +32,7 @@ from eventproc.streams.new_events import NewEvent
 from eventproc.streams.segment_buffers import BufferPlace, SegmentBuffer
 
 if TYPE_CHECKING:
+    from eventproc.base.spans import Traces
     from eventproc.store.event_ids import AppendedOnce
 
 P = TypeVar("P")
@@ -49,6 +51,7 @@ class Send:
     is_new: it was durable and had not been before.
     ids: which event has an id. No two of them have the same.
     awaited: a caller asks where its event lies, see `event`.
+    spans: called with the error when it is resolved: they end the spans of its events.
     """
 
     buffers: Sequence[SegmentBuffer] = ()
@@ -61,6 +64,7 @@ class Send:
     is_new: bool = False
     ids: dict[str, SendPlace] = attrs.field(factory=dict)
     awaited: bool = False
+    spans: list[Callable[[EventprocError | None], None]] = attrs.field(factory=list)
     _appended: tuple[Sequence[SegmentEvents], Sequence[AppendResult], Sequence[int]] = (), (), ()
     _once: AppendedOnce | None = None
     _moved: dict[tuple[int, BufferPlace], tuple[int, BufferPlace]] = attrs.field(factory=dict)
@@ -74,6 +78,16 @@ class Send:
             self.error = error
             if self._done is not None:
                 self._done.set()
+            for end in self.spans:
+                end(error)
+
+    def trace(self, traces: Traces | None, stream: str, headers: Headers | None) -> Headers | None:
+        """Begin the span of an event of this send; return the event's headers with it. None if it is not traced."""
+        if traces is None or (begun := traces.begin_send(stream, headers)) is None:
+            return None
+        carrying, end = begun
+        self.spans.append(end)
+        return carrying
 
     def done(self) -> anyio.Event:
         """Return an event that is set once the send is resolved. Created on demand, as most sends have no waiter."""

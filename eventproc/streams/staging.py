@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 import anyio
 import attrs
 
+from eventproc.base.telemetry_use import find_traces
 from eventproc.store.catalog import ROUTES, KeyRoutes
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
@@ -105,6 +106,7 @@ class Staging:
         self.lock = anyio.Lock(fast_acquire=True)
         self._routes: KeyRoutes | None = None
         self._buffers: SegmentBuffers
+        self._traces = find_traces()
 
     @property
     def batches(self) -> int:
@@ -174,6 +176,8 @@ class Staging:
         closed = bool(self._waiting_bytes) and self._waiting_bytes + len(data) + FRAME_BYTES > STAGE_BYTES
         if closed:
             self._close_batch()
+        if self._traces is not None:
+            headers = self._traces.carrying(headers)
         add_event(self._buffers, data, key, event_time, headers, partition, self._stream)
         self._waiting_bytes += len(data) + FRAME_BYTES
         if self._waiting_bytes < STAGE_BYTES:

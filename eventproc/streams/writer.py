@@ -21,6 +21,7 @@ import anyio
 
 from eventproc.base.clock import new_id
 from eventproc.base.tasks import HandleTasks
+from eventproc.base.telemetry_use import find_traces
 from eventproc.store.catalog import KeyRoutes, current_router, get_writable_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.delayed_events import NewDelayedEvent
@@ -99,13 +100,11 @@ class EventWriter(Openable, Generic[P]):
         """
         super().__init__(f"the writer of {stream}", db.handles)
         self._db = db
-        self._stream = stream
+        self._stream, self._stream_id = stream, stream_id
         self._streams = frozenset((stream,))
-        self._stream_id = stream_id
         self._encode, self._ttl_ms = codec.encode, codec.ttl_ms
         self._name = None if name is None else check_str("name of the writer", name)
-        self._partitioner = partitioner
-        self._follows_strategy = follows_strategy
+        self._partitioner, self._follows_strategy = partitioner, follows_strategy
         self._sequence = 0
         self._next = Send()  # takes what the buffers hold
         self._ready: deque[Send] = deque()  # complete, go first
@@ -129,6 +128,7 @@ class EventWriter(Openable, Generic[P]):
             reason = f"{self._stream} has an own strategy; give the same one as its other producers have"
             raise InvalidArgument(what="partitioner", value="None", reason=reason)
         self._buffers = self._new_buffers()
+        self._traces = find_traces()
         self._tasks.start_soon(self._send_all)
         self._accepts = True
 
@@ -427,12 +427,12 @@ class EventWriter(Openable, Generic[P]):
                 continue
             place: SendPlace
             if (delay := Delay.make(new.delay_ms, new.at)) is not None:
-                place = self._new_delayed(new, delay)
-                send.delayed.append(place)
+                place = self._new_delayed(send, new, delay)
                 data = place.payload
             else:
                 data, partition, headers = self._prepare(new)
                 buffer = add_event(buffers, data, new.key, new.event_time, headers, partition, self._stream)
+                buffer.replace_headers(send.trace(self._traces, self._stream, headers))
                 place = self._router.epoch.number, buffer.segment, len(buffer.payloads) - 1
             if new.id is not None:
                 send.ids[new.id] = place
@@ -477,6 +477,8 @@ class EventWriter(Openable, Generic[P]):
         if self._ttl_ms is not None:
             headers = headers_by_codec(headers, self._ttl_ms)
         buffer = add_event(self._buffers, data, key, event_time, headers, partition, self._stream)
+        if self._traces is not None:
+            buffer.replace_headers(self._next.trace(self._traces, self._stream, headers))
         self._waiting_bytes += len(data) + FRAME_BYTES
         return buffer
 
@@ -491,8 +493,7 @@ class EventWriter(Openable, Generic[P]):
             return first
         place: SendPlace
         if (delay := Delay.make(event.delay_ms, event.at)) is not None:
-            place = self._new_delayed(event, delay)
-            self._next.delayed.append(place)
+            place = self._new_delayed(self._next, event, delay)
             self._waiting_bytes += len(place.payload) + FRAME_BYTES
         else:
             columns = event.key, event.event_time, event.stored_headers, event.partition
@@ -502,16 +503,15 @@ class EventWriter(Openable, Generic[P]):
             ids[event.id] = place
         return place
 
-    def _new_delayed(self, event: NewEvent[P], delay: Delay) -> NewDelayedEvent:
-        """Encode and check an event as `add_event` does. What routes it is known when it is due."""
+    def _new_delayed(self, send: Send, event: NewEvent[P], delay: Delay) -> NewDelayedEvent:
+        """Encode and check an event as `add_event` does, add and return it. What routes it is known when it is due."""
         data, partition, headers = self._prepare(event)
         self._router.verify_event(partition, event.key, topic=self._stream)
-        return NewDelayedEvent(
-            new_id(self._db.clock),
-            delay,
-            *checked_event(data, event.key, event.event_time, headers),
-            partition,
-        )
+        checked = checked_event(data, event.key, event.event_time, headers)
+        made = NewDelayedEvent(new_id(self._db.clock), delay, *checked, partition)
+        made.headers = send.trace(self._traces, self._stream, headers) or made.headers
+        send.delayed.append(made)
+        return made
 
     def _prepare(self, event: NewEvent[P]) -> tuple[bytes, int | None, Mapping[str, str] | None]:
         """Return the bytes, the partition and the headers of an event."""

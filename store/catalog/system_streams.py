@@ -36,7 +36,7 @@ from eventproc.store.schema_changes import (
     adding,
     unite_groups,
 )
-from eventproc.store.segments import EventBlock, SegmentEvents, append, create_segments
+from eventproc.store.segments import EventBlock, Headers, SegmentEvents, append, create_segments
 
 SYSTEM_SCOPE: Final = "_system"
 
@@ -83,14 +83,18 @@ def insert_stream(tx: Tx, name: str, config: StreamConfig) -> StreamRecord:
     return stream
 
 
-def post_event(tx: Tx, stream: SystemStream, key: str, payload: bytes) -> None:
+def post_event(
+    tx: Tx, stream: SystemStream, key: str, payload: bytes, headers: Headers | None = None
+) -> None:
     """Append one event to an internal stream, routed by `key`, as part of `tx`.
 
     The event exists exactly if the rest of the transaction does. So there is no index of posted events, no sweeper of
     lost ones, and no event without its intent.
     """
     where = point(key)
-    block = EventBlock(payloads=[payload], keys=[key], points=[where])
+    block = EventBlock(
+        payloads=[payload], keys=[key], points=[where], headers=None if headers is None else [headers]
+    )
     append(tx, stream.name, stream.stream_id, [SegmentEvents(SYSTEM_EPOCH.find(where).id, block.encode())])
 
 

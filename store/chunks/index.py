@@ -152,6 +152,12 @@ def find_chunk(tx: Tx, like: ChunkFile) -> ChunkFile | None:
     return None if row is None else ChunkFile(*row)
 
 
+def count_chunks(tx: Tx) -> tuple[int, int]:
+    """Return the number of files, and their bytes. Reads a row for each."""
+    count, size_bytes = tx.execute("SELECT count(*), coalesce(sum(bytes), 0) FROM chunk").fetchone()
+    return int(count), int(size_bytes)
+
+
 def find_missing(files: FileStore, chunks: Iterable[ChunkFile]) -> list[ChunkFile]:
     """Return the chunk files that do not exist, or have another size than written. One look at each."""
     return [each for each in chunks if files.size(each.path) != each.bytes]

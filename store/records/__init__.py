@@ -17,6 +17,7 @@ from eventproc.store.records.record_kind import (
 )
 from eventproc.store.records.records import (
     Versioned as Versioned,
+    bodies as bodies,
     count_keys as count_keys,
     create as create,
     delete as delete,

@@ -147,11 +147,16 @@ def keys(
     return [row[0] for row in rows]
 
 
+def bodies(tx: Tx, kind: RecordKind[T]) -> list[tuple[str, bytes]]:
+    """Return the sorted keys of a kind, each with what is stored, to be decoded by the kind. One query."""
+    rows = tx.execute("SELECT key, body FROM record WHERE kind = ? ORDER BY key", (kind.name,))
+    return [(key, bytes(body)) for key, body in rows]
+
+
 def keys_containing(tx: Tx, kind: RecordKind[T], text: str) -> list[str]:
     """Return the sorted keys of a kind whose stored JSON contains `text`. Cost: reads the rows, and decodes none."""
-    rows = tx.execute("SELECT key, body FROM record WHERE kind = ? ORDER BY key", (kind.name,))
     searched = text.encode()
-    return [key for key, body in rows if searched in body]
+    return [key for key, body in bodies(tx, kind) if searched in body]
 
 
 def count_keys(tx: Tx, kind: RecordKind[T], *, prefix: str = "") -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 
 from eventproc.cli.worker_processes import send_signal
@@ -192,6 +193,26 @@ def test_a_level_that_the_app_sets_on_the_root_logger_stays(run: StartRun) -> No
     with run(prefix=prefix) as server:
         assert " DEBUG   shop: a detail" in server.hear("a detail")
         assert server.end() == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--workers", "2")])
+def test_metrics_are_served_and_nothing_else_of_rest(run: StartRun, options: tuple[str, ...]) -> None:
+    with run("--metrics", "0", *options) as server:
+        address = server.hear(" eventproc.run: metrics: ").split()[-1]
+        with httpx.Client(base_url=address.removesuffix("metrics"), trust_env=False) as http:
+            found = http.get("/metrics").text.splitlines()
+            assert 'eventproc_group_readers{group="shop/mailer"} ' in "\n".join(found)
+            assert "eventproc_rest_connections 1.0" in found
+            assert http.get("/v1/health/liveness").status_code == 200
+            assert http.get("/v1/scopes").status_code == 404
+            assert "/v1/scopes" not in http.get("/openapi.json").json()["paths"]
+        assert server.end() == 0
+
+
+def test_metrics_for_other_machines_are_refused_without_users(run: StartRun) -> None:
+    with run("--metrics", "0.0.0.0:0") as server:
+        assert server.end(None) == 2
+    assert "the directory has no users" in server.heard[-1]
 
 
 def test_workers_share_the_work_and_one_that_dies_is_started_again(shop: Cli, run: StartRun) -> None:

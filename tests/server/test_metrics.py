@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 import eventproc
-from eventproc.server.rest.metrics import Gauge, measure_directory, render_metrics
+from eventproc.runtime.measures import look_at_store, reporting
+from eventproc.server.rest.metrics import render_metrics
 from tests.groups.support import eventually
 from tests.ingestion.support import add_worker
+from tests.support.child_process import REPOSITORY
 
-GAUGES = (Gauge("connections", "Connections.", 3),)
+CONNECTIONS = {"connections": lambda: 3}
 
 
 def samples(body: bytes) -> dict[tuple[str, ...], float]:
@@ -36,7 +40,8 @@ async def test_counters_are_what_was_written_and_gauges_what_is_left() -> None:
             await writer.write(b"12", key="a")
         await group.reset("head")
         await ep.create_share_group("s/q", ["s/t"])
-        body, media_type = await render_metrics(ep, GAUGES, "")
+        with reporting(ep.db, CONNECTIONS):
+            body, media_type = await render_metrics(ep, "")
         assert media_type.startswith("text/plain")
         found = samples(body)
         assert found["eventproc_stream_events_total", "s/t"] == 11
@@ -53,6 +58,34 @@ async def test_counters_are_what_was_written_and_gauges_what_is_left() -> None:
         assert found["eventproc_instances",] == 1
         assert found["eventproc_connections",] == 3
         assert found["process_resident_memory_bytes",] > 0
+
+
+async def test_transactions_tasks_requests_and_deliveries_are_counted_by_their_states() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        await ep.create_share_group("s/q", ["s/t"])
+        async with stream.writer() as writer:
+            for number in range(3):
+                await writer.write(b"x", key=str(number))
+            await writer.write(b"later", delay_ms=3_600_000)
+        shares = await ep.share_group("s/q")
+        task = await ep.tasks.submit(eventproc.VerifyTask())
+        await ep.tasks.wait(task.id)
+        async with shares.consumer("c") as consumer, stream.transaction() as txn:
+            await consumer.poll(1)
+            await txn.write(b"x")
+            await txn.flush()
+            found = samples((await render_metrics(ep, ""))[0])
+        assert found["eventproc_transactions_open",] == 1
+        assert found["eventproc_stream_delayed_events", "s/t"] == 1
+        assert found["eventproc_group_deliveries", "s/q", "in_flight"] == 1
+        assert found["eventproc_group_paused", "s/q"] == 0
+        assert found["eventproc_tasks", "verify", "done"] == 1
+        assert found["eventproc_requests", "create", "person", "done"] == 1
+        assert found["eventproc_requests_pending",] == 0
+        assert found["eventproc_database_bytes",] > found["eventproc_database_free_bytes",] >= 0
+        assert found["eventproc_chunk_files",] == 0
 
 
 async def test_supervisors_show_their_lag_tasks_and_totals_and_workers_their_slots() -> None:
@@ -75,7 +108,7 @@ async def test_supervisors_show_their_lag_tasks_and_totals_and_workers_their_slo
         await eventually(ep, waits)
         await add_worker(ep, ep.db.instance_id, slots=3)
         await add_worker(ep, "dead", slots=5)
-        found = samples((await render_metrics(ep, (), ""))[0])
+        found = samples((await render_metrics(ep, ""))[0])
         assert found["eventproc_supervisor_healthy", "clicks"] == 1
         assert found["eventproc_supervisor_state", "running", "clicks"] == 1
         assert found["eventproc_supervisor_lag_events", "clicks"] == 10
@@ -88,23 +121,32 @@ async def test_supervisors_show_their_lag_tasks_and_totals_and_workers_their_slo
         assert [found[f"eventproc_ingestion_{each}",] for each in workers] == [1, 1, 3, 0]
 
 
+async def test_what_is_exported_is_what_the_documentation_lists() -> None:
+    async with eventproc.open_memory() as ep:
+        text = (await render_metrics(ep, ""))[0].decode()
+    exported = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE eventproc_")]
+    page = (REPOSITORY / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert exported == re.findall(r"`(eventproc_\w+)`", page)
+
+
 async def test_all_streams_are_counted_and_only_the_first_ones_have_metrics_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eventproc.server.rest.metrics.STREAMS_MAX", 2)
+    monkeypatch.setattr("eventproc.runtime.measures.STREAMS_MAX", 2)
     async with eventproc.open_memory() as ep:
         for scope in ("a", "b"):
             await ep.create_scope(scope)
             for name in ("t", "u"):
                 await ep.create_stream(f"{scope}/{name}")
-        found = await ep.db.read(measure_directory)
+        found = await look_at_store(ep.db)
         assert found.streams_count == 4
         assert [each.name for each in found.streams] == ["a/t", "a/u"]
 
 
 async def test_a_scraper_that_asks_for_openmetrics_gets_it() -> None:
     async with eventproc.open_memory() as ep:
-        body, media_type = await render_metrics(ep, GAUGES, "application/openmetrics-text; version=1.0.0")
+        with reporting(ep.db, CONNECTIONS):
+            body, media_type = await render_metrics(ep, "application/openmetrics-text; version=1.0.0")
         assert media_type.startswith("application/openmetrics-text")
         names = {family.name for family in parse_openmetrics(body.decode())}  # type: ignore[no-untyped-call]
         assert {"eventproc_streams", "eventproc_connections", "eventproc_stream_events"} <= names

@@ -1,4 +1,4 @@
-"""`eventproc serve` without the packages of its extra: a refusal that names them, before anything is opened."""
+"""Servers without the packages of their extra: a refusal that names them, before anything is opened."""
 
 from __future__ import annotations
 
@@ -20,13 +20,20 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize(("package", "options"), [("grpclib", ()), ("hypercorn", ("--rest", "0"))])
+@pytest.mark.parametrize(
+    ("package", "command"),
+    [
+        ("grpclib", ["serve"]),
+        ("hypercorn", ["serve", "--rest", "0"]),
+        ("prometheus_client", ["run", "--metrics", "0"]),
+    ],
+)
 def test_a_server_without_its_packages_is_refused_with_the_extra_to_install(
-    tmp_path: Path, package: str, options: tuple[str, ...]
+    tmp_path: Path, package: str, command: list[str]
 ) -> None:
     directory = tmp_path / "data"
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, package, "-C", str(directory), "serve", *options],
+        [sys.executable, "-c", CHILD, package, "-C", str(directory), *command],
         env=environment(),
         capture_output=True,
         text=True,

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tools import blocking
-from tools.docs import acceptance, errors, states
+from tools.docs import acceptance, errors, metrics, states
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,6 +21,7 @@ def main() -> int:
     documents = {
         ROOT / "docs" / "errors.md": errors.render(),
         ROOT / "docs" / "states.md": states.render(),
+        ROOT / "docs" / "metrics.md": metrics.render(),
         ROOT / "docs" / "acceptance.md": acceptance.render(ROOT),
         blocking.PATH: blocking.render(),
     }

@@ -207,7 +207,8 @@ class Calls:
         costs.
         """
         handler, blocked_by, now_ms, queue = self.handler, self._blocked_by, self._pool.now_ms, taken[0]
-        call, is_plain = handler.call, handler.decode is None and not handler.takes_context
+        call, measure = handler.call, self._measure
+        is_plain = handler.decode is None and not handler.takes_context and measure.traces is None
         for _ in range(EVENTS_A_TURN):
             if blocked_by.active:
                 break
@@ -231,7 +232,11 @@ class Calls:
                 else:
                     context = self._context(item, attempt)
                     event = handler.decoded(event)
-                    result = await handler.on_loop(event, context)
+                    if measure.traces is None:
+                        result = await handler.on_loop(event, context)
+                    else:
+                        with measure.processing((event,), self._attempts(item, attempt)):
+                            result = await handler.on_loop(event, context)
                     emitted = () if context is None else context._end()
                 if result is not None:
                     self._listener.returned(item, result)
@@ -250,7 +255,7 @@ class Calls:
             queue.items.extend(self._queues.take_free(min(share, EVENTS_A_TURN - 1)))
         self._drop_closing(queue)
         items = list(islice(queue.items, EVENTS_A_TURN))
-        attempt, retry, handler = queue.next_attempt, queue.retry, self.handler
+        attempt, retry, handler, measure = queue.next_attempt, queue.retry, self.handler, self._measure
         done: list[tuple[Event[Any], Sequence[Emission]]] = []
 
         def run() -> BaseException | None:
@@ -264,7 +269,9 @@ class Calls:
                 context = self._context(item, worker.attempt)
                 try:
                     event = handler.decoded(item[0])
-                    if (result := handler.on_thread(event, context)) is not None:
+                    with measure.processing((event,), self._attempts(item, worker.attempt)):
+                        result = handler.on_thread(event, context)
+                    if result is not None:
                         self._listener.returned(item, result)
                 except BaseException as error:
                     return error
@@ -299,16 +306,19 @@ class Calls:
         handler, context = self.handler, self._context(items[0], taken[0].next_attempt)
         try:
             events = [handler.decoded(event) for event, _ in items]
+            span = self._measure.processing(events, self._attempts(items[0], worker.attempt), is_batch=True)
             if handler.is_sync:
                 limiter = self._thread_limiter()
 
                 def run() -> None:
                     worker.thread = get_ident()
-                    handler.on_thread(events, context)
+                    with span:
+                        handler.on_thread(events, context)
 
                 await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
             else:
-                await handler.on_loop(events, context)
+                with span:
+                    await handler.on_loop(events, context)
         except Exception as error:
             return FailedCall(error, counts)
         worker.items = ()
@@ -363,9 +373,14 @@ class Calls:
         """Return the context of a call, if the handler takes one."""
         if not self.handler.takes_context:
             return None
-        attempt += item[1].attempts_before
+        attempt = self._attempts(item, attempt)
         log = partial(self._listener.log_for, item, attempt)
-        return Context(attempt, log, self._listener.progress_for(item))
+        return Context(attempt, log, self._listener.progress_for(item), self._measure.traces)
+
+    @staticmethod
+    def _attempts(item: Item, attempt: int) -> int:
+        """Return the number of a call for an event, counted with those of other processes."""
+        return attempt + item[1].attempts_before
 
     def _cancelled(self, why: BaseException, counts: Sequence[int] = (1,)) -> FailedCall:
         """Return the failure of a call that ended as cancelled without being cancelled by eventproc."""

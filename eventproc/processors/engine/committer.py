@@ -240,12 +240,13 @@ class Committer(ABC, Generic[O, M]):
         self._began, self._came_bytes = commit.finished, 0
         began_ms = clock.monotonic_ms()
         try:
-            await retry_transient(
-                lambda: self._db.write(publish, step=Step.PROCESSOR_PROGRESS, streams=streams),
-                what,
-                clock,
-                LOG,
-            )
+            with self._measure.committing():
+                await retry_transient(
+                    lambda: self._db.write(publish, step=Step.PROCESSOR_PROGRESS, streams=streams),
+                    what,
+                    clock,
+                    LOG,
+                )
         finally:
             if self._durable is not commit:
                 self._put_back(commit)

@@ -1,18 +1,29 @@
-"""Log records with fields, and measurements of a processor through OpenTelemetry.
+"""Log records with fields, and measurements and spans of a processor through OpenTelemetry.
 
-Measurements are taken if OpenTelemetry's API is installed (the extra `otel`); otherwise nothing of it is imported and
-each call does nothing. They are taken per turn and per commit, never per event. Names follow the conventions for
-messaging where these define one, and otherwise begin with `eventproc.`:
+Measurements are taken if the program has imported OpenTelemetry's API (the extra `otel`), which it needs for setting a
+provider; otherwise each call does nothing. They are taken per turn and per commit, never per event. Names follow the
+conventions for messaging where these define one, and otherwise begin with `eventproc.`:
 https://opentelemetry.io/docs/specs/semconv/messaging/
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from eventproc._version import __version__
+from eventproc.base.conventions import (
+    ERROR,
+    LINKS_MAX,
+    OPERATION,
+    OPERATION_TYPE,
+    STREAM,
+    SYSTEM,
+    TRACEPARENT,
+)
+from eventproc.base.telemetry_use import NOT_TRACED, find_traces, uses_metrics
 from eventproc.processors.errors import type_name
 from eventproc.processors.tracebacks import add_user_traceback
 from eventproc.store.model.ids import format_segment
@@ -20,6 +31,9 @@ from eventproc.store.segments import Event
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
+    from opentelemetry.trace import SpanContext
+
+    from eventproc.base.spans import Traces
 
 Attributes: TypeAlias = dict[str, str]
 
@@ -29,13 +43,44 @@ LOG.addFilter(add_user_traceback)
 HANDLER_LOG: Final = logging.getLogger("eventproc.processors.handler")
 """The logger behind `Context.log`: what handlers log, apart from what eventproc logs about them."""
 
-SYSTEM: Final = "messaging.system"
-OPERATION: Final = "messaging.operation.name"
-OPERATION_TYPE: Final = "messaging.operation.type"
 GROUP: Final = "messaging.consumer.group.name"
-STREAM: Final = "messaging.destination.name"
-ERROR: Final = "error.type"
 PROCESSOR: Final = "eventproc.processor.name"
+SEGMENT: Final = "messaging.destination.partition.id"
+NUMBER: Final = "eventproc.event.number"
+ATTEMPT: Final = "eventproc.attempt"
+BATCH: Final = "messaging.batch.message_count"
+
+
+class Instrument(NamedTuple):
+    """An instrument of processors: its name, its unit, and what it measures."""
+
+    name: str
+    unit: str
+    about: str
+
+
+_OWN: Final = "eventproc.processor"
+
+FINISHED: Final = Instrument(f"{_OWN}.finished", "{event}", "Events finished, durably.")
+FAILED: Final = Instrument(f"{_OWN}.failed_attempts", "{attempt}", "Attempts that failed.")
+RETRIES: Final = Instrument(f"{_OWN}.retries", "{attempt}", "Failed attempts that were tried again.")
+DEAD_LETTERS: Final = Instrument(f"{_OWN}.dead_letters", "{event}", "Events that became dead letters.")
+SKIPPED: Final = Instrument(f"{_OWN}.skipped", "{event}", "Events that were given up and skipped.")
+EMITTED: Final = Instrument(f"{_OWN}.emitted", "{event}", "Events that handlers emitted.")
+IN_FLIGHT: Final = Instrument(f"{_OWN}.in_flight", "{event}", "Events read and not finished.")
+LAG: Final = Instrument(f"{_OWN}.lag", "{event}", "Events of the stream not finished.")
+PROCESS_DURATION: Final = Instrument(
+    "messaging.process.duration",
+    "s",
+    "Duration of processing operation: of a worker's turn, some calls of the handler or one batch.",
+)
+COMMIT_DURATION: Final = Instrument(
+    f"{_OWN}.commit.duration", "s", "Duration of the transaction that makes progress durable."
+)
+
+COUNTERS: Final = (FINISHED, FAILED, RETRIES, DEAD_LETTERS, SKIPPED, EMITTED)
+GAUGES: Final = (IN_FLIGHT, LAG)
+HISTOGRAMS: Final = (PROCESS_DURATION, COMMIT_DURATION)
 
 SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """Bucket boundaries of the histograms, in seconds: those of the conventions, and below them 1 ms, the duration of a
@@ -73,12 +118,26 @@ def event_fields(processor: str, event: Event, attempt: int) -> dict[str, object
 
 
 class Telemetry:
-    """Measures one processor. Safe to call from any thread.
+    """Measures and traces one processor. Safe to call from any thread.
 
-    This class measures nothing; it is used if OpenTelemetry is not installed. See `telemetry`.
+    traces: makes spans; None: the program does not trace.
+
+    This class measures nothing; it is used if the program does not use OpenTelemetry. See `telemetry`.
     """
 
     __slots__ = ()
+
+    traces: Traces | None = None
+
+    def processing(
+        self, events: Sequence[Event[Any]], attempt: int, *, is_batch: bool = False
+    ) -> AbstractContextManager[object]:
+        """Return the span of a call with these events, if one of them was sent in a span."""
+        return NOT_TRACED
+
+    def committing(self) -> AbstractContextManager[object]:
+        """Return the span of a commit, if it makes traced calls durable."""
+        return NOT_TRACED
 
     def handled(self, stream: str, seconds: float) -> None:
         """Record the duration of a worker's turn: several calls one after the other, or one call with a batch."""
@@ -110,12 +169,13 @@ NOTHING: Final = Telemetry()
 
 
 def telemetry(processor: str, group: str) -> Telemetry:
-    """Return the measurements of a processor: NOTHING if OpenTelemetry's API is not installed."""
-    try:
-        from opentelemetry.metrics import get_meter
-    except ImportError:
+    """Return the measurements of a processor: NOTHING if the program has not imported OpenTelemetry's API."""
+    traces = find_traces()
+    if traces is None and not uses_metrics():
         return NOTHING
-    return MeteredTelemetry(get_meter("eventproc", __version__), processor, group)
+    from opentelemetry.metrics import get_meter
+
+    return MeteredTelemetry(get_meter("eventproc", __version__), processor, group, traces)
 
 
 class MeteredTelemetry(Telemetry):
@@ -123,6 +183,7 @@ class MeteredTelemetry(Telemetry):
 
     __slots__ = (
         "_attributes",
+        "_calls",
         "_commit_seconds",
         "_dead",
         "_emitted",
@@ -134,36 +195,68 @@ class MeteredTelemetry(Telemetry):
         "_retried",
         "_skipped",
         "_streams",
+        "traces",
     )
 
-    def __init__(self, meter: Meter, processor: str, group: str) -> None:
+    def __init__(self, meter: Meter, processor: str, group: str, traces: Traces | None = None) -> None:
+        self.traces = traces
+        self._calls: list[SpanContext] = []  # that no commit has made durable
         self._attributes: Attributes = {SYSTEM: "eventproc", GROUP: group, PROCESSOR: processor}
         self._streams: dict[str, Attributes] = {}
-        count, gauge = meter.create_counter, meter.create_gauge
-        self._finished = count("eventproc.processor.finished", "{event}", "Events finished, durably.")
-        self._failed = count("eventproc.processor.failed_attempts", "{attempt}", "Attempts that failed.")
-        self._retried = count(
-            "eventproc.processor.retries", "{attempt}", "Failed attempts that were tried again."
+        self._finished = meter.create_counter(*FINISHED)
+        self._failed = meter.create_counter(*FAILED)
+        self._retried = meter.create_counter(*RETRIES)
+        self._dead = meter.create_counter(*DEAD_LETTERS)
+        self._skipped = meter.create_counter(*SKIPPED)
+        self._emitted = meter.create_counter(*EMITTED)
+        self._in_flight = meter.create_gauge(*IN_FLIGHT)
+        self._lag = meter.create_gauge(*LAG)
+        self._handler_seconds, self._commit_seconds = (
+            meter.create_histogram(*each, explicit_bucket_boundaries_advisory=SECONDS)
+            for each in (PROCESS_DURATION, COMMIT_DURATION)
         )
-        self._dead = count("eventproc.processor.dead_letters", "{event}", "Events that became dead letters.")
-        self._skipped = count(
-            "eventproc.processor.skipped", "{event}", "Events that were given up and skipped."
-        )
-        self._emitted = count("eventproc.processor.emitted", "{event}", "Events that handlers emitted.")
-        self._in_flight = gauge("eventproc.processor.in_flight", "{event}", "Events read and not finished.")
-        self._lag = gauge("eventproc.processor.lag", "{event}", "Events of the stream not finished.")
-        self._handler_seconds = meter.create_histogram(
-            "messaging.process.duration",
-            "s",
-            "Duration of processing operation: of a worker's turn, some calls of the handler or one batch.",
-            explicit_bucket_boundaries_advisory=SECONDS,
-        )
-        self._commit_seconds = meter.create_histogram(
-            "eventproc.processor.commit.duration",
-            "s",
-            "Duration of the transaction that makes progress durable.",
-            explicit_bucket_boundaries_advisory=SECONDS,
-        )
+
+    def processing(
+        self, events: Sequence[Event[Any]], attempt: int, *, is_batch: bool = False
+    ) -> AbstractContextManager[object]:
+        """See `Telemetry.processing`."""
+        senders = [each.headers for each in events if TRACEPARENT in each.headers]
+        if self.traces is None or not senders:
+            return NOT_TRACED
+        return self._processing(self.traces, events, senders, attempt, is_batch)
+
+    @contextmanager
+    def _processing(
+        self,
+        traces: Traces,
+        events: Sequence[Event[Any]],
+        senders: Sequence[Mapping[str, str]],
+        attempt: int,
+        is_batch: bool,
+    ) -> Iterator[None]:
+        first = events[0]
+        attributes: dict[str, str | int] = {
+            GROUP: self._attributes[GROUP],
+            PROCESSOR: self._attributes[PROCESSOR],
+            ATTEMPT: attempt,
+            **(
+                {BATCH: len(events)}
+                if is_batch
+                else {SEGMENT: format_segment(first.segment), NUMBER: first.number}
+            ),
+        }
+        with traces.processing(first.stream, senders, attributes, is_batch=is_batch) as span:
+            yield
+        if span.trace_flags.sampled and len(self._calls) < LINKS_MAX:
+            self._calls.append(span)
+
+    def committing(self) -> AbstractContextManager[object]:
+        """See `Telemetry.committing`."""
+        if self.traces is None or not self._calls:
+            return NOT_TRACED
+        calls, self._calls = self._calls, []
+        attributes = {GROUP: self._attributes[GROUP], PROCESSOR: self._attributes[PROCESSOR]}
+        return self.traces.committing(self._attributes[GROUP], calls, attributes)
 
     def handled(self, stream: str, seconds: float) -> None:
         """See `Telemetry.handled`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
@@ -29,6 +29,7 @@ from starlette.routing import Route as HttpRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eventproc.runtime import Eventproc
+from eventproc.runtime.measures import reporting
 from eventproc.server.access.authority import (
     TRUSTED,
     Authority,
@@ -41,7 +42,7 @@ from eventproc.server.access.needs import READ_SERVER
 from eventproc.server.rest.change_response import EVENTS_HEADERS, ChangeResponse
 from eventproc.server.rest.changes import ChangeFeed, parse_position
 from eventproc.server.rest.health_calls import health_of
-from eventproc.server.rest.metrics import Gauge, render_metrics
+from eventproc.server.rest.metrics import render_metrics
 from eventproc.server.rest.openapi import EVENTS_TYPE, document
 from eventproc.server.rest.operator_calls import RequestReport
 from eventproc.server.rest.problems import PROBLEM_TYPE, RETRY_AFTER_S, HttpProblem, problem_of
@@ -120,16 +121,13 @@ _ENCODE: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).enc
 class RestAnswers:
     """Answers calls for an open directory.
 
-    authority: who may call. host: where it listens, which callers may name. gauges: what the process knows of itself,
-    for `/metrics`. changes: what callers that watch are sent, while its `run` runs.
+    authority: who may call. host: where it listens, which callers may name. changes: what callers that watch are sent,
+    while its `run` runs.
     """
 
-    def __init__(
-        self, ep: Eventproc, authority: Authority, host: str, gauges: Callable[[], Iterable[Gauge]] = tuple
-    ) -> None:
+    def __init__(self, ep: Eventproc, authority: Authority, host: str) -> None:
         self._ep = ep
         self._authority = authority
-        self._gauges = gauges
         self._hosts = frozenset((*_LOCAL, host))
         self.changes = ChangeFeed(ep)
         self._running: set[anyio.CancelScope] = set()
@@ -154,11 +152,8 @@ class RestAnswers:
         READ_SERVER.verify(caller)
         accept = request.headers.get("accept", "")
         ready = int((await health_of(self._ep)).readiness)
-        own = (
-            Gauge("ready", "1 if the store can be written and has a host: what /readyz says.", ready),
-            Gauge("watchers", "Callers that watch changes.", self.changes.watchers),
-        )
-        body, media_type = await render_metrics(self._ep, [*self._gauges(), *own], accept)
+        with reporting(self._ep.db, {"ready": lambda: ready}):
+            body, media_type = await render_metrics(self._ep, accept)
         return Response(body, headers={"content-type": media_type})
 
     async def _guard(
@@ -238,16 +233,22 @@ class RestAnswers:
         return ChangeResponse(self._ep, self.changes, self.changes.add(caller), position, renew)
 
 
-def rest_application(answers: RestAnswers, *, has_page: bool = False) -> Starlette:
-    """Return the application: all routes, the document, and the page if asked for."""
+def rest_application(
+    answers: RestAnswers, *, has_page: bool = False, only_metrics: bool = False
+) -> Starlette:
+    """Return the application: all routes, the document, and the page if asked for.
+
+    only_metrics: answer nothing but `/metrics`, the routes for anyone, and the document.
+    """
+    shown = [each for each in ROUTES if each.need.is_for_anyone] if only_metrics else ROUTES
     by_path: dict[str, dict[str, RestRoute]] = {}
-    for route in ROUTES:
+    for route in shown:
         by_path.setdefault(route.path, {})[route.method] = route
     routes = [
         HttpRoute(path, partial(answers.answer, methods), methods=[*methods])
         for path, methods in by_path.items()
     ]
-    text = _ENCODE(document(ROUTES)).encode()
+    text = _ENCODE(document(shown)).encode()
 
     async def show_document(_: HttpRequest) -> Response:
         return Response(text, media_type="application/json")

@@ -21,6 +21,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from eventproc.cluster.membership import LOOK_MS
 from eventproc.runtime import Eventproc
+from eventproc.runtime.measures import reporting
 from eventproc.server.access.authority import Caller
 from eventproc.server.rest.operator_calls import RequestReport
 from eventproc.server.rest.problems import HttpProblem
@@ -299,16 +300,17 @@ class ChangeFeed:
 
     async def run(self) -> None:
         """Follow the directory whenever somebody watches, until cancelled or until the directory is closed."""
-        while not self._ending:
-            await self._watched.wait()
-            try:
-                await self._follow()
-            except Retryable as why:
-                LOG.warning("cannot follow the changes; trying again: %s", why)
-                self._missed = f"the server could not read for a while; read the lists again: {why}"
-                await anyio.sleep(RETRY_MS / 1000)
-            except EventprocError as why:
-                self.end(f"the server cannot follow the directory any more: {why}")
+        with reporting(self._ep.db, {"watchers": lambda: self.watchers}):
+            while not self._ending:
+                await self._watched.wait()
+                try:
+                    await self._follow()
+                except Retryable as why:
+                    LOG.warning("cannot follow the changes; trying again: %s", why)
+                    self._missed = f"the server could not read for a while; read the lists again: {why}"
+                    await anyio.sleep(RETRY_MS / 1000)
+                except EventprocError as why:
+                    self.end(f"the server cannot follow the directory any more: {why}")
 
     async def _follow(self) -> None:
         """Report changes until nobody watches."""

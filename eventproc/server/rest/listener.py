@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -17,7 +17,6 @@ from hypercorn.config import Config, Sockets
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
 from eventproc.server.rest.application import RestAnswers, rest_application, sending_soon
-from eventproc.server.rest.metrics import Gauge
 
 HTTP_LOG: Final = logging.getLogger("eventproc.server.http")
 """What Hypercorn says; warnings only, because the address is logged with the others."""
@@ -79,9 +78,9 @@ async def serve_rest(
     host: str,
     *,
     close_wait_s: float,
-    gauges: Callable[[], Iterable[Gauge]] = tuple,
     tls: ssl.SSLContext | None = None,
     has_page: bool = False,
+    only_metrics: bool = False,
 ) -> AsyncIterator[None]:
     """Answer calls on a listening socket while the block runs; then close it.
 
@@ -94,9 +93,9 @@ async def serve_rest(
         host: its host, which callers may name.
         close_wait_s: how long running calls may take when the block ends, in s. Then they are refused with 503; a
             request that one waits for goes on.
-        gauges: what the process knows of itself, for `/metrics`.
         tls: encrypts connections; None: they are plain.
         has_page: whether to serve the page for people, too.
+        only_metrics: answer nothing but `/metrics`, and what anyone may ask for.
     """
     HTTP_LOG.setLevel(logging.WARNING)
     run_module.__dict__["TCPServer"] = _CallerConnection  # Hypercorn has no setting for it
@@ -104,8 +103,8 @@ async def serve_rest(
     config.errorlog = HTTP_LOG
     config.include_server_header = False
     config.graceful_timeout = close_wait_s + 2 * END_WAIT_S
-    answers = RestAnswers(ep, authority, host, gauges)
-    application = sending_soon(rest_application(answers, has_page=has_page))
+    answers = RestAnswers(ep, authority, host)
+    application = sending_soon(rest_application(answers, has_page=has_page, only_metrics=only_metrics))
     ending, ended = anyio.Event(), anyio.Event()
 
     async def run() -> None:

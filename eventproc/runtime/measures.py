@@ -1,0 +1,412 @@
+"""What can be measured of a store: one table, apart from how the values are shown.
+
+`/metrics` shows them to Prometheus, and `store_instruments.py` to OpenTelemetry. Nothing is counted for it: the tails
+of segments are counters already, and survive restarts. A look is one read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from operator import attrgetter
+from typing import Any, Final, TypeAlias, TypeVar
+
+import attrs
+
+from eventproc.cluster import ClusterDescription
+from eventproc.cluster.membership import describe_cluster
+from eventproc.ingestion.loop import read_situation
+from eventproc.ingestion.status import (
+    IngestWorkerInfo,
+    SupervisorStatus,
+    describe_supervisor,
+    describe_workers,
+)
+from eventproc.runtime.overview import Backlog, backlogs
+from eventproc.store.catalog import count_streams, current_epoch, list_streams
+from eventproc.store.catalog.queries import head_cut, tail_cut
+from eventproc.store.catalog.sizes import StreamSize, size_before
+from eventproc.store.chunks.index import count_chunks
+from eventproc.store.database import Database, SharedSlot, Tx
+from eventproc.store.delayed_events import count_all_delayed
+from eventproc.store.groups import SHARE, count_deliveries
+from eventproc.store.ingestion import supervisor_ids
+from eventproc.store.inspection.database_file import database_bytes
+from eventproc.store.model.ingestion import TaskState
+from eventproc.store.model.list_pages import ListPage
+from eventproc.store.requests import count_requests
+from eventproc.store.segments.free_pages import free_space
+from eventproc.store.task_queue import count_tasks
+from eventproc.store.transactions import count_open
+
+T = TypeVar("T")
+
+STREAMS_MAX: Final = 1_000
+"""Streams with measures of their own, the first ones by name; `eventproc.streams` counts all. Higher: longer reads of
+the database, and larger answers: about 0.5 kB for each."""
+
+SUPERVISORS_MAX: Final = 200
+"""Supervisors with measures of their own. Each takes two look-ups per segment of its streams."""
+
+Point: TypeAlias = tuple[tuple[str, ...], float]
+"""The values of the labels of a measure, and its value."""
+
+ProcessValues: TypeAlias = dict[str, Callable[[], float]]
+
+PROCESS_VALUES: Final[SharedSlot[ProcessValues]] = SharedSlot(dict)
+"""What this process knows of itself, by the names of measures; called on the event loop."""
+
+
+@contextmanager
+def reporting(db: Database, values: Mapping[str, Callable[[], float]]) -> Iterator[None]:
+    """Let looks have these values of the process while the block runs. values: by the names of their measures."""
+    shown = db.shared[PROCESS_VALUES]
+    shown.update(values)
+    try:
+        yield
+    finally:
+        for name in values:
+            shown.pop(name, None)
+
+
+@attrs.frozen
+class StreamMeasure:
+    """A stream: all that was written since it was created, what of it can be read, and its active segments.
+
+    delayed: events that are not due yet.
+    """
+
+    name: str
+    written: StreamSize
+    readable: StreamSize
+    segments: int
+    delayed: int
+
+
+@attrs.frozen(kw_only=True)
+class StoreLook:
+    """A store at one moment. All its streams are counted, and the first ones measured.
+
+    requests: those of the last day by kind, status and origin. tasks: those of the last day by kind and status.
+    deliveries: of share groups, by group and state. chunks: number and bytes of the chunk files.
+    process: what the process knows of itself, by the names of measures.
+    """
+
+    streams_count: int
+    streams: list[StreamMeasure]
+    groups: list[Backlog]
+    deliveries: Mapping[tuple[str, str], int]
+    requests: Mapping[tuple[str, str, str], int]
+    transactions_open: int
+    tasks: Mapping[tuple[str, str], int]
+    cluster: ClusterDescription
+    supervisors: list[SupervisorStatus]
+    workers: list[IngestWorkerInfo]
+    database_bytes: int
+    free_bytes: int
+    chunks: tuple[int, int]
+    process: Mapping[str, float]
+
+    @property
+    def requests_pending(self) -> int:
+        """Requests without an outcome."""
+        return sum(count for (_, status, _), count in self.requests.items() if status == "pending")
+
+    @property
+    def has_host(self) -> bool:
+        """Whether an instance runs the requests."""
+        return self.cluster.host is not None
+
+    @property
+    def living_workers(self) -> list[IngestWorkerInfo]:
+        """The workers of ingestion that are alive."""
+        return [each for each in self.workers if each.alive]
+
+    @property
+    def dead_workers(self) -> list[IngestWorkerInfo]:
+        """The workers of ingestion that died in the last hour."""
+        return [each for each in self.workers if not each.alive]
+
+
+async def look_at_store(db: Database) -> StoreLook:
+    """Return what is measured. Raises Closed, DatabaseStopped, and Retryable errors.
+
+    Cost: one read with a few look-ups for each active segment of the measured streams and groups.
+    """
+    process = {name: value() for name, value in db.shared[PROCESS_VALUES].items()}
+    return await db.read(partial(_look, db=db, process=process))
+
+
+def _look(tx: Tx, db: Database, process: Mapping[str, float]) -> StoreLook:
+    is_alive = db.peers.is_alive
+    groups = backlogs(tx)
+    names = supervisor_ids(tx, page=ListPage(limit=SUPERVISORS_MAX))
+    situations = (read_situation(tx, each, is_alive, with_lags=True) for each in names)
+    return StoreLook(
+        streams_count=count_streams(tx),
+        streams=[*_measure_streams(tx)],
+        groups=groups,
+        deliveries=_count_deliveries(tx, (each.group for each in groups if each.kind == SHARE)),
+        requests=count_requests(tx),
+        transactions_open=count_open(tx),
+        tasks=count_tasks(tx),
+        cluster=describe_cluster(tx, db),
+        supervisors=[describe_supervisor(each) for each in situations if each is not None],
+        workers=describe_workers(tx, ListPage(), is_alive),
+        database_bytes=database_bytes(tx),
+        free_bytes=0 if tx.on_server else free_space(tx).free_bytes,
+        chunks=count_chunks(tx),
+        process=process,
+    )
+
+
+def _measure_streams(tx: Tx) -> Iterator[StreamMeasure]:
+    delayed = count_all_delayed(tx)
+    for stream in list_streams(tx, page=ListPage(limit=STREAMS_MAX)):
+        written = size_before(tx, stream, tail_cut(tx, stream))
+        dropped = size_before(tx, stream, head_cut(tx, stream))
+        readable = StreamSize(written.bytes - dropped.bytes, written.events - dropped.events)
+        segments = len(current_epoch(tx, stream).segments)
+        yield StreamMeasure(stream.name, written, readable, segments, delayed.get(stream.stream_id, 0))
+
+
+def _count_deliveries(tx: Tx, groups: Iterable[str]) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    for group in groups:
+        counts = count_deliveries(tx, group).values()
+        for state in ("in_flight", "available", "set_aside"):
+            found[group, state] = sum(getattr(each, state) for each in counts)
+    return found
+
+
+@attrs.frozen
+class Measure:
+    """A row of the table.
+
+    name: as OpenTelemetry shows it; Prometheus has underscores for its dots.
+    unit: by the Unified Code for Units of Measure, as OpenTelemetry's conventions ask for it. Never "1": exporters to
+        Prometheus take that for a ratio, and change the name.
+    labels: what its values are distinguished by. points: its values in a look.
+    is_counter: whether it only grows; else it is a gauge.
+    """
+
+    name: str
+    unit: str
+    about: str
+    labels: tuple[str, ...]
+    points: Callable[[StoreLook], Iterable[Point]]
+    is_counter: bool = False
+
+    @property
+    def prometheus_name(self) -> str:
+        """The name in Prometheus, without the suffix of counters."""
+        return self.name.replace(".", "_")
+
+
+Value: TypeAlias = str | Callable[[T], float]
+"""How to get a value: the path of the field that has it, or a function."""
+
+
+def _getter(value: Value[T]) -> Callable[[T], float]:
+    return attrgetter(value) if isinstance(value, str) else value
+
+
+def _one(name: str, unit: str, about: str, value: Value[StoreLook]) -> Measure:
+    value_of = _getter(value)
+    return Measure(f"eventproc.{name}", unit, about, (), lambda look: [((), value_of(look))])
+
+
+def _counted(name: str, unit: str, about: str, field: str) -> Measure:
+    """Return the measure of how many values a field of a look has."""
+    return _one(name, unit, about, lambda look: len(attrgetter(field)(look)))
+
+
+def _process(name: str, unit: str, about: str) -> Measure:
+    """Return a measure of the process, which has a value if something in it reports one."""
+
+    def points(look: StoreLook) -> list[Point]:
+        return [((), look.process[name])] if name in look.process else []
+
+    return Measure(f"eventproc.{name}", unit, about, (), points)
+
+
+@attrs.frozen
+class _Kind:
+    """A kind of object with measures of its own. field: where a look has them; name: the field with their names."""
+
+    label: str
+    field: str
+    name: str
+
+    def measure(
+        self, name: str, unit: str, about: str, value: Value[Any], *, is_counter: bool = False
+    ) -> Measure:
+        """Return a measure of each object."""
+        name_of, value_of = attrgetter(self.name), _getter(value)
+
+        def points(look: StoreLook) -> list[Point]:
+            return [((name_of(each),), value_of(each)) for each in getattr(look, self.field)]
+
+        return Measure(f"eventproc.{self.label}.{name}", unit, about, (self.label,), points, is_counter)
+
+    def by_state(
+        self,
+        name: str,
+        unit: str,
+        about: str,
+        values: Callable[[SupervisorStatus], Mapping[str, int]],
+        *,
+        is_counter: bool = False,
+    ) -> Measure:
+        """Return a measure of each object in each of the states that `values` returns."""
+        name_of = attrgetter(self.name)
+
+        def points(look: StoreLook) -> Iterator[Point]:
+            for each in getattr(look, self.field):
+                for state, value in values(each).items():
+                    yield (name_of(each), state), value
+
+        labels = (self.label, "state")
+        return Measure(f"eventproc.{self.label}.{name}", unit, about, labels, points, is_counter)
+
+
+_STREAM: Final = _Kind("stream", "streams", "name")
+_GROUP: Final = _Kind("group", "groups", "group")
+_SUPERVISOR: Final = _Kind("supervisor", "supervisors", "id")
+
+
+def _total(name: str, unit: str, about: str, field: str) -> Measure:
+    return _SUPERVISOR.measure(name, unit, about, f"totals.{field}", is_counter=True)
+
+
+def _tasks_by_state(found: SupervisorStatus) -> Mapping[str, int]:
+    reading, publishing = (
+        sum(task.state is TaskState.RUNNING for task in part) for part in (found.active, found.publishing)
+    )
+    return {"waiting": found.waiting, "reading": reading, "publishing": publishing}
+
+
+def _ended_by_state(found: SupervisorStatus) -> Mapping[str, int]:
+    return {name: getattr(found.totals, name) for name in ("succeeded", "failed", "stopped")}
+
+
+MEASURES: Final = (
+    _one("streams", "{stream}", "Streams and topics of the directory.", "streams_count"),
+    _STREAM.measure("events", "{event}", "Events written since creation.", "written.events", is_counter=True),
+    _STREAM.measure("bytes", "By", "Bytes written since creation.", "written.bytes", is_counter=True),
+    _STREAM.measure("readable_events", "{event}", "Events that are kept.", "readable.events"),
+    _STREAM.measure("readable_bytes", "By", "Bytes that are kept.", "readable.bytes"),
+    _STREAM.measure("delayed_events", "{event}", "Events that are not due yet.", "delayed"),
+    _STREAM.measure("segments", "{segment}", "Active segments.", "segments"),
+    _GROUP.measure("lag_events", "{event}", "Events that the group has not finished.", "events"),
+    _GROUP.measure("lag_bytes", "By", "Bytes that the group has not finished.", "bytes"),
+    _GROUP.measure(
+        "lag_seconds",
+        "s",
+        "Age of the oldest event that it has not finished.",
+        lambda each: (each.age_ms or 0) / 1000,
+    ),
+    _GROUP.measure("readers", "{reader}", "Readers, consumers or processes of the group.", "members"),
+    _GROUP.measure(
+        "dead_letters", "{event}", "Events that the group gave up, and that wait.", "dead_letters"
+    ),
+    _GROUP.measure("paused", "{group}", "1 while the group is paused.", "paused"),
+    Measure(
+        "eventproc.group.deliveries",
+        "{event}",
+        "Events that a share group has taken in and not finished: in flight, available, or set aside for later.",
+        ("group", "state"),
+        lambda look: look.deliveries.items(),
+    ),
+    _one(
+        "transactions_open",
+        "{transaction}",
+        "Transactions that are not decided; a joint one counts for each stream.",
+        "transactions_open",
+    ),
+    _one(
+        "requests_pending",
+        "{request}",
+        "Requests to change streams and scopes.",
+        "requests_pending",
+    ),
+    Measure(
+        "eventproc.requests",
+        "{request}",
+        "Requests of the last day, of people and of policies.",
+        ("kind", "state", "origin"),
+        lambda look: look.requests.items(),
+    ),
+    Measure(
+        "eventproc.tasks",
+        "{task}",
+        "Tasks of the last day, and those that go on.",
+        ("kind", "state"),
+        lambda look: look.tasks.items(),
+    ),
+    _counted("instances", "{instance}", "Openings of the directory that are alive.", "cluster.instances"),
+    _counted("servers", "{server}", "Processes that serve Pravega's clients.", "cluster.servers"),
+    _one("host_present", "{host}", "1 if an instance runs the requests.", "has_host"),
+    _one("database_bytes", "By", "Size of the database, without its log.", "database_bytes"),
+    _one(
+        "database_free_bytes",
+        "By",
+        "Bytes of the database's file that hold nothing; 0 on a server.",
+        "free_bytes",
+    ),
+    _one("chunk_files", "{file}", "Chunk files in the long-term store.", lambda look: look.chunks[0]),
+    _one("chunk_bytes", "By", "Bytes of the chunk files.", lambda look: look.chunks[1]),
+    _counted("ingestion_workers", "{worker}", "Workers of ingestion that are alive.", "living_workers"),
+    _counted("ingestion_dead_workers", "{worker}", "Workers that died in the last hour.", "dead_workers"),
+    _one(
+        "ingestion_slots",
+        "{task}",
+        "Tasks that the living workers can run.",
+        lambda look: sum(each.slots for each in look.living_workers),
+    ),
+    _one(
+        "ingestion_used_slots",
+        "{task}",
+        "Tasks that they run.",
+        lambda look: sum(len(each.tasks) for each in look.living_workers),
+    ),
+    _SUPERVISOR.measure("healthy", "{supervisor}", "1 unless a person is needed.", "healthy"),
+    _SUPERVISOR.by_state(
+        "state", "{supervisor}", "1 for the state of the supervisor.", lambda each: {each.state.value: 1}
+    ),
+    _SUPERVISOR.measure("lag_events", "{event}", "Events that no task has read.", "lag"),
+    _SUPERVISOR.by_state("tasks", "{task}", "Tasks that have not ended.", _tasks_by_state),
+    _SUPERVISOR.by_state("ended_tasks", "{task}", "Tasks that have ended.", _ended_by_state, is_counter=True),
+    _total(
+        "events",
+        "{event}",
+        "Events that tasks have read; by each replica, and again after a failure.",
+        "processed",
+    ),
+    _total("bytes", "By", "Bytes of the payloads of these events.", "processed_bytes"),
+    _total("unparseable_events", "{event}", "Events that are no rows of the schema.", "unparseable"),
+    _total(
+        "thrown_away_rows",
+        "{row}",
+        "Rows outside of the message times, or refused by the filter.",
+        "thrown_away",
+    ),
+    _total("rows", "{row}", "Rows that were written, after the roll-up.", "rows"),
+    _total("publications", "{publication}", "Sequences that were published.", "published"),
+    _total(
+        "hung_tasks",
+        "{task}",
+        "Tasks that were replaced because they gave no sign, or made no progress.",
+        "hung",
+    ),
+    _process("ready", "{store}", "1 if the store can be written and has a host: what /readyz says."),
+    _process("controller_connections", "{connection}", "Connections of the controller."),
+    _process("rest_connections", "{connection}", "Connections of REST."),
+    _process("watchers", "{caller}", "Callers that watch changes."),
+    _process("connections", "{connection}", "Connections of the segment store."),
+    _process("strangers", "{connection}", "Connections of the segment store without a valid token."),
+    _process("connection_bytes", "By", "Bytes of frames that connections hold."),
+    _process("containers", "{container}", "Containers of segments that this process owns."),
+)
+"""All measures. Names of Prometheus stay: dashboards and alerts have them."""
