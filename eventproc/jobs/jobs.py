@@ -144,10 +144,18 @@ class Job(Generic[R]):
             NotFound: no such job, or it ended more than a day ago; or its dead letter was dropped.
         """
 
+        def look(tx: Tx) -> str | None:
+            failed = get_job(tx, self._group, self._id).state == "failed"
+            return _letter_of(tx, self._group, self._id) if failed else None
+
+        letter = await self._db.read(look)  # a long search, for which no writer waits
+        if letter is None:
+            return False
+
         def step(tx: Tx) -> bool:
             if get_job(tx, self._group, self._id).state != "failed":
                 return False
-            redrive(tx, self._group, [_letter_of(tx, self._group, self._id)])
+            redrive(tx, self._group, [letter])
             return True
 
         return await self._db.write(step, step=Step.JOB_CHANGE)
