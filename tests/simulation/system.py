@@ -9,6 +9,7 @@ of all at once.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -38,9 +39,10 @@ from eventproc.store.model.group_errors import ReaderOnline
 from eventproc.store.schema import CONCURRENT_TABLES
 from eventproc.testing import Fault, FaultPlan, SimulatedInstance, SimulatedWorld, check
 from tests.groups.simulation import GroupSimulation
-from tests.processors.simulation import STREAM, ProcessorPlan, ProcessorSimulation
+from tests.processors.simulation import NOTED, STREAM, ProcessorPlan, ProcessorSimulation
 from tests.simulation.compacted import TableSimulation
 from tests.simulation.kept_rows import checking_kept_rows
+from tests.simulation.model import TOLD, check_model, model_app
 from tests.simulation.policies import (
     KEPT,
     SCALED,
@@ -64,6 +66,8 @@ LATE_MS_MAX = 30_000
 """Longest delay of an event."""
 LIMIT_S = 1_200
 """Virtual time that a seed may take; most take a minute or two."""
+BYTES_KIND = 2
+"""Of the keys of a writer, this one is of bytes."""
 GROUP = "s/readers"
 STEPS = (
     Step.WRITER_APPEND,
@@ -158,8 +162,8 @@ class SystemSimulation:
             await self._start()
             await ep.create_scope("s")
             await ep.create_stream(STREAM, scaling=SCALED)
-            for part in self.parts:
-                await ep.create_stream(part.plan.out)
+            for name in (*(part.plan.out for part in self.parts), NOTED, TOLD):
+                await ep.create_stream(name)
             await create_kept(ep)
             await self.work.create(ep)
             await self.table.create(ep)
@@ -213,6 +217,8 @@ class SystemSimulation:
                 await self._on(instance, partial(_run, instance, part.app()))
         if self.random.random() < 0.7:
             await self._on(instance, partial(_run, instance, self.work.app(STREAM)))
+        if self.random.random() < 0.7:
+            await self._on(instance, partial(_run, instance, model_app(STREAM)))
 
     def _able(self) -> list[SimulatedInstance]:
         return [each for each in self.world.instances if each.alive and not each.suspended]
@@ -255,9 +261,13 @@ class SystemSimulation:
         for sequence in range(1, BATCHES + 1):
             batch = []
             for _ in range(self.random.choice([1, 2, 8])):
-                key = f"w{number}{self.random.randrange(3)}"
+                kind = self.random.randrange(3)
+                key = f"w{number}{kind}"
+                given: str | bytes = key
+                if kind == BYTES_KIND:
+                    given, key = b"w%d\xff" % number, _text_of(b"w%d\xff" % number)
                 priority = self.random.choice([0, 0, 0, 1, 9])
-                batch.append(NewEvent(b"%d" % self.written[key], key, priority=priority))
+                batch.append(NewEvent(b"%d" % self.written[key], given, priority=priority))
                 self.written[key] += 1
             key, delay_ms = f"w{number} later {sequence}", self.random.randrange(LATE_MS_MAX)
             self.written[key] = self.random.randrange(4)
@@ -455,6 +465,7 @@ class SystemSimulation:
         for part in self.parts:
             await last.run(part.app())
         await last.run(self.work.app(STREAM))
+        await last.run(model_app(STREAM))
 
     # What must hold.
 
@@ -462,7 +473,8 @@ class SystemSimulation:
         ep = self.world.ep
         found: Counter[str] = Counter()
         ids: set[str] = set()
-        for event in await _all_events(await ep.stream(STREAM)):
+        events = await _all_events(await ep.stream(STREAM))
+        for event in events:
             assert int(event.payload) == found[str(event.key)], (
                 f"{event.key}: {event.payload!r} is out of order"
             )
@@ -470,7 +482,7 @@ class SystemSimulation:
             assert event.id is None or event.id not in ids, f"the id {event.id} lies twice"
             ids.update([] if event.id is None else [event.id])
         for key, count in self.written.items():
-            expected = {count} if key[0] == "w" or self.acked[key] else {0, count}
+            expected = {0, count} if key[0] == "t" and not self.acked[key] else {count}
             assert found[key] in expected, f"{key}: {found[key]} events are there, {count} were written"
         self.readers.written = Counter(found)
         self.readers.compare()
@@ -481,8 +493,14 @@ class SystemSimulation:
             await part.check_end(ep)
         await check_kept(ep, KEPT_EVENTS)
         await self.work.check_end(ep, STREAM)
+        await check_model(ep, events)
         await self.table.check_end(ep)
         await check(ep.db)
+
+
+def _text_of(key: bytes) -> str:
+    """Return the text of a key that is no UTF-8, as readers get it."""
+    return f"data:;base64,{b64encode(key).decode()}"
 
 
 async def _run(instance: SimulatedInstance, app: App, _: Eventproc) -> None:
