@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,26 @@ def test_a_new_token_is_taken_by_the_tab_that_is_open(visit: PageVisit, served: 
     visit.page.evaluate("hash => { location.hash = hash; }", served.address.partition("#")[2])
     expect(visit.page.get_by_role("heading", name="Overview")).to_be_visible()
     assert "token" not in visit.page.url
+
+
+def test_browser_is_opened_without_the_token_in_its_arguments(
+    browser: Browser, store: Path, tmp_path: Path
+) -> None:
+    arguments, program = tmp_path / "arguments", tmp_path / "program"
+    os.mkfifo(arguments)
+    program.write_text(f'#!/bin/sh\necho "$@" > {arguments}\n')
+    program.chmod(0o700)
+    with serving(store, "ui", DISPLAY=":0", BROWSER=f"{program} %s") as served:
+        opened = arguments.read_text().strip()
+        assert "token" not in opened
+        link = Path(httpx.URL(opened).path)
+        assert link.parent.stat().st_mode & 0o077 == 0, "nobody else can read it"
+        page = browser.new_page()
+        page.goto(opened)
+        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        page.close()
+        served.stop()
+    assert not link.parent.exists()
 
 
 def test_a_late_answer_is_not_shown_as_that_to_the_next_question(visit: PageVisit) -> None:
