@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from playwright.sync_api import Browser, Route, expect
 
 import eventproc
 from eventproc import Permission
+from tests.cli.support import PATIENCE_S
 from tests.page.conftest import EXACT, HOSTILE, MANY_BYTES, fill
 from tests.page.support import PageVisit, Served, serving
 
@@ -359,3 +361,13 @@ def test_nobody_sees_anything_without_the_token(served: Served) -> None:
             assert http.get(path).status_code == 401
         refused = http.get("eventproc/v1/overview", headers={"Authorization": "Bearer 1234"})
         assert (refused.status_code, "eventproc ui" in refused.json()["detail"]) == (401, True)
+
+
+def test_a_cut_of_many_segments_fits_into_an_address_that_comes_in_parts(served: Served) -> None:
+    address = httpx.URL(served.base)
+    cut = b"999.2%3D1234567890%2C" * 1_024
+    with socket.create_connection((address.host, address.port or 0), PATIENCE_S) as connection:
+        connection.sendall(b"GET /eventproc/v1/overview?start=" + cut)
+        assert httpx.get(served.base, trust_env=False).is_success, "the server has read the first part"
+        connection.sendall(b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 401"
