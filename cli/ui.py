@@ -7,6 +7,8 @@ import sys
 import webbrowser
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -65,11 +67,23 @@ async def _page(ep: Eventproc, port: int, *, opens: bool) -> AsyncIterator[None]
 
     from eventproc.server.endpoints import serve_page
 
-    async with serve_page(ep, port) as address:
-        click.echo(address)
-        if opens and _has_screen():
-            await to_thread.run_sync(webbrowser.open, address, abandon_on_cancel=True)
-        yield
+    with TemporaryDirectory(prefix="eventproc-") as private:
+        async with serve_page(ep, port) as address:
+            click.echo(address)
+            if opens and _has_screen():
+                link = _link_in(Path(private), address)
+                await to_thread.run_sync(webbrowser.open, link, abandon_on_cancel=True)
+            yield
+
+
+def _link_in(private: Path, address: str) -> str:
+    """Return the address of a new file that leads to the page.
+
+    All users of a machine see the arguments of its programs, so that a browser must not be given the token in them.
+    """
+    link = private / "page.html"
+    link.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">\n')
+    return link.as_uri()
 
 
 def _has_screen() -> bool:

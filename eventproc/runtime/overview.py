@@ -49,6 +49,8 @@ class Overview:
     """A store at one moment, as `ep.overview()` returns it.
 
     streams_count: all streams and topics. events_per_second: what was written to them in the last minute.
+    unfinished_events, dead_letters: of the first GROUPS_MAX groups by name.
+    unfinished_age_ms: time since the oldest of these events was appended; None without one.
     requests_pending: changes of streams and scopes that wait or run. transactions_open: those that are not decided.
     streams: the busiest ones, first the one with the most events in the last minute.
     groups: those that are most behind of the first GROUPS_MAX by name; first the one with the most unfinished events.
@@ -58,6 +60,9 @@ class Overview:
 
     streams_count: int
     events_per_second: float
+    unfinished_events: int
+    unfinished_age_ms: int | None
+    dead_letters: int
     requests_pending: int
     transactions_open: int
     streams: tuple[StreamInfo, ...]
@@ -67,13 +72,17 @@ class Overview:
 def overview_of(tx: Tx) -> Overview:
     """Return the overview. Cost: a few look-ups for each segment of all streams, and those of `backlogs`."""
     streams = [StreamInfo.of(tx, each) for each in list_streams(tx)]
+    groups = backlogs(tx)
     return Overview(
         streams_count=len(streams),
         events_per_second=round(sum(each.events_per_second for each in streams), 3),
+        unfinished_events=sum(each.events for each in groups),
+        unfinished_age_ms=max((each.age_ms for each in groups if each.age_ms is not None), default=None),
+        dead_letters=sum(each.dead_letters for each in groups),
         requests_pending=pending_requests(tx),
         transactions_open=count_open(tx),
         streams=tuple(sorted(streams, key=lambda each: -each.events_per_second)[:SHOWN]),
-        groups=tuple(sorted(backlogs(tx), key=lambda each: -each.events)[:SHOWN]),
+        groups=tuple(sorted(groups, key=lambda each: -each.events)[:SHOWN]),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import eventproc
+from eventproc.runtime.overview import SHOWN
 from eventproc.testing import VirtualClock
 
 
@@ -33,6 +34,23 @@ async def test_the_busiest_streams_and_the_groups_most_behind_come_first() -> No
         )
         assert (few.group, few.kind, few.events, few.members, few.paused) == ("s/few", "readers", 6, 0, False)
         assert few.age_ms is not None and few.age_ms >= 1_000
+
+
+async def test_totals_count_groups_that_are_not_shown() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with stream.writer() as writer:
+            await writer.write_many([(b"1", None), (b"2", None)])
+        for number in range(SHOWN + 1):
+            await ep.create_group(f"s/g{number}", [stream])
+        work = await ep.create_share_group("s/work", [stream])
+        async with work.consumer("c") as consumer:
+            await consumer.reject(await consumer.poll(2))
+            seen = await ep.overview()
+        assert "s/work" not in [each.group for each in seen.groups]
+        assert (seen.dead_letters, seen.unfinished_events) == (2, 2 * (SHOWN + 1))
+        assert seen.unfinished_age_ms is not None
 
 
 async def test_changes_and_transactions_that_wait_are_counted() -> None:

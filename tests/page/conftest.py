@@ -17,6 +17,10 @@ HOSTILE = '<img src=x onerror="alert(1)">\u202etxt.exe'
 
 MANY_BYTES = 1 << 20
 
+EXACT = b'{"id": 12345678901234567890}'
+NANOSECONDS = 1_800_000_000_000_000_000
+"""What a program writes that takes them for milliseconds."""
+
 app = eventproc.App()
 
 
@@ -44,6 +48,7 @@ def fill(path: Path) -> None:
                 writer.write(payload, key="bad" if number % 50 == 7 else f"c{number % 11}")
             writer.write(HOSTILE.encode(), key=HOSTILE)
             writer.write(b"x" * MANY_BYTES, key="large")
+            writer.write(EXACT, key="odd", headers={"payload": "no base64"}, event_time=NANOSECONDS)
         orders.split(orders.segments()[0].id, 2)
         with clicks.writer() as writer:
             writer.write(bytes(range(256)), key="bytes")

@@ -72,11 +72,11 @@ class Served:
 
 
 @contextmanager
-def serving(directory: Path, *arguments: str) -> Iterator[Served]:
-    """Serve a directory by a command, while the block runs."""
+def serving(directory: Path, *arguments: str, **variables: str) -> Iterator[Served]:
+    """Serve a directory by a command, while the block runs. variables: of its environment."""
     command = [*COMMAND, "-C", str(directory), *arguments]
     process = subprocess.Popen(
-        command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True, env=environment()
+        command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True, env=environment(**variables)
     )
     assert process.stdout is not None
     try:

@@ -127,5 +127,9 @@ def test_picture_is_moved_by_the_keyboard(visit: PageVisit) -> None:
     visit.page.keyboard.press("+")
     visit.page.keyboard.press("ArrowLeft")
     expect(visit.page.get_by_role("button", name="All")).to_have_attribute("aria-pressed", "false")
+    for _ in range(150):
+        visit.page.keyboard.press("-")
     visit.page.keyboard.press("0")
+    expect(visit.page.get_by_role("button", name="All")).to_have_attribute("aria-pressed", "true")
+    visit.page.keyboard.press("Control+-")  # it is the browser's
     expect(visit.page.get_by_role("button", name="All")).to_have_attribute("aria-pressed", "true")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import socket
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from playwright.sync_api import Browser, Route, expect
 
 import eventproc
 from eventproc import Permission
-from tests.page.conftest import HOSTILE, MANY_BYTES, fill
+from tests.cli.support import PATIENCE_S
+from tests.page.conftest import EXACT, HOSTILE, MANY_BYTES, fill
 from tests.page.support import PageVisit, Served, serving
 
 
@@ -90,8 +95,147 @@ def test_hostile_and_large_payloads_are_shown_as_what_they_are(visit: PageVisit)
     visit.page.get_by_role("button", name="Show all 1.0 MB").click()
     shown = visit.page.locator("pre").filter(has_text="xxxx")
     assert len(shown.inner_text()) == MANY_BYTES
+    visit.go("streams/shop/orders/events?start=head&key=odd")
+    odd = visit.page.locator("table.events tbody tr", has_text="odd")
+    odd.get_by_role("button").click()
+    expect(visit.page.locator("dl")).to_contain_text(["no base64"])
+    expect(visit.page.locator("pre").filter(has_text=EXACT.decode())).to_be_visible()
+
+
+@pytest.mark.parametrize("place", ["streams/%E0%A4%A/x", "streams/100%/x", "streams/../overview", "changes"])
+def test_an_address_that_names_no_page_is_said_to_be_none(visit: PageVisit, place: str) -> None:
+    visit.go(place)
+    expect(visit.page.locator("h1")).to_have_text("Nothing is here")
+
+
+def test_names_in_an_address_are_shown_as_texts(visit: PageVisit) -> None:
     visit.go("streams/%3Cscript%3Ealert(1)/x")
     expect(visit.page.get_by_role("alert").first).to_be_visible()
+
+
+def test_a_new_token_is_taken_by_the_tab_that_is_open(visit: PageVisit, served: Served) -> None:
+    visit.page.evaluate("sessionStorage.clear()")
+    visit.page.goto(f"{served.base}?")
+    expect(visit.page.get_by_role("button", name="Sign in")).to_be_visible()
+    visit.page.evaluate("hash => { location.hash = hash; }", served.address.partition("#")[2])
+    expect(visit.page.get_by_role("heading", name="Overview")).to_be_visible()
+    assert "token" not in visit.page.url
+
+
+def test_browser_is_opened_without_the_token_in_its_arguments(
+    browser: Browser, store: Path, tmp_path: Path
+) -> None:
+    arguments, program = tmp_path / "arguments", tmp_path / "program"
+    os.mkfifo(arguments)
+    program.write_text(f'#!/bin/sh\necho "$@" > {arguments}\n')
+    program.chmod(0o700)
+    with serving(store, "ui", DISPLAY=":0", BROWSER=f"{program} %s") as served:
+        opened = arguments.read_text().strip()
+        assert "token" not in opened
+        link = Path(httpx.URL(opened).path)
+        assert link.parent.stat().st_mode & 0o077 == 0, "nobody else can read it"
+        page = browser.new_page()
+        page.goto(opened)
+        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        page.close()
+        served.stop()
+    assert not link.parent.exists()
+
+
+def test_a_late_answer_is_not_shown_as_that_to_the_next_question(visit: PageVisit) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if "large" in route.request.url:
+            route.fallback()
+        else:
+            held.append(route)
+
+    visit.go("streams/shop/orders/events?start=head&key=c3")
+    rows = visit.page.locator("table.events tbody tr")
+    expect(rows).to_have_count(17)
+    visit.page.route("**/events?**", hold)
+    with visit.page.expect_request("**/events?**"):
+        visit.page.get_by_role("button", name="Newer").click()
+    visit.page.get_by_label("key").fill("large")
+    visit.page.get_by_role("button", name="Show").click()
+    expect(rows).to_have_count(1)
+    with visit.page.expect_response("**/events?**"):
+        held[0].continue_()
+    expect(rows).to_have_text([re.compile("large")])
+
+    visit.go("streams")
+    held.clear()
+    visit.page.route("**/v1/streams", hold)
+    with visit.page.expect_request("**/v1/streams"):
+        pass  # it asks again every 5 s
+    visit.page.get_by_label("scope").fill("shop")
+    visit.page.get_by_role("button", name="Show").click()
+    expect(visit.page).to_have_url(re.compile("scope=shop"))
+    expect(visit.page.get_by_role("link", name="shop/orders")).to_be_visible(timeout=2_000)
+    held[0].abort()
+
+
+def test_options_are_replaced_only_when_it_is_known_what_they_are(visit: PageVisit, store: Path) -> None:
+    with eventproc.open_blocking(store) as ep:
+        ep.create_stream("shop/kept", retention=eventproc.RetentionPolicy(size_bytes=12 << 20))
+    visit.page.route("**/v1/scopes/shop/streams/kept", lambda route: route.fulfill(status=500, body=""))
+    visit.go("streams/shop/kept")
+    visit.act("Update stream")
+    dialog = visit.page.get_by_role("dialog")
+    expect(dialog.get_by_role("alert")).to_be_visible()
+    expect(dialog.get_by_role("button", name="Show what it would do")).to_be_disabled()
+    visit.press("Cancel")
+    visit.page.unroute("**/v1/scopes/shop/streams/kept")
+    visit.act("Update stream")
+    expect(dialog.get_by_label("retention policy")).to_have_value(re.compile("SIZE"))
+
+
+def test_a_list_is_filtered_by_a_choice_and_leads_to_its_entries(visit: PageVisit) -> None:
+    visit.go("jobs/shop/tasks")
+    visit.page.get_by_label("state").select_option("running")
+    expect(visit.page).to_have_url(re.compile("state=running"))
+    visit.go("v1/scopes/shop/streams")
+    visit.page.get_by_role("link", name="orders", exact=True).click()
+    expect(visit.page.locator("h1")).to_have_text("shop/orders")
+    expect(visit.page.get_by_role("alert")).to_have_count(0)
+    visit.go("users")
+    expect(visit.page.locator(".actions")).to_have_text("Add user")
+
+
+def test_a_double_click_or_a_held_key_confirms_nothing(visit: PageVisit) -> None:
+    visit.go("streams/shop/orders")
+    visit.act("Seal stream")
+    visit.page.get_by_label("stream state (required)").select_option("SEALED")
+    visit.press("Show what it would do")
+    expect(visit.page.get_by_role("heading", name="What it would do")).to_be_visible()
+    visit.page.keyboard.press("Enter")
+    confirm = visit.page.get_by_role("dialog").get_by_role("button", name="Seal stream")
+    confirm.dispatch_event("click", {"detail": 2})
+    expect(visit.page.get_by_role("heading", name="Done")).to_have_count(0)
+    assert visit.violations() == []
+    visit.press("Cancel")
+
+
+def test_reset_goes_where_its_dry_run_said(visit: PageVisit, store: Path) -> None:
+    with eventproc.open_blocking(store) as ep:
+        stream = ep.create_stream("shop/read")
+        group = ep.create_group("shop/reads", [stream])
+        with stream.writer() as writer:
+            writer.write(b"one")
+        visit.go("groups/shop/reads")
+        visit.act("Update group")
+        expect(visit.page.get_by_label("on truncated (required)")).to_have_value("earliest")
+        visit.press("Cancel")
+        visit.act("Reset group")
+        visit.page.get_by_label("start").fill("tail")
+        visit.press("Show what it would do")
+        expect(visit.page.get_by_role("heading", name="What it would do")).to_be_visible()
+        with stream.writer() as writer:
+            writer.write(b"two")
+        visit.press("Reset group")
+        expect(visit.page.get_by_role("heading", name="Done")).to_be_visible()
+        assert group.describe().events == 1, "what came after the dry run is read"
 
 
 def test_picture_follows_while_the_stream_scales(visit: PageVisit, store: Path) -> None:
@@ -217,3 +361,13 @@ def test_nobody_sees_anything_without_the_token(served: Served) -> None:
             assert http.get(path).status_code == 401
         refused = http.get("eventproc/v1/overview", headers={"Authorization": "Bearer 1234"})
         assert (refused.status_code, "eventproc ui" in refused.json()["detail"]) == (401, True)
+
+
+def test_a_cut_of_many_segments_fits_into_an_address_that_comes_in_parts(served: Served) -> None:
+    address = httpx.URL(served.base)
+    cut = b"999.2%3D1234567890%2C" * 1_024
+    with socket.create_connection((address.host, address.port or 0), PATIENCE_S) as connection:
+        connection.sendall(b"GET /eventproc/v1/overview?start=" + cut)
+        assert httpx.get(served.base, trust_env=False).is_success, "the server has read the first part"
+        connection.sendall(b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 401"

@@ -83,6 +83,22 @@ async def test_a_page_has_a_bound_in_bytes_that_its_first_event_may_exceed(
     assert counts == [1, 2, 1]
 
 
+async def test_a_page_that_is_full_at_the_end_is_the_last_one(rest: RestInMemory) -> None:
+    assert (await rest.ok("GET", f"{EVENTS}?limit=3"))["at_end"] is True
+
+
+async def test_a_search_for_a_rare_key_has_a_bound_in_bytes(rest: RestInMemory, ep: Eventproc) -> None:
+    stream = await ep.create_stream("s/large")
+    async with stream.writer() as writer:
+        for _ in range(10):
+            await writer.post(b"x" * (7 << 20), key="common")
+        await writer.write(b"found", key="rare")
+    path = f"{OWN}/streams/s/large/events?key=rare"
+    first = await rest.ok("GET", path)
+    assert (first["items"], first["at_end"]) == ([], False)
+    assert payloads(await rest.ok("GET", f"{path}&start={first['next']}")) == [b"found"]
+
+
 async def test_events_that_are_not_there_are_refused(rest: RestInMemory, ep: Eventproc) -> None:
     stream = await ep.stream("s/t")
     head = await stream.head()

@@ -25,7 +25,9 @@ BYTES_MAX: Final = 4 << 20
 """Payloads of one answer, in bytes; the first event is in it whatever its size. Higher: more memory per call."""
 
 EXAMINED_MAX: Final = 20_000
-"""Events that one call looks at for those of a key. Higher: longer calls; lower: more of them for a rare key."""
+EXAMINED_BYTES_MAX: Final = 64 << 20
+"""Events, and bytes of their payloads, that one call looks at for those of a key. Higher: longer calls; lower: more of
+them for a rare key."""
 
 BrowsePosition: TypeAlias = Annotated[
     str, Limits(about="head, tail, last (the newest events), a time (ISO 8601, or ms), or `next` of a page.")
@@ -60,7 +62,7 @@ class BrowsedEvent:
 class EventPage:
     """Some events, those of a key in their order. next: the cut behind all that was looked at; it may be the tail.
 
-    at_end: whether there is nothing behind it now.
+    at_end: whether there was nothing behind it when the call began.
     """
 
     items: tuple[BrowsedEvent, ...]
@@ -79,7 +81,8 @@ async def list_events(
 ) -> EventPage:
     """Show events of a stream from a position on. A call with another `start` than head, last or a time goes on.
 
-    It looks at 20,000 events and 4 MiB of payloads at most, so that a page may be empty before the end.
+    It looks at 20,000 events and 64 MiB of payloads at most, so that a page may be empty before the end. Its answer has
+    at most 4 MiB of payloads, or one event.
     """
     handle = await call.ep.stream(f"{scope}/{stream}")
     end = await handle.tail()
@@ -89,18 +92,21 @@ async def list_events(
         begin = parse_position(start, handle.name, handle.stream_id)
     chosen = None if segment is None else as_segment(segment)
     found: list[BrowsedEvent] = []
-    examined = size = 0
+    examined = examined_bytes = size = 0
     is_full = False
     async with handle.reader(begin) as reader, aclosing(reader.until(end)) as events:
         async for event in events:
             examined += 1
+            examined_bytes += len(event.payload)
             if key in (None, event.key) and chosen in (None, event.segment):
                 found.append(BrowsedEvent.of(event))
                 size += len(event.payload)
-            is_full = len(found) >= limit or size >= BYTES_MAX or examined >= EXAMINED_MAX
+            is_answer_full = len(found) >= limit or size >= BYTES_MAX
+            is_full = is_answer_full or examined >= EXAMINED_MAX or examined_bytes >= EXAMINED_BYTES_MAX
             if is_full:
                 break
-        return EventPage(tuple(found), reader.cut(), not is_full)
+        cut = reader.cut()
+        return EventPage(tuple(found), cut, not is_full or cut == end)
 
 
 def _last(tx: Tx, name: str, count: int) -> StreamCut:

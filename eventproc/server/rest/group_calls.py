@@ -113,7 +113,12 @@ async def delete_topic(call: RestCall, scope: ScopeName, stream: LocalName) -> N
 class LettersBody:
     """Which dead letters: their ids; null: all that are pending."""
 
-    ids: Annotated[tuple[str, ...], Limits(1, IDS_MAX)] | None
+    ids: (
+        Annotated[
+            tuple[str, ...], Limits(1, IDS_MAX, "Their ids; null (an empty field): all that are pending.")
+        ]
+        | None
+    )
 
 
 @attrs.frozen

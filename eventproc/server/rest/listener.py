@@ -33,6 +33,9 @@ STREAMS_MAX: Final = 8
 """Calls that a connection of HTTP/2 may have at a time. Higher: a caller that takes nothing of its responses holds more
 of them in memory; lower: a caller that asks for many things waits."""
 
+HEAD_BYTES_MAX: Final = 64 << 10
+"""Longest head of a call: the address may hold a cut of 1,024 segments, of some 20 bytes each. Higher: more memory."""
+
 END_WAIT_S: Final = 1
 """How long connections may take to end after their calls were answered, in s."""
 
@@ -55,6 +58,7 @@ class _Config(Config):
         self.keep_alive_timeout = IDLE_S
         self.ssl_handshake_timeout = HANDSHAKE_S
         self.h2_max_concurrent_streams = STREAMS_MAX
+        self.h11_max_incomplete_size = self.h2_max_header_list_size = HEAD_BYTES_MAX
 
     def create_sockets(self) -> Sockets:
         """Return the socket that was given."""

@@ -67,7 +67,7 @@ function Field({ field, value, change }) {
   const typed = (event) => change(event.target.value);
   let input;
   if (field.form === "check") input = html`<input ...${shared} type="checkbox" required=${false} checked=${value === true} onChange=${(event) => change(event.target.checked)} />`;
-  else if (field.form === "choice") input = html`<select ...${shared} onChange=${typed}><option value="">–</option>${field.choices.map((each) => html`<option key=${each} selected=${each === value}>${each}</option>`)}</select>`;
+  else if (field.form === "choice") input = html`<select ...${shared} onChange=${typed}><option value="">–</option>${field.choices.map((each) => html`<option key=${each} value=${each} selected=${each === value}>${each}</option>`)}</select>`;
   else if (["lines", "json", "text"].includes(field.form)) input = html`<textarea ...${shared} rows="3" value=${value ?? ""} onInput=${typed} placeholder=${field.form === "json" ? "JSON" : field.form === "lines" ? "one a line" : ""}></textarea>`;
   else input = html`<input ...${shared} type=${field.form === "password" ? "password" : "text"} inputmode=${field.form === "number" ? "numeric" : undefined} autocomplete="off" value=${value ?? ""} onInput=${typed} />`;
   return html`<div class=${`field is-${field.form}`}><label for=${id}>${words(field.name)}${field.required ? " (required)" : ""}</label>${input}${field.hint && html`<small id=${about}>${field.hint}</small>`}</div>`;
@@ -90,7 +90,7 @@ function textOf(value) {
 }
 
 // The dialog of an action. given: what the page names. shown: what it is about, as it is now.
-export function ActionDialog({ api, operation, given, shown, preset = {}, close, done }) {
+function ActionDialog({ api, operation, given, shown, preset = {}, close, done }) {
   const dialog = useRef(null);
   const schema = resolved(operation.requestBody?.content["application/json"].schema, api.schemas);
   const bodyNames = Object.keys(schema.properties ?? {}).filter((name) => name !== "dry_run" && name !== "dryRun");
@@ -103,14 +103,17 @@ export function ActionDialog({ api, operation, given, shown, preset = {}, close,
   };
   const hasBodyDryRun = "dry_run" in (schema.properties ?? {});
   const hasDryRun = hasBodyDryRun || operation.query.some((each) => each.name === "dry_run");
-  const [texts, setTexts] = useState(() => ({ ...Object.fromEntries(Object.entries(schema.properties ?? {}).filter(([, each]) => each.default !== undefined && each.default !== null && typeof each.default !== "object").map(([name, each]) => [name, each.default])), ...preset }));
-  const [state, setState] = useState({ step: "form" });
+  const [texts, setTexts] = useState(preset);
+  const replaces = operation.method === "PUT" && bodyNames.length > 0;
+  const [state, setState] = useState({ step: "form", busy: replaces }); // until it is known what is replaced
   useEffect(() => { dialog.current.showModal(); }, []);
+  useEffect(() => { dialog.current.querySelector("section")?.focus(); }, [state.step]); // so that no key confirms what is not read
   useEffect(() => {
-    if (operation.method !== "PUT" || bodyNames.length === 0) return;
-    fillIn(api, operation, given, shown).then((now) => setTexts((before) => ({
-      ...Object.fromEntries(bodyNames.filter((name) => now?.[name] != null).map((name) => [name, textOf(now[name])])), ...before,
-    })), () => {});
+    if (!replaces) return;
+    fillIn(api, operation, given, shown).then((now) => {
+      setTexts((before) => ({ ...Object.fromEntries(bodyNames.filter((name) => now?.[name] != null).map((name) => [name, textOf(now[name])])), ...before }));
+      setState({ step: "form" });
+    }, (why) => setState({ step: "form", busy: true, problem: why.message }));
   }, []);
 
   function valuesOf(list) {
@@ -126,6 +129,7 @@ export function ActionDialog({ api, operation, given, shown, preset = {}, close,
       if (dryRun && hasBodyDryRun) body = { ...body, dry_run: true };
       else if (dryRun) query.dry_run = true;
       else if (state.found?.cut && body?.cut) body = { ...body, cut: state.found.cut }; // what was confirmed, also if the stream has grown
+      else if (state.found?.[0]?.cut_after && body?.start) body = { ...body, start: state.found.map((each) => each.cut_after) };
       const found = await call(withQuery(path, query), { method: operation.method, body });
       setState({ step: dryRun ? "preview" : "done", found });
       if (!dryRun) done();
@@ -136,6 +140,7 @@ export function ActionDialog({ api, operation, given, shown, preset = {}, close,
 
   function submit(event) {
     event.preventDefault();
+    if (state.busy) return;
     if (state.step === "form" && hasDryRun) send(true);
     else if (state.step === "form") setState({ step: "preview", found: null });
     else if (state.step === "preview") send(false);
@@ -151,27 +156,25 @@ export function ActionDialog({ api, operation, given, shown, preset = {}, close,
       <h2 id="action-title">${title(operation)}${operation.names.length > pathNames.length && html` <bdi class="about">${operation.names.filter((name) => given[name] !== undefined).map((name) => given[name]).join("/")}</bdi>`}</h2>
       <p>${operation.summary}</p>
       ${isForm && all.map((field) => html`<${Field} key=${field.name} field=${field} value=${texts[field.name]} change=${(value) => setTexts((before) => ({ ...before, [field.name]: value }))} />`)}
-      ${state.step === "preview" && state.found && html`<section aria-live="polite"><h3>What it would do</h3><${Fields} value=${lossesOf(state.found)} /></section>`}
-      ${state.step === "preview" && !state.found && html`<section aria-live="polite"><h3>${destroys ? "This cannot be taken back" : "Ready"}</h3>
+      ${state.step === "preview" && state.found && html`<section aria-live="polite" tabindex="-1"><h3>What it would do</h3><${Fields} value=${lossesOf(state.found)} /></section>`}
+      ${state.step === "preview" && !state.found && html`<section aria-live="polite" tabindex="-1"><h3>${destroys ? "This cannot be taken back" : "Ready"}</h3>
         <p><code>${operation.method} ${filled(operation.template, { ...Object.fromEntries(pathNames.map((name) => [name, texts[name] ?? ""])), ...given })}</code></p>
         ${destroys && scalars && html`<h4>What it is now</h4><${Fields} value=${scalars} />`}</section>`}
-      ${state.step === "done" && html`<section aria-live="polite"><h3>Done</h3>${state.found && typeof state.found === "object" && html`<${Fields} value=${Array.isArray(state.found) ? { result: state.found } : state.found} />`}</section>`}
+      ${state.step === "done" && html`<section aria-live="polite" tabindex="-1"><h3>Done</h3>${state.found && typeof state.found === "object" && html`<${Fields} value=${Array.isArray(state.found) ? { result: state.found } : state.found} />`}</section>`}
       ${state.problem && html`<p class="problem" role="alert">${state.problem}</p>`}
       <div class="buttons">
-        ${state.step === "done"
-          ? html`<button class="main">Close</button>`
-          : html`<button type="button" onClick=${() => dialog.current.close()}>Cancel</button>
-            ${state.step === "preview" && all.length > 0 && html`<button type="button" onClick=${() => setState({ step: "form" })}>Back</button>`}
-            <button class=${destroys && !isForm ? "main destroys" : "main"} disabled=${state.busy}>${isForm ? (hasDryRun ? "Show what it would do" : "Continue") : title(operation)}</button>`}
+        ${state.step !== "done" && html`<button type="button" onClick=${() => dialog.current.close()}>Cancel</button>`}
+        ${state.step === "preview" && all.length > 0 && html`<button type="button" onClick=${() => setState({ step: "form" })}>Back</button>`}
+        <button class=${destroys && state.step === "preview" ? "main destroys" : "main"} aria-disabled=${state.busy === true} onClick=${(event) => { if (event.detail > 1) event.preventDefault(); /* a double click is one */ }}>${isForm ? (hasDryRun ? "Show what it would do" : "Continue") : state.step === "preview" ? title(operation) : "Close"}</button>
       </div>
     </form>
   </dialog>`;
 }
 
-// The buttons of what the caller may do. may: of the server, the scope and the name.
+// The buttons of what the caller may do. may: of the server, the scope and the name; null: it is not known yet.
 export function Actions({ api, operations, given, shown, may, preset, done }) {
   const [chosen, choose] = useState(null);
-  const permitted = operations.filter((each) => may === null || may[each["x-place"]] !== false);
+  const permitted = operations.filter((each) => may !== null && may[each["x-place"]] !== false);
   if (permitted.length === 0) return null;
   return html`<div class="actions" role="group" aria-label="Actions">
     ${permitted.map((each) => html`<button type="button" key=${each.operationId} title=${each.summary} onClick=${() => choose(each)}>${title(each)}</button>`)}

@@ -8,9 +8,9 @@ export const OWN = "/eventproc/v1";
 // The path of REST that a place of the page shows.
 export const pathOf = (place) => (place.startsWith("v1/") ? `/${place}` : `${OWN}/${place}`);
 
-let authorization = null;
+let authorization = sessionStorage.getItem(KEPT);
 
-export class Problem extends Error {
+class Problem extends Error {
   constructor(status, detail) {
     super(detail);
     this.status = status;
@@ -18,14 +18,13 @@ export class Problem extends Error {
 }
 
 // Takes the token that `eventproc ui` puts behind the address, and removes it from what is shown and remembered.
+// Returns whether there was one.
 export function takeToken() {
   const token = /^#token=(.+)$/.exec(location.hash);
-  if (token) {
-    setAuthorization(`Bearer ${token[1]}`);
-    history.replaceState(null, "", location.pathname);
-  } else {
-    authorization = sessionStorage.getItem(KEPT);
-  }
+  if (!token) return false;
+  setAuthorization(`Bearer ${token[1]}`);
+  history.replaceState(null, "", location.pathname);
+  return true;
 }
 
 // Kept until the tab is closed.
@@ -43,7 +42,7 @@ export function basic(user, password) {
 }
 
 // Returns the response. Raises Problem, with words for people.
-export async function request(path, { method = "GET", body, headers = {}, signal } = {}) {
+async function request(path, { method = "GET", body, headers = {}, signal } = {}) {
   const all = { ...headers };
   if (authorization) all.Authorization = authorization;
   if (body !== undefined) all["Content-Type"] = "application/json";
@@ -77,6 +76,7 @@ function indexed(found) {
   const operations = [];
   for (const [template, methods] of Object.entries(found.paths)) {
     for (const [method, operation] of Object.entries(methods)) {
+      if (operation.responses["200"]?.content?.["text/event-stream"]) continue; // it never ends
       operations.push({
         ...operation, template, method: method.toUpperCase(),
         names: [...template.matchAll(/{(\w+)}/g)].map((each) => each[1]),
@@ -92,8 +92,11 @@ export function resolved(schema, schemas) {
   return schema?.$ref ? schemas[schema.$ref.split("/").pop()] : schema ?? {};
 }
 
-// Returns the GET of a path and the parameters in it, or null.
+// Returns the GET of a path and the parameters in it, or null; also for a path in whose place a browser asks another one.
 export function find(api, path) {
+  try {
+    if (path.split("/").some((each) => /^\.\.?$/.test(decodeURIComponent(each)))) return null;
+  } catch { return null; }
   for (const each of api.operations) {
     const match = each.method === "GET" && each.pattern.exec(path);
     if (match) return { operation: each, given: Object.fromEntries(each.names.map((name, at) => [name, decodeURIComponent(match[at + 1])])) };
@@ -126,7 +129,7 @@ export function actionsOf(api, operation) {
     if (!isSame && !makesEntry && !each.template.startsWith(operation.template)) return false;
     if (more.length === 0) return true;
     const entry = each.template.slice(0, each.template.lastIndexOf("}") + 1);
-    if (!isEntry && more.join() !== "scope" && each.template !== entry) return false;
+    if (!isEntry && more.join() !== "scope" && (each.template !== entry || !isEntryOf(operation, entry))) return false;
     return !hasPage(entry, each.tags[0]) || (each.method === "POST" && each.template === entry && entry.startsWith(`${operation.template}/`));
   });
 }
@@ -141,11 +144,12 @@ export function viewsOf(api, operation) {
     && !each.query.some((parameter) => parameter.required));
 }
 
+const isEntryOf = (operation, template) =>
+  template.startsWith(operation.template) && /^(\/{\w+})+$/.test(template.slice(operation.template.length));
+
 // The GET of an entry of a list, if there is one.
 export function entryOf(api, operation) {
-  return api.operations.find((each) =>
-    each.method === "GET" && each.template.startsWith(`${operation.template}/{`)
-    && /^(\/{\w+})+$/.test(each.template.slice(operation.template.length)));
+  return api.operations.find((each) => each.method === "GET" && isEntryOf(operation, each.template));
 }
 
 // Follows the changes of the store while the page is looked at; calls `changed` for each, and after a gap.

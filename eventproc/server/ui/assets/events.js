@@ -23,23 +23,24 @@ export function Events({ path, place, query, refused }) {
   const [atEnd, setAtEnd] = useState(false);
   const [problem, setProblem] = useState(null);
   const [isFollowing, setFollowing] = useState(false);
-  const asking = useRef(false);
+  const asking = useRef(null); // the call whose answer is waited for; that to an earlier question is late
   const start = query.start ?? "last";
 
   async function ask(from, isNew) {
-    if (asking.current) return;
-    asking.current = true;
+    if (asking.current && !isNew) return;
+    const own = asking.current = {};
     try {
       const found = await call(withQuery(path, { limit: PAGE, segment: query.segment, key: query.key, start: from }));
+      if (asking.current !== own) return;
       setRows((before) => [...(isNew ? [] : before), ...found.items].slice(-SHOWN_MAX));
       setNext(found.next);
       setAtEnd(found.at_end);
       setProblem(null);
     } catch (why) {
       if (why.status === 401) refused();
-      setProblem(why.message);
+      if (asking.current === own) setProblem(why.message);
     } finally {
-      asking.current = false;
+      if (asking.current === own) asking.current = null;
     }
   }
   useEffect(() => { setRows([]); setNext(null); ask(start, true); }, [path, start, query.segment, query.key]);

@@ -72,7 +72,7 @@ function App() {
   }, []);
   useEffect(() => { begin(); }, []);
   useEffect(() => {
-    const moved = () => { setWhere(hashOf()); document.getElementById("content")?.focus(); scrollTo(0, 0); };
+    const moved = () => { if (takeToken()) begin(); setWhere(hashOf()); document.getElementById("content")?.focus(); scrollTo(0, 0); };
     addEventListener("hashchange", moved);
     setWhere(hashOf()); // it may have moved before
     return () => removeEventListener("hashchange", moved);

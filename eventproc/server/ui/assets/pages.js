@@ -1,6 +1,6 @@
 // A page for each GET of REST: a list or one thing, what can be seen of it, and what can be done with it.
 
-import { html, useEffect, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useErrorBoundary, useState } from "./vendor/preact-htm.js";
 import { OWN, actionsOf, call, entryOf, filled, find, pathOf, viewsOf, withQuery } from "./api.js";
 import { Actions } from "./actions.js";
 import { Events } from "./events.js";
@@ -25,7 +25,7 @@ const SPLIT = 2;
 const RATE_MS = 4000; // over less, a rate of events that arrive in bursts jumps
 const MAY_BE_NONE = /^processors(\/[^/]+){2}$/; // dead letters are below processors, also those of a queue without one
 
-const named = (row) => row.name ?? row.id ?? row.group ?? row.instance ?? row.scopeName ?? row.streamName ?? row.readerGroupName;
+const named = (row) => row.name ?? row.id ?? row.group ?? row.instance ?? row.streamName ?? row.readerGroupName ?? row.scopeName;
 
 // The rows of an answer: of a page, of a list, or of a form of Pravega's, which has one list.
 function rowsOf(found) {
@@ -69,7 +69,8 @@ function flat(row, id) {
   return { ...row, events: row.group.events, bytes: row.group.bytes, age_ms: row.group.age_ms, "blocked by": row.blocker && `${row.blocker.error ?? "a call that runs"}, since ${time(row.blocker.since_ms)}` };
 }
 
-function usePermissions(given, turn) {
+// What the caller may do, by the places of calls; null: it is not known yet.
+function usePermissions(given) {
   const [may, setMay] = useState(null);
   const scope = given.scope;
   const name = given.stream ?? given.group;
@@ -77,7 +78,8 @@ function usePermissions(given, turn) {
     let isOver = false;
     const places = { server: "*", ...(scope ? { scope } : {}), ...(scope && name ? { name: `${scope}/${name}` } : {}) };
     Promise.all(Object.entries(places).map(async ([place, on]) => [place, (await call(withQuery(`${OWN}/caller`, { on }))).updates]))
-      .then((pairs) => { if (!isOver) setMay(Object.fromEntries(pairs)); }, () => {});
+      .then((pairs) => Object.fromEntries(pairs), () => ({})) // a call that is not permitted is refused
+      .then((known) => { if (!isOver) setMay(known); });
     return () => { isOver = true; };
   }, [scope, name]);
   return may;
@@ -107,7 +109,7 @@ function Filters({ operation, place, query }) {
     const id = `filter-${each.name}`;
     const choices = each.schema.enum;
     return html`<div key=${each.name}><label for=${id}>${words(each.name)}</label>${choices
-      ? html`<select id=${id} name=${each.name} onChange=${changed}><option value="">any</option>${choices.map((choice) => html`<option selected=${choice === query[each.name]}>${choice}</option>`)}</select>`
+      ? html`<select id=${id} name=${each.name} onChange=${changed}><option value="">any</option>${choices.map((choice) => html`<option value=${choice} selected=${choice === query[each.name]}>${choice}</option>`)}</select>`
       : html`<input key=${query[each.name]} id=${id} name=${each.name} defaultValue=${query[each.name] ?? ""} title=${each.description ?? ""} />`}</div>`;
   })}<button>Show</button></form>`;
 }
@@ -145,17 +147,19 @@ function Entry({ found }) {
   return html`<${Fields} value=${plain} />
     ${entries.filter(([name]) => special.includes(name) && found[name] !== null).map(([name, value]) => html`<section key=${name}><h2>${words(name)}</h2>${name === "payload" ? html`<${Payload} base64=${value} />` : html`<${Value} name=${name} value=${value} />`}</section>`)}
     ${entries.filter(([, value]) => isTable(value)).map(([name, value]) => html`<section key=${name}><h2>${words(name)}</h2><${Table} rows=${value} label=${words(name)} /></section>`)}
-    ${entries.filter(([, value]) => isObject(value) && !Array.isArray(value)).map(([name, value]) => html`<section key=${name}><h2>${words(name)}</h2><${Fields} value=${value} /></section>`)}`;
+    ${entries.filter(([, value]) => isObject(value) && !Array.isArray(value)).map(([name, value]) => html`<section key=${name}><h2>${words(name)}</h2><${Fields} value=${value} of=${name} /></section>`)}`;
 }
 
 export function Page({ api, path, place, label, query, operation, given, turn, refused }) {
   const isEvents = operation.operationId === "listEvents";
   const isPicture = operation.operationId === "plotStream";
   const asked = withQuery(path, query);
+  const [broken] = useErrorBoundary(); // what cannot be shown must not take the other pages with it
   const { found, problem, isAnswered, again } = useAnswer(isEvents || isPicture ? `${path.replace(/\/(events|plot)$/, "")}` : asked, turn, refused);
-  const may = usePermissions(given, turn);
-  const isNamed = operation.template.endsWith("}") && operation.names.length === SPLIT && given.scope;
-  const title = label ?? decodeURIComponent(place.split("/").slice(isNamed ? -SPLIT : -1).join("/")).replace(/-/g, isNamed ? "-" : " ");
+  const may = usePermissions(given);
+  const isEntry = operation.template.endsWith("}");
+  const isNamed = isEntry && operation.names.length === SPLIT && given.scope;
+  const title = label ?? (isNamed ? operation.names.map((each) => given[each]).join("/") : isEntry ? given[operation.names.at(-1)] : place.split("/").pop().replace(/-/g, " "));
   const rows = found && !isEvents && !isPicture ? rowsOf(found) : null;
   const views = viewsOf(api, operation).sort((one, other) => FIRST.indexOf(other.operationId) - FIRST.indexOf(one.operationId));
   const letters = operation.operationId === "describeDeadLetter";
@@ -165,13 +169,14 @@ export function Page({ api, path, place, label, query, operation, given, turn, r
   let operations = actionsOf(api, operation);
   if (letters) operations = api.operations.filter((each) => ["redriveDeadLetters", "dropDeadLetters"].includes(each.operationId));
   const preset = letters ? { ids: given.letter } : {};
+  if (broken) return html`<p class="problem" role="alert">This page cannot be shown: ${String(broken)}</p>`;
   return html`<${Crumbs} api=${api} place=${place} />
     <h1><bdi>${title}</bdi></h1>
     <p class="summary">${operation.summary}</p>
     ${(views.length > 0 || more.length > 0) && html`<nav class="views" aria-label="Views">${[...more, ...views.map((each) => [words(each.template.split("/").pop().replace(/-/g, " ")), `${place}/${each.template.split("/").pop()}`])].map(([label, target]) => html`<a key=${target} href=${`#/${target}`}>${label}</a>`)}</nav>`}
     ${!isEvents && !isPicture && html`<${Actions} api=${api} operations=${operations} given=${given} shown=${rows ? null : found} may=${may} preset=${preset} done=${again} />`}
     ${problem && html`<p class="problem" role="alert">${problem.message}</p>`}
-    ${isEvents && html`<${Events} path=${path} place=${place} query=${query} refused=${refused} turn=${turn} />`}
+    ${isEvents && html`<${Events} path=${path} place=${place} query=${query} refused=${refused} />`}
     ${isPicture && html`<${Picture} path=${path} turn=${turn} refused=${refused} />`}
     ${!isEvents && !isPicture && !rows && html`<${operation.operationId === "describeStream" || operation.operationId === "describeTopic" ? StreamPicture : "div"} given=${given} turn=${turn} refused=${refused} />`}
     ${rows && html`<${Filters} operation=${operation} place=${place} query=${query} />`}

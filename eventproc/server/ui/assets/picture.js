@@ -18,6 +18,7 @@ const OFTEN_MS = 2000;
 const SELDOM_MS = 30000;
 const STEP = 0.25; // of what is shown, that a key or button moves or zooms by
 const LEAST_MS = 10;
+const MOST = 4; // so many times everything is the most that is shown
 
 export function Picture({ path, turn, refused }) {
   const [every, setEvery] = useState(OFTEN_MS);
@@ -104,10 +105,11 @@ export function Picture({ path, turn, refused }) {
   }, [found, width, from, to, hovered]);
 
   const zoom = useCallback((factor, middle = (from + to) / 2) => {
-    const half = Math.max(LEAST_MS, (to - from) * factor);
+    const most = MOST * (found.to_ms - found.from_ms);
+    const half = Math.max(LEAST_MS, Math.min(most, (to - from) * factor));
     const share = (middle - from) / (to - from);
     setShown([middle - half * share, middle + half * (1 - share)]);
-  }, [from, to]);
+  }, [from, to, found]);
   const move = useCallback((part) => setShown([from + (to - from) * part, to + (to - from) * part]), [from, to]);
 
   useEffect(() => {
@@ -131,6 +133,7 @@ export function Picture({ path, turn, refused }) {
     setHovered(segment ? { segment, left: event.offsetX, top: event.offsetY } : null);
   }
   function pressed(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return; // keys of the browser
     const keys = { ArrowLeft: () => move(-STEP), ArrowRight: () => move(STEP), "+": () => zoom(1 / (1 + STEP)), "=": () => zoom(1 / (1 + STEP)), "-": () => zoom(1 + STEP), 0: () => setShown(null) };
     if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
   }
@@ -152,7 +155,7 @@ export function Picture({ path, turn, refused }) {
     <div class="canvas"><canvas ref=${canvas} tabindex="0" role="img" aria-label=${about} style=${{ width: `${width}px`, height: `${HEIGHT}px` }}
       onPointerMove=${hover} onPointerLeave=${() => setHovered(null)} onKeyDown=${pressed}
       onPointerDown=${(event) => { dragged.current = { at: event.offsetX, window: [from, to] }; event.currentTarget.setPointerCapture(event.pointerId); }}
-      onPointerUp=${() => { dragged.current = null; }}></canvas>
+      onLostPointerCapture=${() => { dragged.current = null; }}></canvas>
       ${s && html`<div class="tip" style=${{ left: `${Math.min(hovered.left + 12, width - 240)}px`, top: `${Math.min(hovered.top + 12, HEIGHT - 110)}px` }}><b>${s.segment}</b> keys ${s.low.toFixed(4)} to ${s.high.toFixed(4)}<br />${time(s.from_ms)}, ${lasting((s.to_ms ?? found.to_ms) - s.from_ms)}${s.to_ms === null ? ", in use" : ""}<br />${s.events === null ? "nothing is left of it" : html`${number(s.events)} events, ${number(s.events_per_second)}/s`}</div>`}
     </div>
     <figcaption>${about}${found.left_out ? `; ${number(found.left_out)} older ones are left out` : ""}.

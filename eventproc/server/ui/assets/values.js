@@ -4,6 +4,7 @@ import { html, useState } from "./vendor/preact-htm.js";
 
 const UNITS = ["B", "kB", "MB", "GB", "TB"];
 const SINCE_1990_MS = 631152000000;
+const TIME_MAX_MS = 8.64e15; // of a Date
 const PAYLOAD_SHOWN = 4096;
 const LISTED = 10;
 const CELL_MAX = 200; // characters of a text in a table
@@ -14,7 +15,7 @@ const KINDS = { processor: "processors", share: "shares", readers: "groups" };
 
 export const words = (name) => name.replace(/_ms$/, "").replace(/_/g, " ").replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase();
 
-export function sized(bytes) {
+function sized(bytes) {
   let unit = 0;
   for (; Math.abs(bytes) >= 1000 && unit < UNITS.length - 1; unit++) bytes /= 1000;
   return `${unit ? bytes.toFixed(1) : bytes} ${UNITS[unit]}`;
@@ -35,7 +36,7 @@ export function number(value) {
   return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
 
-const isTime = (name, value) => (/_ms$/.test(name) || /timestamp$|^event_time$/.test(name)) && value > SINCE_1990_MS;
+const isTime = (name, value) => (/_ms$/.test(name) || /timestamp$|^event_time$/.test(name)) && value > SINCE_1990_MS && value <= TIME_MAX_MS;
 
 // The path of the page about what a field names, or null.
 function pageOf(name, value, row) {
@@ -73,13 +74,14 @@ export function Value({ name, value, row }) {
   }
   const entries = Object.entries(value).filter(([, each]) => each !== null);
   if (entries.length === 0) return html`<span class="none">–</span>`;
-  return html`<${Fields} value=${Object.fromEntries(entries)} />`;
+  return html`<${Fields} value=${Object.fromEntries(entries)} of=${name} />`;
 }
 
 const isLarge = (value) => value !== null && typeof value === "object" && (Array.isArray(value) ? value.length > 0 && typeof value[0] === "object" && !Array.isArray(value[0]) : Object.keys(value).length > WIDE_FIELDS);
 
-export function Fields({ value }) {
-  return html`<dl>${Object.entries(value).map(([name, each]) => html`<div key=${name} class=${isLarge(each) ? "wide" : ""}><dt>${words(name)}</dt><dd><${Value} name=${name} value=${each} row=${value} /></dd></div>`)}</dl>`;
+// An object. of: the field that holds it; the names of headers are a user's, and say nothing of their values.
+export function Fields({ value, of }) {
+  return html`<dl>${Object.entries(value).map(([name, each]) => html`<div key=${name} class=${isLarge(each) ? "wide" : ""}><dt>${of === "headers" ? html`<bdi>${name}</bdi>` : words(name)}</dt><dd><${Value} name=${of === "headers" ? "" : name} value=${each} row=${value} /></dd></div>`)}</dl>`;
 }
 
 const isWide = (value) => value !== null && typeof value === "object" && !(Array.isArray(value) && value.every((each) => typeof each !== "object"));
@@ -87,29 +89,33 @@ const isWide = (value) => value !== null && typeof value === "object" && !(Array
 const shortened = (value) => (typeof value === "string" && value.length > CELL_MAX ? `${value.slice(0, CELL_MAX)}…` : value);
 
 // Rows as a table. columns: names, or null for all that are no objects. link: returns the page of a row.
-export function Table({ rows, columns, link, label, extra }) {
+export function Table({ rows, columns, link, label }) {
   if (rows.length === 0) return html`<p class="none">none</p>`;
   const names = columns ?? [...new Set(rows.flatMap((row) => Object.keys(row)))].filter((name) => name !== "payload" && !rows.every((row) => isWide(row[name])));
   const numeric = new Set(names.filter((name) => rows.some((row) => typeof row[name] === "number")));
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${label ?? "table"}>
     <table>
-      <thead><tr>${names.map((name) => html`<th key=${name} scope="col" class=${numeric.has(name) ? "number" : ""}>${words(name)}</th>`)}${extra && html`<th scope="col">actions</th>`}</tr></thead>
+      <thead><tr>${names.map((name) => html`<th key=${name} scope="col" class=${numeric.has(name) ? "number" : ""}>${words(name)}</th>`)}</tr></thead>
       <tbody>${rows.map((row, at) => html`<tr key=${row.id ?? row.name ?? row.segment ?? at}>
         ${names.map((name, column) => html`<td key=${name} class=${numeric.has(name) ? "number" : ""}>${column === 0 && link?.(row)
           ? html`<a href=${link(row)}><bdi>${String(row[name])}</bdi></a>`
-          : isWide(row[name]) ? html`<code>${JSON.stringify(row[name]).slice(0, 80)}</code>` : html`<${Value} name=${name} value=${shortened(row[name])} row=${row} />`}</td>`)}
-        ${extra && html`<td>${extra(row)}</td>`}</tr>`)}</tbody>
+          : isWide(row[name]) ? html`<code>${JSON.stringify(row[name]).slice(0, 80)}</code>` : html`<${Value} name=${name} value=${shortened(row[name])} row=${row} />`}</td>`)}</tr>`)}</tbody>
     </table></div>`;
 }
 
-export function decoded(base64) {
+function exact(_, value) {
+  if (typeof value === "number" && Math.abs(value) > Number.MAX_SAFE_INTEGER) throw new RangeError("it would be rounded");
+  return value;
+}
+
+function decoded(base64) {
   const binary = atob(base64);
   const bytes = Uint8Array.from(binary, (each) => each.charCodeAt(0));
   let text = null;
   try { text = new TextDecoder("utf-8", { fatal: true }).decode(bytes); } catch { /* no text */ }
   let json;
   if (text !== null && bytes.length <= TREE_MAX) {
-    try { json = JSON.parse(text); } catch { /* no JSON */ }
+    try { json = JSON.parse(text, exact); } catch { /* no JSON, or none that a tree can show */ }
   }
   return { bytes, text, json };
 }
