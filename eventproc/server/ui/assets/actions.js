@@ -44,7 +44,7 @@ function read(field, text) {
   }
   if (field.form === "number") {
     const found = Number(text);
-    if (Number.isNaN(found)) throw new Error(`${words(field.name)} must be a number`);
+    if (Number.isNaN(found) || !String(text).trim()) throw new Error(`${words(field.name)} must be a number`);
     return found;
   }
   if (field.form === "lines") return text.split("\n").map((each) => each.trim()).filter((each) => each);

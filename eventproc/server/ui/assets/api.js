@@ -20,7 +20,7 @@ class Problem extends Error {
 // Takes the token that `eventproc ui` puts behind the address, and removes it from what is shown and remembered.
 // Returns whether there was one.
 export function takeToken() {
-  const token = /^#token=(.+)$/.exec(location.hash);
+  const token = /^#token=([0-9a-f]{48})$/.exec(location.hash); // no other one: a link must not sign a person in
   if (!token) return false;
   setAuthorization(`Bearer ${token[1]}`);
   history.replaceState(null, "", location.pathname);
