@@ -178,6 +178,13 @@ def _events(name: str, side: Side, floor: Side, classes: tuple[Class, ...], bar:
     )
 
 
+def _observed(name: str, ours: str, floor: str) -> Case:
+    """Return a measurement of what observing costs."""
+    side, other = _imported(ours, "benchmarks.observed"), _imported(floor, "benchmarks.observed")
+    case = _events(name, side, other, (Class.PAGE_CACHE,))
+    return attrs.evolve(case, count=2_000_000, quick_count=500_000)
+
+
 _KAFKA_SOURCE: Final = (
     "Kafka's broker 0.9 with librdkafka, class P, one client process, two virtual cores, 2026-11-20; its class F was"
     " not measured, so that its class P counts in both"
@@ -223,17 +230,9 @@ def _on_server(name: str, unit: str, side: Side, count: int, bar: float) -> Case
 
 def _processes(name: str, unit: str, count: int, bar: float) -> Case:
     """Return a measurement of four processes on a server, whose floor is one."""
-    return Case(
-        name=f"server_four_{name}",
-        unit=unit,
-        classes=(Class.FSYNC,),
-        ours=_imported(f"four_{name}", _SERVERS),
-        floor=_imported(f"one_{name.removesuffix('s')}", _SERVERS),
-        count=count,
-        quick_count=0,
-        bar=bar,
-        kind=Bar.RATIO_MIN,
-    )
+    one = _imported(f"one_{name.removesuffix('s')}", _SERVERS)
+    case = _on_server(f"four_{name}", unit, one, count, bar)
+    return attrs.evolve(case, ours=_imported(f"four_{name}", _SERVERS))
 
 
 def _group(name: str, side: Side, recorded: Recorded) -> Case:
@@ -265,6 +264,8 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 bar=0.5,
                 kind=Bar.RATIO_MIN,
             ),
+            _observed("metrics", "metered", "plain"),
+            _observed("traces", "traced", "untraced"),
             Case(
                 name="single_write",
                 unit="writes/s",

@@ -40,6 +40,10 @@ class NewDelayedEvent:
     partition: int | None = None
     due_ms: int = 0
 
+    def replace_headers(self, headers: Mapping[str, str]) -> None:
+        """Let it have other headers."""
+        self.headers = headers
+
     @property
     def own_id(self) -> str | None:
         """The id that the caller gave the event; None without one."""

@@ -39,6 +39,8 @@ from eventproc.store.requests import count_requests
 from eventproc.store.segments.free_pages import free_space
 from eventproc.store.task_queue import count_tasks
 from eventproc.store.transactions import count_open
+from eventproc.streams.fetch import EVENTS_READ
+from eventproc.streams.sends import EVENTS_SENT
 
 T = TypeVar("T")
 
@@ -90,7 +92,7 @@ class StoreLook:
 
     requests: those of the last day by kind, status and origin. tasks: those of the last day by kind and status.
     deliveries: of share groups, by group and state. chunks: number and bytes of the chunk files.
-    process: what the process knows of itself, by the names of measures.
+    process: what the process knows of itself, by the names of measures. sent, read: events of its clients, by stream.
     """
 
     streams_count: int
@@ -107,6 +109,8 @@ class StoreLook:
     free_bytes: int
     chunks: tuple[int, int]
     process: Mapping[str, float]
+    sent: Mapping[str, int]
+    read: Mapping[str, int]
 
     @property
     def requests_pending(self) -> int:
@@ -135,10 +139,13 @@ async def look_at_store(db: Database) -> StoreLook:
     Cost: one read with a few look-ups for each active segment of the measured streams and groups.
     """
     process = {name: value() for name, value in db.shared[PROCESS_VALUES].items()}
-    return await db.read(partial(_look, db=db, process=process))
+    sent, read = db.shared[EVENTS_SENT].copy(), db.shared[EVENTS_READ].copy()
+    return await db.read(partial(_look, db=db, process=process, sent=sent, read=read))
 
 
-def _look(tx: Tx, db: Database, process: Mapping[str, float]) -> StoreLook:
+def _look(
+    tx: Tx, db: Database, process: Mapping[str, float], sent: Mapping[str, int], read: Mapping[str, int]
+) -> StoreLook:
     is_alive = db.peers.is_alive
     groups = backlogs(tx)
     names = supervisor_ids(tx, page=ListPage(limit=SUPERVISORS_MAX))
@@ -158,6 +165,8 @@ def _look(tx: Tx, db: Database, process: Mapping[str, float]) -> StoreLook:
         free_bytes=0 if tx.on_server else free_space(tx).free_bytes,
         chunks=count_chunks(tx),
         process=process,
+        sent=sent,
+        read=read,
     )
 
 
@@ -188,7 +197,7 @@ class Measure:
     unit: by the Unified Code for Units of Measure, as OpenTelemetry's conventions ask for it. Never "1": exporters to
         Prometheus take that for a ratio, and change the name.
     labels: what its values are distinguished by. points: its values in a look.
-    is_counter: whether it only grows; else it is a gauge.
+    is_counter: whether it only grows; else it is a gauge. operation: of a client, which it measures; "" for others.
     """
 
     name: str
@@ -197,6 +206,7 @@ class Measure:
     labels: tuple[str, ...]
     points: Callable[[StoreLook], Iterable[Point]]
     is_counter: bool = False
+    operation: str = ""
 
     @property
     def prometheus_name(self) -> str:
@@ -210,6 +220,15 @@ Value: TypeAlias = str | Callable[[T], float]
 
 def _getter(value: Value[T]) -> Callable[[T], float]:
     return attrgetter(value) if isinstance(value, str) else value
+
+
+def _client(operation: str, name: str, about: str, field: str) -> Measure:
+    """Return a measure of what clients in this process did, by stream, as the conventions for messaging call it."""
+
+    def points(look: StoreLook) -> list[Point]:
+        return [((stream,), count) for stream, count in getattr(look, field).items()]
+
+    return Measure(f"messaging.client.{name}", "{message}", about, ("stream",), points, True, operation)
 
 
 def _one(name: str, unit: str, about: str, value: Value[StoreLook]) -> Measure:
@@ -399,6 +418,13 @@ MEASURES: Final = (
         "{task}",
         "Tasks that were replaced because they gave no sign, or made no progress.",
         "hung",
+    ),
+    _client("send", "sent.messages", "Events that writers of this process have made durable.", "sent"),
+    _client(
+        "receive",
+        "consumed.messages",
+        "Events that readers, consumers, processors and workers of this process have read.",
+        "read",
     ),
     _process("ready", "{store}", "1 if the store can be written and has a host: what /readyz says."),
     _process("controller_connections", "{connection}", "Connections of the controller."),

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from opentelemetry.metrics import CallbackOptions, Meter, Observation, get_meter
 
 from eventproc._version import __version__
-from eventproc.base.conventions import STREAM, SYSTEM
+from eventproc.base.conventions import OPERATION, STREAM, SYSTEM
 from eventproc.base.tasks import LoopOfThreads
 from eventproc.processors.observe.telemetry import GROUP
 from eventproc.runtime.measures import MEASURES, Measure, StoreLook, look_at_store
@@ -83,8 +83,13 @@ def attribute_of(label: str) -> str:
 
 def _observations(measure: Measure, store: str, look: StoreLook) -> Iterable[Observation]:
     names = [attribute_of(each) for each in measure.labels]
+    common = {
+        SYSTEM: "eventproc",
+        STORE: store,
+        **({OPERATION: measure.operation} if measure.operation else {}),
+    }
     for labels, value in measure.points(look):
-        yield Observation(value, {SYSTEM: "eventproc", STORE: store, **dict(zip(names, labels, strict=True))})
+        yield Observation(value, {**common, **dict(zip(names, labels, strict=True))})
 
 
 @cache

@@ -39,7 +39,7 @@ from eventproc.store.model.deliveries import Settlement
 from eventproc.store.model.errors import Closed, EventprocError, IllegalTransition, NotFound
 from eventproc.store.model.group_errors import LockLost
 from eventproc.store.openable import Openable
-from eventproc.streams.fetch import watch_stream
+from eventproc.streams.fetch import EVENTS_READ, watch_stream
 from eventproc.streams.joint_transaction import ProgressHold
 
 LOG = logging.getLogger("eventproc.shares")
@@ -511,6 +511,8 @@ class ShareConsumer(Openable, Generic[P]):
         if saving is not None:
             self._note_stored(saving, found.lost)
         self._lock_ms = found.lock_ms
+        for each in found.runs:
+            self._db.shared[EVENTS_READ][each.stream] += len(each.run)
         if found.generation != self._generation:  # the group was reset: every lock of before is lost
             self._generation = found.generation
             for of_before in (self._held, self._queue, self._accepted, self._overdue):

@@ -5,6 +5,7 @@ One transaction answers all of a read, so the end of a segment and its successor
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
@@ -13,7 +14,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from eventproc.store.catalog import StoredHistory, StreamRecord, get_stream
-from eventproc.store.database import Database, Tx, Watch
+from eventproc.store.database import Database, SharedSlot, Tx, Watch
 from eventproc.store.model.cuts import StreamCut, verify_cut
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.history import find_segment, successors
@@ -40,6 +41,10 @@ lower: more cost per event."""
 TTL_KNOWN_MS: Final = 1_000
 """How long a reader that gets its events from memory uses the time to live that it knows. Higher: a changed one takes
 effect later. Lower: more look-ups, one for each stream and period."""
+
+
+EVENTS_READ: Final[SharedSlot[Counter[str]]] = SharedSlot(Counter)
+"""How many events readers, consumers and processors of this opening have read, by stream."""
 
 
 @attrs.frozen
@@ -127,13 +132,17 @@ class StreamFetcher:
             self._owed = bool(missing)
             if self._with_ttl and self._db.clock.monotonic_ms() >= self._ttl_until_ms:
                 await self._db.read(self._look_up_ttl)
-            return Fetched(runs, {}, self._ttl_ms)
+            return self._counted(Fetched(runs, {}, self._ttl_ms))
         fetched = await self._db.read(
             lambda tx: fetch(tx, self._stream, self._stream_id, missing, READ_BYTES_MAX)
         )
         self._owed = False
         self._note_ttl(fetched.ttl_ms)
-        return Fetched(runs + fetched.runs, fetched.ended, fetched.ttl_ms)
+        return self._counted(Fetched(runs + fetched.runs, fetched.ended, fetched.ttl_ms))
+
+    def _counted(self, fetched: Fetched) -> Fetched:
+        self._db.shared[EVENTS_READ][self._stream] += sum([len(run) for run in fetched.runs])
+        return fetched
 
     def _look_up_ttl(self, tx: Tx) -> None:
         self._note_ttl(get_stream(tx, self._stream, stream_id=self._stream_id).value.config.ttl_ms)

@@ -56,12 +56,11 @@ class SegmentBuffer:
         if self.chosen is not None:
             self.chosen.append(chosen)
 
-    def replace_headers(self, headers: Headers | None) -> None:
-        """Let the event that was added last have other headers, if some are given."""
-        if headers is not None:
-            columns: list[Headers | None] = self.headers or [None] * len(self.payloads)
-            columns[-1] = headers
-            self.headers = columns
+    def replace_headers(self, headers: Headers) -> None:
+        """Let the event that was added last have other headers."""
+        columns: list[Headers | None] = self.headers or [None] * len(self.payloads)
+        columns[-1] = headers
+        self.headers = columns
 
     def take(self) -> SegmentBuffer:
         """Return a buffer with the events of this one, which is then empty."""

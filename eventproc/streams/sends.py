@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import anyio
 import attrs
 
-from eventproc.store.database import Tx
+from eventproc.store.database import SharedSlot, Tx
 from eventproc.store.delayed_events import NewDelayedEvent, store_delayed
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.delays import DelayedEvent
@@ -39,6 +40,10 @@ P = TypeVar("P")
 
 SendPlace: TypeAlias = tuple[int, SegmentId, int] | NewDelayedEvent
 """Which event of a send: (epoch that routed it, segment of its buffer, index in that); or the delayed one itself."""
+
+
+EVENTS_SENT: Final[SharedSlot[Counter[str]]] = SharedSlot(Counter)
+"""How many events the writers of this opening have made durable, by stream."""
 
 
 @attrs.define(eq=False)
@@ -81,13 +86,22 @@ class Send:
             for end in self.spans:
                 end(error)
 
-    def trace(self, traces: Traces | None, stream: str, headers: Headers | None) -> Headers | None:
-        """Begin the span of an event of this send; return the event's headers with it. None if it is not traced."""
+    def trace(
+        self,
+        traces: Traces | None,
+        stream: str,
+        headers: Headers | None,
+        added: SegmentBuffer | NewDelayedEvent,
+    ) -> None:
+        """Begin the span of an event of this send, unless it is not traced, and put its context into its headers.
+
+        added: has the event, as its last one.
+        """
         if traces is None or (begun := traces.begin_send(stream, headers)) is None:
-            return None
+            return
         carrying, end = begun
         self.spans.append(end)
-        return carrying
+        added.replace_headers(carrying)
 
     def done(self) -> anyio.Event:
         """Return an event that is set once the send is resolved. Created on demand, as most sends have no waiter."""

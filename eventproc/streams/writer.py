@@ -61,7 +61,7 @@ from eventproc.streams.new_events import (
 )
 from eventproc.streams.partitioners import Partitioner, choose_partition
 from eventproc.streams.segment_buffers import SegmentBuffer, SegmentBuffers, add_event
-from eventproc.streams.sends import Send, SendPlace
+from eventproc.streams.sends import EVENTS_SENT, Send, SendPlace
 
 P = TypeVar("P")
 
@@ -432,7 +432,7 @@ class EventWriter(Openable, Generic[P]):
             else:
                 data, partition, headers = self._prepare(new)
                 buffer = add_event(buffers, data, new.key, new.event_time, headers, partition, self._stream)
-                buffer.replace_headers(send.trace(self._traces, self._stream, headers))
+                send.trace(self._traces, self._stream, headers, buffer)
                 place = self._router.epoch.number, buffer.segment, len(buffer.payloads) - 1
             if new.id is not None:
                 send.ids[new.id] = place
@@ -478,7 +478,7 @@ class EventWriter(Openable, Generic[P]):
             headers = headers_by_codec(headers, self._ttl_ms)
         buffer = add_event(self._buffers, data, key, event_time, headers, partition, self._stream)
         if self._traces is not None:
-            buffer.replace_headers(self._next.trace(self._traces, self._stream, headers))
+            self._next.trace(self._traces, self._stream, headers, buffer)
         self._waiting_bytes += len(data) + FRAME_BYTES
         return buffer
 
@@ -509,7 +509,7 @@ class EventWriter(Openable, Generic[P]):
         self._router.verify_event(partition, event.key, topic=self._stream)
         checked = checked_event(data, event.key, event.event_time, headers)
         made = NewDelayedEvent(new_id(self._db.clock), delay, *checked, partition)
-        made.headers = send.trace(self._traces, self._stream, headers) or made.headers
+        send.trace(self._traces, self._stream, headers, made)
         send.delayed.append(made)
         return made
 
@@ -628,6 +628,7 @@ class EventWriter(Openable, Generic[P]):
         send.is_new = True
         self._sequence = sequence
         self.events_written += count
+        self._db.shared[EVENTS_SENT][self._stream] += count
         send.resolve(None)
 
     async def _follow(self, send: Send) -> None:

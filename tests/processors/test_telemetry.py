@@ -181,6 +181,16 @@ def test_durations_are_histograms_in_seconds_with_one_value_a_turn(measured: Mea
         assert (point.explicit_bounds[0], point.explicit_bounds[-1]) == (0.001, 10.0)
 
 
+def test_of_many_turns_between_two_commits_some_are_recorded(measured: Measured) -> None:
+    for turns in (160, 160):
+        for _ in range(turns):
+            measured.of.handled("shop/orders", 0.001)
+        measured.of.committed(0.001, {})
+    (point,) = measured.points()["messaging.process.duration"]
+    assert isinstance(point, HistogramDataPoint)
+    assert point.count == 160 + 160 // 11  # all of them before the first commit says how many there are
+
+
 CALLS: list[Callable[[Telemetry], None]] = [
     lambda made: made.handled("s/t", 0.1),
     lambda made: made.finished("s/t", 1),

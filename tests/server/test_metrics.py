@@ -121,12 +121,29 @@ async def test_supervisors_show_their_lag_tasks_and_totals_and_workers_their_slo
         assert [found[f"eventproc_ingestion_{each}",] for each in workers] == [1, 1, 3, 0]
 
 
+async def test_events_are_counted_as_sent_and_as_read_by_this_process() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        shares = await ep.create_share_group("s/q", ["s/t"])
+        async with stream.writer() as writer:
+            await writer.write_many([(b"x", None)] * 5)
+        async with stream.reader() as reader:
+            assert len([event async for event in reader.until(await stream.tail())]) == 5
+        async with shares.consumer("c") as consumer:
+            assert len(await consumer.poll(2)) == 2
+        found = samples((await render_metrics(ep, ""))[0])
+        assert found["messaging_client_sent_messages_total", "s/t"] == 5
+        assert found["messaging_client_consumed_messages_total", "s/t"] == 7
+
+
 async def test_what_is_exported_is_what_the_documentation_lists() -> None:
     async with eventproc.open_memory() as ep:
         text = (await render_metrics(ep, ""))[0].decode()
-    exported = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE eventproc_")]
+    exported = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")]
     page = (REPOSITORY / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert exported == re.findall(r"`(eventproc_\w+)`", page)
+    listed = re.findall(r"^\| `[a-z._]+` \| `(\w+)` \|", page, re.MULTILINE)
+    assert [each for each in exported if not each.startswith("process_")] == listed
 
 
 async def test_all_streams_are_counted_and_only_the_first_ones_have_metrics_of_their_own(

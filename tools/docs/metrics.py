@@ -18,8 +18,8 @@ them](guide/observability.md).
 
 ## The state of a store
 
-All processes that have the store open show the same values: take the maximum, not the sum. Connections, watchers,
-strangers and containers are those of one serving process.
+All processes that have the store open show the same values: take the maximum, not the sum. What clients sent and
+consumed, and connections, watchers, strangers and containers, are of one process; add those up.
 
 OpenTelemetry adds the attributes `messaging.system` and `eventproc.store.name` to each value.
 

@@ -26,6 +26,7 @@ import anyio.to_thread
 import attrs
 
 from eventproc.base.clock import Clock
+from eventproc.base.conventions import TRACEPARENT
 from eventproc.processors.context import Context, Log, NoteProgress
 from eventproc.processors.emit import Emission
 from eventproc.processors.engine.key_queues import EventClaim, Item, KeyQueue, RetryState, describe_event
@@ -208,7 +209,7 @@ class Calls:
         """
         handler, blocked_by, now_ms, queue = self.handler, self._blocked_by, self._pool.now_ms, taken[0]
         call, measure = handler.call, self._measure
-        is_plain = handler.decode is None and not handler.takes_context and measure.traces is None
+        is_plain, traces = handler.decode is None and not handler.takes_context, measure.traces
         for _ in range(EVENTS_A_TURN):
             if blocked_by.active:
                 break
@@ -226,13 +227,13 @@ class Calls:
             worker.attempt = attempt = queue.next_attempt if queue.attempt or queue.alone else 1
             event: Event[Any] = item[0]
             try:
-                if is_plain:
+                if is_plain and (traces is None or TRACEPARENT not in event.headers):
                     result: object = await call(event)  # type: ignore[misc]
                     emitted: Sequence[Emission] = ()
                 else:
                     context = self._context(item, attempt)
                     event = handler.decoded(event)
-                    if measure.traces is None:
+                    if traces is None:
                         result = await handler.on_loop(event, context)
                     else:
                         with measure.processing((event,), self._attempts(item, attempt)):
