@@ -188,7 +188,7 @@ def test_of_many_turns_between_two_commits_some_are_recorded(measured: Measured)
         measured.of.committed(0.001, {})
     (point,) = measured.points()["messaging.process.duration"]
     assert isinstance(point, HistogramDataPoint)
-    assert point.count == 160 + 160 // 11  # all of them before the first commit says how many there are
+    assert point.count == 160 + 160 // 21  # all of them before the first commit says how many there are
 
 
 CALLS: list[Callable[[Telemetry], None]] = [

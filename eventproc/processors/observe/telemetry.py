@@ -78,7 +78,7 @@ COMMIT_DURATION: Final = Instrument(
     f"{_OWN}.commit.duration", "s", "Duration of the transaction that makes progress durable."
 )
 
-TURNS_MEASURED: Final = 16
+TURNS_MEASURED: Final = 8
 """Turns whose durations are recorded between two commits, about. If there are more, every second, third, ... one is.
 Higher: handlers that do nothing are slower, by about 10 us for each value; lower: fewer values."""
 
