@@ -198,8 +198,8 @@ def test_a_bare_decorator_is_refused_with_the_remedy(handler: object) -> None:
     assert app.processors == ()
 
 
-async def test_an_app_without_processors_does_not_run() -> None:
+async def test_an_empty_app_does_not_run() -> None:
     async with system() as ep:
-        with pytest.raises(InvalidArgument, match=r'no processors.*@app.processor\("scope/stream"\)'):
+        with pytest.raises(InvalidArgument, match=r'it is empty.*@app.processor\("scope/stream"\)'):
             async with ep.run(eventproc.App()):
                 raise AssertionError("it must not start")

@@ -18,6 +18,7 @@ from random import Random
 
 import anyio
 import attrs
+import opentelemetry.metrics  # noqa: F401  # a process that has it measures, by reads that a seed must always have
 
 from eventproc import App, Event, Group, NewEvent, Stream
 from eventproc.groups import GroupReader
