@@ -92,6 +92,8 @@ def run(
 
     if not (apps or host):
         raise click.UsageError("nothing to do: name an app MODULE:APP, or leave --no-host out")
+    if plain and metrics is None:
+        raise click.UsageError("--plain is about --metrics: name its address with --metrics [HOST:]PORT")
     if (workers or reload) and not apps:
         raise click.UsageError("--workers and --reload need an app: name it MODULE:APP, such as shop:app")
     link = WorkerLink.find()

@@ -201,8 +201,7 @@ def cancel_jobs_of(tx: Tx, stream: str) -> None:
         (stream,),
     )
     for group, job in rows.fetchall():
-        cancel_job(tx, group, job)
-        discard_jobs(tx, group, [job])
+        _abandon(tx, group, job)
 
 
 def delayed_id(group: str, job: str) -> str:
@@ -214,7 +213,12 @@ def cancel_job_of(tx: Tx, event_id: str, job: str) -> None:
     """Cancel the job whose delayed event is forgotten. Nothing happens if it is not known any more."""
     group = event_id.removesuffix(f":{job}")
     if event_id == delayed_id(group, job) and find_job(tx, group, job) is not None:
-        cancel_job(tx, group, job)
+        _abandon(tx, group, job)
+
+
+def _abandon(tx: Tx, group: str, job: str) -> None:
+    """Cancel a job whose event no worker will get."""
+    if cancel_job(tx, group, job).state not in ENDED:
         discard_jobs(tx, group, [job])
 
 
@@ -242,7 +246,7 @@ def forget_jobs(tx: Tx) -> bool:
     A cancelled job stays until its event is finished: a worker that comes later has to know of it.
     """
     done = tx.execute(
-        "DELETE FROM job WHERE id IN (SELECT id FROM job WHERE state IN ('done', 'failed', 'cancelled')"
+        f"DELETE FROM job WHERE id IN (SELECT id FROM job WHERE state IN ({_ENDED})"
         " AND changed_ms < ? AND (state != 'cancelled' OR result IS NOT NULL) ORDER BY changed_ms LIMIT ?)",
         (tx.now_ms - KEPT_MS, FORGOTTEN_A_STEP),
     )

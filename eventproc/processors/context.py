@@ -28,16 +28,11 @@ NoteProgress: TypeAlias = Callable[[float], None]
 
 
 class Emitter:
-    """What a function of the user emits: events that are appended by the transaction that makes its call durable.
+    """What a function of the user emits: events that are appended by the transaction that makes its call durable."""
 
-    Attributes:
-        attempt: Number of this call, from 1.
-    """
+    __slots__ = ("_emitted", "_traces")
 
-    __slots__ = ("_emitted", "_traces", "attempt")
-
-    def __init__(self, attempt: int, traces: Traces | None = None) -> None:
-        self.attempt = attempt
+    def __init__(self, traces: Traces | None = None) -> None:
         self._traces = traces
         self._emitted: list[Emission] | None = []
 
@@ -110,7 +105,7 @@ class Emitter:
             CallEnded: the function has returned.
         """
         if self._emitted is None:
-            raise CallEnded(attempt=self.attempt)
+            raise CallEnded
         if self._traces is not None:
             headers = self._traces.carrying(headers)
         self._emitted.append(
@@ -142,7 +137,7 @@ class Context(Emitter):
         attempt: Number of this call for the event, from 1: in this process, or, of a worker, in all of them.
     """
 
-    __slots__ = ("_log", "_make_log", "_note_progress")
+    __slots__ = ("_log", "_make_log", "_note_progress", "attempt")
 
     def __init__(
         self,
@@ -151,7 +146,8 @@ class Context(Emitter):
         note_progress: NoteProgress | None = None,
         traces: Traces | None = None,
     ) -> None:
-        super().__init__(attempt, traces)
+        super().__init__(traces)
+        self.attempt = attempt
         self._make_log = make_log
         self._note_progress = note_progress
         self._log: Log | None = None
@@ -187,15 +183,12 @@ class AppTx(Emitter):
     """SQL in a transaction of eventproc: it may read everything and change tables whose names begin with `app_`.
 
     Transaction control, ATTACH and PRAGMA raise NotSupported. What `emit` is given is appended by the same transaction.
-
-    Attributes:
-        attempt: 1.
     """
 
     __slots__ = ("_tx",)
 
     def __init__(self, tx: Tx) -> None:
-        super().__init__(1)
+        super().__init__()
         self._tx = tx
 
     def __repr__(self) -> str:

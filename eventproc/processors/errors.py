@@ -38,7 +38,6 @@ class CallEnded(Rejected):
     """
 
     _text = "the function has returned: everything that it starts must end before it does, or it cannot emit"
-    attempt: int
 
 
 @error

@@ -215,6 +215,10 @@ def test_metrics_for_other_machines_are_refused_without_users(run: StartRun) -> 
     assert "the directory has no users" in server.heard[-1]
 
 
+def test_plain_without_metrics_is_refused(shop: Cli) -> None:
+    assert "--plain is about --metrics" in shop("run", "--plain").refused(2)
+
+
 def test_workers_share_the_work_and_one_that_dies_is_started_again(shop: Cli, run: StartRun) -> None:
     with run("--workers", 2) as server:
         pids = server.started(2)

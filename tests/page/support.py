@@ -134,6 +134,16 @@ class PageVisit:
         """Press a button of the dialog."""
         self.page.get_by_role("dialog").get_by_role("button", name=button, exact=True).click()
 
+    def preview(self) -> None:
+        """Let the dialog show what its action would do."""
+        self.press("Show what it would do")
+        expect(self.page.get_by_role("heading", name="What it would do")).to_be_visible()
+
+    def confirm(self, action: str) -> None:
+        """Let the dialog act, and wait until it has."""
+        self.press(action)
+        expect(self.page.get_by_role("heading", name="Done")).to_be_visible()
+
     def violations(self, *rules: str) -> list[str]:
         """Return what axe-core finds: the rule, and the elements. rules: which ones it knows; all unless given."""
         self.page.evaluate(AXE)

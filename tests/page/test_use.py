@@ -28,13 +28,12 @@ def test_dry_run_shows_what_is_lost_and_then_what_was_shown_is_done(visit: PageV
         visit.go("streams/shop/old")
         visit.act("Truncate stream")
         visit.page.get_by_label("cut (required)").fill("tail")
-        visit.press("Show what it would do")
+        visit.preview()
         expect(visit.page.get_by_role("dialog").locator("dl")).to_contain_text("events2")
         assert stream.describe().events == 2, "a dry run changes nothing"
         with stream.writer() as writer:
             writer.write(b"three")
-        visit.press("Truncate stream")
-        expect(visit.page.get_by_role("heading", name="Done")).to_be_visible()
+        visit.confirm("Truncate stream")
         assert stream.describe().events == 1, "what came after the dry run stays"
 
 
@@ -51,14 +50,12 @@ def test_dead_letters_are_decoded_and_dropped_one_by_one_and_all(visit: PageVisi
         visit.press("Continue")
         expect(visit.page.get_by_role("dialog")).to_contain_text("This cannot be taken back")
         assert len(letters.list()) == len(before)
-        visit.press("Drop dead letters")
-        expect(visit.page.get_by_role("heading", name="Done")).to_be_visible()
+        visit.confirm("Drop dead letters")
         assert [each.id for each in letters.list()] == before[1:]
         visit.go("processors/shop/mailer/dead-letters")
         visit.act("Drop dead letters")
         visit.press("Continue")
-        visit.press("Drop dead letters")
-        expect(visit.page.get_by_role("heading", name="Done")).to_be_visible()
+        visit.confirm("Drop dead letters")
         assert letters.list() == []
 
 
@@ -207,8 +204,7 @@ def test_a_double_click_or_a_held_key_confirms_nothing(visit: PageVisit) -> None
     visit.go("streams/shop/orders")
     visit.act("Seal stream")
     visit.page.get_by_label("stream state (required)").select_option("SEALED")
-    visit.press("Show what it would do")
-    expect(visit.page.get_by_role("heading", name="What it would do")).to_be_visible()
+    visit.preview()
     visit.page.keyboard.press("Enter")
     confirm = visit.page.get_by_role("dialog").get_by_role("button", name="Seal stream")
     confirm.dispatch_event("click", {"detail": 2})
@@ -229,12 +225,10 @@ def test_reset_goes_where_its_dry_run_said(visit: PageVisit, store: Path) -> Non
         visit.press("Cancel")
         visit.act("Reset group")
         visit.page.get_by_label("start").fill("tail")
-        visit.press("Show what it would do")
-        expect(visit.page.get_by_role("heading", name="What it would do")).to_be_visible()
+        visit.preview()
         with stream.writer() as writer:
             writer.write(b"two")
-        visit.press("Reset group")
-        expect(visit.page.get_by_role("heading", name="Done")).to_be_visible()
+        visit.confirm("Reset group")
         assert group.describe().events == 1, "what came after the dry run is read"
 
 

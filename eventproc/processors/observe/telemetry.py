@@ -228,8 +228,10 @@ class MeteredTelemetry(Telemetry):
         self, events: Sequence[Event[Any]], attempt: int, *, is_batch: bool = False
     ) -> AbstractContextManager[object]:
         """See `Telemetry.processing`."""
+        if self.traces is None:
+            return NOT_TRACED
         senders = [each.headers for each in events if TRACEPARENT in each.headers]
-        if self.traces is None or not senders:
+        if not senders:
             return NOT_TRACED
         return self._processing(self.traces, events, senders, attempt, is_batch)
 
