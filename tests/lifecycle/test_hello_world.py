@@ -6,6 +6,7 @@ whose other core is busy, does not fail it.
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -19,7 +20,11 @@ from tests.docs.page import README, blocks
 pytestmark = pytest.mark.subprocess
 
 CPU_RATIO_MAX: Final = 5.0
-"""CPU time from start to exit, in times of FLOOR's: on an idle machine of 2026 it takes 4.0, which is 0.6 s."""
+"""CPU time from start to exit, in times of FLOOR's: on an idle machine of 2026 it takes 4.3, which is 0.28 s."""
+
+ROUNDS_MIN: Final = 3
+ROUNDS_MAX: Final = 10
+"""Pairs of runs to compare the shortest of: what a busy neighbour core adds to one, the next may be spared."""
 
 FLOOR: Final = (
     "import aiosqlite, anyio, asyncio, attrs, cattrs, inspect, json, logging, sqlite3, tenacity, uuid"
@@ -92,11 +97,13 @@ def test_it_prints_one_line_and_nothing_else_however_often_it_runs(tmp_path: Pat
 @pytest.mark.parametrize("code", [HELLO, ASYNC], ids=["blocking", "async"])
 def test_it_imports_little_and_ends_within_its_time(tmp_path: Path, code: str) -> None:
     run(code, tmp_path)  # compiles what was not compiled yet
-    runs = [
-        (run(FLOOR + REPORT, tmp_path)[1].split(), run(code + REPORT, tmp_path)[1].split()) for _ in range(3)
-    ]
-    floor_s = min(float(floor[0]) for floor, _ in runs)
-    assert min(float(report[0]) for _, report in runs) < CPU_RATIO_MAX * floor_s
-    for _, (_, *modules) in runs:
+    floor_s = program_s = math.inf
+    for number in range(1, ROUNDS_MAX + 1):
+        floor_s = min(floor_s, float(run(FLOOR + REPORT, tmp_path)[1].split()[0]))
+        used_s, *modules = run(code + REPORT, tmp_path)[1].split()
+        program_s = min(program_s, float(used_s))
         assert NEVER.isdisjoint(modules)
         assert len(modules) < MODULES_MAX
+        if number >= ROUNDS_MIN and program_s < CPU_RATIO_MAX * floor_s:
+            break
+    assert program_s < CPU_RATIO_MAX * floor_s
