@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         Failure as Failure,
         HandlerDecorator as HandlerDecorator,
         HandlerOptions as HandlerOptions,
+        KeyState as KeyState,
         ProcessorFailed as ProcessorFailed,
         ProcessorOptions as ProcessorOptions,
         ProjectionOptions as ProjectionOptions,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from eventproc.processors.emit import (
         EmitTarget as EmitTarget,
     )
+    from eventproc.processors.key_states import KeyStates as KeyStates
     from eventproc.runtime import (
         Eventproc as Eventproc,
         Requests as Requests,
@@ -137,9 +139,7 @@ if TYPE_CHECKING:
         Event as Event,
     )
     from eventproc.store.segments.event_storage import (
-        ArrayStorage as ArrayStorage,
         EventStorage as EventStorage,
-        LinkedListStorage as LinkedListStorage,
         register_storage as register_storage,
     )
     from eventproc.streams import (
@@ -202,11 +202,12 @@ _NAMES = {
     "eventproc.ingestion.supervisor": "Supervisor",
     "eventproc.jobs.jobs": "Job Jobs",
     "eventproc.processors": (
-        "App AppTx Context Directive Failure HandlerDecorator HandlerOptions ProcessorFailed "
+        "App AppTx Context Directive Failure HandlerDecorator HandlerOptions KeyState ProcessorFailed "
         "ProcessorOptions ProjectionOptions Rate RetryPolicy Running WorkerOptions"
     ),
     "eventproc.processors.dead_letters.operations": "DeadLetters",
     "eventproc.processors.emit": "EmitTarget",
+    "eventproc.processors.key_states": "KeyStates",
     "eventproc.runtime": "Eventproc Requests open open_memory",
     "eventproc.runtime.copying": "copy",
     "eventproc.runtime.tasks": "Tasks",
@@ -228,7 +229,7 @@ _NAMES = {
     "eventproc.store.records.plain": "to_dict",
     "eventproc.store.replicated": "ReplicatedType StateSynchronizer",
     "eventproc.store.segments": "Event",
-    "eventproc.store.segments.event_storage": "ArrayStorage EventStorage LinkedListStorage register_storage",
+    "eventproc.store.segments.event_storage": "EventStorage register_storage",
     "eventproc.streams": (
         "Batch Codec EventWriter JointTransaction NewEvent ProgressHold ProgressSource Stream "
         "StreamReader StreamTarget Transaction register_codec"

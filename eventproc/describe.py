@@ -44,6 +44,7 @@ from eventproc.processors import (
     ProcessorStatus as ProcessorStatus,
 )
 from eventproc.processors.dead_letters.operations import DeadLetter as DeadLetter, LetterCount as LetterCount
+from eventproc.processors.key_states import KeyStatesInfo as KeyStatesInfo, KeyValue as KeyValue
 from eventproc.processors.observe.status import (
     Blocker as Blocker,
     MemberStatus as MemberStatus,

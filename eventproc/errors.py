@@ -85,7 +85,7 @@ from eventproc.store.model.metadata_errors import (
 
 _OF_PROCESSORS = (
     *("CallEnded", "HandlerAbandoned", "HandlerCancelled", "HandlerStuck", "HandlerTimeout"),
-    *("NotAProcessorGroup", "PayloadUndecodable", "ProcessorFailed"),
+    *("KeyNeeded", "NotAProcessorGroup", "PayloadUndecodable", "ProcessorFailed"),
 )
 """Imported when first used: they bring the engine of the processors with them."""
 
@@ -97,6 +97,7 @@ if TYPE_CHECKING:
         HandlerCancelled as HandlerCancelled,
         HandlerStuck as HandlerStuck,
         HandlerTimeout as HandlerTimeout,
+        KeyNeeded as KeyNeeded,
         NotAProcessorGroup as NotAProcessorGroup,
         PayloadUndecodable as PayloadUndecodable,
         ProcessorFailed as ProcessorFailed,

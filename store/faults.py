@@ -55,6 +55,8 @@ class Step(enum.StrEnum):
     """The host aborts transactions whose lease or process ended."""
     PROCESSOR_SET_UP = "processor.set_up"
     """An app creates its groups and runs its setup functions."""
+    STATE_CHANGE = "state.change"
+    """A caller stores or deletes states of keys."""
     TABLES_CHANGE = "tables.change"
     """A function of the user changes its tables."""
     PROCESSOR_PROGRESS = "processor.progress"

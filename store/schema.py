@@ -22,6 +22,7 @@ CONCURRENT_TABLES: Final = (
     "delayed_event",
     "event_id",
     "prioritized_stream",
+    "key_state",
 )
 """What functions may change that a server commits beside others: rows with the ids of their own streams.
 

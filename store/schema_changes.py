@@ -180,6 +180,24 @@ CREATE INDEX job_cancelled ON job (group_name, changed_ms) WHERE state = 'cancel
 """What the twelfth migration adds."""
 
 
+ADDED_14 = """
+-- What a processor keeps for a routing key of its stream. The key is in UTF-8, because a server takes no text with NUL.
+-- `version`: that of the class of the value. `expires_ms` (wall). NULL: never.
+CREATE TABLE key_state (
+    stream_id INTEGER NOT NULL,
+    group_name TEXT NOT NULL,
+    key BLOB NOT NULL,
+    value BLOB NOT NULL,
+    version INTEGER NOT NULL,
+    expires_ms INTEGER,
+    PRIMARY KEY (stream_id, group_name, key)
+) WITHOUT ROWID;
+-- Finds what the sweep forgets.
+CREATE INDEX key_state_expires ON key_state (expires_ms) WHERE expires_ms IS NOT NULL;
+"""
+"""What the fourteenth migration adds."""
+
+
 def adding(script: str) -> Callable[[Tx], None]:
     """Return the step of a migration that runs the statements of `script`."""
     return partial(run_script, script=script)

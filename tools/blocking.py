@@ -24,6 +24,7 @@ from eventproc.groups import GroupReader
 from eventproc.ingestion.supervisor import Supervisor
 from eventproc.jobs.jobs import Job, Jobs
 from eventproc.processors import Running
+from eventproc.processors.key_states import KeyStates
 from eventproc.runtime import Eventproc
 from eventproc.runtime.requests import Requests
 from eventproc.runtime.tasks import Tasks
@@ -44,6 +45,7 @@ KINDS: Final[tuple[type, ...]] = (
     Requests,
     Tasks,
     DelayedEvents,
+    KeyStates,
     Schedules,
     Jobs,
     Job,

@@ -2,8 +2,8 @@
 
 They free the bytes of truncated and deleted streams, return them to the file system, drop the history before a stream's
 head, truncate the internal streams behind their group's progress, free the entries of deleted tables, and forget old
-outcomes, ids of events, finished transactions and silent writers. If the host dies between two steps, the next host
-continues from there.
+outcomes, jobs and ids of events, expired states, finished transactions and silent writers. If the
+host dies between two steps, the next host continues from there.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from eventproc.store.catalog import (
 )
 from eventproc.store.database import Tx
 from eventproc.store.jobs import forget_jobs
+from eventproc.store.key_states import forget_expired
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.ownership import Owner
 from eventproc.store.progress import get_progress
@@ -88,12 +89,13 @@ def shrink(tx: Tx, owner: Owner) -> bool:
 
 
 def forget(tx: Tx, owner: Owner) -> bool:
-    """Forget old outcomes, jobs, ids, silent writers and finished transactions. Return whether there may be more."""
+    """Forget what is old, expired or finished: see the head of this file. Return whether there may be more."""
     owner.check(tx)
     forget_writers(tx)
     more = forget_txns(tx)
     more = forget_ids(tx) or more
     more = forget_jobs(tx) or more
+    more = forget_expired(tx) or more
     more = forget_tasks(tx) or more
     return forget_outcomes(tx) or more
 

@@ -29,6 +29,7 @@ _MADE = {
     "BlockingGroup": "eventproc.topics",
     "BlockingJob": "eventproc.jobs.jobs",
     "BlockingJobs": "eventproc.jobs.jobs",
+    "BlockingKeyStates": "eventproc.processors.key_states",
     "BlockingRequests": "eventproc.runtime.requests",
     "BlockingSchedules": "eventproc.streams.schedules",
     "BlockingShareConsumer": "eventproc.shares",

@@ -45,6 +45,8 @@ from eventproc.ingestion.status import (
 from eventproc.processors import App, AppTx, ProcessorDescription
 from eventproc.processors.dead_letters.dead_letter import DeadLetter
 from eventproc.processors.dead_letters.operations import Ids, LetterCount
+from eventproc.processors.key_state import KeyState
+from eventproc.processors.key_states import KeyStatesInfo, KeyValue
 from eventproc.processors.observe.status import ProcessorStatus
 from eventproc.runtime.overview import Overview
 from eventproc.runtime.users import NewToken, UserInfo
@@ -105,6 +107,7 @@ R = TypeVar("R", default=bytes)
 S = TypeVar("S")
 T = TypeVar("T", default=bytes)
 U = TypeVar("U")
+V = TypeVar("V", default=bytes)
 
 __all__: tuple[str, ...]
 
@@ -135,6 +138,10 @@ class BlockingEventproc(_Twin, Opened):
         codec: Codec[P] | None = None,
         result: type[R],
     ) -> BlockingJobs[P, R]: ...
+    @overload
+    def state(self, group: str) -> BlockingKeyStates[bytes]: ...
+    @overload
+    def state(self, group: str, state: type[V] | KeyState[V]) -> BlockingKeyStates[V]: ...
     @property
     def schedules(self) -> BlockingSchedules: ...
     @property
@@ -422,6 +429,20 @@ class BlockingDelayedEvents(_Twin):
     def move(
         self, event_id: str, *, delay_ms: int | None = None, at: datetime | int | None = None
     ) -> DelayedEvent[bytes]: ...
+
+class BlockingKeyStates(_Twin, Generic[V]):
+    def get(self, key: str | bytes) -> V | None: ...
+    def list(
+        self,
+        *,
+        first: str | bytes | None = None,
+        last: str | bytes | None = None,
+        after: str | bytes | None = None,
+        limit: int = 100,
+    ) -> builtins.list[KeyValue[V]]: ...
+    def describe(self) -> KeyStatesInfo: ...
+    def store(self, values: Mapping[str, V | None]) -> None: ...
+    def drop(self) -> int: ...
 
 class BlockingSchedules(_Twin):
     def create(

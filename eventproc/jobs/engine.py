@@ -25,10 +25,11 @@ from eventproc.jobs.jobs import encoded_result
 from eventproc.jobs.rates import admit, calls_and_wait
 from eventproc.processors.context import NoteProgress
 from eventproc.processors.dead_letters.operations import append_letters
-from eventproc.processors.emit import Emission, append_emissions
+from eventproc.processors.emit import append_emissions
 from eventproc.processors.engine.committer import Committer, Outbox
 from eventproc.processors.engine.handling import LOG, HandlerEngine
 from eventproc.processors.engine.key_queues import Item
+from eventproc.processors.engine.states import NOTHING_LEFT, Left
 from eventproc.processors.errors import failure_text
 from eventproc.processors.handler import Handler
 from eventproc.processors.observe.status import Counters
@@ -152,7 +153,7 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         outbox = commit.outbox.of({each for each in held if each.job is None or each.job not in cancelled})
         append_emissions(tx, [each for _, _, emitted in outbox.emitted for each in emitted])
         append_letters(tx, options.group, options.dead_letters, [letter for _, letter in outbox.letters])
-        self._call_hook(tx, outbox)
+        self._run_user_sql(tx, outbox)
         # Before its release, which may make an event a dead letter: then its job has failed.
         self._note_jobs(tx, commit, held, cancelled)
         self._consumer.settle_in(tx, Settlement.ACCEPT, [each for each in commit.accepted if each in held])
@@ -252,14 +253,14 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
 
     # Results of calls (`CallListener`).
 
-    def finished(self, item: Item, handled: Event[Any], emitted: Sequence[Emission]) -> None:
+    def finished(self, item: Item, handled: Event[Any], left: Left) -> None:
         """See `CallListener.finished`."""
         held = _held(item)
         if held.closing:  # it was cancelled, or is somebody else's
             return
         held.has_result = True
-        if emitted:
-            self._committer.emit(held, item[0].number, emitted)
+        if left is not NOTHING_LEFT:
+            self._committer.leave(held, item[0], left)
         if self.options.on_commit is not None:
             self._committer.outbox.handled.append((held, handled))
         self._finish(item)

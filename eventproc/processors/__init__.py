@@ -15,6 +15,7 @@ from eventproc.processors.errors import (
     ProcessorFailed as ProcessorFailed,
 )
 from eventproc.processors.handler import HandlerDecorator as HandlerDecorator
+from eventproc.processors.key_state import KeyState as KeyState
 from eventproc.processors.observe.status import (
     Blocker as Blocker,
     ProcessorDescription as ProcessorDescription,

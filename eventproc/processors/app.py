@@ -17,9 +17,10 @@ import attrs
 from typing_extensions import TypedDict, Unpack
 
 from eventproc.groups import GroupStart, TruncatedPolicy, group_name
-from eventproc.processors.context import AppTx
+from eventproc.processors.context import TablesChange
 from eventproc.processors.dead_letters.store import default_stream
 from eventproc.processors.handler import Handler, HandlerDecorator, HandlerOf, check_handler, make_handler
+from eventproc.processors.key_state import KeyState, as_key_state
 from eventproc.processors.options import (
     EVENT_TIMEOUT_MS,
     ROUND_EVENTS,
@@ -32,12 +33,11 @@ from eventproc.processors.options import (
     Rate,
     Supervisor,
     WorkerSettings,
-    check_function,
 )
 from eventproc.processors.retry import RetryPolicy
 from eventproc.processors.signatures import EventArgument, check_on_commit
 from eventproc.store.groups import LOCK_MS, ShareOptions
-from eventproc.store.model.argument_checks import check_instance, check_str, invalid_argument
+from eventproc.store.model.argument_checks import check_function, check_instance, check_str, invalid_argument
 from eventproc.store.model.errors import AlreadyExists
 from eventproc.store.segments import Event
 from eventproc.streams.codec import Codec, P, codec_for, decode_of
@@ -139,6 +139,9 @@ class ProcessorOptions(ProjectionOptions[P], total=False):
     on_commit: SQL that runs in the transaction of a round, with the events as the handler got them. It may run
         several times for one round, for example if a write fails and is run again; exactly one run becomes
         durable. Needs `exactly_once`.
+    state: the class of the value that is kept for each routing key, or a `KeyState` with more options. The handler's
+        second parameter gets the value of the event's key. What it makes of it, or returns in its place, is stored in
+        the transaction that makes the event finished. None (default): no state.
     """
 
     order: OrderName | None
@@ -147,6 +150,7 @@ class ProcessorOptions(ProjectionOptions[P], total=False):
     timeout_ms: int | Literal["default"] | None
     exactly_once: bool
     on_commit: OnCommit[P] | None
+    state: type[Any] | KeyState[Any] | None
 
 
 @attrs.frozen
@@ -163,7 +167,7 @@ class Processor:
 
     def make(self) -> Handler:
         """Return a new handler."""
-        return make_handler(self.target, self.decode)
+        return make_handler(self.target, self.decode, takes_state=self.options.state is not None)
 
 
 class App:
@@ -171,7 +175,7 @@ class App:
 
     def __init__(self) -> None:
         self._processors: dict[str, Processor] = {}
-        self._setups: list[Callable[[AppTx], None]] = []
+        self._setups: list[TablesChange] = []
         self._schedules: dict[str, ScheduleRecord] = {}
 
     def __repr__(self) -> str:
@@ -183,7 +187,7 @@ class App:
         return tuple(self._processors.values())
 
     @property
-    def setups(self) -> tuple[Callable[[AppTx], None], ...]:
+    def setups(self) -> tuple[TablesChange, ...]:
         """The functions given to `setup`, in the order of their declaration."""
         return tuple(self._setups)
 
@@ -210,7 +214,8 @@ class App:
         """Decorate a handler, which is called for each event of the streams.
 
         A handler is a function, or a class with `process` and optionally `start` and `stop`. It takes an event, or a
-        list of events with `batch`, and a `Context` if it has a second parameter. A plain `def` runs on a thread. Its
+        list of events with `batch`; then the state of its key, with `state`; and a `Context` if it has one more
+        parameter. A plain `def` runs on a thread. Its
         annotations must fit `payload` and `batch`: `Event[Order]` with payload=Order, `list[Event[Order]]` with batch.
 
         Args:
@@ -380,7 +385,7 @@ class App:
                 raise AlreadyExists(kind="dead-letter stream of a processor", name=letters)
         self._processors[options.name] = processor
 
-    def setup(self, function: Callable[[AppTx], None]) -> Callable[[AppTx], None]:
+    def setup(self, function: TablesChange) -> TablesChange:
         """Decorate a function that creates the app's tables.
 
         It runs at each start, in a transaction of its own, before any processor: use `CREATE TABLE IF NOT EXISTS`.
@@ -418,6 +423,7 @@ def processor(
     round_events: int | None = None,
     start: GroupStart = "head",
     on_truncated: TruncatedPolicy = "earliest",
+    state: type[Any] | KeyState[Any] | None = None,
     settings: WorkerSettings | None = None,
 ) -> Processor:
     """Check the arguments of a declaration, and return what they declare; here are their defaults."""
@@ -447,9 +453,11 @@ def processor(
         start=start,
         on_truncated=on_truncated,
         worker=settings,
+        state=as_key_state(state),
     )
     known = payload if codec is None or payload is not bytes else None
-    check_handler(handler, options.name, EventArgument(known, is_list=batch is not None))
+    gets = EventArgument(known, is_list=batch is not None)
+    check_handler(handler, options.name, gets, None if options.state is None else options.state.value)
     if on_commit is not None:
         what = "projection" if handler is _pass_on else "on_commit"
         check_on_commit(options.name, on_commit, known, what=what)

@@ -11,7 +11,7 @@ from eventproc.processors.emit import Emission, EmitTarget, append_emissions
 from eventproc.processors.errors import CallEnded
 from eventproc.store.database import Tx
 from eventproc.store.database.tx import Cursor, SqlParameters
-from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.argument_checks import check_function, invalid_argument
 from eventproc.streams import Codec, Stream
 
 if TYPE_CHECKING:
@@ -135,9 +135,11 @@ class Context(Emitter):
 
     Attributes:
         attempt: Number of this call for the event, from 1: in this process, or, of a worker, in all of them.
+        forgets_state: Set it to let the event's key have no state any more, once the handler has returned.
+        tables: What was given to `change_tables`.
     """
 
-    __slots__ = ("_log", "_make_log", "_note_progress", "attempt")
+    __slots__ = ("_log", "_make_log", "_note_progress", "attempt", "forgets_state", "tables")
 
     def __init__(
         self,
@@ -148,6 +150,8 @@ class Context(Emitter):
     ) -> None:
         super().__init__(traces)
         self.attempt = attempt
+        self.forgets_state = False
+        self.tables: Sequence[TablesChange] = ()
         self._make_log = make_log
         self._note_progress = note_progress
         self._log: Log | None = None
@@ -161,6 +165,25 @@ class Context(Emitter):
         if self._log is None:
             self._log = self._make_log()
         return self._log
+
+    def change_tables(self, function: TablesChange) -> None:
+        """Let a function run its SQL in the transaction that makes the handled event finished.
+
+        It is called after the handler has returned, in the order of the calls, before `on_commit`. It may run several
+        times; exactly one run becomes durable. If it fails, the whole transaction does, and is tried again as the
+        processor's `retry` says; then the processor stops. So check in the handler what may be wrong with the event.
+
+        Args:
+            function: a plain function of an `AppTx`. It runs on the thread of the database, so it must be short.
+
+        Raises:
+            InvalidArgument: it is not a plain function.
+            CallEnded: the handler has returned.
+        """
+        check_function("change_tables", function)
+        if self._emitted is None:
+            raise CallEnded
+        self.tables = (*self.tables, function)
 
     def progress(self, part: float) -> None:
         """Note how far the job is that this event is; `Job.describe` shows it within about a second.
@@ -222,6 +245,10 @@ class AppTx(Emitter):
             NotSupported: The statement is not allowed.
         """
         return self._tx.executemany(sql, parameters)
+
+
+TablesChange: TypeAlias = Callable[[AppTx], object]
+"""Called in a transaction of the store; what it returns is not used."""
 
 
 def call_in_tx(

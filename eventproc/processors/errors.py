@@ -83,6 +83,17 @@ class PayloadUndecodable(Rejected):
 
 
 @error
+class KeyNeeded(Rejected):
+    """A processor with a state by key got an event without a key, which no repetition changes: the last attempt.
+
+    Write the events of the stream with keys.
+    """
+
+    _text = "{processor} keeps a state by key, and this event has none"
+    processor: str
+
+
+@error
 class ProcessorFailed(Rejected):
     """A processor stopped because of a failure.
 

@@ -14,6 +14,7 @@ from eventproc.processors.signatures import (
     EventArgument,
     check_context_annotation,
     check_event_annotation,
+    check_state_annotation,
     positional_parameters,
 )
 from eventproc.store.model.errors import InvalidArgument
@@ -52,10 +53,7 @@ class ContextHandler(Protocol[S_contra]):
 
 
 HandlerOf: TypeAlias = (
-    Callable[[S], object]
-    | Callable[[S, Context], object]
-    | Callable[[], EventHandler[S]]
-    | Callable[[], ContextHandler[S]]
+    Callable[Concatenate[S, ...], object] | Callable[[], EventHandler[S]] | Callable[[], ContextHandler[S]]
 )
 """A function that handles events of one type, or lists of them, or a class whose objects do."""
 
@@ -81,7 +79,8 @@ class NotAwaitedError(Exception):
 class Handler:
     """The user's code behind one interface.
 
-    call: takes an event or a list of them, and a Context if `takes_context`.
+    call: takes an event or a list of them, then the state of its key if `takes_state`, and a Context if
+        `takes_context`.
     is_sync: it is a plain function, to be called on a thread.
     decode: converts payloads; None for bytes.
     instance: the object whose method it is, None for a function.
@@ -90,6 +89,7 @@ class Handler:
     call: Callable[..., object]
     is_sync: bool
     takes_context: bool
+    takes_state: bool
     decode: Callable[[bytes], object] | None
     instance: object | None
 
@@ -102,14 +102,13 @@ class Handler:
         except InvalidArgument as why:
             raise PayloadUndecodable(reason=str(why)) from why.__cause__  # its text is that of `why`
 
-    async def on_loop(self, subject: object, context: Context | None) -> object:
-        """Call a handler that is not sync, and return what it returned."""
-        call = self.call(subject) if context is None else self.call(subject, context)
-        return await cast("Awaitable[object]", call)
+    async def on_loop(self, subject: object, *given: object) -> object:
+        """Call a handler that is not sync, and return what it returned. given: the state, the context."""
+        return await cast("Awaitable[object]", self.call(subject, *given))
 
-    def on_thread(self, subject: object, context: Context | None) -> object:
+    def on_thread(self, subject: object, *given: object) -> object:
         """Call a sync handler, and return what it returned. Raises NotAwaitedError if that is an awaitable."""
-        result = self.call(subject) if context is None else self.call(subject, context)
+        result = self.call(subject, *given)
         if result is not None and inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
@@ -125,10 +124,10 @@ class Handler:
         await _maybe_call(self.instance, "stop")
 
 
-def check_handler(target: object, name: str, gets: EventArgument) -> None:
+def check_handler(target: object, name: str, gets: EventArgument, state: object | None = None) -> None:
     """Raise InvalidArgument unless `target` is a handler: a function, or a class with a method `process`.
 
-    gets: what it is called with.
+    gets: what it is called with. state: the type of the state that it is called with, too; None: there is none.
     """
     is_class = isinstance(target, type)
     call = getattr(target, "process", None) if is_class else target
@@ -139,14 +138,19 @@ def check_handler(target: object, name: str, gets: EventArgument) -> None:
         reason = "it yields, so that calling it runs none of it; a handler returns"
         raise InvalidArgument(what="handler", value=name, reason=reason)
     bound = not is_class or isinstance(inspect.getattr_static(target, "process"), (staticmethod, classmethod))
-    needed = _needed_parameters(call, name, bound=bound)
+    needed = _needed_parameters(call, name, bound=bound, takes_state=state is not None)
     if needed:
         check_event_annotation("handler", name, call, needed[0], gets)
+    if state is not None and needed:
+        check_state_annotation(name, call, needed[1], state)
+        needed = needed[1:]
     if len(needed) > 1:
         check_context_annotation(name, call, needed[1])
 
 
-def make_handler(target: object, decode: Callable[[bytes], Any] | None = None) -> Handler:
+def make_handler(
+    target: object, decode: Callable[[bytes], Any] | None = None, *, takes_state: bool = False
+) -> Handler:
     """Return the handler for a function, or for a new instance of a class, whose constructor may raise any error.
 
     decode: converts payloads; None for bytes.
@@ -157,7 +161,8 @@ def make_handler(target: object, decode: Callable[[bytes], Any] | None = None) -
     return Handler(
         call=call,
         is_sync=not _is_async(call),
-        takes_context=len(_needed_parameters(call, repr(target))) == 2,
+        takes_context=len(_needed_parameters(call, repr(target), takes_state=takes_state)) == 2 + takes_state,
+        takes_state=takes_state,
         decode=decode,
         instance=instance,
     )
@@ -175,19 +180,21 @@ def _yields(call: object) -> bool:
 
 
 def _needed_parameters(
-    call: Callable[..., object], name: str, *, bound: bool = True
+    call: Callable[..., object], name: str, *, bound: bool = True, takes_state: bool = False
 ) -> Sequence[inspect.Parameter]:
-    """Return one or two parameters, or none if the call has no signature. Raises InvalidArgument for others."""
+    """Return one or two parameters, or none if the call has no signature; one more if it takes a state.
+
+    Raises InvalidArgument for others.
+    """
     try:
         needed = positional_parameters(call, bound=bound)
     except ValueError:
         needed = []
     if needed is None:
         return ()
-    if len(needed) not in (1, 2):
-        reason = (
-            "it must take an event (or a list of them, as a batch handler), and a Context if it wants one"
-        )
+    if len(needed) - takes_state not in (1, 2):
+        state = ", the state of its key" if takes_state else " (or a list of them, as a batch handler)"
+        reason = f"it must take an event{state}, and a Context if it wants one"
         raise InvalidArgument(what="handler", value=name, reason=reason)
     return needed
 

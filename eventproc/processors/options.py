@@ -7,7 +7,6 @@ A value that cannot be honoured is refused.
 from __future__ import annotations
 
 import enum
-import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -15,9 +14,16 @@ import attrs
 
 from eventproc.groups import GroupStart, TruncatedPolicy, check_start, stream_names
 from eventproc.processors.context import AppTx
+from eventproc.processors.key_state import KeyState
 from eventproc.processors.retry import RetryPolicy
 from eventproc.store.groups import ShareOptions
-from eventproc.store.model.argument_checks import check_instance, check_int, check_str, invalid_argument
+from eventproc.store.model.argument_checks import (
+    check_function,
+    check_instance,
+    check_int,
+    check_str,
+    invalid_argument,
+)
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.short_repr import short_repr_of_fields
@@ -48,18 +54,6 @@ keys of a segment sooner: with this many, only events of less than 80 bytes do n
 NAMES_CHECK_MS: Final = 2_000
 """Pause between two checks whether a stream was deleted and created again, which nothing else reports. Each is a read.
 Higher: a processor that reads nothing of the new stream counts as running for longer."""
-
-
-def check_function(what: str, function: object) -> None:
-    """Raise InvalidArgument unless it is a plain function; nothing would await the result of an `async def`."""
-    if not callable(function):
-        raise invalid_argument(what, function, "it must be a function")
-    if any(inspect.iscoroutinefunction(each) for each in (function, type(function).__call__)):
-        raise invalid_argument(
-            what,
-            function,
-            "it must be a plain function: it runs in a transaction, or decides without waiting",
-        )
 
 
 class ProcessingOrder(enum.StrEnum):
@@ -247,6 +241,7 @@ class Options:
     on_truncated: TruncatedPolicy = "earliest"
     publishes: bool = False
     worker: WorkerSettings | None = None
+    state: KeyState[Any] | None = None
 
     @property
     def label(self) -> str:
@@ -300,9 +295,27 @@ class Options:
                 value="None",
                 reason="exactly_once=True needs one: a round waits for all of its calls",
             )
+        if self.state is not None:
+            self._check_state(self.state)
         if self.on_commit is not None and not self.exactly_once and self.worker is None:
             raise InvalidArgument(
                 what="on_commit",
                 value=getattr(self.on_commit, "__name__", repr(self.on_commit)),
                 reason="it runs in the transaction of an exactly-once round; give exactly_once=True too",
             )
+
+    def _check_state(self, state: KeyState[Any]) -> None:
+        """Raise InvalidArgument unless the events of a key follow one another, in one process at a time."""
+        reason = None
+        if len(self.streams) != 1:
+            reason = (
+                "the segments of several streams are shared out independently: emit into one stream, by key"
+            )
+        elif self.order is ProcessingOrder.NONE:
+            reason = "order=None calls the handler for several events of a key at a time; use order='key'"
+        elif self.batching is not None:
+            reason = "a batch has events of several keys; leave batch= out"
+        elif self.retry.frees_key:
+            reason = "retry.frees_key=True handles later events of a key before an earlier one"
+        if reason is not None:
+            raise invalid_argument("state", state.name, reason)

@@ -41,6 +41,7 @@ from eventproc.processors.engine.engine import Engine
 from eventproc.processors.engine.handling import WIND_UP_MS, HandlerEngine
 from eventproc.processors.engine.workers import find_blocker
 from eventproc.processors.errors import HandlerAbandoned, ProcessorFailed, failure_text
+from eventproc.processors.key_state import KeyState
 from eventproc.processors.observe.status import (
     Blocker,
     Counters,
@@ -53,6 +54,7 @@ from eventproc.processors.options import OnFailure, Options, ProcessorLimits
 from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
+from eventproc.store.key_states import StateRecord, declare_state, forget_version
 from eventproc.store.model.argument_checks import check_int, invalid_argument
 from eventproc.store.model.errors import Closed, EventprocError, InvalidArgument, NotFound, Unreachable
 from eventproc.store.model.group_errors import GroupStreamReplaced
@@ -602,6 +604,8 @@ def _set_up(tx: Tx, app: App) -> None:
                     )
                 )
             ensure_group(tx, options.group, options.streams, options.start)
+        if options.state is not None:
+            _declare_state(tx, options, options.state)
         if options.on_failure is OnFailure.DEAD_LETTER:
             verify_letter_stream(tx, options.group, options.dead_letters, options.streams)
     for setup in app.setups:
@@ -612,6 +616,27 @@ def _set_up(tx: Tx, app: App) -> None:
                 f"raised by the setup function {getattr(setup, '__qualname__', repr(setup))} of the app"
             )
             raise
+
+
+def _declare_state(tx: Tx, processor: Options, state: KeyState[Any]) -> None:
+    """Note the version of the processor's state. Raises ProcessorFailed if a key has one that it cannot read."""
+    (stream,) = get_group(tx, processor.group).streams
+    record = StateRecord(
+        group=processor.group,
+        stream=stream.name,
+        stream_id=stream.stream_id,
+        payload=state.name,
+        versions=(state.version,),
+    )
+    for version in declare_state(tx, record):
+        if state.reads(version) or (found := forget_version(tx, processor.group, version)) is None:
+            continue
+        remedy = "give an `upgrade`" if version < state.version else "run the program that has stored it"
+        reason = (
+            f"the state of key {found.key!r} has version {version}, and this program reads version"
+            f" {state.version}: {remedy}, or drop the state (`eventproc state drop {processor.group}`)"
+        )
+        raise ProcessorFailed(processor=processor.name, reason=reason)
 
 
 def _verify_names(tx: Tx, processor: Options) -> None:

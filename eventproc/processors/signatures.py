@@ -89,6 +89,19 @@ def check_context_annotation(name: str, call: Callable[..., object], parameter: 
         raise InvalidArgument(what="handler", value=name, reason=reason)
 
 
+def check_state_annotation(
+    name: str, call: Callable[..., object], parameter: inspect.Parameter, state: object
+) -> None:
+    """Raise InvalidArgument if the second parameter of a handler is annotated as something else than its state."""
+    found = _resolved(call, parameter)
+    if not _covers(found, state):
+        reason = (
+            f"its second parameter gets the state, and {parameter.name!r} is annotated {_name_of(found)}:"
+            f" annotate it as {_name_of(state)}"
+        )
+        raise InvalidArgument(what="handler", value=name, reason=reason)
+
+
 def check_on_commit(
     name: str, function: Callable[..., object], payload: object | None, *, what: str = "on_commit"
 ) -> None:

@@ -13,10 +13,9 @@ from eventproc.processors import (
     pause_processor,
 )
 from eventproc.processors.context import call_in_tx
-from eventproc.processors.options import check_function
 from eventproc.store.database import Database
 from eventproc.store.faults import Step
-from eventproc.store.model.argument_checks import check_str
+from eventproc.store.model.argument_checks import check_function, check_str
 from eventproc.store.model.list_pages import ListPage
 
 R = TypeVar("R")

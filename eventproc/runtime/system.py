@@ -89,6 +89,8 @@ from eventproc.workflows.scopes import create_scope, delete_empty_scope
 
 if TYPE_CHECKING:
     from eventproc.jobs.jobs import Jobs
+    from eventproc.processors.key_state import KeyState
+    from eventproc.processors.key_states import KeyStates
     from eventproc.runtime.overview import Overview
     from eventproc.runtime.users import Users
     from eventproc.streams.delayed_events import DelayedEvents
@@ -98,6 +100,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 S = TypeVar("S")
 U = TypeVar("U")
+V = TypeVar("V")
 
 
 class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSystem, TableSystem, TopicSystem):
@@ -172,6 +175,25 @@ class Eventproc(GroupSystem, MaintenanceSystem, ProcessorSystem, SupervisorSyste
         from eventproc.jobs.jobs import Jobs  # few programs need it
 
         return Jobs(self._db, share_group, stream, payload=payload, codec=codec, result=result)
+
+    @overload
+    def state(self, group: str) -> KeyStates[bytes]: ...
+    @overload
+    def state(self, group: str, state: type[V] | KeyState[V]) -> KeyStates[V]: ...
+    def state(self, group: str, state: type[Any] | KeyState[Any] = bytes) -> KeyStates[Any]:
+        """Return the states that a processor keeps by key. Nothing is read.
+
+        Args:
+            group: full name of the processor's group.
+            state: what the processor declares as its state: the class of the values, or a `KeyState`. Default: bytes,
+                as they are stored.
+
+        Raises:
+            InvalidArgument: no codec serves the class.
+        """
+        from eventproc.processors.key_states import KeyStates  # few programs need it
+
+        return KeyStates(self._db, group, state)
 
     @cached_property
     def schedules(self) -> Schedules:

@@ -16,11 +16,13 @@
 | `check_directory` | check a whole directory: requests, pages, invariants |
 | `disk_full` | simulate a full disk |
 | `verify_storage` | check that a storage of your own keeps the contract of `EventStorage` |
+| `ArrayStorage`, `LinkedListStorage` | the storages that a system in memory has |
 """
 
 from __future__ import annotations
 
 from eventproc.groups.inspection import violations
+from eventproc.store.segments.event_storage import ArrayStorage, LinkedListStorage
 from eventproc.testing.checkers import check, check_directory, order_violations, verify_storage
 from eventproc.testing.clock import VirtualClock
 from eventproc.testing.crash import CrashDirectory, CrashProcess, kill_now
@@ -39,12 +41,14 @@ from eventproc.testing.virtual_runtime import RunningApp, VirtualRuntime
 from eventproc.testing.world import SimulatedInstance, SimulatedWorld
 
 __all__ = [
+    "ArrayStorage",
     "CrashDirectory",
     "CrashProcess",
     "Deaths",
     "Fault",
     "FaultPlan",
     "KillAt",
+    "LinkedListStorage",
     "RunningApp",
     "SignalAt",
     "SimulatedInstance",

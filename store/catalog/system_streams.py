@@ -32,6 +32,7 @@ from eventproc.store.schema_changes import (
     ADDED_9,
     ADDED_10,
     ADDED_11,
+    ADDED_14,
     add_priorities,
     adding,
     unite_groups,
@@ -131,5 +132,6 @@ SYSTEM_MIGRATIONS: Final = (
     Migration(number=11, apply=adding(ADDED_11)),
     Migration(number=12, apply=add_priorities),
     Migration(number=13, apply=_add_compaction),
+    Migration(number=14, apply=adding(ADDED_14)),
 )
 """The first schema, with every table and the rows of the internal streams, and what was added to it since."""

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from eventproc.store.database import Tx, Watch
 from eventproc.store.groups.records import GROUP, GROUPS, TRUNCATABLE, channel_of, raise_last_generation
+from eventproc.store.key_states import delete_state
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text
@@ -232,6 +233,7 @@ def delete_group(tx: Tx, name: str) -> None:
     for table in ("group_segment", "group_member", "delivery", "rate_limit", "job"):
         tx.execute(f"DELETE FROM {table} WHERE group_name = ?", (name,))
     delete_all(tx, TRUNCATABLE, keys(tx, TRUNCATABLE, prefix=f"{name}/"))
+    delete_state(tx, name)
     raise_last_generation(tx, found.value.generation)
     tx.wake(channel_of(name))
     tx.wake(GROUPS)

@@ -6,6 +6,7 @@ caller that needs them does not use a type checker.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from operator import index
 from typing import Any, Final, SupportsIndex, TypeVar
@@ -93,3 +94,12 @@ def _repr(value: object) -> str:
     except Exception:  # the repr of a user's class may fail
         return "?"
     return shown if len(shown) <= SHOWN_CHARS_MAX else f"{shown[:SHOWN_CHARS_MAX]}…"
+
+
+def check_function(what: str, function: object) -> None:
+    """Raise InvalidArgument unless it is a plain function; nothing would await the result of an `async def`."""
+    if not callable(function):
+        raise invalid_argument(what, function, "it must be a function")
+    if any(inspect.iscoroutinefunction(each) for each in (function, type(function).__call__)):
+        reason = "it must be a plain function: it runs in a transaction, or decides without waiting"
+        raise invalid_argument(what, function, reason)

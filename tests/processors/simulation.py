@@ -20,7 +20,7 @@ import eventproc
 from eventproc.cluster import run_host
 from eventproc.groups import describe_group
 from eventproc.groups.operations import reader_offline
-from eventproc.processors import App, AppTx, Context, Directive, Failure, RetryPolicy, run_app
+from eventproc.processors import App, AppTx, Context, Directive, Failure, KeyState, RetryPolicy, run_app
 from eventproc.processors.app import OrderName
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
@@ -44,6 +44,7 @@ class ProcessorPlan:
     pace: how many seconds one of the simulation takes; virtual ones cost nothing.
     group, out: the processor's group, and the stream that it emits to.
     frees_key: a failing event is set aside, and the order of its key, or segment, is given up.
+    state: it keeps a state by key; `cache_bytes` of it are at hand.
     """
 
     order: OrderName | None = "key"
@@ -57,6 +58,8 @@ class ProcessorPlan:
     pace: float = 1.0
     group: str = GROUP
     out: str = OUT
+    state: bool = False
+    cache_bytes: int = 2**20
 
 
 class ProcessorSimulation:
@@ -198,8 +201,12 @@ class ProcessorSimulation:
             exactly_once=plan.exactly_once,
             on_commit=_note_handled if plan.exactly_once else None,
             round_events=round_events if plan.exactly_once else None,
+            state=KeyState(Numbers, cache_bytes=plan.cache_bytes) if plan.state else None,
         )
-        declare(handler.one if plan.batch is None else handler.several)
+        if plan.state:
+            declare(handler.with_state)
+        else:
+            declare(handler.one if plan.batch is None else handler.several)
         app.setup(_make_table)
         return app
 
@@ -237,6 +244,8 @@ class ProcessorSimulation:
         outputs = Counter((event.key, int(event.payload)) for event in found)
         events = {(key, number) for key, count in self.written.items() for number in range(count)}
         assert outputs.keys() | lost.keys() == events
+        if self.plan.state:
+            await self._check_state(ep, events - lost.keys())
         if not self.plan.exactly_once:
             return
         assert max([*outputs.values(), *lost.values(), *handled.values()], default=1) == 1
@@ -250,6 +259,21 @@ class ProcessorSimulation:
         for key, numbers in by_key.items():
             assert self.plan.order is None or key is None or numbers == sorted(numbers), f"{key}: {numbers}"
 
+    async def _check_state(self, ep: Eventproc, handled: set[tuple[str | None, int]]) -> None:
+        """Assert that the state of each key has each of its events that was handled once, in their order."""
+        kept = await ep.state(self.plan.group, Numbers).list()
+        by_key: defaultdict[str | None, list[int]] = defaultdict(list)
+        for key, number in sorted(handled, key=lambda each: each[1]):
+            by_key[key].append(number)
+        assert {each.key: each.value.numbers for each in kept} == by_key
+
+
+@attrs.define
+class Numbers:
+    """What the processor keeps for a key: the numbers of its events, as they were handled."""
+
+    numbers: list[int] = attrs.field(factory=list)
+
 
 class SimulatedHandler:
     """The handler of one app."""
@@ -260,6 +284,10 @@ class SimulatedHandler:
         self.random = simulation.random
 
     async def one(self, event: Event, context: Context) -> None:
+        await self._handle([event], context)
+
+    async def with_state(self, event: Event, kept: Numbers, context: Context) -> None:
+        kept.numbers.append(int(event.payload))
         await self._handle([event], context)
 
     async def several(self, events: list[Event], context: Context) -> None:

@@ -59,7 +59,7 @@ def test_setup_on_commit_and_supervise_must_be_plain_functions() -> None:
     with pytest.raises(InvalidArgument, match=r"on_commit.*plain function"):
         app.add(handle, STREAM, exactly_once=True, on_commit=_decide)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match=r"setup.*plain function"):
-        app.setup(_decide)  # type: ignore[arg-type]
+        app.setup(_decide)
 
 
 def test_two_processors_of_an_app_do_not_share_a_stream_of_dead_letters() -> None:

@@ -43,6 +43,19 @@ def test_processors_keep_their_promises_on_asyncio(seed: int, order: OrderName |
     anyio.run(ProcessorSimulation(seed, plan).run)
 
 
+@pytest.mark.parametrize("order", ["segment", "key"])
+@pytest.mark.hunt(seeds=10)
+def test_the_state_of_a_key_has_each_event_once_and_in_order(seed: int, order: OrderName) -> None:
+    plan = ProcessorPlan(
+        order=order,
+        exactly_once=seed % 3 == 0,
+        deaths=(0, 5)[seed % 2],
+        state=True,
+        cache_bytes=(1, 700, 2**20)[seed // 2 % 3],
+    )
+    run_seeded(ProcessorSimulation(seed, plan).run, seed=seed)
+
+
 def test_the_same_seed_gives_the_same_life() -> None:
     lives = [ProcessorSimulation(3, ProcessorPlan(deaths=2)) for _ in range(2)]
     for life in lives:

@@ -15,6 +15,7 @@ from eventproc.processors.context import Log
 from eventproc.processors.emit import Emission
 from eventproc.processors.engine.calls import Calls
 from eventproc.processors.engine.key_queues import Item, KeyQueues
+from eventproc.processors.engine.states import Left
 from eventproc.processors.engine.workers import WorkerPool
 from eventproc.processors.handler import make_handler
 from eventproc.processors.options import Batching, Options, ProcessingOrder
@@ -70,12 +71,12 @@ class WorkerHarness:
         self.calls = Calls(self.options, self.pool, self, clock)
         self.calls.handler = make_handler(handler, decode_of(codec_for(payload)))
 
-    def finished(self, item: Item, handled: Event[Any], emitted: Sequence[Emission]) -> None:
+    def finished(self, item: Item, handled: Event[Any], left: Left) -> None:
         event, in_flight = item[0], cast("InFlightRun", item[1])
         assert handled.number == event.number
         in_flight.finish(event.number)
         self.done.append(event.number)
-        self.emitted += emitted
+        self.emitted += left.emitted
 
     def returned(self, item: Item, result: object) -> None:
         """Nobody asks for it."""

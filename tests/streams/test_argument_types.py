@@ -281,6 +281,8 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "write, id": (lambda w, x: w.writer.write(b"", id=x), NO_EVENT_ID),
     "post, id": (lambda w, x: w.writer.post(b"", id=x), NO_EVENT_ID),
     "write_many, id": (lambda w, x: w.writer.write_many([untyped.Event(b"", id=x)]), NO_EVENT_ID),
+    "state": (lambda w, x: w.ep.state(x).get("k"), [5, b"", None, THING]),
+    "state, state": (lambda w, x: w.ep.state("s/g", x).get("k"), [5, "x", None, THING]),
     "jobs": (lambda w, x: w.ep.jobs(x).list(), [5, b"", [], None, THING]),
     "schedules.create": (
         lambda w, x: w.ep.schedules.create(x, cron="* * * * *", stream="s/t"),

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from threading import get_ident
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import anyio
 import anyio.to_thread
@@ -28,13 +28,14 @@ import attrs
 from eventproc.base.clock import Clock
 from eventproc.base.conventions import TRACEPARENT
 from eventproc.processors.context import Context, Log, NoteProgress
-from eventproc.processors.emit import Emission
 from eventproc.processors.engine.key_queues import EventClaim, Item, KeyQueue, RetryState, describe_event
+from eventproc.processors.engine.states import NOTHING_LEFT, CachedState, KeyStateCache, Left
 from eventproc.processors.engine.workers import Worker, WorkerPool
 from eventproc.processors.errors import (
     HandlerCancelled,
     HandlerStuck,
     HandlerTimeout,
+    KeyNeeded,
     PayloadUndecodable,
     failure_text,
 )
@@ -60,7 +61,7 @@ class CallListener(Protocol):
         """
         ...
 
-    def finished(self, item: Item, handled: Event[Any], emitted: Sequence[Emission]) -> None:
+    def finished(self, item: Item, handled: Event[Any], left: Left) -> None:
         """Note that a call returned. handled: the event as the handler got it, its payload decoded."""
         ...
 
@@ -96,6 +97,16 @@ class FailedCall:
     counts: Sequence[int] = (1,)
 
 
+class PreparedCall(NamedTuple):
+    """A call of the handler that begins. given: what the handler gets besides the event."""
+
+    event: Event[Any]
+    given: tuple[object, ...]
+    context: Context | None
+    cached: CachedState | None = None
+    state: object = None
+
+
 class Calls:
     """Runs the workers of `pool`, which call the handler.
 
@@ -111,7 +122,10 @@ class Calls:
         listener: CallListener,
         clock: Clock,
         measure: Telemetry = NOTHING,
+        states: KeyStateCache | None = None,
     ) -> None:
+        """states: the states of the keys of events; None: the handler takes none."""
+        self._states = states
         self._options = options
         self._pool = pool
         self._queues = pool.queues
@@ -209,7 +223,8 @@ class Calls:
         """
         handler, blocked_by, now_ms, queue = self.handler, self._blocked_by, self._pool.now_ms, taken[0]
         call, measure = handler.call, self._measure
-        is_plain, traces = handler.decode is None and not handler.takes_context, measure.traces
+        states, traces = self._states, measure.traces
+        is_plain = handler.decode is None and not handler.takes_context and states is None
         for _ in range(EVENTS_A_TURN):
             if blocked_by.active:
                 break
@@ -223,29 +238,58 @@ class Calls:
             if item[1].owned.closing:
                 self._drop_closing(queue)
                 continue
+            if states is not None and not states.has(item):
+                await states.load((item,))
+                continue
             worker.items, worker.since_ms, worker.retry = (item,), now_ms(), queue.retry
             worker.attempt = attempt = queue.next_attempt if queue.attempt or queue.alone else 1
             event: Event[Any] = item[0]
             try:
                 if is_plain and (traces is None or TRACEPARENT not in event.headers):
                     result: object = await call(event)  # type: ignore[misc]
-                    emitted: Sequence[Emission] = ()
+                    left = NOTHING_LEFT
+                    if result is not None:
+                        self._listener.returned(item, result)
                 else:
-                    context = self._context(item, attempt)
-                    event = handler.decoded(event)
+                    cached = None if states is None else states.find(item)
+                    prepared = self._prepare(item, attempt, cached)
+                    event = prepared.event
                     if traces is None:
-                        result = await handler.on_loop(event, context)
+                        result = await handler.on_loop(event, *prepared.given)
                     else:
                         with measure.processing((event,), self._attempts(item, attempt)):
-                            result = await handler.on_loop(event, context)
-                    emitted = () if context is None else context._end()
-                if result is not None:
-                    self._listener.returned(item, result)
+                            result = await handler.on_loop(event, *prepared.given)
+                    left = self._left(item, prepared, result)
             except Exception as error:
                 return FailedCall(error)
             worker.items = ()
-            self._finish(queue, event, emitted)
+            self._finish(queue, event, left)
         return None
+
+    def _prepare(self, item: Item, attempt: int, cached: CachedState | None) -> PreparedCall:
+        """Return what the handler gets for an event. Raises PayloadUndecodable, KeyNeeded. May run on a thread."""
+        context = self._context(item, attempt)
+        event = self.handler.decoded(item[0])
+        if cached is None:
+            if self._states is not None:
+                raise KeyNeeded(processor=self._options.name)
+            return PreparedCall(event, () if context is None else (context,), context)
+        state = cached.lend(self._clock.wall_ms())
+        return PreparedCall(event, (state,) if context is None else (state, context), context, cached, state)
+
+    def _left(self, item: Item, prepared: PreparedCall, result: object) -> Left:
+        """Return what a call that returned left. An error that this raises is one of the call. May run on a thread."""
+        context, cached = prepared.context, prepared.cached
+        kept = None
+        if cached is not None:
+            removes = context is not None and context.forgets_state
+            value = prepared.state if result is None else result
+            kept = cached.keep(value, self._clock.wall_ms(), removes=removes)
+        elif result is not None:
+            self._listener.returned(item, result)
+        if context is not None:
+            return Left(context._end(), kept, context.tables)
+        return NOTHING_LEFT if kept is None else Left((), kept)
 
     async def _run_on_thread(self, worker: Worker, queue: KeyQueue) -> FailedCall | None:
         """Call a sync handler for several events in one visit to a thread; all are finished when it returns."""
@@ -256,27 +300,28 @@ class Calls:
             queue.items.extend(self._queues.take_free(min(share, EVENTS_A_TURN - 1)))
         self._drop_closing(queue)
         items = list(islice(queue.items, EVENTS_A_TURN))
+        states: Iterable[CachedState | None] = repeat(None)
+        if self._states is not None:
+            await self._states.load(items)
+            states = [self._states.find(item) for item in items]
         attempt, retry, handler, measure = queue.next_attempt, queue.retry, self.handler, self._measure
-        done: list[tuple[Event[Any], Sequence[Emission]]] = []
+        done: list[tuple[Event[Any], Left]] = []
 
         def run() -> BaseException | None:
             worker.thread = get_ident()
-            for item in items:
+            for item, cached in zip(items, states, strict=False):
                 if blocked_by.active or item[1].owned.closing:
                     return None
                 worker.items, worker.since_ms = (item,), pool.now_ms()
                 worker.attempt = 1 if done else attempt
                 worker.retry = None if done else retry
-                context = self._context(item, worker.attempt)
                 try:
-                    event = handler.decoded(item[0])
-                    with measure.processing((event,), self._attempts(item, worker.attempt)):
-                        result = handler.on_thread(event, context)
-                    if result is not None:
-                        self._listener.returned(item, result)
+                    prepared = self._prepare(item, worker.attempt, cached)
+                    with measure.processing((prepared.event,), self._attempts(item, worker.attempt)):
+                        result = handler.on_thread(prepared.event, *prepared.given)
+                    done.append((prepared.event, self._left(item, prepared, result)))
                 except BaseException as error:
                     return error
-                done.append((event, () if context is None else context._end()))
             return None
 
         if not items or blocked_by.active:
@@ -284,8 +329,8 @@ class Calls:
         worker.items, worker.since_ms = tuple(items[:1]), pool.now_ms()
         error = await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._thread_limiter())
         worker.items = ()
-        for event, emitted in done:
-            self._finish(queue, event, emitted)
+        for event, left in done:
+            self._finish(queue, event, left)
         if isinstance(error, anyio.get_cancelled_exc_class()):
             return self._cancelled(error)
         if error is None:
@@ -305,6 +350,7 @@ class Calls:
         worker.items, worker.since_ms, worker.retry = items, pool.now_ms(), taken[0].retry
         worker.attempt = taken[0].next_attempt
         handler, context = self.handler, self._context(items[0], taken[0].next_attempt)
+        given = () if context is None else (context,)
         try:
             events = [handler.decoded(event) for event, _ in items]
             span = self._measure.processing(events, self._attempts(items[0], worker.attempt), is_batch=True)
@@ -314,21 +360,21 @@ class Calls:
                 def run() -> None:
                     worker.thread = get_ident()
                     with span:
-                        handler.on_thread(events, context)
+                        handler.on_thread(events, *given)
 
                 await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
             else:
                 with span:
-                    await handler.on_loop(events, context)
+                    await handler.on_loop(events, *given)
         except Exception as error:
             return FailedCall(error, counts)
         worker.items = ()
-        emitted = () if context is None else context._end()
+        left = NOTHING_LEFT if context is None else Left(context._end(), None, context.tables)
         handled = iter(events)
         for queue, n in zip(taken, counts, strict=True):
             for event in islice(handled, n):
-                self._finish(queue, event, emitted)
-                emitted = ()  # once per batch; nothing is awaited here, so one commit takes all of it
+                self._finish(queue, event, left)
+                left = NOTHING_LEFT  # once per batch; nothing is awaited here, so one commit takes all of it
         return None
 
     async def _collect(self, taken: list[KeyQueue]) -> list[int]:
@@ -395,11 +441,11 @@ class Calls:
 
     # What becomes of the events of a turn.
 
-    def _finish(self, queue: KeyQueue, handled: Event[Any], emitted: Sequence[Emission]) -> None:
+    def _finish(self, queue: KeyQueue, handled: Event[Any], left: Left) -> None:
         """Note that the first event of the queue is finished. handled: that event, as the handler got it."""
         item = queue.pop()
         self._queues.unfinished -= 1
-        self._listener.finished(item, handled, emitted)
+        self._listener.finished(item, handled, left)
         if self._pool.waiting:
             self._pool.notify()
 
@@ -427,7 +473,7 @@ class Calls:
         options, item = self._options, queue.items[0]
         queue.attempt += 1
         attempts = queue.next_attempt - 1 + item[1].attempts_before
-        is_permanent = isinstance(error, PayloadUndecodable) or options.publishes
+        is_permanent = isinstance(error, (PayloadUndecodable, KeyNeeded)) or options.publishes
         if is_permanent or options.retry.is_spent(attempts, error):
             self._listener.spent(item, error, attempts)
             self._drop_first(queue)

@@ -5,6 +5,7 @@ One transaction covers all segments of a processor. If a segment turns out to be
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -17,6 +18,7 @@ from eventproc.groups.truncation import skip
 from eventproc.processors.dead_letters.operations import append_letters
 from eventproc.processors.emit import append_emissions
 from eventproc.processors.engine.committer import LOG, Committer, Outbox
+from eventproc.processors.engine.states import KeyStateCache
 from eventproc.processors.errors import ProcessorFailed
 from eventproc.processors.observe.status import Counters
 from eventproc.processors.observe.telemetry import Telemetry
@@ -25,6 +27,7 @@ from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import SegmentKey
+from eventproc.store.key_states import KeyStateChange, store_changes
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import format_segment
@@ -73,7 +76,7 @@ class ProgressCommit:
     @property
     def streams(self) -> frozenset[str] | None:
         """The streams to whose rows it keeps; None if it may change anything."""
-        if self.completed or self.outbox.letters or self.outbox.handled:
+        if self.completed or self.outbox.letters or self.outbox.handled or self.outbox.tables:
             return None
         emitted = (each.stream for _, _, emitted in self.outbox.emitted for each in emitted)
         return frozenset({*(owned.assigned.stream for owned in self.moved), *emitted})
@@ -98,9 +101,11 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         project: Callable[[ProgressCommit], Awaitable[None]] | None,
         follow: Callable[[], Awaitable[None]],
         ended: Callable[[], None],
+        states: KeyStateCache | None = None,
     ) -> None:
         """Create the committer.
 
+        states: notes what became durable. None: the handler takes no state.
         follow: reads the ownership again, and drops the segments that were lost.
         project: makes what a projection handled durable in the user's database. None: there is none.
         """
@@ -109,6 +114,7 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         self._membership = membership
         self._segments = segments
         self._follow = follow
+        self._states = states
         self._project_into = project
         self._passed: dict[OwnedSegment, None] = {}  # those whose successors are unknown
 
@@ -185,13 +191,25 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         LOG.warning("%r: %d events that follow were truncated before they were handled", owned, lost)
         await self._follow()
 
+    def _store_states(self, tx: Tx, outbox: Outbox[OwnedSegment]) -> None:
+        state, by_stream = self._options.state, defaultdict[int, list[KeyStateChange]](list)
+        assert state is not None, f"{self._options.name} keeps no state"
+        for owned, _, kept in outbox.states:
+            by_stream[owned.key[0]].append(kept.change)
+        for stream_id, changes in by_stream.items():
+            store_changes(
+                tx, stream_id, self._options.group, changes, version=state.version, ttl_ms=state.ttl_ms
+            )
+
     def publish(self, tx: Tx, commit: ProgressCommit) -> None:
         """See `Committer.publish`. Raises SegmentFenced, SuccessorsUnknown, and as `append_emissions`, too."""
         options, outbox = self._options, commit.outbox
         self._membership.move(tx, {owned.assigned: progress for owned, progress in commit.moved.items()})
+        if outbox.states:
+            self._store_states(tx, outbox)
         append_emissions(tx, [each for _, _, emitted in outbox.emitted for each in emitted])
         append_letters(tx, options.group, options.dead_letters, [letter for _, letter in outbox.letters])
-        self._call_hook(tx, outbox)
+        self._run_user_sql(tx, outbox)
         for owned in commit.completed:
             try:
                 self._membership.complete(tx, owned.assigned)
@@ -205,7 +223,11 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
             owned.durable = progress
         for owned, _ in commit.outbox.letters:
             self._measure.dead_lettered(owned.assigned.stream, 1)
-        self._segments.drop([owned.key for owned in commit.completed if owned in self._segments])
+        ended = self._segments.drop([owned.key for owned in commit.completed if owned in self._segments])
+        if self._states is not None:
+            self._states.saved(kept for _, _, kept in commit.outbox.states)
+            for owned in ended:
+                self._states.lose(owned)
 
 
 def divided(

@@ -17,10 +17,11 @@ import anyio
 import attrs
 
 from eventproc.base.counts import counted
-from eventproc.processors.context import call_in_tx
+from eventproc.processors.context import TablesChange, call_in_tx
 from eventproc.processors.dead_letters.operations import FailedEvent
 from eventproc.processors.emit import Emission
 from eventproc.processors.engine.key_queues import describe_event
+from eventproc.processors.engine.states import KeptState, Left
 from eventproc.processors.errors import ProcessorFailed, failure_text
 from eventproc.processors.observe.status import Counters
 from eventproc.processors.observe.telemetry import NOTHING, Telemetry
@@ -49,15 +50,22 @@ process holds the lock. Higher: a crash then repeats more. Lower: a slow disk is
 BEHIND_BYTES_MAX: Final = 16 * 2**20
 """Payload bytes of emitted events and dead letters during one commit after which no call begins until it ends."""
 
+CHANGE_BYTES: Final = 200
+"""What a change of a state counts beside its value: its key, and Python's objects."""
+
 _size_of: Final = attrgetter("size_bytes")
 
 
-class CommitHookFailed(Exception):
-    """The user's `on_commit` raised `error` for these events, of which there is at least one."""
+class UserSqlFailed(Exception):
+    """The user's SQL in the transaction of a commit raised `error`.
 
-    def __init__(self, handled: Sequence[tuple[Any, Event[Any]]], error: Exception) -> None:
-        events = f"{counted(len(handled), 'event')}, first {describe_event(handled[0][1])}"
-        super().__init__(f"{failure_text(error)} (its events: {events})")
+    what: which function it was. events: those that it was called for, at least one.
+    """
+
+    def __init__(self, what: str, events: Sequence[Event[Any]], error: Exception) -> None:
+        shown = f"{counted(len(events), 'event')}, first {describe_event(events[0])}"
+        super().__init__(f"{failure_text(error)} (its events: {shown})")
+        self.what = what
         self.error = error
 
 
@@ -68,14 +76,18 @@ class Outbox(Generic[O]):
     emitted: events, with the number of the event whose handler emitted them.
     letters: dead letters.
     handled: the handled events of an exactly-once round, as the handler got them, for the user's `on_commit`.
+    states: changes of the states of keys, with the number of the event whose handler made them, in that order.
+    tables: functions given to `change_tables`, with the event whose handler did so.
     """
 
     emitted: list[tuple[O, int, Sequence[Emission]]] = attrs.field(factory=list)
     letters: list[tuple[O, FailedEvent]] = attrs.field(factory=list)
     handled: list[tuple[O, Event[Any]]] = attrs.field(factory=list)
+    states: list[tuple[O, int, KeptState]] = attrs.field(factory=list)
+    tables: list[tuple[O, Event[Any], TablesChange]] = attrs.field(factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.emitted or self.letters or self.handled)
+        return bool(self.emitted or self.letters or self.handled or self.states or self.tables)
 
     def joined(self, later: Outbox[O]) -> Outbox[O]:
         """Return this outbox followed by a later one."""
@@ -83,6 +95,8 @@ class Outbox(Generic[O]):
             emitted=self.emitted + later.emitted,
             letters=self.letters + later.letters,
             handled=self.handled + later.handled,
+            states=self.states + later.states,
+            tables=self.tables + later.tables,
         )
 
     def of(self, holders: Collection[O]) -> Outbox[O]:
@@ -95,6 +109,8 @@ class Outbox(Generic[O]):
             emitted=[each for each in self.emitted if holds(each[0], each[1])],
             letters=[each for each in self.letters if holds(each[0], each[1].event.number)],
             handled=[each for each in self.handled if holds(each[0], each[1].number)],
+            states=[each for each in self.states if holds(each[0], each[1])],
+            tables=[each for each in self.tables if holds(each[0], each[1].number)],
         )
 
 
@@ -145,7 +161,7 @@ class Committer(ABC, Generic[O, M]):
         self._measure = measure
         self._ended = ended
         self._durable: M | None = None  # the last one that became durable
-        self._hook_emitted: Counter[str] = Counter()  # by the user's `on_commit`, by stream
+        self._user_emitted: Counter[str] = Counter()  # by the user's SQL, by stream
         self._lock = anyio.Lock()
         self._due = anyio.Event()
         self._asked = False
@@ -153,19 +169,19 @@ class Committer(ABC, Generic[O, M]):
     async def commit(self) -> None:
         """Make durable everything that is finished at this moment.
 
-        Raises ProcessorFailed when `on_commit` spent its attempts, and database errors other than Retryable.
+        Raises ProcessorFailed when the user's SQL spent its attempts, and database errors other than Retryable.
         """
         async with self._lock:
             await self._commit_all()
 
     async def _commit_all(self) -> None:
-        hook_failures = 0
+        failures = 0
         while commit := self._take():
             try:
                 await self._publish(commit)
-            except CommitHookFailed as why:
-                hook_failures += 1
-                await self.pause_hook(hook_failures, why.error, str(why))
+            except UserSqlFailed as why:
+                failures += 1
+                await self.pause_sql(why.what, failures, why.error, str(why))
             except Exception as why:
                 if not await self._recover(why):
                     raise
@@ -186,17 +202,26 @@ class Committer(ABC, Generic[O, M]):
 
     @abstractmethod
     def publish(self, tx: Tx, commit: M) -> None:
-        """Do all of `commit` in `tx`, or nothing. Raises CommitHookFailed."""
+        """Do all of `commit` in `tx`, or nothing. Raises UserSqlFailed."""
 
     @abstractmethod
     def _note_durable(self, commit: M) -> None:
         """Note that `commit` is durable. This runs as an effect of its transaction, which no cancellation prevents."""
 
-    def emit(self, owner: O, number: int, emitted: Sequence[Emission]) -> None:
-        """Add what the handler of event `number` emitted, and commit soon."""
-        self.outbox.emitted.append((owner, number, emitted))
-        self._came_bytes += sum(map(_size_of, emitted))
-        self.ask()
+    def leave(self, owner: O, event: Event[Any], left: Left) -> None:
+        """Add what the handler of an event left. Commit soon, unless it is only a state, and the bytes are few."""
+        emitted, state, tables = left
+        number = event.number
+        if state is not None:
+            self.outbox.states.append((owner, number, state))
+            self._came_bytes += CHANGE_BYTES + len(state.change.value or b"")
+        if emitted:
+            self.outbox.emitted.append((owner, number, emitted))
+            self._came_bytes += sum(map(_size_of, emitted))
+        for change in tables:
+            self.outbox.tables.append((owner, event, change))
+        if emitted or tables or self._came_bytes >= BEHIND_BYTES_MAX // 4:
+            self.ask()
 
     def add_dead_letter(self, owner: O, letter: FailedEvent) -> None:
         """Add a dead letter."""
@@ -230,7 +255,7 @@ class Committer(ABC, Generic[O, M]):
         """Make `commit` durable. If that fails or is cancelled, its outbox waits for the next commit."""
 
         def publish(tx: Tx) -> None:
-            self._hook_emitted = Counter()
+            self._user_emitted = Counter()
             self.publish(tx, commit)
             tx.after(partial(self._note, commit))
 
@@ -252,7 +277,7 @@ class Committer(ABC, Generic[O, M]):
                 self._put_back(commit)
             elif self._measure is not NOTHING:
                 emitted = Counter(each.stream for _, _, emitted in commit.outbox.emitted for each in emitted)
-                emitted += self._hook_emitted
+                emitted += self._user_emitted
                 self._measure.committed((clock.monotonic_ms() - began_ms) / 1000, emitted)
             self._began = None
             self._ended()
@@ -261,29 +286,34 @@ class Committer(ABC, Generic[O, M]):
         self._note_durable(commit)
         self._counters.committed = commit.finished
         self._counters.emitted += sum(len(emitted) for _, _, emitted in commit.outbox.emitted)
-        self._counters.emitted += self._hook_emitted.total()
+        self._counters.emitted += self._user_emitted.total()
         self._counters.last_commit_ms = self._db.clock.wall_ms()
         self._durable = commit
 
-    def _call_hook(self, tx: Tx, outbox: Outbox[O]) -> None:
-        """Run the user's `on_commit`, if there is one and something for it, and append what it emits."""
-        if self._options.on_commit is None or not outbox.handled:
-            return
-        try:
-            _, emitted = call_in_tx(tx, self._options.on_commit, [event for _, event in outbox.handled])
-            self._hook_emitted = Counter(each.stream for each in emitted)
-        except Exception as why:
-            raise CommitHookFailed(outbox.handled, why) from why
+    def _run_user_sql(self, tx: Tx, outbox: Outbox[O]) -> None:
+        """Call what handlers gave to `change_tables`, then the user's `on_commit`, and append what they emit."""
+        for _, event, change in outbox.tables:
+            self._call_user(tx, "change_tables", change, [event])
+        events = [event for _, event in outbox.handled]
+        if events and (hook := self._options.on_commit) is not None:
+            self._call_user(tx, "on_commit", lambda app_tx: hook(app_tx, events), events)
 
-    async def pause_hook(self, failures: int, error: Exception, text: str) -> None:
-        """Wait before the next attempt of `on_commit`. Raises ProcessorFailed if its attempts are spent."""
+    def _call_user(self, tx: Tx, what: str, function: TablesChange, events: Sequence[Event[Any]]) -> None:
+        try:
+            _, emitted = call_in_tx(tx, function)
+        except Exception as why:
+            raise UserSqlFailed(what, events, why) from why
+        self._user_emitted.update(each.stream for each in emitted)
+
+    async def pause_sql(self, what: str, failures: int, error: Exception, text: str) -> None:
+        """Wait before the next attempt of the user's SQL. Raises ProcessorFailed if its attempts are spent."""
         retry, name = self._options.retry, self._options.name
         if retry.is_spent(failures, error):
-            reason = f"on_commit failed {counted(failures, 'time')}: {text}"
+            reason = f"{what} failed {counted(failures, 'time')}: {text}"
             raise ProcessorFailed(processor=name, reason=reason) from error
         LOG.warning(
-            "%s: %s of on_commit failed: %s",
-            *(self._options.label, retry.attempt_text(failures), text),
+            "%s: %s of %s failed: %s",
+            *(self._options.label, retry.attempt_text(failures), what, text),
             exc_info=error if LOG.isEnabledFor(logging.DEBUG) else None,
             extra={"processor": name, "attempt": failures},
         )

@@ -23,12 +23,12 @@ import anyio
 from eventproc.groups import Membership
 from eventproc.groups.owned_segment import InFlightRun, OwnedSegment
 from eventproc.groups.owned_segments import OwnedSegments
-from eventproc.processors.emit import Emission
 from eventproc.processors.engine.commit import SegmentCommitter, UserDatabaseFenced
 from eventproc.processors.engine.committer import COMMIT_EVENTS
 from eventproc.processors.engine.fetch import SegmentFetcher
 from eventproc.processors.engine.handling import LOG, HandlerEngine
 from eventproc.processors.engine.key_queues import Item
+from eventproc.processors.engine.states import NOTHING_LEFT, Left
 from eventproc.processors.engine.workers import PUT_EVENTS
 from eventproc.processors.errors import ProcessorFailed, failure_text
 from eventproc.processors.handler import Handler
@@ -83,6 +83,7 @@ class Engine(HandlerEngine[SegmentCommitter]):
             project=None if self._user_database is None else self._user_database.commit,
             follow=self._follow,
             ended=self._commit_ended,
+            states=self.states,
         )
         self._releasing: set[OwnedSegment] = set()
         self._membership_lock = anyio.Lock()  # a membership is used by one task at a time
@@ -140,16 +141,18 @@ class Engine(HandlerEngine[SegmentCommitter]):
 
     # Results of calls (`CallListener`).
 
-    def finished(self, item: Item, handled: Event[Any], emitted: Sequence[Emission]) -> None:
+    def finished(self, item: Item, handled: Event[Any], left: Left) -> None:
         """See `CallListener.finished`."""
         event, in_flight = item[0], cast("InFlightRun", item[1])
         in_flight.finish(event.number)
         counters = self.counters
         counters.finished += 1
-        if emitted:
-            self._committer.emit(in_flight.owned, event.number, emitted)
+        if left is not NOTHING_LEFT:
+            if left.state is not None and self.states is not None:
+                self.states.kept(left.state)
+            self._committer.leave(in_flight.owned, event, left)
             self._hold_if_behind()
-        elif counters.finished >= self._ask_at:
+        if counters.finished >= self._ask_at:
             self._ask_at = counters.finished + COMMIT_EVENTS
             self._committer.ask()
             self._hold_if_behind()
@@ -211,7 +214,7 @@ class Engine(HandlerEngine[SegmentCommitter]):
                 raise
             except Exception as why:
                 failures += 1
-                await self._committer.pause_hook(failures, why, failure_text(why))
+                await self._committer.pause_sql("on_commit", failures, why, failure_text(why))
         return {}
 
     async def _follow_changes(self) -> None:
@@ -233,6 +236,8 @@ class Engine(HandlerEngine[SegmentCommitter]):
         owned.closing = True
         self._calls.cancel(owned)
         self.pool.give_up_retries()
+        if self.states is not None:
+            self.states.lose(owned)
 
     async def _pass_truncated(self, owned: OwnedSegment) -> None:
         """Let the group continue behind what was truncated, once everything read before the truncation is handled.
@@ -274,6 +279,8 @@ class Engine(HandlerEngine[SegmentCommitter]):
                 await retry_transient(release, f"releasing {owned!r}", self._db.clock, LOG)
                 # Not before: an owned segment without an entry gets a new one, which begins where this one did.
                 self.segments.drop([owned.key])
+                if self.states is not None:
+                    self.states.lose(owned)
 
     # Reading.
 
@@ -310,15 +317,20 @@ class Engine(HandlerEngine[SegmentCommitter]):
         if not self.options.exactly_once:
             if (items := self._fetcher.take(PUT_EVENTS)) is None:
                 return False
-            await self.pool.put(items)
+            await self._put(items)
             return True
         async with self._in_round:
             room, is_begun = self.options.round_events, False
             while room and (items := self._fetcher.take(min(room, PUT_EVENTS))) is not None:
                 room, is_begun = room - len(items), True
-                await self.pool.put(items)
+                await self._put(items)
             if not is_begun:
                 return False
             await self.pool.drain()
             await self._committer.commit()
         return True
+
+    async def _put(self, items: Sequence[Item]) -> None:
+        if self.states is not None:
+            await self.states.load(items)
+        await self.pool.put(items)

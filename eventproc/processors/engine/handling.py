@@ -17,10 +17,10 @@ import anyio
 from eventproc.base.counts import counted
 from eventproc.processors.context import Log, NoteProgress
 from eventproc.processors.dead_letters.operations import FailedEvent
-from eventproc.processors.emit import Emission
 from eventproc.processors.engine.calls import Calls
 from eventproc.processors.engine.committer import Committer
 from eventproc.processors.engine.key_queues import Item, KeyQueues, describe_event
+from eventproc.processors.engine.states import KeyStateCache, Left
 from eventproc.processors.engine.workers import WorkerPool
 from eventproc.processors.errors import ProcessorFailed, failure_text
 from eventproc.processors.handler import Handler
@@ -43,6 +43,7 @@ class HandlerEngine(ABC, Generic[C]):
     """Runs the handler of one processor; call `run` once.
 
     pool: the workers, and the events that were handed out to them.
+    states: the states of keys at hand; None: its handler takes none.
     """
 
     _committer: C
@@ -61,7 +62,8 @@ class HandlerEngine(ABC, Generic[C]):
             on_idle=self._wake_short,
             limits=limits,
         )
-        self._calls = Calls(options, self.pool, self, db.clock, self.measure)
+        self.states = None if options.state is None else KeyStateCache(db, options)
+        self._calls = Calls(options, self.pool, self, db.clock, self.measure, self.states)
         self._db = db
         self._make = make
         self._commits_when_idle = False
@@ -126,7 +128,7 @@ class HandlerEngine(ABC, Generic[C]):
         """See `CallListener.returned`."""
 
     @abstractmethod
-    def finished(self, item: Item, handled: Event[Any], emitted: Sequence[Emission]) -> None:
+    def finished(self, item: Item, handled: Event[Any], left: Left) -> None:
         """See `CallListener.finished`."""
 
     def set_aside(self, item: Item, pause_ms: int) -> bool:

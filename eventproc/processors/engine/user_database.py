@@ -38,7 +38,7 @@ from eventproc.processors.engine.commit import (
     ProgressCommit,
     UserDatabaseFenced,
 )
-from eventproc.processors.engine.committer import CommitHookFailed
+from eventproc.processors.engine.committer import UserSqlFailed
 from eventproc.store.database import Database, Tx
 from eventproc.store.groups import SegmentKey, progress_by_segment
 from eventproc.store.inspection.database_file import directory_identity
@@ -146,7 +146,7 @@ class UserDatabase:
         """Call the function with the handled events of a round, in the transaction that moves the rows.
 
         Of an attempt whose end is unknown the rows say whether it took place.
-        Raises CommitHookFailed, UserDatabaseFenced.
+        Raises UserSqlFailed, UserDatabaseFenced.
         """
         handled, known = commit.outbox.handled, self._known
         assert known is not None, "segments are taken over before anything of them is handled"
@@ -164,7 +164,7 @@ class UserDatabase:
         except UserDatabaseFenced:
             raise
         except Exception as why:
-            raise CommitHookFailed(handled, why) from why
+            raise UserSqlFailed("on_commit", [event for _, event in handled], why) from why
         self._rows |= {each.key: each.after for each in changes}
 
     async def _on_thread(self, work: Callable[[], T]) -> T:

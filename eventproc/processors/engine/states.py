@@ -1,0 +1,227 @@
+"""The states of keys that a processor has at hand: those of the keys that its events have had lately.
+
+A value belongs to the owned segment for which it was read: the key's next segment, or the same one after it was lost,
+is another object, and the value is read again. See docs/design/key-state.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import anyio
+import attrs
+
+from eventproc.groups.owned_segment import OwnedSegment
+from eventproc.processors.context import TablesChange
+from eventproc.processors.emit import Emission
+from eventproc.processors.engine.key_queues import EventClaim, Item
+from eventproc.processors.errors import ProcessorFailed, failure_text
+from eventproc.processors.key_state import KeyState
+from eventproc.processors.options import Options
+from eventproc.processors.retry import retry_transient
+from eventproc.store.database import Database
+from eventproc.store.key_states import KeyStateChange, StoredState, look_up
+
+LOG = logging.getLogger("eventproc.processors")
+
+ENTRY_BYTES: Final = 200
+"""What an entry of the cache counts beside the bytes of its value: its key, and Python's objects."""
+
+NO_VALUE: Final = object()
+"""In place of an object that has to be decoded, or made, before the next call."""
+
+
+@attrs.define(eq=False)
+class CachedState:
+    """The state of a key at hand.
+
+    owned: the segment for which it was read.
+    data: its bytes; None: the key has no state.
+    value: the object that they are, or NO_VALUE: a call has it, or may have changed it.
+    expires_ms: when it expires, wall time; None: never.
+    unsaved: the last change, until it is durable.
+    counted: the bytes that it counts in the cache.
+    """
+
+    options: KeyState[Any]
+    key: str
+    owned: EventClaim
+    data: bytes | None
+    value: object
+    expires_ms: int | None
+    unsaved: KeyStateChange | None = None
+    counted: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What it is to count in the cache."""
+        return ENTRY_BYTES + (0 if self.data is None else len(self.data))
+
+    def lend(self, now_ms: int) -> object:
+        """Return the object for a call, which may change it."""
+        value, self.value = self.value, NO_VALUE
+        if self.data is None or (self.expires_ms is not None and self.expires_ms <= now_ms):
+            return self.options.make()
+        return self.options.decode(self.options.version, self.data) if value is NO_VALUE else value
+
+    def keep(self, value: object, now_ms: int, *, removes: bool) -> KeptState | None:
+        """Keep what a call that returned made of its object; return the change, None if there is none.
+
+        removes: the key has no state any more. Raises InvalidArgument: it is of another class.
+        """
+        options = self.options
+        data = None if removes else options.encode(value)
+        if data == self.data and (data is None or options.ttl_ms is None):
+            self.value = value
+            return None
+        self.value, self.data = value, data
+        if options.ttl_ms is not None:
+            self.expires_ms = now_ms + options.ttl_ms
+        self.unsaved = KeyStateChange(self.key, data)
+        return KeptState(self.unsaved, self)
+
+
+class KeptState(NamedTuple):
+    """A change of a state that a call left, and where it is cached."""
+
+    change: KeyStateChange
+    cached: CachedState
+
+
+class Left(NamedTuple):
+    """What a call that returned left to be made durable with its event. tables: what it gave to `change_tables`."""
+
+    emitted: Sequence[Emission] = ()
+    state: KeptState | None = None
+    tables: Sequence[TablesChange] = ()
+
+
+NOTHING_LEFT: Final = Left()
+
+
+class KeyStateCache:
+    """The states of one processor's keys that are at hand. Used on the event loop; `CachedState` by one call at a time,
+    also on a thread.
+    """
+
+    def __init__(self, db: Database, options: Options) -> None:
+        assert options.state is not None, f"{options.name} keeps no state"
+        self.options: KeyState[Any] = options.state
+        self._db = db
+        self._group = options.group
+        self._name = options.name
+        self._label = options.label
+        self._cached: OrderedDict[str, CachedState] = OrderedDict()
+        self._size_bytes = 0
+        self._lock = anyio.Lock()  # so that nothing that is being read can be changed and evicted meanwhile
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the cache."""
+        return self._size_bytes
+
+    def has(self, item: Item) -> bool:
+        """Return whether the state of the event's key is at hand. An event without a key needs none."""
+        event, in_hand = item
+        key = event.key
+        return key is None or ((found := self._cached.get(key)) is not None and found.owned is in_hand.owned)
+
+    async def load(self, items: Iterable[Item]) -> None:
+        """Read the states of the events' keys that are not at hand, in one read.
+
+        Raises ProcessorFailed: one cannot be decoded.
+        """
+        if all(map(self.has, items)):
+            return
+        what = f"reading states of {self._label}"
+        async with self._lock:
+            self._evict()  # before: what is read now is at hand when this returns
+            missing = {
+                item[0].key: item[1].owned
+                for item in items
+                if not self.has(item) and not item[1].owned.closing and item[0].key is not None
+            }
+            by_stream: dict[int, list[str]] = {}
+            for key, owned in missing.items():
+                assert isinstance(owned, OwnedSegment), f"{owned!r} is no segment"
+                by_stream.setdefault(owned.key[0], []).append(key)
+            for stream_id, keys in by_stream.items():
+                look = partial(look_up, stream_id=stream_id, group=self._group, keys=keys)
+                read = partial(self._db.read, look)
+                found = await retry_transient(read, what, self._db.clock, LOG)
+                stored = {each.key: each for each in found}
+                for key in keys:
+                    if (cached := self._cached.get(key)) is None or cached.owned is not missing[key]:
+                        self._add(key, missing[key], stored.get(key))
+
+    def _add(self, key: str, owned: EventClaim, stored: StoredState | None) -> None:
+        made = CachedState(self.options, key, owned, None, NO_VALUE, None)
+        if stored is not None:
+            made.value, made.expires_ms = self._decoded(stored), stored.expires_ms
+            is_current = stored.version == self.options.version
+            made.data = stored.value if is_current else self.options.encode(made.value)
+        self._put(made)
+
+    def _put(self, made: CachedState) -> None:
+        self._forget(made.key)
+        self._cached[made.key] = made
+        self._count(made)
+
+    def _count(self, cached: CachedState) -> None:
+        before, cached.counted = cached.counted, cached.size_bytes
+        self._size_bytes += cached.counted - before
+
+    def _forget(self, key: str) -> None:
+        if (cached := self._cached.pop(key, None)) is not None:
+            self._size_bytes -= cached.counted
+            cached.counted = 0
+
+    def _decoded(self, stored: StoredState) -> object:
+        try:
+            value: object = self.options.decode(stored.version, stored.value)
+        except Exception as why:  # of the user's class or function
+            reason = f"the state of key {stored.key!r} cannot be read: {failure_text(why)}"
+            raise ProcessorFailed(processor=self._name, reason=reason) from why
+        return value
+
+    def _evict(self) -> None:
+        """Let those go that were not used for longest, but what is not durable."""
+        for _ in range(len(self._cached)):
+            if self._size_bytes <= self.options.cache_bytes:
+                return
+            key = next(iter(self._cached))
+            if self._cached[key].unsaved is None:
+                self._forget(key)
+            else:
+                self._cached.move_to_end(key)
+
+    def find(self, item: Item) -> CachedState | None:
+        """Return the state for a call, which is at hand; None for an event without a key."""
+        key = item[0].key
+        if key is None:
+            return None
+        self._cached.move_to_end(key)
+        return self._cached[key]
+
+    def kept(self, kept: KeptState) -> None:
+        """Note the change of a call that is finished. Its state may have been evicted meanwhile: it returns."""
+        cached = kept.cached
+        if (found := self._cached.get(cached.key)) is cached:
+            self._count(cached)
+        elif not cached.owned.closing and (found is None or found.owned is cached.owned):
+            self._put(cached)  # no call has what was read since then: its events wait behind this one
+
+    def saved(self, states: Iterable[KeptState]) -> None:
+        """Note that changes are durable."""
+        for change, cached in states:
+            if cached.unsaved is change:
+                cached.unsaved = None
+
+    def lose(self, owned: EventClaim) -> None:
+        """Forget the states of a segment that belongs to somebody else now."""
+        for key in [key for key, cached in self._cached.items() if cached.owned is owned]:
+            self._forget(key)

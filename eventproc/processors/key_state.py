@@ -1,0 +1,97 @@
+"""The state of a processor by key, as its user declares it: the class of the values, and how they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar, get_origin
+
+import attrs
+
+from eventproc.store.model.argument_checks import check_function, check_instance, check_int, invalid_argument
+from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.streams.codec import Codec, PayloadCodec, codec_for
+from eventproc.streams.payloads.mismatch import describe, type_name
+
+V = TypeVar("V")
+
+CACHE_BYTES: Final = 64 * 2**20
+"""Default of the bytes of values that one process keeps at hand. Higher: memory, four times as much for small objects.
+Lower: a key that returns after a pause is read again, with others in one statement."""
+
+
+@attrs.frozen
+class KeyState(Generic[V]):
+    """How a processor keeps a value for each routing key of its stream.
+
+    Attributes:
+        value: The class of the values: an attrs or data class, a pydantic model, a msgspec struct, `dict`, or any other
+            type that has a codec. Called without arguments, it makes the value of a key that has none.
+        version: Raise it with each change of the class that cannot read what the one before wrote. Default: 1.
+        upgrade: Called with an older version and the bytes that were stored under it; returns the value. None
+            (default): a value of another version stops the processor.
+        ttl_ms: How long a key keeps its value after the last change, in ms. None (default): for ever.
+        cache_bytes: Bytes of values that a process keeps at hand. Default: 64 MiB.
+        codec: Converts the values. None (default): the codec of `value`.
+
+    Raises:
+        InvalidArgument: A value is of the wrong type or out of range, or the class has no codec, or needs arguments.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    value: type[V]
+    version: int = attrs.field(default=1, kw_only=True)
+    upgrade: Callable[[int, bytes], V] | None = attrs.field(default=None, kw_only=True)
+    ttl_ms: int | None = attrs.field(default=None, kw_only=True)
+    cache_bytes: int = attrs.field(default=CACHE_BYTES, kw_only=True)
+    codec: Codec[V] | None = attrs.field(default=None, kw_only=True)
+    _codec: PayloadCodec[V] = attrs.field(init=False, eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_codec", codec_for(self.value, self.codec))
+        check_int("state version", self.version, least=1)
+        check_int("state cache_bytes", self.cache_bytes, least=1, unit="bytes")
+        if self.ttl_ms is not None:
+            check_int("state ttl_ms", self.ttl_ms, least=1, unit="ms")
+        if self.upgrade is not None:
+            check_function("state upgrade", self.upgrade)
+        try:
+            self._codec.encode(self.make())
+        except Exception as why:  # of the user's class
+            reason = f"its value for a new key cannot be made: {describe(why)}; give each field a default"
+            raise invalid_argument("state", type_name(self.value), reason) from why
+
+    @property
+    def name(self) -> str:
+        """The name of the class, for people."""
+        return type_name(self.value)
+
+    def make(self) -> V:
+        """Return the value of a key that has none."""
+        return self.value()
+
+    def encode(self, value: V) -> bytes:
+        """Return the bytes of a value. Raises InvalidArgument."""
+        return self._codec.encode(value)
+
+    def reads(self, version: int) -> bool:
+        """Return whether it reads what was stored under a version."""
+        return version == self.version or (self.upgrade is not None and version < self.version)
+
+    def decode(self, version: int, data: bytes) -> V:
+        """Return the value of what was stored under a version. Raises InvalidArgument, and what `upgrade` raises."""
+        if version == self.version:
+            return self._codec.decode(data)
+        if self.upgrade is None or not self.reads(version):
+            reason = f"it has version {version}, and this program reads version {self.version}"
+            raise invalid_argument("state", self.name, reason)
+        return self.upgrade(version, data)
+
+
+def as_key_state(state: object) -> KeyState[Any] | None:
+    """Return what `state=` of a processor declares: a class stands for its KeyState. Raises InvalidArgument."""
+    if state is None or isinstance(state, KeyState):
+        return state
+    if isinstance(state, type) or get_origin(state) is not None:
+        return KeyState(state)  # type: ignore[arg-type]
+    return check_instance(KeyState, "state", state, "it must be a class, or an eventproc.KeyState")

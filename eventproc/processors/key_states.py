@@ -1,0 +1,230 @@
+"""The states of a processor's keys from outside: read, listed, measured, and, while it does not run, changed."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final, Generic, TypeVar, cast
+
+import attrs
+
+from eventproc.groups import get_group
+from eventproc.groups.operations import verify_empty
+from eventproc.processors.key_state import KeyState, as_key_state
+from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
+from eventproc.store.key_states import (
+    KeyStateChange,
+    StateRecord,
+    StoredState,
+    declare_state,
+    drop_step,
+    find_state,
+    list_states,
+    look_up,
+    measure_state,
+    store_changes,
+)
+from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
+from eventproc.store.model.routing import check_key
+from eventproc.store.model.short_repr import short_repr_of_fields
+
+V = TypeVar("V")
+
+STORED_A_STEP: Final = 1_000
+"""Keys that one transaction of `store` changes: some 10 ms. Higher: it holds up all writers for longer."""
+
+
+@attrs.frozen(kw_only=True)
+class KeyValue(Generic[V]):
+    """The state of a key.
+
+    Attributes:
+        key: the routing key.
+        value: what the processor keeps for it.
+        version: that of its class when it was stored.
+        expires_ms: when it expires, wall clock, in ms since 1970; None: never.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    key: str
+    value: V
+    version: int
+    expires_ms: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class KeyStatesInfo:
+    """What a processor keeps by key.
+
+    Attributes:
+        group: full name of its group.
+        stream: full name of the stream whose keys they are.
+        payload: name of the class of the values.
+        versions: those of which there may be values.
+        keys: how many keys have a state.
+        value_bytes: bytes of the values.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    group: str
+    stream: str
+    payload: str
+    versions: tuple[int, ...]
+    keys: int
+    value_bytes: int
+
+
+class KeyStates(Generic[V]):
+    """The states of the keys of one processor. Made by `Eventproc.state`; nothing is read until a method is called."""
+
+    def __init__(self, db: Database, group: str, state: type[V] | KeyState[V]) -> None:
+        self._db = db
+        self._group = check_str("group", group)
+        found = as_key_state(state)
+        if found is None:
+            raise invalid_argument("state", None, "it must be a class, or an eventproc.KeyState")
+        self._state: KeyState[V] = found
+        self._takes_any = not isinstance(state, KeyState)
+
+    def __repr__(self) -> str:
+        return f"KeyStates({self._group!r}, {self._state.name})"
+
+    async def get(self, key: str | bytes) -> V | None:
+        """Return the state of a key, as of the events that are durably finished; None if it has none.
+
+        Args:
+            key: the routing key.
+
+        Raises:
+            NotFound: the group's processor keeps no state, or has never run.
+            InvalidArgument: the key is not valid, or the state is not of the type.
+        """
+        text = check_key(key)
+
+        def step(tx: Tx) -> builtins.list[StoredState]:
+            return look_up(tx, find_state(tx, self._group).stream_id, self._group, [text])
+
+        found = await self._db.read(step)
+        return self._decoded(found[0]).value if found else None
+
+    async def list(
+        self,
+        *,
+        first: str | bytes | None = None,
+        last: str | bytes | None = None,
+        after: str | bytes | None = None,
+        limit: int = 100,
+    ) -> builtins.list[KeyValue[V]]:
+        """Return the states of keys, sorted by key.
+
+        Args:
+            first: only those from this key on. None (default): from the first one.
+            last: only those before this key. None (default): to the last one.
+            after: the last key of the previous page. None (default): the first page.
+            limit: how many at most. Default: 100.
+
+        Raises:
+            NotFound: the group's processor keeps no state, or has never run.
+            InvalidArgument: an argument is not valid, or a state is not of the type.
+
+        Cost:
+            One query by an index.
+        """
+        step = partial(
+            list_states,
+            group=self._group,
+            first=None if first is None else check_key(first),
+            last=None if last is None else check_key(last),
+            after=None if after is None else check_key(after),
+            limit=check_int("limit", limit, least=1),
+        )
+        return [self._decoded(each) for each in await self._db.read(step)]
+
+    async def describe(self) -> KeyStatesInfo:
+        """Return how many keys have a state, and how large it is.
+
+        Raises:
+            NotFound: the group's processor keeps no state, or has never run.
+
+        Cost:
+            Reads all of it: about 0.3 s for a million keys of 100 B.
+        """
+
+        def step(tx: Tx) -> KeyStatesInfo:
+            record = find_state(tx, self._group)
+            keys, value_bytes = measure_state(tx, self._group)
+            return KeyStatesInfo(
+                group=self._group,
+                stream=record.stream,
+                payload=record.payload,
+                versions=record.versions,
+                keys=keys,
+                value_bytes=value_bytes,
+            )
+
+        return await self._db.read(step)
+
+    async def store(self, values: Mapping[str, V | None]) -> None:
+        """Give keys a state while the processor does not run, such as what `list` returned elsewhere.
+
+        1,000 keys are stored in a transaction. A call that fails has stored some; repeat it.
+
+        Args:
+            values: the state of each key; None: it has none any more.
+
+        Raises:
+            NotFound: there is no such group.
+            GroupNotEmpty: its processor runs.
+            InvalidArgument: a key is not valid, or a value is not of the type.
+        """
+        if not isinstance(cast("object", values), Mapping):
+            raise invalid_argument("values", values, "it must be a dict of keys and values")
+        changes = [
+            KeyStateChange(check_key(key), None if value is None else self._state.encode(value))
+            for key, value in values.items()
+        ]
+        for at in range(0, len(changes), STORED_A_STEP):
+            step = partial(self._store_some, changes=changes[at : at + STORED_A_STEP])
+            await self._db.write(step, step=Step.STATE_CHANGE)
+
+    def _store_some(self, tx: Tx, changes: builtins.list[KeyStateChange]) -> None:
+        verify_empty(tx, self._db, self._group, event="storing its state")
+        stream = get_group(tx, self._group).streams[0]
+        state = self._state
+        record = StateRecord(
+            group=self._group,
+            stream=stream.name,
+            stream_id=stream.stream_id,
+            payload=state.name,
+            versions=(state.version,),
+        )
+        declare_state(tx, record)
+        store_changes(tx, stream.stream_id, self._group, changes, version=state.version, ttl_ms=state.ttl_ms)
+
+    async def drop(self) -> int:
+        """Delete all states while the processor does not run; return how many there were.
+
+        A call that fails has deleted some; repeat it.
+
+        Raises:
+            NotFound: the group's processor keeps no state, or there is no such group.
+            GroupNotEmpty: the processor runs.
+        """
+        await self._db.read(partial(find_state, group=self._group))
+        dropped = 0
+        while some := await self._db.write(self._drop_some, step=Step.STATE_CHANGE):
+            dropped += some
+        return dropped
+
+    def _drop_some(self, tx: Tx) -> int:
+        verify_empty(tx, self._db, self._group, event="dropping its state")
+        return drop_step(tx, self._group)
+
+    def _decoded(self, stored: StoredState) -> KeyValue[V]:
+        version = self._state.version if self._takes_any else stored.version
+        value: Any = self._state.decode(version, stored.value)
+        return KeyValue(key=stored.key, value=value, version=stored.version, expires_ms=stored.expires_ms)

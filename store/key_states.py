@@ -1,0 +1,222 @@
+"""The state of a processor by key: a row for each key, changed in the transaction that moves the progress.
+
+See docs/design/key-state.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import attrs
+
+from eventproc.store.database import SqlValue, Tx, upsert
+from eventproc.store.model.errors import NotFound
+from eventproc.store.records import RecordKind, create, delete, find, replace
+
+KEYS_A_QUERY: Final = 100
+"""Keys that one statement looks up. A statement of one size is prepared once; the last one repeats a key."""
+
+EXPIRED_A_STEP: Final = 1_000
+"""Rows of expired keys that one transaction of the sweep deletes: some 10 ms."""
+
+DROPPED_A_STEP: Final = 5_000
+"""Rows that one transaction of `drop` deletes: some 20 ms. Higher: it holds up all writers for longer."""
+
+
+class StoredState(NamedTuple):
+    """The state of a key as it is stored. version: that of its class. expires_ms: wall time; None: never."""
+
+    key: str
+    value: bytes
+    version: int
+    expires_ms: int | None
+
+
+class KeyStateChange(NamedTuple):
+    """What a call made of the state of its key. value: None removes it."""
+
+    key: str
+    value: bytes | None
+
+
+@attrs.frozen(kw_only=True)
+class StateRecord:
+    """The record of the state of a processor's group.
+
+    stream_id: of the stream whose keys have a state.
+    payload: name of the class of the values, for people.
+    versions: those of which there may be rows.
+    """
+
+    group: str
+    stream: str
+    stream_id: int
+    payload: str
+    versions: tuple[int, ...]
+
+
+STATE: Final = RecordKind(name="key state", value=StateRecord)
+
+_COLUMNS: Final = "key, value, version, expires_ms"
+_LOOK_UP: Final = (
+    f"SELECT {_COLUMNS} FROM key_state WHERE stream_id = ? AND group_name = ?"
+    f" AND key IN ({', '.join('?' * KEYS_A_QUERY)})"
+)
+_STORE: Final = upsert("key_state", "stream_id, group_name, key", "value, version, expires_ms")
+
+
+def find_state(tx: Tx, group: str) -> StateRecord:
+    """Return the record of a group's state. Raises NotFound: its processor keeps none, or has never run."""
+    found = find(tx, STATE, group)
+    if found is None:
+        raise NotFound(kind="state of group", name=group)
+    return found.value
+
+
+def declare_state(tx: Tx, record: StateRecord) -> tuple[int, ...]:
+    """Note the version of a state, the only one in `record`; return all of which there may be rows.
+
+    The state of a stream that had the name before is deleted.
+    """
+    found = find(tx, STATE, record.group)
+    if found is None:
+        create(tx, STATE, record.group, record)
+        return record.versions
+    before = found.value
+    if before.stream_id != record.stream_id:
+        _delete_all(tx, before)
+        before = attrs.evolve(before, versions=())
+    record = attrs.evolve(record, versions=tuple(sorted({*before.versions, *record.versions})))
+    if record != found.value:
+        replace(tx, STATE, found, record)
+    return record.versions
+
+
+def forget_version(tx: Tx, group: str, version: int) -> StoredState | None:
+    """Return a row of a version; without one, forget that there were any. Reads the rows until it finds one."""
+    record = find_state(tx, group)
+    row = tx.execute(
+        f"SELECT {_COLUMNS} FROM key_state WHERE stream_id = ? AND group_name = ? AND version = ? ORDER BY key LIMIT 1",
+        (record.stream_id, group, version),
+    ).fetchone()
+    if row is not None:
+        return _stored(row)
+    found = find(tx, STATE, group)
+    assert found is not None, f"{group} has a record"
+    left = tuple(each for each in record.versions if each != version)
+    replace(tx, STATE, found, attrs.evolve(record, versions=left))
+    return None
+
+
+def look_up(tx: Tx, stream_id: int, group: str, keys: Sequence[str]) -> list[StoredState]:
+    """Return the states of keys, without those that have none or have expired. One statement per 100 keys."""
+    found: list[StoredState] = []
+    for at in range(0, len(keys), KEYS_A_QUERY):
+        some = [each.encode() for each in keys[at : at + KEYS_A_QUERY]]
+        some += some[-1:] * (KEYS_A_QUERY - len(some))
+        found += map(_stored, tx.execute(_LOOK_UP, (stream_id, group, *some)).fetchall())
+    return [each for each in found if each.expires_ms is None or each.expires_ms > tx.now_ms]
+
+
+def store_changes(
+    tx: Tx, stream_id: int, group: str, changes: Iterable[KeyStateChange], *, version: int, ttl_ms: int | None
+) -> None:
+    """Store the last change of each key. A row each."""
+    last = {each.key: each.value for each in changes}
+    expires_ms = None if ttl_ms is None else tx.now_ms + ttl_ms
+    stored = [
+        (stream_id, group, key.encode(), value, version, expires_ms)
+        for key, value in last.items()
+        if value is not None
+    ]
+    if stored:
+        tx.executemany(_STORE, stored)
+    if len(stored) < len(last):
+        _delete_keys(tx, stream_id, group, [key.encode() for key, value in last.items() if value is None])
+
+
+def list_states(
+    tx: Tx, group: str, *, first: str | None, last: str | None, after: str | None, limit: int
+) -> list[StoredState]:
+    """Return the states of keys from `first` to before `last`, behind `after`, sorted by key. One query by the key.
+
+    Raises NotFound.
+    """
+    record = find_state(tx, group)
+    where = ""
+    parameters: list[SqlValue] = [record.stream_id, group]
+    for compare, bound in ((">=", first), ("<", last), (">", after)):
+        if bound is not None:
+            where += f" AND key {compare} ?"
+            parameters.append(bound.encode())
+    rows = tx.execute(
+        f"SELECT {_COLUMNS} FROM key_state WHERE stream_id = ? AND group_name = ?{where}"
+        " AND (expires_ms IS NULL OR expires_ms > ?) ORDER BY key LIMIT ?",
+        (*parameters, tx.now_ms, limit),
+    ).fetchall()
+    return [_stored(row) for row in rows]
+
+
+def measure_state(tx: Tx, group: str) -> tuple[int, int]:
+    """Return how many keys have a state, and its bytes without the keys. Reads all rows. Raises NotFound."""
+    record = find_state(tx, group)
+    row = tx.execute(
+        "SELECT count(*), coalesce(sum(length(value)), 0) FROM key_state WHERE stream_id = ? AND group_name = ?"
+        " AND (expires_ms IS NULL OR expires_ms > ?)",
+        (record.stream_id, group, tx.now_ms),
+    ).fetchone()
+    return int(row[0]), int(row[1])
+
+
+def drop_step(tx: Tx, group: str) -> int:
+    """Delete some rows of a group's state, and its record behind the last one; return how many rows."""
+    found = find(tx, STATE, group)
+    if found is None:
+        return 0
+    where = (found.value.stream_id, group)
+    rows = tx.execute(
+        "SELECT key FROM key_state WHERE stream_id = ? AND group_name = ? ORDER BY key LIMIT ?",
+        (*where, DROPPED_A_STEP),
+    ).fetchall()
+    _delete_keys(tx, *where, [bytes(key) for (key,) in rows])
+    if len(rows) < DROPPED_A_STEP:
+        delete(tx, STATE, found)
+    return len(rows)
+
+
+def delete_state(tx: Tx, group: str) -> None:
+    """Delete the state of a group that is deleted."""
+    found = find(tx, STATE, group)
+    if found is not None:
+        _delete_all(tx, found.value)
+        delete(tx, STATE, found)
+
+
+def forget_expired(tx: Tx) -> bool:
+    """Delete some rows that have expired. Return whether there may be more."""
+    rows = tx.execute(
+        "SELECT stream_id, group_name, key FROM key_state WHERE expires_ms <= ?"
+        " ORDER BY expires_ms, stream_id, group_name, key LIMIT ?",
+        (tx.now_ms, EXPIRED_A_STEP),
+    ).fetchall()
+    tx.executemany("DELETE FROM key_state WHERE stream_id = ? AND group_name = ? AND key = ?", rows)
+    return len(rows) == EXPIRED_A_STEP
+
+
+def _stored(row: Sequence[object]) -> StoredState:
+    key, value, version, expires_ms = row
+    return StoredState(bytes(key).decode(), bytes(value), version, expires_ms)  # type: ignore[call-overload, arg-type]
+
+
+def _delete_keys(tx: Tx, stream_id: int, group: str, keys: Iterable[bytes]) -> None:
+    tx.executemany(
+        "DELETE FROM key_state WHERE stream_id = ? AND group_name = ? AND key = ?",
+        [(stream_id, group, key) for key in keys],
+    )
+
+
+def _delete_all(tx: Tx, record: StateRecord) -> None:
+    tx.execute(
+        "DELETE FROM key_state WHERE stream_id = ? AND group_name = ?", (record.stream_id, record.group)
+    )

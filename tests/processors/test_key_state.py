@@ -1,0 +1,431 @@
+"""What a processor keeps by key: as the handler left it, once for each event, whatever fails."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import attrs
+import msgspec
+import pydantic
+import pytest
+
+from eventproc import App, AppTx, Context, Event, Eventproc, KeyState, ProcessorFailed, RetryPolicy
+from eventproc.errors import CallEnded, GroupNotEmpty, InvalidArgument, NotFound
+from eventproc.testing import VirtualRuntime
+from tests.processors.support import GROUP, OUT, STREAM, letters, payloads, system, write
+
+AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
+ONCE = RetryPolicy(attempts=1)
+
+
+@attrs.define
+class Total:
+    count: int = 0
+    last: int = -1
+
+
+@dataclasses.dataclass
+class DataTotal:
+    count: int = 0
+    last: int = -1
+
+
+class ModelTotal(pydantic.BaseModel):
+    count: int = 0
+    last: int = -1
+
+
+class StructTotal(msgspec.Struct):
+    count: int = 0
+    last: int = -1
+
+
+@attrs.frozen
+class FrozenTotal:
+    count: int = 0
+
+
+async def add(event: Event, total: Any) -> None:
+    total.count += 1
+    total.last = int(event.payload)
+
+
+def app_of(handler: Callable[..., object] = add, state: Any = Total, **choices: Any) -> App:
+    app = App()
+    choices = {"retry": AT_ONCE, "state": state, **choices}
+    app.add(handler, STREAM, group=GROUP, **choices)
+    return app
+
+
+async def process(ep: Eventproc, app: App) -> None:
+    async with ep.run(app) as running:
+        await running.wait_idle()
+
+
+@pytest.mark.parametrize("kind", [Total, DataTotal, ModelTotal, StructTotal])
+async def test_a_handler_changes_the_state_of_its_key(kind: type[Any]) -> None:
+    async with system() as ep:
+        await write(ep, ["a", "b", "a"])
+        await process(ep, app_of(state=kind))
+        await write(ep, ["a"])
+        await process(ep, app_of(state=kind))
+        kept = ep.state(GROUP, kind)
+        assert await kept.get("a") == kind(count=3, last=0)
+        assert await kept.get("b") == kind(count=1, last=1)
+        assert await kept.get("c") is None
+
+
+async def test_a_plain_function_on_a_thread_and_an_object_have_states_too() -> None:
+    def on_thread(event: Event, total: dict[str, int]) -> None:
+        total["count"] = total.get("count", 0) + 1
+
+    class WithStart:
+        async def start(self) -> None:
+            self.step = 10
+
+        async def process(self, event: Event, total: dict[str, int], context: Context) -> None:
+            total["count"] = total.get("count", 0) + self.step * context.attempt
+
+    async with system() as ep:
+        await write(ep, ["a", "b"] * 100)
+        await process(ep, app_of(on_thread, dict[str, int]))
+        await write(ep, ["a"])
+        await process(ep, app_of(WithStart, dict[str, int]))
+        assert await ep.state(GROUP, dict[str, int]).get("a") == {"count": 110}
+        assert await ep.state(GROUP).get("b") == b'{"count":100}'
+
+
+async def test_what_a_handler_returns_takes_the_place_of_a_value_that_cannot_change() -> None:
+    async def count(event: Event, total: FrozenTotal) -> FrozenTotal:
+        return attrs.evolve(total, count=total.count + 1)
+
+    async with system() as ep:
+        await write(ep, ["a", "a"])
+        await process(ep, app_of(count, FrozenTotal))
+        assert await ep.state(GROUP, FrozenTotal).get("a") == FrozenTotal(count=2)
+
+
+@pytest.mark.parametrize("is_sync", [False, True])
+async def test_a_call_that_fails_or_leaves_another_type_changes_nothing(is_sync: bool) -> None:
+    failed: list[int] = []
+
+    def change(event: Event, total: Total) -> object:
+        number = int(event.payload)
+        total.count += 100
+        if number not in failed or number == 2:
+            failed.append(number)
+            if number == 3:
+                return "a text"
+            raise ValueError("now and then")
+        total.count -= 99
+        total.last = number
+        return None
+
+    async def change_on_loop(event: Event, total: Total) -> object:
+        return change(event, total)
+
+    async with system() as ep:
+        await write(ep, ["a"] * 5)
+        await process(ep, app_of(change if is_sync else change_on_loop))
+        assert await ep.state(GROUP, Total).get("a") == Total(count=4, last=4)
+        assert await letters(ep) == [(2, "ValueError", 3)]
+    assert failed == [0, 1, 2, 2, 2, 3, 4]
+
+
+async def test_a_call_that_is_cancelled_changes_nothing() -> None:
+    calls = 0
+
+    async def hang(event: Event, total: Total) -> None:
+        nonlocal calls
+        calls += 1
+        total.count += 1
+        if calls == 1:
+            await anyio.sleep_forever()
+
+    async with system() as ep:
+        await write(ep, ["a"])
+        await process(ep, app_of(hang, timeout_ms=10))
+        assert await ep.state(GROUP, Total).get("a") == Total(count=1)
+
+
+async def test_a_handler_forgets_a_state_and_begins_anew() -> None:
+    async def toggle(event: Event, total: Total, context: Context) -> None:
+        total.count += 1
+        context.forgets_state = int(event.payload) % 3 == 2
+
+    async with system() as ep:
+        await write(ep, ["a"] * 6)
+        await process(ep, app_of(toggle))
+        assert await ep.state(GROUP, Total).list() == []
+        await write(ep, ["a"] * 2)
+        await process(ep, app_of(toggle))
+        assert await ep.state(GROUP, Total).get("a") == Total(count=2)
+
+
+async def test_an_event_without_a_key_becomes_a_dead_letter_at_once() -> None:
+    async with system() as ep:
+        await write(ep, ["a", None])
+        await process(ep, app_of())
+        assert await letters(ep) == [(1, "eventproc.processors.errors.KeyNeeded", 1)]
+
+
+async def test_states_that_leave_a_small_cache_return_as_they_were() -> None:
+    async with system() as ep:
+        keys = [f"k{number % 1_500}" for number in range(6_000)]
+        await write(ep, keys)
+        await process(ep, app_of(state=KeyState(Total, cache_bytes=1)))
+        kept = ep.state(GROUP, Total)
+        found = await kept.list(limit=10_000)
+        assert [each.value.count for each in found] == [4] * 1_500
+        info = await kept.describe()
+        assert (info.keys, info.stream, info.payload, info.versions) == (1_500, STREAM, "Total", (1,))
+        assert info.value_bytes == sum(len(each.value) for each in await ep.state(GROUP).list(limit=10_000))
+
+
+async def test_states_are_listed_by_ranges_and_pages_of_keys() -> None:
+    async with system() as ep:
+        await write(ep, ["a", "b", "ba", "c", "é"])
+        await process(ep, app_of())
+        kept = ep.state(GROUP, Total)
+
+        async def keys(**choices: Any) -> list[str]:
+            return [each.key for each in await kept.list(**choices)]
+
+        assert await keys() == ["a", "b", "ba", "c", "é"]
+        assert await keys(first="b", last="c") == ["b", "ba"]
+        assert await keys(after="b", limit=2) == ["ba", "c"]
+        assert await keys(first="d") == ["é"]
+
+
+async def test_a_state_expires_after_its_last_change_and_its_row_is_swept(
+    eventproc_runtime: VirtualRuntime,
+) -> None:
+    state = KeyState(Total, ttl_ms=3_600_000)
+    async with eventproc_runtime.running(app_of(state=state)) as running:
+        kept = running.ep.state(GROUP, state)
+
+        async def add_to(*keys: str) -> None:
+            await write(running.ep, keys)
+            await running.settled()
+
+        async def rows() -> int:
+            found = await running.ep.db.read(
+                lambda tx: tx.execute("SELECT count(*) FROM key_state").fetchone()
+            )
+            return int(found[0])
+
+        await add_to("a", "b")
+        await anyio.sleep(3_000)
+        await add_to("a")
+        await anyio.sleep(1_000)
+        assert [(each.key, each.value.count) for each in await kept.list()] == [("a", 2)]
+        assert await kept.get("b") is None
+        assert await rows() == 1
+        await add_to("b")
+        assert await kept.get("b") == Total(count=1, last=0)
+        await anyio.sleep(4_000)
+        assert await rows() == 0
+        await add_to("a")
+        assert await kept.get("a") == Total(count=1, last=0)
+
+
+@attrs.define
+class Money:
+    cents: int = 0
+
+
+def upgrade(version: int, data: bytes) -> Money:
+    assert version == 1
+    return Money(cents=100 * msgspec.json.decode(data)["count"])
+
+
+async def test_states_of_an_older_version_are_upgraded_when_they_are_needed() -> None:
+    async def pay(event: Event, money: Money) -> None:
+        money.cents += 1
+
+    state = KeyState(Money, version=2, upgrade=upgrade)
+    async with system() as ep:
+        await write(ep, ["a", "b"])
+        await process(ep, app_of())
+        await write(ep, ["a"])
+        await process(ep, app_of(pay, state))
+        assert [(each.key, each.value, each.version) for each in await ep.state(GROUP, state).list()] == [
+            ("a", Money(cents=101), 2),
+            ("b", Money(cents=100), 1),
+        ]
+        assert (await ep.state(GROUP).describe()).versions == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("state", "remedy"),
+    [(KeyState(Total, version=3), "give an `upgrade`"), (KeyState(Total), "the program that has stored it")],
+)
+async def test_a_version_that_cannot_be_read_refuses_the_start_and_names_a_key(
+    state: KeyState[Total], remedy: str
+) -> None:
+    async with system() as ep:
+        await write(ep, ["ana"])
+        await process(ep, app_of(state=KeyState(Total, version=2)))
+        with pytest.raises(ProcessorFailed, match=f"key 'ana' has version 2.*{remedy}"):
+            await process(ep, app_of(state=state))
+        assert await ep.state(GROUP).drop() == 1
+        await write(ep, ["ana"])
+        await process(ep, app_of(state=state))
+        assert await ep.state(GROUP, state).get("ana") == Total(count=1, last=0)
+
+
+async def test_a_version_of_which_no_key_is_left_refuses_nothing() -> None:
+    async with system() as ep:
+        await write(ep, ["a"])
+        await process(ep, app_of(state=KeyState(Total, version=2)))
+        await ep.state(GROUP, KeyState(Total, version=2)).store({"a": None})
+        await process(ep, app_of())
+        assert (await ep.state(GROUP).describe()).versions == (1,)
+
+
+async def test_a_state_that_an_upgrade_cannot_read_stops_the_processor_with_its_key() -> None:
+    def fail(version: int, data: bytes) -> Total:
+        raise ValueError("unknown")
+
+    async with system() as ep:
+        await write(ep, ["ana"])
+        await process(ep, app_of())
+        await write(ep, ["ana"])
+        with pytest.raises(
+            ProcessorFailed, match="the state of key 'ana' cannot be read: ValueError: unknown"
+        ):
+            await process(ep, app_of(state=KeyState(Total, version=2, upgrade=fail)))
+
+
+async def test_states_are_stored_and_dropped_only_while_the_processor_does_not_run() -> None:
+    async with system() as ep:
+        kept = ep.state(GROUP, Total)
+        with pytest.raises(NotFound, match=GROUP):
+            await kept.get("a")
+        async with ep.run(app_of()) as running:
+            await running.wait_idle()
+            with pytest.raises(GroupNotEmpty, match="storing its state"):
+                await kept.store({"a": Total()})
+            with pytest.raises(GroupNotEmpty, match="dropping its state"):
+                await kept.drop()
+        await kept.store({f"k{number}": Total(count=number) for number in range(2_500)})
+        await write(ep, ["k7"])
+        await process(ep, app_of())
+        assert await kept.get("k7") == Total(count=8, last=0)
+        assert await kept.drop() == 2_500
+        with pytest.raises(NotFound):
+            await kept.describe()
+
+
+async def test_a_state_goes_with_its_group_and_with_its_stream() -> None:
+    async with system() as ep:
+        await write(ep, ["a"])
+        await process(ep, app_of())
+        stream = await ep.stream(STREAM)
+        await stream.seal()
+        await stream.delete()
+        await ep.create_stream(STREAM)
+        await write(ep, ["a"])
+        await process(ep, app_of())
+        assert await ep.state(GROUP, Total).get("a") == Total(count=1, last=0)
+        await (await ep.group(GROUP)).delete()
+        with pytest.raises(NotFound):
+            await ep.state(GROUP, Total).get("a")
+
+
+async def test_what_a_handler_emits_and_changes_in_tables_comes_with_its_state() -> None:
+    async def handle(event: Event, total: Total, context: Context) -> None:
+        total.count += 1
+        key, count = event.key, total.count
+
+        def note(tx: AppTx) -> None:
+            tx.execute("INSERT INTO app_noted VALUES (?, ?)", (key, count))
+            tx.emit(OUT, b"2")
+
+        context.emit(OUT, b"1")
+        context.change_tables(note)
+
+    async with system() as ep:
+        app = app_of(handle)
+        app.setup(lambda tx: tx.execute("CREATE TABLE IF NOT EXISTS app_noted (key TEXT, count INTEGER)"))
+        await write(ep, ["a", "b", "a"])
+        await process(ep, app)
+        assert await ep.query("SELECT key, count FROM app_noted ORDER BY key, count") == [
+            ("a", 1),
+            ("a", 2),
+            ("b", 1),
+        ]
+        assert sorted(await payloads(ep)) == [1, 1, 1, 2, 2, 2]
+
+
+async def test_sql_of_a_handler_that_fails_stops_the_processor_and_names_the_event() -> None:
+    kept: list[Context] = []
+
+    async def handle(event: Event, context: Context) -> None:
+        kept.append(context)
+        context.change_tables(lambda tx: tx.execute("INSERT INTO app_missing VALUES (1)"))
+
+    app = App()
+    app.add(handle, STREAM, group=GROUP, retry=AT_ONCE)
+    async with system() as ep:
+        await write(ep, ["a"])
+        failure = r"change_tables failed 3 times: .*app_missing.*event 0 \(key 'a'\)"
+        with pytest.raises(ProcessorFailed, match=failure):
+            await process(ep, app)
+        with pytest.raises(CallEnded):
+            kept[0].change_tables(lambda tx: None)
+
+
+def no_state(event: Event) -> None:
+    """Takes no state."""
+
+
+def wrong(event: Event, state: Money) -> None:
+    """Takes another one."""
+
+
+@attrs.define
+class Needs:
+    value: int
+
+
+@pytest.mark.parametrize(
+    ("handler", "choices", "reason"),
+    [
+        (add, {"order": None}, "order=None calls the handler for several events of a key at a time"),
+        (add, {"batch": 5}, "a batch has events of several keys"),
+        (add, {"retry": RetryPolicy(frees_key=True)}, "handles later events of a key before an earlier one"),
+        (add, {"state": Needs}, "give each field a default"),
+        (add, {"state": 5}, "it must be a class, or an eventproc.KeyState"),
+        (no_state, {}, "it must take an event, the state of its key"),
+        (wrong, {}, "annotate it as Total"),
+    ],
+)
+def test_a_declaration_that_cannot_be_kept_is_refused(
+    handler: Callable[..., object], choices: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=reason):
+        app_of(handler, **{"state": Total, **choices})
+
+
+@pytest.mark.parametrize(
+    ("choices", "reason"),
+    [
+        ({"version": 0}, "state version"),
+        ({"ttl_ms": 0}, "state ttl_ms"),
+        ({"cache_bytes": 0}, "state cache_bytes"),
+        ({"upgrade": 5}, "state upgrade"),
+    ],
+)
+def test_an_option_of_a_state_is_checked(choices: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidArgument, match=reason):
+        KeyState(Total, **choices)
+
+
+def test_a_state_of_several_streams_is_refused() -> None:
+    app = App()
+    with pytest.raises(InvalidArgument, match="emit into one stream, by key"):
+        app.add(add, STREAM, OUT, group=GROUP, state=Total)
