@@ -6,6 +6,8 @@ See docs/design/key-state.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import attrs
@@ -14,8 +16,9 @@ from eventproc.store.database import SqlValue, Tx, upsert
 from eventproc.store.model.errors import NotFound
 from eventproc.store.records import RecordKind, create, delete, find, replace
 
-KEYS_A_QUERY: Final = 100
-"""Keys that one statement looks up. A statement of one size is prepared once; the last one repeats a key."""
+KEYS_A_STATEMENT: Final = 100
+"""Keys that one statement looks up or stores. Lower: the thread hands the interpreter over for each row. Of one size,
+it is prepared once."""
 
 EXPIRED_A_STEP: Final = 1_000
 """Rows of expired keys that one transaction of the sweep deletes: some 10 ms."""
@@ -31,13 +34,6 @@ class StoredState(NamedTuple):
     value: bytes
     version: int
     expires_ms: int | None
-
-
-class KeyStateChange(NamedTuple):
-    """What a call made of the state of its key. value: None removes it."""
-
-    key: str
-    value: bytes | None
 
 
 @attrs.frozen(kw_only=True)
@@ -61,9 +57,11 @@ STATE: Final = RecordKind(name="key state", value=StateRecord)
 _COLUMNS: Final = "key, value, version, expires_ms"
 _LOOK_UP: Final = (
     f"SELECT {_COLUMNS} FROM key_state WHERE stream_id = ? AND group_name = ?"
-    f" AND key IN ({', '.join('?' * KEYS_A_QUERY)})"
+    f" AND key IN ({', '.join('?' * KEYS_A_STATEMENT)})"
 )
 _STORE: Final = upsert("key_state", "stream_id, group_name, key", "value, version, expires_ms")
+_ROW: Final = "(?, ?, ?, ?, ?, ?)"
+_STORE_MANY: Final = _STORE.replace(_ROW, ", ".join([_ROW] * KEYS_A_STATEMENT))
 
 
 def find_state(tx: Tx, group: str) -> StateRecord:
@@ -112,26 +110,35 @@ def forget_version(tx: Tx, group: str, version: int) -> StoredState | None:
 def look_up(tx: Tx, stream_id: int, group: str, keys: Sequence[str]) -> list[StoredState]:
     """Return the states of keys, without those that have none or have expired. One statement per 100 keys."""
     found: list[StoredState] = []
-    for at in range(0, len(keys), KEYS_A_QUERY):
-        some = [each.encode() for each in keys[at : at + KEYS_A_QUERY]]
-        some += some[-1:] * (KEYS_A_QUERY - len(some))
+    for at in range(0, len(keys), KEYS_A_STATEMENT):
+        some = [each.encode() for each in keys[at : at + KEYS_A_STATEMENT]]
+        some += some[-1:] * (KEYS_A_STATEMENT - len(some))
         found += map(_stored, tx.execute(_LOOK_UP, (stream_id, group, *some)).fetchall())
     return [each for each in found if each.expires_ms is None or each.expires_ms > tx.now_ms]
 
 
 def store_changes(
-    tx: Tx, stream_id: int, group: str, changes: Iterable[KeyStateChange], *, version: int, ttl_ms: int | None
+    tx: Tx,
+    stream_id: int,
+    group: str,
+    changes: Iterable[tuple[str, bytes | None]],
+    *,
+    version: int,
+    ttl_ms: int | None,
 ) -> None:
-    """Store the last change of each key. A row each."""
-    last = {each.key: each.value for each in changes}
+    """Store the last change of each key: its new state, or None, which removes it. A row each."""
+    last = dict(changes)
     expires_ms = None if ttl_ms is None else tx.now_ms + ttl_ms
     stored = [
         (stream_id, group, key.encode(), value, version, expires_ms)
-        for key, value in last.items()
+        for key, value in sorted(last.items(), key=itemgetter(0))  # neighbours share pages
         if value is not None
     ]
-    if stored:
-        tx.executemany(_STORE, stored)
+    rest = len(stored) % KEYS_A_STATEMENT
+    for at in range(rest, len(stored), KEYS_A_STATEMENT):
+        tx.execute(_STORE_MANY, list(chain.from_iterable(stored[at : at + KEYS_A_STATEMENT])))
+    if rest:
+        tx.executemany(_STORE, stored[:rest])
     if len(stored) < len(last):
         _delete_keys(tx, stream_id, group, [key.encode() for key, value in last.items() if value is None])
 

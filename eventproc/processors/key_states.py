@@ -15,7 +15,6 @@ from eventproc.processors.key_state import KeyState, as_key_state
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.key_states import (
-    KeyStateChange,
     StateRecord,
     StoredState,
     declare_state,
@@ -184,14 +183,14 @@ class KeyStates(Generic[V]):
         if not isinstance(cast("object", values), Mapping):
             raise invalid_argument("values", values, "it must be a dict of keys and values")
         changes = [
-            KeyStateChange(check_key(key), None if value is None else self._state.encode(value))
+            (check_key(key), None if value is None else self._state.encode(value))
             for key, value in values.items()
         ]
         for at in range(0, len(changes), STORED_A_STEP):
             step = partial(self._store_some, changes=changes[at : at + STORED_A_STEP])
             await self._db.write(step, step=Step.STATE_CHANGE)
 
-    def _store_some(self, tx: Tx, changes: builtins.list[KeyStateChange]) -> None:
+    def _store_some(self, tx: Tx, changes: builtins.list[tuple[str, bytes | None]]) -> None:
         verify_empty(tx, self._db, self._group, event="storing its state")
         stream = get_group(tx, self._group).streams[0]
         state = self._state

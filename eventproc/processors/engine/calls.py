@@ -274,7 +274,7 @@ class Calls:
             if self._states is not None:
                 raise KeyNeeded(processor=self._options.name)
             return PreparedCall(event, () if context is None else (context,), context)
-        state = cached.lend(self._clock.wall_ms())
+        state = cached.lend(self._clock)
         return PreparedCall(event, (state,) if context is None else (state, context), context, cached, state)
 
     def _left(self, item: Item, prepared: PreparedCall, result: object) -> Left:
@@ -284,7 +284,7 @@ class Calls:
         if cached is not None:
             removes = context is not None and context.forgets_state
             value = prepared.state if result is None else result
-            kept = cached.keep(value, self._clock.wall_ms(), removes=removes)
+            kept = cached.keep(value, self._clock, removes=removes)
         elif result is not None:
             self._listener.returned(item, result)
         if context is not None:

@@ -27,7 +27,7 @@ from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import SegmentKey
-from eventproc.store.key_states import KeyStateChange, store_changes
+from eventproc.store.key_states import store_changes
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import format_segment
@@ -192,10 +192,10 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         await self._follow()
 
     def _store_states(self, tx: Tx, outbox: Outbox[OwnedSegment]) -> None:
-        state, by_stream = self._options.state, defaultdict[int, list[KeyStateChange]](list)
+        state, by_stream = self._options.state, defaultdict[int, list[tuple[str, bytes | None]]](list)
         assert state is not None, f"{self._options.name} keeps no state"
         for owned, _, kept in outbox.states:
-            by_stream[owned.key[0]].append(kept.change)
+            by_stream[owned.key[0]].append((kept.key, kept.data))
         for stream_id, changes in by_stream.items():
             store_changes(
                 tx, stream_id, self._options.group, changes, version=state.version, ttl_ms=state.ttl_ms

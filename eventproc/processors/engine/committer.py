@@ -214,7 +214,7 @@ class Committer(ABC, Generic[O, M]):
         number = event.number
         if state is not None:
             self.outbox.states.append((owner, number, state))
-            self._came_bytes += CHANGE_BYTES + len(state.change.value or b"")
+            self._came_bytes += CHANGE_BYTES + len(state.data or b"")
         if emitted:
             self.outbox.emitted.append((owner, number, emitted))
             self._came_bytes += sum(map(_size_of, emitted))

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import anyio
 import attrs
 
+from eventproc.base.clock import Clock
 from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.processors.context import TablesChange
 from eventproc.processors.emit import Emission
@@ -24,7 +25,7 @@ from eventproc.processors.key_state import KeyState
 from eventproc.processors.options import Options
 from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database
-from eventproc.store.key_states import KeyStateChange, StoredState, look_up
+from eventproc.store.key_states import StoredState, look_up
 
 LOG = logging.getLogger("eventproc.processors")
 
@@ -53,7 +54,7 @@ class CachedState:
     data: bytes | None
     value: object
     expires_ms: int | None
-    unsaved: KeyStateChange | None = None
+    unsaved: KeptState | None = None
     counted: int = 0
 
     @property
@@ -61,34 +62,35 @@ class CachedState:
         """What it is to count in the cache."""
         return ENTRY_BYTES + (0 if self.data is None else len(self.data))
 
-    def lend(self, now_ms: int) -> object:
+    def lend(self, clock: Clock) -> object:
         """Return the object for a call, which may change it."""
         value, self.value = self.value, NO_VALUE
-        if self.data is None or (self.expires_ms is not None and self.expires_ms <= now_ms):
+        if self.data is None or (self.expires_ms is not None and self.expires_ms <= clock.wall_ms()):
             return self.options.make()
         return self.options.decode(self.options.version, self.data) if value is NO_VALUE else value
 
-    def keep(self, value: object, now_ms: int, *, removes: bool) -> KeptState | None:
+    def keep(self, value: object, clock: Clock, *, removes: bool) -> KeptState | None:
         """Keep what a call that returned made of its object; return the change, None if there is none.
 
         removes: the key has no state any more. Raises InvalidArgument: it is of another class.
         """
         options = self.options
         data = None if removes else options.encode(value)
+        self.value = value
         if data == self.data and (data is None or options.ttl_ms is None):
-            self.value = value
             return None
-        self.value, self.data = value, data
+        self.data = data
         if options.ttl_ms is not None:
-            self.expires_ms = now_ms + options.ttl_ms
-        self.unsaved = KeyStateChange(self.key, data)
-        return KeptState(self.unsaved, self)
+            self.expires_ms = clock.wall_ms() + options.ttl_ms
+        self.unsaved = kept = KeptState(self.key, data, self)
+        return kept
 
 
 class KeptState(NamedTuple):
-    """A change of a state that a call left, and where it is cached."""
+    """A change of a state that a call left. data: None removes it. cached: where the state is at hand."""
 
-    change: KeyStateChange
+    key: str
+    data: bytes | None
     cached: CachedState
 
 
@@ -217,9 +219,9 @@ class KeyStateCache:
 
     def saved(self, states: Iterable[KeptState]) -> None:
         """Note that changes are durable."""
-        for change, cached in states:
-            if cached.unsaved is change:
-                cached.unsaved = None
+        for kept in states:
+            if kept.cached.unsaved is kept:
+                kept.cached.unsaved = None
 
     def lose(self, owned: EventClaim) -> None:
         """Forget the states of a segment that belongs to somebody else now."""
