@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 import attrs
 
@@ -101,10 +101,6 @@ class Handler:
             return event._replace(payload=self.decode(event.payload))  # type: ignore[arg-type]
         except InvalidArgument as why:
             raise PayloadUndecodable(reason=str(why)) from why.__cause__  # its text is that of `why`
-
-    async def on_loop(self, subject: object, *given: object) -> object:
-        """Call a handler that is not sync, and return what it returned. given: the state, the context."""
-        return await cast("Awaitable[object]", self.call(subject, *given))
 
     def on_thread(self, subject: object, *given: object) -> object:
         """Call a sync handler, and return what it returned. Raises NotAwaitedError if that is an awaitable."""

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice, repeat
 from threading import get_ident
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 import anyio.to_thread
@@ -95,16 +95,6 @@ class FailedCall:
 
     error: Exception
     counts: Sequence[int] = (1,)
-
-
-class PreparedCall(NamedTuple):
-    """A call of the handler that begins. given: what the handler gets besides the event."""
-
-    event: Event[Any]
-    given: tuple[object, ...]
-    context: Context | None
-    cached: CachedState | None = None
-    state: object = None
 
 
 class Calls:
@@ -252,39 +242,41 @@ class Calls:
                         self._listener.returned(item, result)
                 else:
                     cached = None if states is None else states.find(item)
-                    prepared = self._prepare(item, attempt, cached)
-                    event = prepared.event
+                    given = self._given(item, attempt, cached)
+                    event = given[0]
                     if traces is None:
-                        result = await handler.on_loop(event, *prepared.given)
+                        result = await call(*given)  # type: ignore[misc]
                     else:
                         with measure.processing((event,), self._attempts(item, attempt)):
-                            result = await handler.on_loop(event, *prepared.given)
-                    left = self._left(item, prepared, result)
+                            result = await call(*given)  # type: ignore[misc]
+                    left = self._left(item, given, cached, result)
             except Exception as error:
                 return FailedCall(error)
             worker.items = ()
             self._finish(queue, event, left)
         return None
 
-    def _prepare(self, item: Item, attempt: int, cached: CachedState | None) -> PreparedCall:
-        """Return what the handler gets for an event. Raises PayloadUndecodable, KeyNeeded. May run on a thread."""
-        context = self._context(item, attempt)
-        event = self.handler.decoded(item[0])
-        if cached is None:
-            if self._states is not None:
-                raise KeyNeeded(processor=self._options.name)
-            return PreparedCall(event, () if context is None else (context,), context)
-        state = cached.lend(self._clock)
-        return PreparedCall(event, (state,) if context is None else (state, context), context, cached, state)
+    def _given(self, item: Item, attempt: int, cached: CachedState | None) -> tuple[Any, ...]:
+        """Return what the handler gets: the event, the state, the context. May run on a thread.
 
-    def _left(self, item: Item, prepared: PreparedCall, result: object) -> Left:
+        Raises PayloadUndecodable, KeyNeeded.
+        """
+        event = self.handler.decoded(item[0])
+        context = self._context(item, attempt)
+        if cached is not None:
+            state = cached.lend(self._clock)
+            return (event, state) if context is None else (event, state, context)
+        if self._states is not None:
+            raise KeyNeeded(processor=self._options.name)
+        return (event,) if context is None else (event, context)
+
+    def _left(self, item: Item, given: tuple[Any, ...], cached: CachedState | None, result: object) -> Left:
         """Return what a call that returned left. An error that this raises is one of the call. May run on a thread."""
-        context, cached = prepared.context, prepared.cached
+        context: Context | None = given[-1] if self.handler.takes_context else None
         kept = None
         if cached is not None:
             removes = context is not None and context.forgets_state
-            value = prepared.state if result is None else result
-            kept = cached.keep(value, self._clock, removes=removes)
+            kept = cached.keep(item[0].number, given[1] if result is None else result, self._clock, removes)
         elif result is not None:
             self._listener.returned(item, result)
         if context is not None:
@@ -316,10 +308,10 @@ class Calls:
                 worker.attempt = 1 if done else attempt
                 worker.retry = None if done else retry
                 try:
-                    prepared = self._prepare(item, worker.attempt, cached)
-                    with measure.processing((prepared.event,), self._attempts(item, worker.attempt)):
-                        result = handler.on_thread(prepared.event, *prepared.given)
-                    done.append((prepared.event, self._left(item, prepared, result)))
+                    given = self._given(item, worker.attempt, cached)
+                    with measure.processing(given[:1], self._attempts(item, worker.attempt)):
+                        result = handler.on_thread(*given)
+                    done.append((given[0], self._left(item, given, cached, result)))
                 except BaseException as error:
                     return error
             return None
@@ -365,7 +357,7 @@ class Calls:
                 await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
             else:
                 with span:
-                    await handler.on_loop(events, *given)
+                    await handler.call(events, *given)  # type: ignore[misc]
         except Exception as error:
             return FailedCall(error, counts)
         worker.items = ()

@@ -194,8 +194,8 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
     def _store_states(self, tx: Tx, outbox: Outbox[OwnedSegment]) -> None:
         state, by_stream = self._options.state, defaultdict[int, list[tuple[str, bytes | None]]](list)
         assert state is not None, f"{self._options.name} keeps no state"
-        for owned, _, kept in outbox.states:
-            by_stream[owned.key[0]].append((kept.key, kept.data))
+        for cached, _, data in outbox.states:
+            by_stream[cached.owned.key[0]].append((cached.key, data))
         for stream_id, changes in by_stream.items():
             store_changes(
                 tx, stream_id, self._options.group, changes, version=state.version, ttl_ms=state.ttl_ms
@@ -225,7 +225,7 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
             self._measure.dead_lettered(owned.assigned.stream, 1)
         ended = self._segments.drop([owned.key for owned in commit.completed if owned in self._segments])
         if self._states is not None:
-            self._states.saved(kept for _, _, kept in commit.outbox.states)
+            self._states.saved(commit.outbox.states)
             for owned in ended:
                 self._states.lose(owned)
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import anyio
 import attrs
@@ -76,14 +76,14 @@ class Outbox(Generic[O]):
     emitted: events, with the number of the event whose handler emitted them.
     letters: dead letters.
     handled: the handled events of an exactly-once round, as the handler got them, for the user's `on_commit`.
-    states: changes of the states of keys, with the number of the event whose handler made them, in that order.
+    states: changes of the states of keys, in the order in which they were made. Their segments hold their events.
     tables: functions given to `change_tables`, with the event whose handler did so.
     """
 
     emitted: list[tuple[O, int, Sequence[Emission]]] = attrs.field(factory=list)
     letters: list[tuple[O, FailedEvent]] = attrs.field(factory=list)
     handled: list[tuple[O, Event[Any]]] = attrs.field(factory=list)
-    states: list[tuple[O, int, KeptState]] = attrs.field(factory=list)
+    states: list[KeptState] = attrs.field(factory=list)
     tables: list[tuple[O, Event[Any], TablesChange]] = attrs.field(factory=list)
 
     def __bool__(self) -> bool:
@@ -109,7 +109,7 @@ class Outbox(Generic[O]):
             emitted=[each for each in self.emitted if holds(each[0], each[1])],
             letters=[each for each in self.letters if holds(each[0], each[1].event.number)],
             handled=[each for each in self.handled if holds(each[0], each[1].number)],
-            states=[each for each in self.states if holds(each[0], each[1])],
+            states=[each for each in self.states if holds(cast("O", each.cached.owned), each.number)],
             tables=[each for each in self.tables if holds(each[0], each[1].number)],
         )
 
@@ -211,12 +211,11 @@ class Committer(ABC, Generic[O, M]):
     def leave(self, owner: O, event: Event[Any], left: Left) -> None:
         """Add what the handler of an event left. Commit soon, unless it is only a state, and the bytes are few."""
         emitted, state, tables = left
-        number = event.number
         if state is not None:
-            self.outbox.states.append((owner, number, state))
+            self.outbox.states.append(state)
             self._came_bytes += CHANGE_BYTES + len(state.data or b"")
         if emitted:
-            self.outbox.emitted.append((owner, number, emitted))
+            self.outbox.emitted.append((owner, event.number, emitted))
             self._came_bytes += sum(map(_size_of, emitted))
         for change in tables:
             self.outbox.tables.append((owner, event, change))

@@ -19,7 +19,7 @@ from eventproc.base.clock import Clock
 from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.processors.context import TablesChange
 from eventproc.processors.emit import Emission
-from eventproc.processors.engine.key_queues import EventClaim, Item
+from eventproc.processors.engine.key_queues import Item
 from eventproc.processors.errors import ProcessorFailed, failure_text
 from eventproc.processors.key_state import KeyState
 from eventproc.processors.options import Options
@@ -50,7 +50,7 @@ class CachedState:
 
     options: KeyState[Any]
     key: str
-    owned: EventClaim
+    owned: OwnedSegment
     data: bytes | None
     value: object
     expires_ms: int | None
@@ -69,8 +69,8 @@ class CachedState:
             return self.options.make()
         return self.options.decode(self.options.version, self.data) if value is NO_VALUE else value
 
-    def keep(self, value: object, clock: Clock, *, removes: bool) -> KeptState | None:
-        """Keep what a call that returned made of its object; return the change, None if there is none.
+    def keep(self, number: int, value: object, clock: Clock, removes: bool) -> KeptState | None:
+        """Keep what the call for event `number` made of its object; return the change, None if there is none.
 
         removes: the key has no state any more. Raises InvalidArgument: it is of another class.
         """
@@ -82,16 +82,19 @@ class CachedState:
         self.data = data
         if options.ttl_ms is not None:
             self.expires_ms = clock.wall_ms() + options.ttl_ms
-        self.unsaved = kept = KeptState(self.key, data, self)
+        self.unsaved = kept = KeptState(self, number, data)
         return kept
 
 
 class KeptState(NamedTuple):
-    """A change of a state that a call left. data: None removes it. cached: where the state is at hand."""
+    """A change of a state that the call for event `number` left. data: None removes it.
 
-    key: str
-    data: bytes | None
+    One object for each: a processor makes a hundred thousand a second, and the garbage collector visits them.
+    """
+
     cached: CachedState
+    number: int
+    data: bytes | None
 
 
 class Left(NamedTuple):
@@ -142,14 +145,14 @@ class KeyStateCache:
         what = f"reading states of {self._label}"
         async with self._lock:
             self._evict()  # before: what is read now is at hand when this returns
-            missing = {
-                item[0].key: item[1].owned
-                for item in items
-                if not self.has(item) and not item[1].owned.closing and item[0].key is not None
-            }
+            missing: dict[str, OwnedSegment] = {}
             by_stream: dict[int, list[str]] = {}
-            for key, owned in missing.items():
+            for item in items:
+                key, owned = item[0].key, item[1].owned
+                if key is None or key in missing or owned.closing or self.has(item):
+                    continue
                 assert isinstance(owned, OwnedSegment), f"{owned!r} is no segment"
+                missing[key] = owned
                 by_stream.setdefault(owned.key[0], []).append(key)
             for stream_id, keys in by_stream.items():
                 look = partial(look_up, stream_id=stream_id, group=self._group, keys=keys)
@@ -160,7 +163,7 @@ class KeyStateCache:
                     if (cached := self._cached.get(key)) is None or cached.owned is not missing[key]:
                         self._add(key, missing[key], stored.get(key))
 
-    def _add(self, key: str, owned: EventClaim, stored: StoredState | None) -> None:
+    def _add(self, key: str, owned: OwnedSegment, stored: StoredState | None) -> None:
         made = CachedState(self.options, key, owned, None, NO_VALUE, None)
         if stored is not None:
             made.value, made.expires_ms = self._decoded(stored), stored.expires_ms
@@ -213,7 +216,8 @@ class KeyStateCache:
         """Note the change of a call that is finished. Its state may have been evicted meanwhile: it returns."""
         cached = kept.cached
         if (found := self._cached.get(cached.key)) is cached:
-            self._count(cached)
+            if cached.counted != cached.size_bytes:
+                self._count(cached)
         elif not cached.owned.closing and (found is None or found.owned is cached.owned):
             self._put(cached)  # no call has what was read since then: its events wait behind this one
 
@@ -223,7 +227,7 @@ class KeyStateCache:
             if kept.cached.unsaved is kept:
                 kept.cached.unsaved = None
 
-    def lose(self, owned: EventClaim) -> None:
+    def lose(self, owned: OwnedSegment) -> None:
         """Forget the states of a segment that belongs to somebody else now."""
         for key in [key for key, cached in self._cached.items() if cached.owned is owned]:
             self._forget(key)
