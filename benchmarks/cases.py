@@ -283,14 +283,9 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
             _group("group_four", groups.four_to_four, KAFKA_FOUR),
             _group("consumer_one", groups.one_consumer, KAFKA_CONSUMER),
             _group("consumer_four", groups.four_consumers, KAFKA_CONSUMERS),
-            Case(
-                name="concurrent_writes",
+            attrs.evolve(
+                _events("concurrent_writes", ours.concurrent_writes, floors.concurrent_writes, BOTH),
                 unit="writes/s",
-                classes=BOTH,
-                ours=ours.concurrent_writes,
-                floor=floors.concurrent_writes,
-                count=200_000,
-                quick_count=40_000,
             ),
             _rated("delayed_write", "events/s", ours.delay_events, ours.write_at_once, 200_000, 50_000),
             _rated("delayed_delivery", "events/s", ours.deliver_delayed, ours.write_at_once, 200_000, 50_000),
@@ -316,6 +311,10 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 bar=0.9,
                 kind=Bar.RATIO_MIN,
                 value_min=200_000,
+            ),
+            _rated("state", "events/s", processing.state_of_few, processing.processor, 500_000, 60_000),
+            _rated(
+                "state_of_many", "events/s", processing.state_of_many, processing.processor, 500_000, 60_000
             ),
             _events("exactly_once", processing.exactly_once, processing.at_least_once, (Class.FSYNC,)),
             Case(

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 import anyio
+import attrs
 
 import eventproc
 from benchmarks.samples import CALLERS_COUNT, KEYS_COUNT, Sample, Stopwatch, Task, keys, payloads
@@ -24,6 +25,9 @@ HANDLER_MS: Final = 1
 SEGMENTS_COUNT: Final = 4
 """Segments of the stream, so that progress is kept in several."""
 
+
+SCATTER: Final = 7_919
+"""A prime: neighbouring events have keys that are not neighbours."""
 
 ITEMS_A_TURN: Final = 500
 """Items put into the plain queue between two scheduling points."""
@@ -93,6 +97,24 @@ async def queue(task: Task) -> Sample:
     return await _through_queue(task, job, job.call)
 
 
+@attrs.define
+class _Counted:
+    """What is kept for a key: about 100 B as JSON."""
+
+    count: int = 0
+    name: str = "." * 70
+
+
+async def state_of_few(task: Task) -> Sample:
+    """Count the events of each of 1,000 keys in a state of 100 B, until all is durable."""
+    return await _count(task, KEYS_COUNT)
+
+
+async def state_of_many(task: Task) -> Sample:
+    """The same with 100,000 keys, in no order."""
+    return await _count(task, 100 * KEYS_COUNT)
+
+
 async def exactly_once(task: Task) -> Sample:
     """Process in the order of keys, one event emitted for each, exactly once."""
     return await _emit(task, exactly_once=True)
@@ -121,6 +143,28 @@ async def _process(task: Task, job: _Job, handler: Callable[[object], Awaitable[
         async with ep.run(app):
             await job.done.wait()
         return job.rate(task.count)
+
+
+async def _count(task: Task, keys_count: int) -> Sample:
+    async def count(event: eventproc.Event, counted: _Counted) -> None:
+        counted.count += 1
+
+    app = eventproc.App()
+    app.add(count, "bench/in", name="bench", concurrency=CALLERS_COUNT, state=_Counted)
+    payload = payloads()[0]
+    async with eventproc.open(task.directory, durability=task.durability) as ep:
+        await _fill(ep, 0)
+        async with (await ep.stream("bench/in")).writer() as writer:
+            for number in range(task.count):
+                await writer.post(payload, key=f"customer-{number * SCATTER % keys_count}")
+        _settle_memory()
+        watch = Stopwatch()
+        async with ep.run(app) as running:
+            await running.wait_idle()
+        sample = watch.rate(task.count)
+        found = await ep.state("bench/bench", _Counted).list(limit=keys_count)
+        assert sum(each.value.count for each in found) == task.count, "each event counts once"
+    return sample
 
 
 async def _emit(task: Task, *, exactly_once: bool) -> Sample:
