@@ -43,6 +43,7 @@ from eventproc.processors import (
     ProcessorDescription as ProcessorDescription,
     ProcessorStatus as ProcessorStatus,
 )
+from eventproc.processors.context import SegmentEnd as SegmentEnd
 from eventproc.processors.dead_letters.operations import DeadLetter as DeadLetter, LetterCount as LetterCount
 from eventproc.processors.key_states import KeyStatesInfo as KeyStatesInfo, KeyValue as KeyValue
 from eventproc.processors.observe.status import (

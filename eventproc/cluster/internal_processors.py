@@ -149,7 +149,7 @@ class HostMembership(Membership):
             for low, high, end in (prefix, *progress.finished):
                 finish_events(tx, EventRef(self.group, *assigned.key, low, end), high - low)
 
-    def complete(self, tx: Tx, assigned: SegmentOwnership) -> None:
+    def complete(self, tx: Tx, assigned: SegmentOwnership) -> Sequence[SegmentId]:
         """Never called: internal streams are never sealed."""
         raise AssertionError(f"segment {assigned.segment} of {self.group} is never sealed")
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType
@@ -77,6 +77,7 @@ from eventproc.store.groups import (
 from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.model.group_errors import AssignorDiffers, ReaderFenced, ReaderOnline
+from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import SegmentClaim, move_progress, segment_fenced
 from eventproc.store.records import find
@@ -129,10 +130,10 @@ class Membership(Protocol):
         """
 
     @abstractmethod
-    def complete(self, tx: Tx, assigned: SegmentOwnership) -> None:
-        """Finish a sealed segment that `move` has moved to its end. Raises SegmentFenced.
+    def complete(self, tx: Tx, assigned: SegmentOwnership) -> Sequence[SegmentId]:
+        """Finish a sealed segment that `move` has moved to its end; return its successors. Raises SegmentFenced.
 
-        Opens those of its successors that waited for nothing else. Raises NotFound if the history no longer knows
+        Opens those of the successors that waited for nothing else. Raises NotFound if the history no longer knows
         them, because the stream was truncated behind them.
         """
 
@@ -422,7 +423,7 @@ class GroupMember(Membership):
             move_progress(tx, self.claim(assigned), progress)
         tx.wake(progress_channel(self.group))
 
-    def complete(self, tx: Tx, assigned: SegmentOwnership) -> None:
+    def complete(self, tx: Tx, assigned: SegmentOwnership) -> Sequence[SegmentId]:
         """See `Membership.complete`."""
         key, state = assigned.key, change(tx, self.group)
         now = state.open.get(key)
@@ -431,6 +432,7 @@ class GroupMember(Membership):
         completed = completion(tx, self.group, state, key, self.reader)
         state = change(tx, self.group, *self._passing(tx, state), completed)
         tx.after(lambda: self._give_up([key], state))
+        return [segment for segment, _ in completed.successors]
 
     def publish(self, tx: Tx, status: str) -> None:
         """See `Membership.publish`."""

@@ -28,6 +28,7 @@ from eventproc.processors.options import (
     DatabaseProjection,
     OnCommit,
     OnFailure,
+    OnSegmentEnd,
     Options,
     ProcessingOrder,
     Rate,
@@ -118,11 +119,15 @@ class ProjectionOptions(HandlerOptions[P], total=False):
     round_events: the most events of a round. Default: 1000. A handler needs `exactly_once` for it.
     on_truncated: where to continue if the next event was truncated: "earliest" (default) at the head, "latest"
         at the tails of the truncated segments, "error" stops the processor.
+    on_segment_end: called with a transaction and a `SegmentEnd` when all events of a sealed segment are finished, in
+        the transaction that opens its successors: what an app keeps by segment, such as a watermark, moves on. It may
+        run several times; exactly one run becomes durable. None (default).
     """
 
     group: str | None
     round_events: int | None
     on_truncated: TruncatedPolicy
+    on_segment_end: OnSegmentEnd | None
 
 
 class ProcessorOptions(ProjectionOptions[P], total=False):
@@ -423,6 +428,7 @@ def processor(
     round_events: int | None = None,
     start: GroupStart = "head",
     on_truncated: TruncatedPolicy = "earliest",
+    on_segment_end: OnSegmentEnd | None = None,
     state: type[Any] | KeyState[Any] | None = None,
     settings: WorkerSettings | None = None,
 ) -> Processor:
@@ -452,16 +458,21 @@ def processor(
         round_events=ROUND_EVENTS if round_events is None else round_events,
         start=start,
         on_truncated=on_truncated,
+        on_segment_end=on_segment_end,
         worker=settings,
         state=as_key_state(state),
     )
-    known = payload if codec is None or payload is not bytes else None
-    gets = EventArgument(known, is_list=batch is not None)
-    check_handler(handler, options.name, gets, None if options.state is None else options.state.value)
-    if on_commit is not None:
-        what = "projection" if handler is _pass_on else "on_commit"
-        check_on_commit(options.name, on_commit, known, what=what)
+    _check_signatures(handler, options, payload if codec is None or payload is not bytes else None)
     return Processor(options, handler, decode_of(codec_for(payload, codec)))
+
+
+def _check_signatures(handler: object, options: Options, payload: type[Any] | None) -> None:
+    """Raise InvalidArgument unless the handler and `on_commit` take what they get. payload: None: it is not known."""
+    gets = EventArgument(payload, is_list=options.batching is not None)
+    check_handler(handler, options.name, gets, None if options.state is None else options.state.value)
+    if options.on_commit is not None:
+        what = "projection" if handler is _pass_on else "on_commit"
+        check_on_commit(options.name, options.on_commit, payload, what=what)
 
 
 def worker(
@@ -521,6 +532,9 @@ def projection(
     on_commit = cast("OnCommit[Any]", function)  # or of a `Connection`, with a database
     if database is not None:
         check_database(database)
+        if (hook := options.get("on_segment_end")) is not None:
+            reason = "with database=, the transaction that ends a segment is not that of the read model"
+            raise invalid_argument("on_segment_end", hook, reason)
     options["name"] = options.get("name") or getattr(function, "__name__", None)
     if options["name"] is None:
         raise invalid_argument("name", None, "the function has none; give one")

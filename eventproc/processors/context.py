@@ -7,11 +7,15 @@ from datetime import datetime
 from logging import Logger, LoggerAdapter
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, overload
 
+import attrs
+
 from eventproc.processors.emit import Emission, EmitTarget, append_emissions
 from eventproc.processors.errors import CallEnded
 from eventproc.store.database import Tx
 from eventproc.store.database.tx import Cursor, SqlParameters
 from eventproc.store.model.argument_checks import check_function, invalid_argument
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.streams import Codec, Stream
 
 if TYPE_CHECKING:
@@ -245,6 +249,24 @@ class AppTx(Emitter):
             NotSupported: The statement is not allowed.
         """
         return self._tx.executemany(sql, parameters)
+
+
+@attrs.frozen
+class SegmentEnd:
+    """A segment all of whose events a processor has finished: it was sealed by a scale, a merge, or with its stream.
+
+    Attributes:
+        stream: Full name of its stream.
+        segment: The segment.
+        successors: Those that follow it, without empty ones that ended too; none if it was sealed with its stream. That
+            of a merge waits for the others that were merged.
+    """
+
+    __repr__ = short_repr_of_fields
+
+    stream: str
+    segment: SegmentId
+    successors: tuple[SegmentId, ...]
 
 
 TablesChange: TypeAlias = Callable[[AppTx], object]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from eventproc.groups import GroupStart, TruncatedPolicy, check_start, stream_names
-from eventproc.processors.context import AppTx
+from eventproc.processors.context import AppTx, SegmentEnd
 from eventproc.processors.key_state import KeyState
 from eventproc.processors.retry import RetryPolicy
 from eventproc.store.groups import ShareOptions
@@ -138,6 +138,10 @@ in memory or a call to another service, happen as often as it runs.
 """
 
 
+OnSegmentEnd: TypeAlias = Callable[[AppTx, SegmentEnd], object]
+"""Called in the transaction by which a segment ends for the group."""
+
+
 DatabaseProjection: TypeAlias = "Callable[[Connection, Sequence[Event[P]]], None]"
 """Called in a transaction of a database of the user, with the events of a round, in the order of each segment."""
 
@@ -236,6 +240,7 @@ class Options:
     exactly_once: bool = False
     on_commit: Callable[[Any, Sequence[Event[Any]]], None] | None = None
     database: Engine | None = None
+    on_segment_end: OnSegmentEnd | None = None
     round_events: int = ROUND_EVENTS
     start: GroupStart = "head"
     on_truncated: TruncatedPolicy = "earliest"
@@ -283,7 +288,11 @@ class Options:
         if self.exactly_once and self.retry.frees_key:
             reason = "exactly_once=True waits for all events of a round, so nothing could go on meanwhile"
             raise invalid_argument("retry.frees_key", True, reason)
-        for what, function in (("supervise", self.supervise), ("on_commit", self.on_commit)):
+        for what, function in (
+            ("supervise", self.supervise),
+            ("on_commit", self.on_commit),
+            ("on_segment_end", self.on_segment_end),
+        ):
             if function is not None:
                 check_function(what, function)
         if self.dead_letters is not None and self.on_failure is not OnFailure.DEAD_LETTER:

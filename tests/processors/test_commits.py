@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 import anyio
@@ -79,7 +79,7 @@ class Scripted(Membership):
     def move(self, tx: Tx, moved: Mapping[SegmentOwnership, Progress]) -> None:
         self.moved.update(moved)
 
-    def complete(self, tx: Tx, assigned: SegmentOwnership) -> None:
+    def complete(self, tx: Tx, assigned: SegmentOwnership) -> Sequence[SegmentId]:
         raise AssertionError("no segment ends")
 
     def publish(self, tx: Tx, status: str) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 
 import eventproc
 from eventproc import App, AppTx, Event, RetryPolicy
+from eventproc.describe import SegmentEnd
 from eventproc.errors import CallEnded, InvalidArgument, NotSupported
 from eventproc.runtime import Eventproc
 from tests.processors.support import GROUP, OUT, STREAM, finish, lag, payloads, system, write
@@ -163,3 +165,57 @@ def test_the_blocking_twin_changes_tables(tmp_path: Path) -> None:
     with eventproc.open_blocking(tmp_path / "data") as ep:
         ep.change_tables(make_table)
         assert ep.change_tables(lambda tx: tx.execute("SELECT count(*) FROM app_count").fetchone()[0]) == 0
+
+
+async def test_an_app_learns_that_a_segment_ended_in_the_transaction_that_opens_the_next() -> None:
+    app, calls = App(), 0
+
+    @app.setup
+    def make_marks(tx: AppTx) -> None:
+        tx.execute("CREATE TABLE IF NOT EXISTS app_marks (segment TEXT PRIMARY KEY, events INTEGER)")
+
+    def end(tx: AppTx, ended: SegmentEnd) -> None:
+        nonlocal calls
+        calls += 1
+        assert ended.stream == STREAM
+        (events,) = tx.execute(
+            "SELECT events FROM app_marks WHERE segment = ?", (str(ended.segment),)
+        ).fetchone()
+        for each in ended.successors:
+            tx.execute(
+                "INSERT INTO app_marks VALUES (?, ?) ON CONFLICT (segment) DO UPDATE SET events = events + ?",
+                (str(each), events, events),
+            )
+        tx.execute("DELETE FROM app_marks WHERE segment = ?", (str(ended.segment),))
+        tx.emit(OUT, b"1")
+        if calls == 1:
+            raise LookupError("not yet")
+
+    def note(tx: AppTx, events: Sequence[Event]) -> None:
+        for event in events:
+            tx.execute(
+                "INSERT INTO app_marks VALUES (?, 1) ON CONFLICT (segment) DO UPDATE SET events = events + 1",
+                (str(event.segment),),
+            )
+
+    app.projection(STREAM, group=GROUP, on_segment_end=end, retry=AT_ONCE)(note)
+    async with system() as ep:
+        stream = await ep.stream(STREAM)
+        async with ep.run(app) as running:
+            await write(ep, "ab")
+            await running.wait_idle()
+            await stream.split(0)
+            await write(ep, "abcdefgh")
+            await running.wait_idle()
+            await stream.merge(*[each.id for each in await stream.segments()])
+            await write(ep, "a")
+            await running.wait_idle()
+        assert len(await payloads(ep)) == 3
+        (last,) = [str(each.id) for each in await stream.segments()]
+        assert await ep.query("SELECT segment, events FROM app_marks") == [(last, 2 + 2 + 8 + 1)]
+
+
+def test_the_end_of_a_segment_is_not_told_to_a_projection_into_another_database() -> None:
+    engine = sqlalchemy.create_engine("sqlite://")
+    with pytest.raises(InvalidArgument, match="on_segment_end"):
+        App().projection(STREAM, database=engine, on_segment_end=print)(print)

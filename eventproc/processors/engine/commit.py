@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import attrs
@@ -15,6 +16,7 @@ from eventproc.groups import Membership, get_group
 from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.groups.owned_segments import OwnedSegments
 from eventproc.groups.truncation import skip
+from eventproc.processors.context import AppTx, SegmentEnd
 from eventproc.processors.dead_letters.operations import append_letters
 from eventproc.processors.emit import append_emissions
 from eventproc.processors.engine.committer import LOG, Committer, Outbox
@@ -22,7 +24,7 @@ from eventproc.processors.engine.states import KeyStateCache
 from eventproc.processors.errors import ProcessorFailed
 from eventproc.processors.observe.status import Counters
 from eventproc.processors.observe.telemetry import Telemetry
-from eventproc.processors.options import Options
+from eventproc.processors.options import OnSegmentEnd, Options
 from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
@@ -30,7 +32,7 @@ from eventproc.store.groups import SegmentKey
 from eventproc.store.key_states import store_changes
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.group_errors import SegmentFenced
-from eventproc.store.model.ids import format_segment
+from eventproc.store.model.ids import format_segment, printable
 from eventproc.store.model.progress import Progress
 
 PROGRESS_TABLE: Final = "eventproc_progress"
@@ -212,9 +214,14 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         self._run_user_sql(tx, outbox)
         for owned in commit.completed:
             try:
-                self._membership.complete(tx, owned.assigned)
+                successors = self._membership.complete(tx, owned.assigned)
             except NotFound as why:
                 raise SuccessorsUnknown(owned) from why
+            if options.on_segment_end is not None:
+                ids = [printable(each) for each in (owned.key[1], *successors)]
+                end = SegmentEnd(owned.assigned.stream, ids[0], tuple(ids[1:]))
+                tell = partial(_tell, options.on_segment_end, end)
+                self._call_user(tx, "on_segment_end", tell, f"the end of {owned!r}")
 
     def _note_durable(self, commit: ProgressCommit) -> None:
         for owned, progress in commit.moved.items():
@@ -228,6 +235,10 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
             self._states.saved(commit.outbox.states)
             for owned in ended:
                 self._states.lose(owned)
+
+
+def _tell(hook: OnSegmentEnd, end: SegmentEnd, tx: AppTx) -> object:
+    return hook(tx, end)
 
 
 def divided(

@@ -59,14 +59,18 @@ _size_of: Final = attrgetter("size_bytes")
 class UserSqlFailed(Exception):
     """The user's SQL in the transaction of a commit raised `error`.
 
-    what: which function it was. events: those that it was called for, at least one.
+    what: which function it was. subject: what it was called for.
     """
 
-    def __init__(self, what: str, events: Sequence[Event[Any]], error: Exception) -> None:
-        shown = f"{counted(len(events), 'event')}, first {describe_event(events[0])}"
-        super().__init__(f"{failure_text(error)} (its events: {shown})")
+    def __init__(self, what: str, subject: str, error: Exception) -> None:
+        super().__init__(f"{failure_text(error)} ({subject})")
         self.what = what
         self.error = error
+
+
+def events_text(events: Sequence[Event[Any]]) -> str:
+    """Return a text for the events of a call of the user's SQL, of which there is at least one."""
+    return f"its events: {counted(len(events), 'event')}, first {describe_event(events[0])}"
 
 
 @attrs.define(eq=False)
@@ -292,16 +296,16 @@ class Committer(ABC, Generic[O, M]):
     def _run_user_sql(self, tx: Tx, outbox: Outbox[O]) -> None:
         """Call what handlers gave to `change_tables`, then the user's `on_commit`, and append what they emit."""
         for _, event, change in outbox.tables:
-            self._call_user(tx, "change_tables", change, [event])
+            self._call_user(tx, "change_tables", change, events_text([event]))
         events = [event for _, event in outbox.handled]
         if events and (hook := self._options.on_commit) is not None:
-            self._call_user(tx, "on_commit", lambda app_tx: hook(app_tx, events), events)
+            self._call_user(tx, "on_commit", lambda app_tx: hook(app_tx, events), events_text(events))
 
-    def _call_user(self, tx: Tx, what: str, function: TablesChange, events: Sequence[Event[Any]]) -> None:
+    def _call_user(self, tx: Tx, what: str, function: TablesChange, subject: str) -> None:
         try:
             _, emitted = call_in_tx(tx, function)
         except Exception as why:
-            raise UserSqlFailed(what, events, why) from why
+            raise UserSqlFailed(what, subject, why) from why
         self._user_emitted.update(each.stream for each in emitted)
 
     async def pause_sql(self, what: str, failures: int, error: Exception, text: str) -> None:

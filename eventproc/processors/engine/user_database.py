@@ -38,7 +38,7 @@ from eventproc.processors.engine.commit import (
     ProgressCommit,
     UserDatabaseFenced,
 )
-from eventproc.processors.engine.committer import UserSqlFailed
+from eventproc.processors.engine.committer import UserSqlFailed, events_text
 from eventproc.store.database import Database, Tx
 from eventproc.store.groups import SegmentKey, progress_by_segment
 from eventproc.store.inspection.database_file import directory_identity
@@ -164,7 +164,7 @@ class UserDatabase:
         except UserDatabaseFenced:
             raise
         except Exception as why:
-            raise UserSqlFailed("on_commit", [event for _, event in handled], why) from why
+            raise UserSqlFailed("on_commit", events_text([event for _, event in handled]), why) from why
         self._rows |= {each.key: each.after for each in changes}
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
