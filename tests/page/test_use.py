@@ -365,3 +365,11 @@ def test_a_cut_of_many_segments_fits_into_an_address_that_comes_in_parts(served:
         assert httpx.get(served.base, trust_env=False).is_success, "the server has read the first part"
         connection.sendall(b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert connection.recv(12) == b"HTTP/1.1 401"
+
+
+def test_what_goes_on_after_its_answer_is_not_called_done(visit: PageVisit) -> None:
+    visit.go("tasks")
+    visit.act("Verify directory")
+    visit.press("Continue")
+    visit.press("Verify directory")
+    expect(visit.page.get_by_role("heading", name="Begun: it goes on")).to_be_visible()

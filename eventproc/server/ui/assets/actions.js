@@ -1,7 +1,7 @@
 // Actions: a form from the schema of a call, its dry run where it has one, and the call itself.
 
 import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
-import { call, filled, resolved, withQuery } from "./api.js";
+import { answer, call, filled, resolved, withQuery } from "./api.js";
 import { Fields, words } from "./values.js";
 
 const DESTROYS = /delete|drop|terminate|truncate|abort|cancel|revoke|reset|compact|seal|updateStreamState/i;
@@ -130,8 +130,8 @@ function ActionDialog({ api, operation, given, shown, preset = {}, close, done }
       else if (dryRun) query.dry_run = true;
       else if (state.found?.cut && body?.cut) body = { ...body, cut: state.found.cut }; // what was confirmed, also if the stream has grown
       else if (state.found?.[0]?.cut_after && body?.start) body = { ...body, start: state.found.map((each) => each.cut_after) };
-      const found = await call(withQuery(path, query), { method: operation.method, body });
-      setState({ step: dryRun ? "preview" : "done", found });
+      const answered = await answer(withQuery(path, query), { method: operation.method, body });
+      setState({ step: dryRun ? "preview" : "done", ...answered });
       if (!dryRun) done();
     } catch (why) {
       setState((before) => ({ ...before, busy: false, problem: why.message }));
@@ -160,7 +160,7 @@ function ActionDialog({ api, operation, given, shown, preset = {}, close, done }
       ${state.step === "preview" && !state.found && html`<section aria-live="polite" tabindex="-1"><h3>${destroys ? "This cannot be taken back" : "Ready"}</h3>
         <p><code>${operation.method} ${filled(operation.template, { ...Object.fromEntries(pathNames.map((name) => [name, texts[name] ?? ""])), ...given })}</code></p>
         ${destroys && scalars && html`<h4>What it is now</h4><${Fields} value=${scalars} />`}</section>`}
-      ${state.step === "done" && html`<section aria-live="polite" tabindex="-1"><h3>Done</h3>${state.found && typeof state.found === "object" && html`<${Fields} value=${Array.isArray(state.found) ? { result: state.found } : state.found} />`}</section>`}
+      ${state.step === "done" && html`<section aria-live="polite" tabindex="-1"><h3>${state.goesOn ? "Begun: it goes on" : "Done"}</h3>${state.found && typeof state.found === "object" && html`<${Fields} value=${Array.isArray(state.found) ? { result: state.found } : state.found} />`}</section>`}
       ${state.problem && html`<p class="problem" role="alert">${state.problem}</p>`}
       <div class="buttons">
         ${state.step !== "done" && html`<button type="button" onClick=${() => dialog.current.close()}>Cancel</button>`}

@@ -62,11 +62,14 @@ async function request(path, { method = "GET", body, headers = {}, signal } = {}
   throw new Problem(response.status, detail);
 }
 
-export async function call(path, options) {
+// Returns what a call answers, and whether what it asked for goes on.
+export async function answer(path, options) {
   const response = await request(path, options);
   const text = await response.text();
-  return text ? JSON.parse(text) : null;
+  return { found: text ? JSON.parse(text) : null, goesOn: response.status === 202 };
 }
+
+export const call = async (path, options) => (await answer(path, options)).found;
 
 // The document, read once.
 let loading = null;
