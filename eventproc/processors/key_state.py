@@ -9,7 +9,7 @@ import attrs
 
 from eventproc.store.model.argument_checks import check_function, check_instance, check_int, invalid_argument
 from eventproc.store.model.short_repr import short_repr_of_fields
-from eventproc.streams.codec import Codec, PayloadCodec, codec_for
+from eventproc.streams.codec import Codec, PayloadCodec, codec_for, codec_of
 from eventproc.streams.payloads.mismatch import describe, type_name
 
 V = TypeVar("V")
@@ -48,7 +48,9 @@ class KeyState(Generic[V]):
     _codec: PayloadCodec[V] = attrs.field(init=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "_codec", codec_for(self.value, self.codec))
+        kind: Any = self.value
+        codec = codec_of(kind) if self.codec is None else codec_for(self.value, self.codec)
+        object.__setattr__(self, "_codec", codec)
         check_int("state version", self.version, least=1)
         check_int("state cache_bytes", self.cache_bytes, least=1, unit="bytes")
         if self.ttl_ms is not None:
