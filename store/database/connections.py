@@ -321,7 +321,7 @@ class ReaderPool(Generic[C]):
         try:
             await future
         except asyncio.CancelledError:
-            with suppress(ValueError):
+            with suppress(ValueError):  # a connection has it
                 self._waiting.remove(entry)
             raise
         return job.result()
@@ -337,21 +337,41 @@ class ReaderPool(Generic[C]):
 
     async def close(self) -> None:
         """Close the connections after the running reads. Waiting reads fail with Closed."""
-        while self._waiting:
-            job, notify = self._waiting.popleft()
+        while (entry := self._next()) is not None:
+            job, notify = entry
             job.error, job.done = Closed(what="the database"), True
             notify()
         for connection in self._connections:
             await connection.close()
 
     def _start(self) -> None:
-        while self._idle and self._waiting:
-            job, notify = self._waiting.popleft()
+        for _ in range(min(len(self._idle), len(self._waiting))):
             connection = self._idle.pop()
-            connection.post(partial(self._run, connection, job, notify))
+            connection.post(partial(self._run, connection))
 
-    def _run(self, connection: ThreadConnection[C], job: CommitJob[Any], notify: Callable[[], None]) -> None:
-        """Run one read. Runs on the connection's thread."""
+    def _run(self, connection: ThreadConnection[C]) -> None:
+        """Run reads until none waits: the event loop, which may be busy, is not asked for the next one.
+
+        Runs on the connection's thread.
+        """
+        finished: list[Callable[[], None]] = []
+        while (entry := self._next()) is not None:
+            job, notify = entry
+            self._run_one(connection, job)
+            if not self._waiting:  # mostly there is one read, and so one wake-up
+                finished.append(notify)
+                break
+            self._callbacks.call(notify)
+        self._callbacks.call(partial(self._finish, connection, finished))
+
+    def _next(self) -> tuple[CommitJob[Any], Callable[[], None]] | None:
+        """Return the read that waits for longest, for this thread alone; None if none waits."""
+        try:
+            return self._waiting.popleft()
+        except IndexError:
+            return None
+
+    def _run_one(self, connection: ThreadConnection[C], job: CommitJob[Any]) -> None:
         try:
             with connection.busy if self._forks_wait else nullcontext():
                 job.value = self._read_one(connection.raw, job.fn, self._clock, self.shared)
@@ -360,12 +380,12 @@ class ReaderPool(Generic[C]):
         except BaseException as why:
             job.error = why
         job.done = True
-        self._callbacks.call(partial(self._finish, connection, notify))
 
-    def _finish(self, connection: ThreadConnection[C], notify: Callable[[], None]) -> None:
+    def _finish(self, connection: ThreadConnection[C], finished: Sequence[Callable[[], None]]) -> None:
         self._idle.append(connection)
         self._start()
-        notify()
+        for notify in finished:
+            notify()
 
 
 def snapshot(connection: sqlite3.Connection, fn: Callable[[Tx], T], clock: Clock, shared: SharedState) -> T:

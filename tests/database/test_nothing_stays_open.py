@@ -60,6 +60,8 @@ async def test_a_read_that_waits_when_the_database_closes_raises_closed(director
             seen.append(await world.db.read(slow))
         except Closed as why:
             seen.append(why.what)
+            if len(seen) == 2:
+                leave.set()
 
     seen: list[object] = []
     async with anyio.create_task_group() as tasks, open_world("file", directory) as world:
@@ -67,8 +69,28 @@ async def test_a_read_that_waits_when_the_database_closes_raises_closed(director
             tasks.start_soon(read, seen)
         await anyio.to_thread.run_sync(entered.wait)
         await anyio.wait_all_tasks_blocked()
-        asyncio.get_running_loop().call_soon(leave.set)
     assert sorted(map(str, seen)) == ["read"] * READERS_COUNT + ["the database"] * 2
+
+
+async def test_reads_that_wait_are_run_while_the_event_loop_is_busy(directory: Path) -> None:
+    entered, last = threading.Event(), threading.Event()
+    order: list[int] = []
+
+    def read(tx: Tx, number: int) -> None:
+        assert entered.wait(60)
+        order.append(number)
+        if len(order) == READERS_COUNT + 3:
+            last.set()
+
+    async with open_world("file", directory) as world:
+        reading = [
+            asyncio.ensure_future(world.db.read(partial(read, number=number)))
+            for number in range(READERS_COUNT + 3)
+        ]
+        await anyio.wait_all_tasks_blocked()
+        entered.set()
+        assert last.wait(60), "they wait for the event loop"
+        await asyncio.gather(*reading)
 
 
 async def test_closing_that_leaves_a_waiting_write_releases_the_directory_after_it(directory: Path) -> None:
