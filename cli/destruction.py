@@ -41,6 +41,7 @@ COUNTED: Final[Mapping[str, str]] = {
     "positions": "position",
     "checkpoints": "checkpoint",
     "letters": "dead letter",
+    "keys": "state",
     "grants": "grant",
     "tokens": "token",
     "schedules": "schedule",

@@ -45,6 +45,7 @@ COMMANDS: Final = MappingProxyType(
         "job": ("job", "Submit, list, show, cancel and retry the jobs of a share group's workers."),
         "txn": ("txn", "List, describe, commit and abort transactions."),
         "processor": ("processor", "List, describe, pause and resume event processors."),
+        "state": ("state", "Show, export, import and drop what processors keep by key."),
         "supervisor": (
             "supervisor",
             "Submit, show, reset and terminate supervisors, which ingest streams into tables.",

@@ -97,6 +97,10 @@ async def _known(ep: Eventproc, missing: NotFound) -> _Known | None:
             return _named(await ep.users.list(limit=NAMES_MAX), "eventproc user list")
         case "grant" | "token" if owner == "user":
             return _Known((), f"eventproc user describe {rest.partition(' ')[2]}")
+        case "state by key":
+            return _Known((), "eventproc processor list")
+        case "state" if owner:
+            return _Known((), f"eventproc state show {owner}")
         case "dead letter":
             return _Known((), f"eventproc dead-letter list {owner}")
         case "request":

@@ -68,12 +68,12 @@ def find_state(tx: Tx, group: str) -> StateRecord:
     """Return the record of a group's state. Raises NotFound: its processor keeps none, or has never run."""
     found = find(tx, STATE, group)
     if found is None:
-        raise NotFound(kind="state of group", name=group)
+        raise NotFound(kind="state by key", name=group)
     return found.value
 
 
 def declare_state(tx: Tx, record: StateRecord) -> tuple[int, ...]:
-    """Note the version of a state, the only one in `record`; return all of which there may be rows.
+    """Note the versions in `record`; return all of which there may be rows.
 
     The state of a stream that had the name before is deleted.
     """
@@ -134,13 +134,14 @@ def store_changes(
         for key, value in sorted(last.items(), key=itemgetter(0))  # neighbours share pages
         if value is not None
     ]
-    rest = len(stored) % KEYS_A_STATEMENT
-    for at in range(rest, len(stored), KEYS_A_STATEMENT):
-        tx.execute(_STORE_MANY, list(chain.from_iterable(stored[at : at + KEYS_A_STATEMENT])))
-    if rest:
-        tx.executemany(_STORE, stored[:rest])
+    _store(tx, stored)
     if len(stored) < len(last):
         _delete_keys(tx, stream_id, group, [key.encode() for key, value in last.items() if value is None])
+
+
+def store_states(tx: Tx, stream_id: int, group: str, states: Iterable[StoredState]) -> None:
+    """Store the states of keys, of which each comes once. A row each."""
+    _store(tx, [(stream_id, group, each.key.encode(), *each[1:]) for each in states])
 
 
 def list_states(
@@ -192,6 +193,14 @@ def drop_step(tx: Tx, group: str) -> int:
     return len(rows)
 
 
+def drop_keys(tx: Tx, group: str, keys: Sequence[str]) -> int:
+    """Delete the states of keys, of which each comes once; return how many had one. Raises NotFound."""
+    stream_id = find_state(tx, group).stream_id
+    found = look_up(tx, stream_id, group, keys)
+    _delete_keys(tx, stream_id, group, [each.key.encode() for each in found])
+    return len(found)
+
+
 def delete_state(tx: Tx, group: str) -> None:
     """Delete the state of a group that is deleted."""
     found = find(tx, STATE, group)
@@ -214,6 +223,14 @@ def forget_expired(tx: Tx) -> bool:
 def _stored(row: Sequence[object]) -> StoredState:
     key, value, version, expires_ms = row
     return StoredState(bytes(key).decode(), bytes(value), version, expires_ms)  # type: ignore[call-overload, arg-type]
+
+
+def _store(tx: Tx, rows: Sequence[Sequence[SqlValue]]) -> None:
+    rest = len(rows) % KEYS_A_STATEMENT
+    for at in range(rest, len(rows), KEYS_A_STATEMENT):
+        tx.execute(_STORE_MANY, list(chain.from_iterable(rows[at : at + KEYS_A_STATEMENT])))
+    if rest:
+        tx.executemany(_STORE, rows[:rest])
 
 
 def _delete_keys(tx: Tx, stream_id: int, group: str, keys: Iterable[bytes]) -> None:

@@ -22,12 +22,12 @@ EVENTS_MAX: Final = 1000
 """Events printed in one write. A batch of small events is hundreds of times larger as text than as stored bytes."""
 
 
-def payload_field(payload: bytes) -> dict[str, str]:
-    """Return the field that shows a payload: its text, or base64 if it is not UTF-8."""
+def payload_field(payload: bytes, text: str = "payload", other: str = "payload_base64") -> dict[str, str]:
+    """Return the field that shows a payload: its text, or base64 if it is not UTF-8. text, other: their names."""
     try:
-        return {"payload": payload.decode()}
+        return {text: payload.decode()}
     except UnicodeDecodeError:
-        return {"payload_base64": base64.b64encode(payload).decode()}
+        return {other: base64.b64encode(payload).decode()}
 
 
 def row_of(found: DelayedEvent[bytes] | JobDescription, *, whole: bool) -> Row:
@@ -59,16 +59,16 @@ class EventPrinter:
         lines = [form(event) for event in events]
         if self._output == "json" and lines:
             # One array over all batches; `close` makes it valid.
-            _put(("[\n" if self._first else ",\n") + ",\n".join(lines))
+            put_text(("[\n" if self._first else ",\n") + ",\n".join(lines))
         elif lines:
-            _put("\n".join(lines) + "\n")
+            put_text("\n".join(lines) + "\n")
         self._first = self._first and not lines
         return len(lines)
 
     def close(self) -> None:
         """Close the JSON array."""
         if self._output == "json":
-            _put("[]\n" if self._first else "\n]\n")
+            put_text("[]\n" if self._first else "\n]\n")
 
     def _object(self, event: Event) -> str:
         segment = self._segments.get(event.segment)
@@ -104,7 +104,8 @@ class EventPrinter:
         return "  ".join(map(printable, cells))
 
 
-def _put(text: str) -> None:
+def put_text(text: str) -> None:
+    """Print a text. When it returns, the operating system has it."""
     # Bytes, independent of the locale. A lone surrogate in a header becomes its JSON escape.
     stdout, rest = sys.stdout.buffer, memoryview(text.encode("utf-8", "backslashreplace"))
     while rest:  # an unbuffered stream (PYTHONUNBUFFERED) may take a part only

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -18,21 +18,31 @@ from eventproc.store.key_states import (
     StateRecord,
     StoredState,
     declare_state,
+    drop_keys,
     drop_step,
     find_state,
     list_states,
     look_up,
     measure_state,
     store_changes,
+    store_states,
 )
-from eventproc.store.model.argument_checks import check_int, check_str, invalid_argument
+from eventproc.store.model.argument_checks import (
+    check_instance,
+    check_int,
+    check_iterable,
+    check_str,
+    invalid_argument,
+)
+from eventproc.store.model.errors import NotFound
 from eventproc.store.model.routing import check_key
 from eventproc.store.model.short_repr import short_repr_of_fields
 
+T = TypeVar("T")
 V = TypeVar("V")
 
 STORED_A_STEP: Final = 1_000
-"""Keys that one transaction of `store` changes: some 10 ms. Higher: it holds up all writers for longer."""
+"""Keys that one transaction from outside changes: some 10 ms. Higher: it holds up all writers for longer."""
 
 
 @attrs.frozen(kw_only=True)
@@ -99,7 +109,7 @@ class KeyStates(Generic[V]):
             key: the routing key.
 
         Raises:
-            NotFound: the group's processor keeps no state, or has never run.
+            NotFound: there is no such group; or its processor keeps no state, or has never run.
             InvalidArgument: the key is not valid, or the state is not of the type.
         """
         text = check_key(key)
@@ -107,7 +117,7 @@ class KeyStates(Generic[V]):
         def step(tx: Tx) -> builtins.list[StoredState]:
             return look_up(tx, find_state(tx, self._group).stream_id, self._group, [text])
 
-        found = await self._db.read(step)
+        found = await self._read(step)
         return self._decoded(found[0]).value if found else None
 
     async def list(
@@ -127,7 +137,7 @@ class KeyStates(Generic[V]):
             limit: how many at most. Default: 100.
 
         Raises:
-            NotFound: the group's processor keeps no state, or has never run.
+            NotFound: there is no such group; or its processor keeps no state, or has never run.
             InvalidArgument: an argument is not valid, or a state is not of the type.
 
         Cost:
@@ -141,13 +151,13 @@ class KeyStates(Generic[V]):
             after=None if after is None else check_key(after),
             limit=check_int("limit", limit, least=1),
         )
-        return [self._decoded(each) for each in await self._db.read(step)]
+        return [self._decoded(each) for each in await self._read(step)]
 
     async def describe(self) -> KeyStatesInfo:
         """Return how many keys have a state, and how large it is.
 
         Raises:
-            NotFound: the group's processor keeps no state, or has never run.
+            NotFound: there is no such group; or its processor keeps no state, or has never run.
 
         Cost:
             Reads all of it: about 0.3 s for a million keys of 100 B.
@@ -165,7 +175,7 @@ class KeyStates(Generic[V]):
                 value_bytes=value_bytes,
             )
 
-        return await self._db.read(step)
+        return await self._read(step)
 
     async def store(self, values: Mapping[str, V | None]) -> None:
         """Give keys a state while the processor does not run, such as what `list` returned elsewhere.
@@ -192,38 +202,102 @@ class KeyStates(Generic[V]):
 
     def _store_some(self, tx: Tx, changes: builtins.list[tuple[str, bytes | None]]) -> None:
         verify_empty(tx, self._db, self._group, event="storing its state")
+        state, stream_id = self._state, self._declare(tx, {self._state.version})
+        store_changes(tx, stream_id, self._group, changes, version=state.version, ttl_ms=state.ttl_ms)
+
+    async def restore(self, states: Iterable[KeyValue[V]]) -> None:
+        """Store what `list` returned, here or elsewhere, while the processor does not run. Each expires when it did.
+
+        Opened with a `KeyState`, they are stored under its version; else each keeps its own. The states of other keys
+        stay. 1,000 are stored in a transaction. A call that fails has stored some; repeat it.
+
+        Args:
+            states: the states of keys. The last one of a key counts.
+
+        Raises:
+            NotFound: there is no such group.
+            GroupNotEmpty: its processor runs.
+            InvalidArgument: a state is not valid, or its value is not of the type.
+        """
+        reason = "each must be an eventproc.describe.KeyValue"
+        by_key: dict[str, StoredState] = {}
+        for each in check_iterable("states", states, reason):
+            stored = self._encoded(check_instance(KeyValue, "states", each, reason))
+            by_key[stored.key] = stored
+        rows = [*by_key.values()]
+        for at in range(0, len(rows), STORED_A_STEP):
+            step = partial(self._restore_some, states=rows[at : at + STORED_A_STEP])
+            await self._db.write(step, step=Step.STATE_CHANGE)
+
+    def _restore_some(self, tx: Tx, states: Sequence[StoredState]) -> None:
+        verify_empty(tx, self._db, self._group, event="storing its state")
+        store_states(tx, self._declare(tx, {each.version for each in states}), self._group, states)
+
+    def _declare(self, tx: Tx, versions: set[int]) -> int:
+        """Note that there are states of these versions; return the id of the stream whose keys they are."""
         stream = get_group(tx, self._group).streams[0]
-        state = self._state
         record = StateRecord(
             group=self._group,
             stream=stream.name,
             stream_id=stream.stream_id,
-            payload=state.name,
-            versions=(state.version,),
+            payload=self._state.name,
+            versions=tuple(sorted(versions)),
         )
         declare_state(tx, record)
-        store_changes(tx, stream.stream_id, self._group, changes, version=state.version, ttl_ms=state.ttl_ms)
+        return stream.stream_id
 
-    async def drop(self) -> int:
-        """Delete all states while the processor does not run; return how many there were.
+    async def drop(self, keys: Iterable[str | bytes] | None = None) -> int:
+        """Delete states while the processor does not run; return how many there were.
 
         A call that fails has deleted some; repeat it.
 
+        Args:
+            keys: only the states of these. None (default): all, and with them that the processor keeps any.
+
         Raises:
-            NotFound: the group's processor keeps no state, or there is no such group.
+            NotFound: there is no such group, or its processor keeps no state.
             GroupNotEmpty: the processor runs.
+            InvalidArgument: a key is not valid.
         """
-        await self._db.read(partial(find_state, group=self._group))
+        if keys is not None:
+            found = check_iterable("keys", keys, "it must be a list of keys, or None for all")
+            chosen, dropped = [*dict.fromkeys(map(check_key, found))], 0
+            for at in range(0, len(chosen), STORED_A_STEP):
+                step = partial(self._drop_some, keys=chosen[at : at + STORED_A_STEP])
+                dropped += await self._db.write(step, step=Step.STATE_CHANGE)
+            return dropped
+        await self._read(partial(find_state, group=self._group))
         dropped = 0
         while some := await self._db.write(self._drop_some, step=Step.STATE_CHANGE):
             dropped += some
         return dropped
 
-    def _drop_some(self, tx: Tx) -> int:
+    def _drop_some(self, tx: Tx, keys: Sequence[str] | None = None) -> int:
         verify_empty(tx, self._db, self._group, event="dropping its state")
-        return drop_step(tx, self._group)
+        return drop_step(tx, self._group) if keys is None else drop_keys(tx, self._group, keys)
+
+    async def _read(self, step: Callable[[Tx], T]) -> T:
+        """Return what a step reads. Raises NotFound for the group, if that is what is missing."""
+
+        def read(tx: Tx) -> T:
+            try:
+                return step(tx)
+            except NotFound:
+                get_group(tx, self._group)
+                raise
+
+        return await self._db.read(read)
 
     def _decoded(self, stored: StoredState) -> KeyValue[V]:
         version = self._state.version if self._takes_any else stored.version
         value: Any = self._state.decode(version, stored.value)
         return KeyValue(key=stored.key, value=value, version=stored.version, expires_ms=stored.expires_ms)
+
+    def _encoded(self, found: KeyValue[V]) -> StoredState:
+        expires_ms = found.expires_ms
+        return StoredState(
+            key=check_key(found.key),
+            value=self._state.encode(found.value),
+            version=check_int("version", found.version, least=1) if self._takes_any else self._state.version,
+            expires_ms=None if expires_ms is None else check_int("expires_ms", expires_ms, unit="ms"),
+        )

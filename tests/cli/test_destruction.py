@@ -32,6 +32,7 @@ DESTRUCTIVE: Final = frozenset(
         *("topic truncate", "topic delete"),
         *("group delete", "share delete", "txn abort", "dead-letter drop"),
         *("table drop", "table overwrite", "user delete", "schedule delete"),
+        "state drop",
     }
 )
 
@@ -86,6 +87,7 @@ async def stored(ep: Eventproc) -> dict[str, object]:
         "letters": [each.id for each in await ep.dead_letters(MAILER).list()],
         "users": await ep.db.read(list_users),
         "schedules": await ep.schedules.list(),
+        "states": await ep.db.read(lambda tx: tx.execute("SELECT key, value FROM key_state").fetchall()),
     }
 
 

@@ -27,7 +27,9 @@ from tests.cli.test_transactions import begin
 from tests.ingestion.support import publish_rows
 
 MAILER = "shop/mailer"
-REFUSING: Final = frozenset({"run", "serve", "ui", "completion", "help", "ingest worker", "request new-id"})
+REFUSING: Final = frozenset(
+    {"run", "serve", "ui", "completion", "help", "ingest worker", "request new-id", "state export"}
+)
 """Commands with one form of output: a server's log, a shell's script, help texts, JSON lines, and an id."""
 
 
@@ -121,6 +123,17 @@ def _job(cli: Cli) -> str:
 def _delayed(cli: Cli) -> str:
     cli("write", "shop/orders", "--delay", "3600", stdin=b"later\n").ok()
     return str(json.loads(cli("delayed", "list", "-o", "json").ok())[0]["id"])
+
+
+def _states(cli: Cli) -> str:
+    cli("state", "import", GROUP, _exported(cli)).ok()
+    return GROUP
+
+
+def _exported(cli: Cli) -> str:
+    path = cli.directory.parent / "states.jsonl"
+    path.write_text('{"key": "ana", "value": {"count": 1}}\n')
+    return str(path)
 
 
 def _schedule(cli: Cli) -> str:
@@ -253,6 +266,9 @@ INVOCATIONS: Final[Mapping[str, tuple[str | Callable[[Cli], str], ...]]] = Mappi
         "processor describe": (MAILER,),
         "processor pause": (MAILER,),
         "processor resume": (MAILER,),
+        "state show": (_states,),
+        "state import": (GROUP, _exported),
+        "state drop": (_states, "--yes"),
         "cluster list": (),
         "cluster describe": (),
         "schedule create": ("shop/close", "--cron", "0 18 * * *", "--stream", "shop/orders"),

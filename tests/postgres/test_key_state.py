@@ -69,4 +69,9 @@ async def test_states_expire_are_refused_by_version_and_dropped(url: str) -> Non
             await ep.run(app_of(KeyState(Total)))
         kept = ep.state("s/totals", Total)
         assert (await kept.describe()).keys == 1
+        raw = ep.state("s/totals")
+        found = await raw.list()
+        assert await raw.drop(["ana", "bob"]) == 1
+        await raw.restore(found)
+        assert await raw.list() == found
         assert await kept.drop() == 1

@@ -13,6 +13,7 @@ import pydantic
 import pytest
 
 from eventproc import App, AppTx, Context, Event, Eventproc, KeyState, ProcessorFailed, RetryPolicy
+from eventproc.describe import KeyValue
 from eventproc.errors import CallEnded, GroupNotEmpty, InvalidArgument, NotFound
 from eventproc.testing import VirtualRuntime
 from tests.processors.support import GROUP, OUT, STREAM, letters, payloads, system, write
@@ -318,6 +319,55 @@ async def test_states_are_stored_and_dropped_only_while_the_processor_does_not_r
         assert await kept.drop() == 2_500
         with pytest.raises(NotFound):
             await kept.describe()
+
+
+async def test_what_a_list_returns_is_restored_with_its_versions_and_its_expiry() -> None:
+    soon = KeyState(Total, version=2, ttl_ms=3_600_000)
+    async with system() as ep, system() as other:
+        for each in (ep, other):
+            await write(each, ["a"])
+            await process(each, app_of(state=soon))
+        await ep.state(GROUP, Total).store({f"k{number:04}": Total(count=number) for number in range(1_500)})
+        found = await ep.state(GROUP).list(limit=2_000)
+        assert {(each.version, each.expires_ms is None) for each in found} == {(1, True), (2, False)}
+        raw = other.state(GROUP)
+        await raw.drop()
+        await raw.restore(found)
+        assert await raw.list(limit=2_000) == found
+        assert (await raw.describe()).versions == (1, 2)
+        key = found[0].key
+        states = [KeyValue(key=key, value=Total(count=count), version=1) for count in (1, 5)]
+        await other.state(GROUP, soon).restore(states)
+        assert (await raw.list(first=key, limit=1))[0].version == 2
+        assert await other.state(GROUP, soon).get(key) == Total(count=5)
+
+
+async def test_states_of_some_keys_are_dropped_and_the_others_stay() -> None:
+    async with system() as ep:
+        await write(ep, ["a", "b"])
+        await process(ep, app_of())
+        kept = ep.state(GROUP, Total)
+        assert await kept.drop(["a", "c", b"a"]) == 1
+        assert [each.key for each in await kept.list()] == ["b"]
+        assert await kept.drop([]) == 0
+        await kept.store({f"k{number}": Total() for number in range(1_200)})
+        assert await kept.drop(f"k{number}" for number in range(2_000)) == 1_200
+        async with ep.run(app_of()) as running:
+            await running.wait_idle()
+            for change in (kept.drop(["b"]), kept.restore(await kept.list())):
+                with pytest.raises(GroupNotEmpty, match="its state"):
+                    await change
+        assert await kept.get("b") is not None
+
+
+async def test_a_missing_group_and_a_group_without_a_state_are_told_apart() -> None:
+    async with system() as ep:
+        await ep.create_group("s/plain", [STREAM])
+        for name, said in (("s/none", "no group 's/none'"), ("s/plain", "no state by key 's/plain'")):
+            kept = ep.state(name)
+            for look in (kept.get("a"), kept.list(), kept.describe(), kept.drop(), kept.drop(["a"])):
+                with pytest.raises(NotFound, match=said):
+                    await look
 
 
 async def test_a_state_goes_with_its_group_and_with_its_stream() -> None:
