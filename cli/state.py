@@ -88,10 +88,10 @@ async def show(
 
     if (first, last, after) != (None, None, None):
         raise click.UsageError("the key says what to show: leave --first, --last and --after out")
-    found = await states.list(first=key, limit=1)
-    if not found or found[0].key != key:
+    found = await states.find(key)
+    if found is None:
         raise NotFound(kind=f"state of {name}", name=key)
-    return _row_of(found[0])
+    return _row_of(found)
 
 
 @state.command()

@@ -432,6 +432,7 @@ class BlockingDelayedEvents(_Twin):
 
 class BlockingKeyStates(_Twin, Generic[V]):
     def get(self, key: str | bytes) -> V | None: ...
+    def find(self, key: str | bytes) -> KeyValue[V] | None: ...
     def list(
         self,
         *,

@@ -112,13 +112,26 @@ class KeyStates(Generic[V]):
             NotFound: there is no such group; or its processor keeps no state, or has never run.
             InvalidArgument: the key is not valid, or the state is not of the type.
         """
+        found = await self.find(key)
+        return None if found is None else found.value
+
+    async def find(self, key: str | bytes) -> KeyValue[V] | None:
+        """Return the state of a key with its version, and when it expires; None if it has none.
+
+        Args:
+            key: the routing key.
+
+        Raises:
+            NotFound: there is no such group; or its processor keeps no state, or has never run.
+            InvalidArgument: the key is not valid, or the state is not of the type.
+        """
         text = check_key(key)
 
         def step(tx: Tx) -> builtins.list[StoredState]:
             return look_up(tx, find_state(tx, self._group).stream_id, self._group, [text])
 
         found = await self._read(step)
-        return self._decoded(found[0]).value if found else None
+        return self._decoded(found[0]) if found else None
 
     async def list(
         self,

@@ -58,6 +58,7 @@ def fill(path: Path) -> None:
             txn.write(b"staged", key="t")
         orders.begin(lease_ms=None)
         ep.create_group("shop/billing", [orders])
+        ep.state("shop/billing").store({"c1": b'{"total":3}', HOSTILE: HOSTILE.encode()})
         ep.create_share_group("shop/queue", [clicks])
         ep.schedules.create("shop/nightly", cron="0 3 * * *", stream="shop/orders", payload=b"{}")
         schema = {"datasource": "orders", "dimensions": ["order"]}

@@ -59,6 +59,19 @@ def test_dead_letters_are_decoded_and_dropped_one_by_one_and_all(visit: PageVisi
         assert letters.list() == []
 
 
+def test_states_are_shown_with_their_values_and_dropped_one_by_one(visit: PageVisit, store: Path) -> None:
+    with eventproc.open_blocking(store) as ep:
+        states = ep.state("shop/billing")
+        before = len(states.list())
+        visit.go("groups/shop/billing/state")
+        expect(visit.page.locator("main table")).to_contain_text('{"total":3}')
+        visit.act("Drop key state")
+        visit.page.get_by_label("key (required)").fill("c1")
+        visit.press("Continue")
+        visit.confirm("Drop key state")
+        assert (len(states.list()), states.get("c1")) == (before - 1, None)
+
+
 def test_events_are_browsed_by_position_key_and_segment_and_followed(visit: PageVisit, store: Path) -> None:
     visit.go("streams/shop/orders/events?start=head&key=c3")
     rows = visit.page.locator("table.events tbody tr")

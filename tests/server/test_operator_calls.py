@@ -189,6 +189,9 @@ async def test_a_caller_sees_no_event_of_a_stream_that_it_may_not_read(ep: Event
     of_group = RestInMemory(ep, authority, tokens["of-group"])
     assert (await of_group.call("GET", f"{OWN}/processors/s/mailer")).status == 200
     assert (await of_group.call("GET", f"{OWN}/processors/s/mailer/dead-letters")).status == 403
+    await ep.state("s/mailer").store({"a": b"secret"})
+    for below, status in (("", 403), ("/size", 200), ("/value?key=a", 403)):
+        assert (await of_group.call("GET", f"{OWN}/groups/s/mailer/state{below}")).status == status
     await ep.create_share_group("s/mail", ["s/t"])
     job, path = await ep.jobs("s/mail").submit(b"secret"), f"{OWN}/jobs/s/mail"
     for method, below in (("GET", ""), ("GET", f"/{job.id}"), ("POST", f"/{job.id}/cancel")):
@@ -306,3 +309,44 @@ async def test_a_job_of_a_group_with_several_streams_names_one(rest: RestInMemor
     assert (refused.status, "has the streams s/t, s/u; name the one" in refused.body["detail"]) == (400, True)
     made = await rest.ok("POST", f"{OWN}/jobs/s/g", {"payload": "x", "stream": "s/u"})
     assert made["stream"] == "s/u"
+
+
+async def test_the_states_of_a_processor_are_counted_listed_shown_and_dropped(
+    rest: RestInMemory, ep: Eventproc
+) -> None:
+    await ep.create_group("s/totals", ["s/t"])
+    path = f"{OWN}/groups/s/totals/state"
+    assert await rest.ok("GET", path) == {"items": [], "next": None}
+    assert (await rest.call("GET", f"{path}/size")).status == 404
+    assert (await rest.call("GET", f"{OWN}/groups/s/none/state")).status == 404
+    states = {"": b"0", "a/b?c": b'{"count":1}', "é": b"\xff"}
+    await ep.state("s/totals").store(states)
+    assert await rest.ok("GET", f"{path}/size") == {
+        "group": "s/totals",
+        "stream": "s/t",
+        "payload": "bytes",
+        "versions": [1],
+        "keys": 3,
+        "value_bytes": 13,
+    }
+    first = await rest.ok("GET", f"{path}?limit=1")
+    assert [each["key"] for each in first["items"]] == [first["next"]] == [""]
+    rest_of = await rest.ok("GET", f"{path}?after={first['next']}")
+    assert {
+        each["key"]: base64.b64decode(each["value"]) for each in [*first["items"], *rest_of["items"]]
+    } == states
+    assert [each["key"] for each in (await rest.ok("GET", f"{path}?first=a&last=b"))["items"]] == ["a/b?c"]
+    one = f"{path}/value?key=a%2Fb%3Fc"
+    assert await rest.ok("GET", one) == {
+        "key": "a/b?c",
+        "value": base64.b64encode(b'{"count":1}').decode(),
+        "version": 1,
+        "expires_ms": None,
+    }
+    async with (await ep.group("s/totals")).reader("r1"):
+        assert {(await rest.call("DELETE", each)).status for each in (path, one)} == {409}
+    assert [await rest.ok("DELETE", one) for _ in range(2)] == [{"keys": 1}, {"keys": 0}]
+    assert (await rest.call("GET", one)).status == 404
+    assert (await rest.call("DELETE", f"{path}/value")).status == 400
+    assert await rest.ok("DELETE", path) == {"keys": 2}
+    assert (await rest.call("DELETE", path)).status == 404

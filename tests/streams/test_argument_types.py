@@ -283,6 +283,7 @@ CALLS: dict[str, tuple[Callable[[OpenHandles, Any], Any], list[Any]]] = {
     "write_many, id": (lambda w, x: w.writer.write_many([untyped.Event(b"", id=x)]), NO_EVENT_ID),
     "state": (lambda w, x: w.ep.state(x).get("k"), [5, b"", None, THING]),
     "state, state": (lambda w, x: w.ep.state("s/g", x).get("k"), [5, "x", None, THING]),
+    "state, key": (lambda w, x: w.ep.state("s/g").find(x), [5, None, THING, "\ud800"]),
     "state, keys": (lambda w, x: w.ep.state("s/g").drop(x), [5, "x", b"x", [5], THING]),
     "state, states": (lambda w, x: w.ep.state("s/g").restore(x), [5, "x", None, [5], [None], THING]),
     "state, values": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import attrs
@@ -10,6 +11,7 @@ import attrs
 from eventproc.cluster import CompactTopicTask
 from eventproc.groups import GroupStart
 from eventproc.processors.dead_letters.dead_letter import DeadLetter
+from eventproc.processors.key_states import KeyStates, KeyValue
 from eventproc.runtime import Eventproc
 from eventproc.server.rest.method_answers import (
     START,
@@ -34,6 +36,8 @@ from eventproc.server.rest.routes import (
 )
 from eventproc.shares import ShareGroup
 from eventproc.store.access.permissions import Permission
+from eventproc.store.key_states import find_state
+from eventproc.store.model.errors import NotFound
 from eventproc.store.model.jobs import JobDescription
 from eventproc.store.records.plain import Limits
 from eventproc.store.requests import Request
@@ -46,6 +50,9 @@ IDS_MAX = 10_000
 """Dead letters that a call names by their ids; "all" names any number. Higher: longer transactions."""
 
 LetterId: TypeAlias = Annotated[str, Limits(about="Id of the dead letter, such as 0.0:17.")]
+Key: TypeAlias = Annotated[str, Limits(about="A routing key.")]
+FirstKey: TypeAlias = Annotated[str | None, Limits(about="Only keys from this one on.")]
+LastKey: TypeAlias = Annotated[str | None, Limits(about="Only keys before this one.")]
 Partitioning: TypeAlias = Literal["key", "round_robin"]
 
 Described = TypeVar("Described", DeadLetter, JobDescription)
@@ -66,6 +73,7 @@ Partitions: TypeAlias = Annotated[
 ]
 
 GROUP: Final = named(Eventproc.group)
+STATE: Final = named(Eventproc.state)
 SHARE: Final = named(Eventproc.share_group)
 TOPIC: Final = named(Eventproc.topic, "stream")
 PROCESSOR: Final = named(lambda ep, name: (ep, name), arguments=2)
@@ -165,3 +173,54 @@ def readable(call: RestCall, found: Described) -> Described:
     """Return a dead letter or a job. Its payload is of a stream that the path does not name. Raises NotPermitted."""
     call.caller.verify(Permission.READ, found.stream)
     return found
+
+
+@attrs.frozen
+class StatesReport:
+    """How many keys had a state, and have none any more."""
+
+    keys: int
+
+
+async def list_states(
+    call: RestCall,
+    scope: ScopeName,
+    group: LocalName,
+    first: FirstKey = None,
+    last: LastKey = None,
+    after: After = None,
+    limit: PageLimit = PAGE,
+) -> Page[KeyValue[bytes]]:
+    """List what a group's processor keeps by key, if anything, to a caller that may read the stream of the keys."""
+    try:
+        states = await _readable_states(call, f"{scope}/{group}")
+        found = await states.list(first=first, last=last, after=after, limit=limit + 1)
+    except NotFound:
+        await call.ep.group(f"{scope}/{group}")  # raises NotFound, if that is what is missing
+        found = []
+    return page_of(found, limit, lambda each: each.key)
+
+
+async def describe_key_state(call: RestCall, scope: ScopeName, group: LocalName, key: Key) -> KeyValue[bytes]:
+    """Show the state of a key, to a caller that may read the stream of the keys."""
+    found = await (await _readable_states(call, f"{scope}/{group}")).find(key)
+    if found is None:
+        raise NotFound(kind=f"state of {scope}/{group}", name=key)
+    return found
+
+
+async def drop_states(call: RestCall, scope: ScopeName, group: LocalName) -> StatesReport:
+    """Delete the states of all keys, while the processor does not run."""
+    return StatesReport(await call.ep.state(f"{scope}/{group}").drop())
+
+
+async def drop_key_state(call: RestCall, scope: ScopeName, group: LocalName, key: Key) -> StatesReport:
+    """Delete the state of a key, while the processor does not run."""
+    return StatesReport(await call.ep.state(f"{scope}/{group}").drop([key]))
+
+
+async def _readable_states(call: RestCall, group: str) -> KeyStates[bytes]:
+    """Return the states of a group. They are made of the events of a stream. Raises NotFound, NotPermitted."""
+    record = await call.ep.db.read(partial(find_state, group=group))
+    call.caller.verify(Permission.READ, record.stream)
+    return call.ep.state(group)

@@ -13,6 +13,7 @@ import attrs
 from eventproc.cluster import Cluster
 from eventproc.ingestion.supervisor import Supervisor
 from eventproc.jobs.jobs import Job
+from eventproc.processors.key_states import KeyStates
 from eventproc.runtime import Eventproc
 from eventproc.runtime.tasks import Tasks
 from eventproc.runtime.users import Users
@@ -26,7 +27,7 @@ from eventproc.server.rest import (
     pravega_calls as pravega,
     schedule_calls as schedules,
 )
-from eventproc.server.rest.group_calls import GROUP, PROCESSOR, SHARE, TOPIC
+from eventproc.server.rest.group_calls import GROUP, PROCESSOR, SHARE, STATE, TOPIC
 from eventproc.server.rest.method_answers import (
     DIRECTORY,
     Target,
@@ -140,6 +141,7 @@ _stream = _Noun(f"{OWN}/streams/{{scope}}/{{stream}}", STREAM)
 _delayed = _Noun(f"{_stream.path}/delayed/{{event}}", operator.DELAYED)
 _transaction = _Noun(f"{_stream.path}/transactions/{{transaction}}", TRANSACTION)
 _group = _Noun(f"{OWN}/groups/{{scope}}/{{group}}", GROUP)
+_state = _Noun(f"{_group.path}/state", STATE)
 _share = _Noun(f"{OWN}/shares/{{scope}}/{{group}}", SHARE)
 _topic = _Noun(f"{OWN}/topics/{{scope}}/{{stream}}", TOPIC)
 _processor = _Noun(f"{OWN}/processors/{{scope}}/{{group}}", PROCESSOR)
@@ -247,6 +249,11 @@ ROUTES: Final[tuple[RestRoute, ...]] = (
         start=At,
         partitions=groups.Partitions,
     ),
+    _state("GET", "", groups.list_states),
+    _state("GET", "/size", KeyStates.describe, "measure_states"),
+    _state("GET", "/value", groups.describe_key_state),
+    _state("DELETE", "", groups.drop_states, errors=(409,)),
+    _state("DELETE", "/value", groups.drop_key_state, errors=(409,)),
     _own("GET", "/shares", Eventproc.share_groups, "list_shares"),
     _own("POST", "/shares/{scope}", groups.create_share, status=201),
     _share("GET", "", ShareGroup.describe, "describe_share"),

@@ -6,7 +6,7 @@ import { Actions } from "./actions.js";
 import { Events } from "./events.js";
 import { useAnswer } from "./live.js";
 import { Picture } from "./picture.js";
-import { Fields, Payload, Table, Value, number, time, words } from "./values.js";
+import { Fields, Payload, Table, Value, excerpt, number, time, words } from "./values.js";
 
 const COLUMNS = {
   listAllStreams: ["name", "state", "events_per_second", "events", "size_bytes", "epoch", "created_ms"],
@@ -16,6 +16,7 @@ const COLUMNS = {
   listProcessors: ["name", "state", "alive", "events", "bytes", "age_ms", "blocked by"],
   listDeadLetters: ["id", "error_type", "error", "key", "origin_stream", "attempts", "failed_ms"],
   listDelayed: ["id", "due_ms", "key", "failure"],
+  listStates: ["key", "value", "version", "expires_ms"],
   listTransactions: ["id", "state", "events", "size_bytes", "age_ms", "lease_left_ms"],
   listRequests: ["id", "kind", "target", "status", "origin", "created_ms", "finished_ms", "error"],
   listTasks: ["id", "kind", "resource", "status", "done", "total", "created_ms", "error"],
@@ -63,8 +64,9 @@ function whole(found, id) {
   return { name, state, alive, events_per_second: rateOf(group), blocker, members, ...group, ...own, members };
 }
 
-// A list of processors shows what their groups are behind.
+// A list of processors shows what their groups are behind, and that of states how their values begin.
 function flat(row, id) {
+  if (id === "listStates") return { ...row, value: excerpt(row.value) };
   if (id !== "listProcessors") return row;
   return { ...row, events: row.group.events, bytes: row.group.bytes, age_ms: row.group.age_ms, "blocked by": row.blocker && `${row.blocker.error ?? "a call that runs"}, since ${time(row.blocker.since_ms)}` };
 }
