@@ -1,6 +1,6 @@
 // Actions: a form from the schema of a call, its dry run where it has one, and the call itself.
 
-import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { answer, call, filled, resolved, withQuery } from "./api.js";
 import { Fields, words } from "./values.js";
 
@@ -107,7 +107,7 @@ function ActionDialog({ api, operation, given, shown, preset = {}, close, done }
   const replaces = operation.method === "PUT" && bodyNames.length > 0;
   const [state, setState] = useState({ step: "form", busy: replaces }); // until it is known what is replaced
   useEffect(() => { dialog.current.showModal(); }, []);
-  useEffect(() => { dialog.current.querySelector("section")?.focus(); }, [state.step]); // so that no key confirms what is not read
+  useLayoutEffect(() => { dialog.current.querySelector("section")?.focus(); }, [state.step]); // before it is shown, so that no key confirms what is not read
   useEffect(() => {
     if (!replaces) return;
     fillIn(api, operation, given, shown).then((now) => {
