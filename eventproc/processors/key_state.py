@@ -29,7 +29,7 @@ class KeyState(Generic[V]):
         version: Raise it with each change of the class that cannot read what the one before wrote. Default: 1.
         upgrade: Called with an older version and the bytes that were stored under it; returns the value. None
             (default): a value of another version stops the processor.
-        ttl_ms: How long a key keeps its value after the last change, in ms. None (default): for ever.
+        ttl_ms: How long a key keeps its value after its last event, in ms. None (default): for ever.
         cache_bytes: Bytes of values that a process keeps at hand. Default: 64 MiB.
         codec: Converts the values. None (default): the codec of `value`.
 
@@ -46,11 +46,16 @@ class KeyState(Generic[V]):
     cache_bytes: int = attrs.field(default=CACHE_BYTES, kw_only=True)
     codec: Codec[V] | None = attrs.field(default=None, kw_only=True)
     _codec: PayloadCodec[V] = attrs.field(init=False, eq=False)
+    _reads_back: bool = attrs.field(init=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
+        from eventproc.streams.payloads.models import family_of  # few programs need it
+
         kind: Any = self.value
         codec = codec_of(kind) if self.codec is None else codec_for(self.value, self.codec)
         object.__setattr__(self, "_codec", codec)
+        # These write what they do not read, such as None for an int: the next owner of the key could not go on.
+        object.__setattr__(self, "_reads_back", codec.made_of != kind or family_of(kind) is not None)
         check_int("state version", self.version, least=1)
         check_int("state cache_bytes", self.cache_bytes, least=1, unit="bytes")
         if self.ttl_ms is not None:
@@ -58,7 +63,7 @@ class KeyState(Generic[V]):
         if self.upgrade is not None:
             check_function("state upgrade", self.upgrade)
         try:
-            self._codec.encode(self.make())
+            self.encode(self.make())
         except Exception as why:  # of the user's class
             reason = f"its value for a new key cannot be made: {describe(why)}; give each field a default"
             raise invalid_argument("state", type_name(self.value), reason) from why
@@ -73,8 +78,11 @@ class KeyState(Generic[V]):
         return self.value()
 
     def encode(self, value: V) -> bytes:
-        """Return the bytes of a value. Raises InvalidArgument."""
-        return self._codec.encode(value)
+        """Return the bytes of a value, which can be read back. Raises InvalidArgument."""
+        data = self._codec.encode(value)
+        if self._reads_back:
+            self._codec.decode(data)
+        return data
 
     def reads(self, version: int) -> bool:
         """Return whether it reads what was stored under a version."""

@@ -15,6 +15,7 @@ from eventproc.processors.key_state import KeyState, as_key_state
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.key_states import (
+    STATE,
     StateRecord,
     StoredState,
     declare_state,
@@ -37,6 +38,7 @@ from eventproc.store.model.argument_checks import (
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.routing import check_key
 from eventproc.store.model.short_repr import short_repr_of_fields
+from eventproc.store.records import find
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -193,7 +195,8 @@ class KeyStates(Generic[V]):
     async def store(self, values: Mapping[str, V | None]) -> None:
         """Give keys a state while the processor does not run, such as what `list` returned elsewhere.
 
-        1,000 keys are stored in a transaction. A call that fails has stored some; repeat it.
+        1,000 keys are stored in a transaction. A call that fails has stored some; repeat it. The values have the
+        version and the expiry of the `KeyState` of this object; if it was given a class, the newest version, no expiry.
 
         Args:
             values: the state of each key; None: it has none any more.
@@ -215,8 +218,15 @@ class KeyStates(Generic[V]):
 
     def _store_some(self, tx: Tx, changes: builtins.list[tuple[str, bytes | None]]) -> None:
         verify_empty(tx, self._db, self._group, event="storing its state")
-        state, stream_id = self._state, self._declare(tx, {self._state.version})
-        store_changes(tx, stream_id, self._group, changes, version=state.version, ttl_ms=state.ttl_ms)
+        state, before = self._state, self._before(tx)
+        version = state.version if before is None else before.versions[-1]
+        stream_id = self._declare(tx, {version})
+        store_changes(tx, stream_id, self._group, changes, version=version, ttl_ms=state.ttl_ms)
+
+    def _before(self, tx: Tx) -> StateRecord | None:
+        """Return the record of the state, for what a class alone does not say; None if there is none, or a KeyState."""
+        found = find(tx, STATE, self._group) if self._takes_any else None
+        return None if found is None else found.value
 
     async def restore(self, states: Iterable[KeyValue[V]]) -> None:
         """Store what `list` returned, here or elsewhere, while the processor does not run. Each expires when it did.
@@ -248,12 +258,12 @@ class KeyStates(Generic[V]):
 
     def _declare(self, tx: Tx, versions: set[int]) -> int:
         """Note that there are states of these versions; return the id of the stream whose keys they are."""
-        stream = get_group(tx, self._group).streams[0]
+        stream, before = get_group(tx, self._group).streams[0], self._before(tx)
         record = StateRecord(
             group=self._group,
             stream=stream.name,
             stream_id=stream.stream_id,
-            payload=self._state.name,
+            payload=self._state.name if before is None else before.payload,
             versions=tuple(sorted(versions)),
         )
         declare_state(tx, record)

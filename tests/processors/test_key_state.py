@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
@@ -15,7 +15,9 @@ import pytest
 from eventproc import App, AppTx, Context, Event, Eventproc, KeyState, ProcessorFailed, RetryPolicy
 from eventproc.describe import KeyValue
 from eventproc.errors import CallEnded, GroupNotEmpty, InvalidArgument, NotFound
-from eventproc.testing import VirtualRuntime
+from eventproc.processors.engine.key_queues import Item
+from eventproc.processors.engine.states import KeyStateCache
+from eventproc.testing import VirtualRuntime, check
 from tests.processors.support import GROUP, OUT, STREAM, letters, payloads, system, write
 
 AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
@@ -186,6 +188,34 @@ async def test_states_that_leave_a_small_cache_return_as_they_were() -> None:
         assert info.value_bytes == sum(len(each.value) for each in await ep.state(GROUP).list(limit=10_000))
 
 
+async def test_a_segment_that_is_lost_while_a_thread_loads_its_states_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loads, load, lost = 0, KeyStateCache.load, anyio.Event()
+
+    async def lose_and_load(self: KeyStateCache, items: Sequence[Item]) -> None:
+        nonlocal loads
+        loads += 1
+        if loads == 2:  # the first one was before the events were handed out
+            owned: Any = items[0][1].owned
+            owned.closing = True
+            self.lose(owned)
+        await load(self, items)
+        if loads == 2:
+            lost.set()
+
+    def count(event: Event, total: Total) -> None:
+        total.count += 1
+
+    monkeypatch.setattr(KeyStateCache, "load", lose_and_load)
+    async with system() as ep:
+        await write(ep, ["a", "a"])
+        async with ep.run(app_of(count)):
+            await lost.wait()
+        await process(ep, app_of(count))
+        assert await ep.state(GROUP, Total).get("a") == Total(count=2)
+
+
 async def test_states_are_listed_by_ranges_and_pages_of_keys() -> None:
     async with system() as ep:
         await write(ep, ["a", "b", "ba", "c", "é"])
@@ -231,6 +261,24 @@ async def test_a_state_expires_after_its_last_change_and_its_row_is_swept(
         assert await rows() == 0
         await add_to("a")
         assert await kept.get("a") == Total(count=1, last=0)
+
+
+async def test_a_state_stays_once_its_processor_declares_no_expiry_any_more(
+    eventproc_runtime: VirtualRuntime,
+) -> None:
+    async def look(event: Event, total: Total) -> None:
+        total.count = max(total.count, 5)
+
+    async with eventproc_runtime.running(streams=[STREAM]) as system:
+        await write(system.ep, ["a"])
+        await process(system.ep, app_of(look, KeyState(Total, ttl_ms=3_600_000)))
+        await write(system.ep, ["a"])
+        async with system.ep.run(app_of(look)) as running:
+            await running.wait_idle()
+            await anyio.sleep(7_200)
+            await write(system.ep, ["a"])
+            await running.wait_idle()
+        assert await system.ep.state(GROUP, Total).get("a") == Total(count=5)
 
 
 @attrs.define
@@ -299,6 +347,43 @@ async def test_a_state_that_an_upgrade_cannot_read_stops_the_processor_with_its_
             ProcessorFailed, match="the state of key 'ana' cannot be read: ValueError: unknown"
         ):
             await process(ep, app_of(state=KeyState(Total, version=2, upgrade=fail)))
+
+
+async def test_an_upgrade_that_returns_another_type_stops_the_processor_with_its_key() -> None:
+    def fail(version: int, data: bytes) -> Any:
+        return "a text"
+
+    async with system() as ep:
+        await write(ep, ["ana"])
+        await process(ep, app_of())
+        await write(ep, ["ana"])
+        with pytest.raises(ProcessorFailed, match=r"the state of key 'ana' cannot be read: .*Total"):
+            await process(ep, app_of(state=KeyState(Total, version=2, upgrade=fail)))
+
+
+async def test_what_is_stored_without_a_version_has_the_newest_one() -> None:
+    state = KeyState(Money, version=2, upgrade=upgrade)
+    async with system() as ep:
+        await process(ep, app_of(state=state))
+        await ep.state(GROUP).store({"a": b'{"cents":7}'})
+        await ep.state(GROUP, Money).store({"b": Money(cents=8)})
+        kept = await ep.state(GROUP, state).list()
+        assert [(each.value, each.version) for each in kept] == [(Money(cents=7), 2), (Money(cents=8), 2)]
+        assert (await ep.state(GROUP).describe()).payload == "Money"
+
+
+@pytest.mark.parametrize("kind", [Total, DataTotal, ModelTotal, StructTotal])
+async def test_a_value_that_cannot_be_read_back_fails_its_call(kind: type[Any]) -> None:
+    async def spoil(event: Event, total: Any) -> None:
+        total.count += 1
+        if event.payload == b"1":
+            total.last = None
+
+    async with system() as ep:
+        await write(ep, ["a"] * 3)
+        await process(ep, app_of(spoil, kind))
+        assert await ep.state(GROUP, kind).get("a") == kind(count=2)
+        assert [(payload, attempts) for payload, _, attempts in await letters(ep)] == [(1, 3)]
 
 
 async def test_states_are_stored_and_dropped_only_while_the_processor_does_not_run() -> None:
@@ -384,6 +469,17 @@ async def test_a_state_goes_with_its_group_and_with_its_stream() -> None:
         await (await ep.group(GROUP)).delete()
         with pytest.raises(NotFound):
             await ep.state(GROUP, Total).get("a")
+
+
+async def test_states_that_no_record_names_are_found_by_the_check() -> None:
+    async with system() as ep:
+        await write(ep, ["a"])
+        await process(ep, app_of())
+        change = "UPDATE key_state SET stream_id = stream_id + {}"
+        await ep.db.write(lambda tx: tx.execute(change.format(1000)))
+        with pytest.raises(AssertionError, match=f"key_state: rows of group {GROUP} that no record"):
+            await check(ep.db)
+        await ep.db.write(lambda tx: tx.execute(change.format(-1000)))
 
 
 async def test_what_a_handler_emits_and_changes_in_tables_comes_with_its_state() -> None:

@@ -17,7 +17,7 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import islice, repeat
+from itertools import islice, repeat, takewhile
 from threading import get_ident
 from typing import Any, Final, Protocol
 
@@ -295,6 +295,9 @@ class Calls:
         states: Iterable[CachedState | None] = repeat(None)
         if self._states is not None:
             await self._states.load(items)
+            items = list(
+                takewhile(self._states.has, items)
+            )  # others began to close meanwhile, or are behind one
             states = [self._states.find(item) for item in items]
         attempt, retry, handler, measure = queue.next_attempt, queue.retry, self.handler, self._measure
         done: list[tuple[Event[Any], Left]] = []

@@ -76,14 +76,12 @@ class CachedState:
         """
         options = self.options
         data = None if removes else options.encode(value)
+        expires_ms = None if options.ttl_ms is None else clock.wall_ms() + options.ttl_ms
         self.value = value
-        if data == self.data and (data is None or options.ttl_ms is None):
+        if data == self.data and (data is None or expires_ms == self.expires_ms):
             return None
-        self.data = data
-        if options.ttl_ms is not None:
-            self.expires_ms = clock.wall_ms() + options.ttl_ms
-        self.unsaved = kept = KeptState(self, number, data)
-        return kept
+        self.data, self.expires_ms = data, expires_ms
+        return KeptState(self, number, data)
 
 
 class KeptState(NamedTuple):
@@ -138,6 +136,7 @@ class KeyStateCache:
     async def load(self, items: Iterable[Item]) -> None:
         """Read the states of the events' keys that are not at hand, in one read.
 
+        Those of a segment that is closing, or begins to meanwhile, are not: no call for its events begins any more.
         Raises ProcessorFailed: one cannot be decoded.
         """
         if all(map(self.has, items)):
@@ -160,15 +159,15 @@ class KeyStateCache:
                 found = await retry_transient(read, what, self._db.clock, LOG)
                 stored = {each.key: each for each in found}
                 for key in keys:
-                    if (cached := self._cached.get(key)) is None or cached.owned is not missing[key]:
-                        self._add(key, missing[key], stored.get(key))
+                    owned, cached = missing[key], self._cached.get(key)
+                    if not owned.closing and (cached is None or cached.owned is not owned):
+                        self._add(key, owned, stored.get(key))
 
     def _add(self, key: str, owned: OwnedSegment, stored: StoredState | None) -> None:
         made = CachedState(self.options, key, owned, None, NO_VALUE, None)
         if stored is not None:
-            made.value, made.expires_ms = self._decoded(stored), stored.expires_ms
-            is_current = stored.version == self.options.version
-            made.data = stored.value if is_current else self.options.encode(made.value)
+            made.value, made.data = self._decoded(stored)
+            made.expires_ms = stored.expires_ms
         self._put(made)
 
     def _put(self, made: CachedState) -> None:
@@ -185,13 +184,15 @@ class KeyStateCache:
             self._size_bytes -= cached.counted
             cached.counted = 0
 
-    def _decoded(self, stored: StoredState) -> object:
+    def _decoded(self, stored: StoredState) -> tuple[object, bytes]:
+        """Return a value, and its bytes in the present version. Raises ProcessorFailed."""
+        options = self.options
         try:
-            value: object = self.options.decode(stored.version, stored.value)
+            value: object = options.decode(stored.version, stored.value)
+            return value, stored.value if stored.version == options.version else options.encode(value)
         except Exception as why:  # of the user's class or function
             reason = f"the state of key {stored.key!r} cannot be read: {failure_text(why)}"
             raise ProcessorFailed(processor=self._name, reason=reason) from why
-        return value
 
     def _evict(self) -> None:
         """Let those go that were not used for longest, but what is not durable."""
@@ -215,6 +216,7 @@ class KeyStateCache:
     def kept(self, kept: KeptState) -> None:
         """Note the change of a call that is finished. Its state may have been evicted meanwhile: it returns."""
         cached = kept.cached
+        cached.unsaved = kept  # here: a thread must not do so while `saved` or `_evict` looks at it
         if (found := self._cached.get(cached.key)) is cached:
             if cached.counted != cached.size_bytes:
                 self._count(cached)
