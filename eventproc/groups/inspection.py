@@ -22,6 +22,7 @@ from eventproc.store.inspection import (
     stored_members,
     stream_violations,
     streams_to_check,
+    unrecorded_states,
 )
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.records import find, get
@@ -55,6 +56,8 @@ def _group_violations(tx: Tx) -> Iterator[str]:
         for name in names:
             if not name.startswith("_") and find(tx, GROUP, name) is None:
                 yield f"{table}: rows of the deleted group {name}"
+    for name in unrecorded_states(tx):
+        yield f"key_state: rows of group {name} that no record of its state names"
 
 
 def _of_share_group(tx: Tx, group: GroupRecord) -> Iterator[str]:

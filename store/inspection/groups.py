@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from eventproc.store.database import Tx
 from eventproc.store.groups import SegmentKey
+from eventproc.store.key_states import STATE
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.records import find
 
 
 def segment_rows(tx: Tx, group: str) -> dict[SegmentKey, tuple[object, ...]]:
@@ -33,3 +36,10 @@ def group_names_of_rows(tx: Tx) -> dict[str, list[str]]:
         table: [name for (name,) in tx.execute(f"SELECT DISTINCT group_name FROM {table}").fetchall()]
         for table in ("group_segment", "group_member", "delivery", "rate_limit")
     }
+
+
+def unrecorded_states(tx: Tx) -> Iterator[str]:
+    """Yield each group with states of a stream that its record of them does not name: nothing would delete these."""
+    for group, stream_id in tx.execute("SELECT DISTINCT group_name, stream_id FROM key_state").fetchall():
+        if (found := find(tx, STATE, group)) is None or found.value.stream_id != stream_id:
+            yield group
