@@ -216,6 +216,21 @@ async def test_a_segment_that_is_lost_while_a_thread_loads_its_states_stops_noth
         assert await ep.state(GROUP, Total).get("a") == Total(count=2)
 
 
+async def test_long_keys_count_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    caches: list[KeyStateCache] = []
+    load = KeyStateCache.load
+
+    async def note(self: KeyStateCache, items: Sequence[Item]) -> None:
+        caches.append(self)
+        await load(self, items)
+
+    monkeypatch.setattr(KeyStateCache, "load", note)
+    async with system() as ep:
+        await write(ep, [f"{number:01000}" for number in range(10)])
+        await process(ep, app_of())
+    assert caches[0].size_bytes > 10_000
+
+
 async def test_states_are_listed_by_ranges_and_pages_of_keys() -> None:
     async with system() as ep:
         await write(ep, ["a", "b", "ba", "c", "é"])
@@ -389,7 +404,7 @@ async def test_a_value_that_cannot_be_read_back_fails_its_call(kind: type[Any]) 
 async def test_states_are_stored_and_dropped_only_while_the_processor_does_not_run() -> None:
     async with system() as ep:
         kept = ep.state(GROUP, Total)
-        with pytest.raises(NotFound, match=GROUP):
+        with pytest.raises(NotFound, match=f"{GROUP}"):
             await kept.get("a")
         async with ep.run(app_of()) as running:
             await running.wait_idle()

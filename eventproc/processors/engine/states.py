@@ -30,7 +30,7 @@ from eventproc.store.key_states import StoredState, look_up
 LOG = logging.getLogger("eventproc.processors")
 
 ENTRY_BYTES: Final = 200
-"""What an entry of the cache counts beside the bytes of its value: its key, and Python's objects."""
+"""What an entry of the cache counts beside its key and the bytes of its value, for Python's objects."""
 
 NO_VALUE: Final = object()
 """In place of an object that has to be decoded, or made, before the next call."""
@@ -60,7 +60,7 @@ class CachedState:
     @property
     def size_bytes(self) -> int:
         """What it is to count in the cache."""
-        return ENTRY_BYTES + (0 if self.data is None else len(self.data))
+        return ENTRY_BYTES + len(self.key) + (0 if self.data is None else len(self.data))
 
     def lend(self, clock: Clock) -> object:
         """Return the object for a call, which may change it."""
