@@ -111,6 +111,23 @@ async def test_what_a_handler_returns_takes_the_place_of_a_value_that_cannot_cha
         assert await ep.state(GROUP, FrozenTotal).get("a") == FrozenTotal(count=2)
 
 
+async def test_an_object_that_a_handler_returns_for_two_keys_is_not_shared_by_them() -> None:
+    zero = Total()
+
+    async def count(event: Event, total: Total) -> Total | None:
+        if total.last < 0:
+            zero.last = 0
+            return zero
+        total.count += 1
+        return None
+
+    async with system() as ep:
+        await write(ep, ["a", "b", "a", "b", "b"])
+        await process(ep, app_of(count))
+        assert [each.value.count for each in await ep.state(GROUP, Total).list()] == [1, 2]
+    assert zero.count == 0
+
+
 @pytest.mark.parametrize("is_sync", [False, True])
 async def test_a_call_that_fails_or_leaves_another_type_changes_nothing(is_sync: bool) -> None:
     failed: list[int] = []

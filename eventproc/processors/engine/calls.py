@@ -276,7 +276,7 @@ class Calls:
         kept = None
         if cached is not None:
             removes = context is not None and context.forgets_state
-            kept = cached.keep(item[0].number, given[1] if result is None else result, self._clock, removes)
+            kept = cached.keep(item[0].number, given[1], result, self._clock, removes)
         elif result is not None:
             self._listener.returned(item, result)
         if context is not None:

@@ -69,15 +69,19 @@ class CachedState:
             return self.options.make()
         return self.options.decode(self.options.version, self.data) if value is NO_VALUE else value
 
-    def keep(self, number: int, value: object, clock: Clock, removes: bool) -> KeptState | None:
-        """Keep what the call for event `number` made of its object; return the change, None if there is none.
+    def keep(
+        self, number: int, lent: object, returned: object, clock: Clock, removes: bool
+    ) -> KeptState | None:
+        """Keep what the call for event `number` made of the object that it got; return the change, or None.
 
-        removes: the key has no state any more. Raises InvalidArgument: it is of another class.
+        returned: takes its place; None: nothing does. The user's code may have it elsewhere, for other keys too, so
+        that the next call gets another object. removes: the key has no state any more.
+        Raises InvalidArgument: it is of another class.
         """
         options = self.options
-        data = None if removes else options.encode(value)
+        data = None if removes else options.encode(lent if returned is None else returned)
         expires_ms = None if options.ttl_ms is None else clock.wall_ms() + options.ttl_ms
-        self.value = value
+        self.value = lent if returned is None or returned is lent else NO_VALUE
         if data == self.data and (data is None or expires_ms == self.expires_ms):
             return None
         self.data, self.expires_ms = data, expires_ms
@@ -185,11 +189,16 @@ class KeyStateCache:
             cached.counted = 0
 
     def _decoded(self, stored: StoredState) -> tuple[object, bytes]:
-        """Return a value, and its bytes in the present version. Raises ProcessorFailed."""
+        """Return a value and its bytes. One that was upgraded has to be decoded again: the user's code may have it.
+
+        Raises ProcessorFailed.
+        """
         options = self.options
         try:
             value: object = options.decode(stored.version, stored.value)
-            return value, stored.value if stored.version == options.version else options.encode(value)
+            if stored.version == options.version:
+                return value, stored.value
+            return NO_VALUE, options.encode(value)
         except Exception as why:  # of the user's class or function
             reason = f"the state of key {stored.key!r} cannot be read: {failure_text(why)}"
             raise ProcessorFailed(processor=self._name, reason=reason) from why
