@@ -421,7 +421,7 @@ async def test_a_value_that_cannot_be_read_back_fails_its_call(kind: type[Any]) 
 async def test_states_are_stored_and_dropped_only_while_the_processor_does_not_run() -> None:
     async with system() as ep:
         kept = ep.state(GROUP, Total)
-        with pytest.raises(NotFound, match=f"{GROUP}"):
+        with pytest.raises(NotFound, match=GROUP):
             await kept.get("a")
         async with ep.run(app_of()) as running:
             await running.wait_idle()
@@ -444,7 +444,8 @@ async def test_what_a_list_returns_is_restored_with_its_versions_and_its_expiry(
         for each in (ep, other):
             await write(each, ["a"])
             await process(each, app_of(state=soon))
-        await ep.state(GROUP, Total).store({f"k{number:04}": Total(count=number) for number in range(1_500)})
+        first = ep.state(GROUP, KeyState(Total))
+        await first.store({f"k{number:04}": Total(count=number) for number in range(1_500)})
         found = await ep.state(GROUP).list(limit=2_000)
         assert {(each.version, each.expires_ms is None) for each in found} == {(1, True), (2, False)}
         raw = other.state(GROUP)
