@@ -295,9 +295,8 @@ class Calls:
         states: Iterable[CachedState | None] = repeat(None)
         if self._states is not None:
             await self._states.load(items)
-            items = list(
-                takewhile(self._states.has, items)
-            )  # others began to close meanwhile, or are behind one
+            # A segment may have begun to close meanwhile: its events, and those behind them, are not handled.
+            items = list(takewhile(self._states.has, items))
             states = [self._states.find(item) for item in items]
         attempt, retry, handler, measure = queue.next_attempt, queue.retry, self.handler, self._measure
         done: list[tuple[Event[Any], Left]] = []
