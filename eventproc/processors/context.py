@@ -139,11 +139,9 @@ class Context(Emitter):
 
     Attributes:
         attempt: Number of this call for the event, from 1: in this process, or, of a worker, in all of them.
-        forgets_state: Set it to let the event's key have no state any more, once the handler has returned.
-        tables: What was given to `change_tables`.
     """
 
-    __slots__ = ("_log", "_make_log", "_note_progress", "attempt", "forgets_state", "tables")
+    __slots__ = ("_forgets", "_keeps_state", "_log", "_make_log", "_note_progress", "_tables", "attempt")
 
     def __init__(
         self,
@@ -151,11 +149,14 @@ class Context(Emitter):
         make_log: Callable[[], Log],
         note_progress: NoteProgress | None = None,
         traces: Traces | None = None,
+        *,
+        keeps_state: bool = False,
     ) -> None:
         super().__init__(traces)
         self.attempt = attempt
-        self.forgets_state = False
-        self.tables: Sequence[TablesChange] = ()
+        self._keeps_state = keeps_state
+        self._forgets = False
+        self._tables: Sequence[TablesChange] = ()
         self._make_log = make_log
         self._note_progress = note_progress
         self._log: Log | None = None
@@ -187,7 +188,22 @@ class Context(Emitter):
         check_function("change_tables", function)
         if self._emitted is None:
             raise CallEnded
-        self.tables = (*self.tables, function)
+        self._tables = (*self._tables, function)
+
+    def forget_state(self) -> None:
+        """Let the key of the event have no state any more, once the handler has returned.
+
+        Raises:
+            InvalidArgument: the processor keeps no state.
+            CallEnded: the handler has returned.
+        """
+        if not self._keeps_state:
+            raise invalid_argument(
+                "forget_state", None, "the processor keeps no state: declare it with state="
+            )
+        if self._emitted is None:
+            raise CallEnded
+        self._forgets = True
 
     def progress(self, part: float) -> None:
         """Note how far the job is that this event is; `Job.describe` shows it within about a second.

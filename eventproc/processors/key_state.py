@@ -8,6 +8,7 @@ from typing import Any, Final, Generic, TypeVar, get_origin
 import attrs
 
 from eventproc.store.model.argument_checks import check_function, check_instance, check_int, invalid_argument
+from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.streams.codec import Codec, PayloadCodec, codec_for, codec_of
 from eventproc.streams.payloads.mismatch import describe, type_name
@@ -80,6 +81,9 @@ class KeyState(Generic[V]):
     def encode(self, value: V) -> bytes:
         """Return the bytes of a value, which can be read back. Raises InvalidArgument."""
         data = self._codec.encode(value)
+        if len(data) > EVENT_BYTES_MAX:
+            reason = f"it has {len(data)} bytes, and a state has at most {EVENT_BYTES_MAX}"
+            raise invalid_argument("state", self.name, reason)
         if self._reads_back:
             self._codec.decode(data)
         return data

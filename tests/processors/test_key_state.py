@@ -12,6 +12,7 @@ import msgspec
 import pydantic
 import pytest
 
+import eventproc
 from eventproc import App, AppTx, Context, Event, Eventproc, KeyState, ProcessorFailed, RetryPolicy
 from eventproc.describe import KeyValue
 from eventproc.errors import CallEnded, GroupNotEmpty, InvalidArgument, NotFound
@@ -174,7 +175,8 @@ async def test_a_call_that_is_cancelled_changes_nothing() -> None:
 async def test_a_handler_forgets_a_state_and_begins_anew() -> None:
     async def toggle(event: Event, total: Total, context: Context) -> None:
         total.count += 1
-        context.forgets_state = int(event.payload) % 3 == 2
+        if int(event.payload) % 3 == 2:
+            context.forget_state()
 
     async with system() as ep:
         await write(ep, ["a"] * 6)
@@ -190,6 +192,18 @@ async def test_an_event_without_a_key_becomes_a_dead_letter_at_once() -> None:
         await write(ep, ["a", None])
         await process(ep, app_of())
         assert await letters(ep) == [(1, "eventproc.processors.errors.KeyNeeded", 1)]
+
+
+async def test_a_state_that_is_larger_than_an_event_may_be_fails_its_call() -> None:
+    async def grow(event: Event, text: dict[str, str]) -> None:
+        text["all"] = "x" * eventproc.EVENT_BYTES_MAX
+
+    async with system() as ep:
+        await write(ep, ["a"])
+        await process(ep, app_of(grow, dict[str, str], retry=ONCE))
+        (letter,) = await ep.dead_letters(GROUP).list()
+        assert "a state has at most 8388600" in (letter.error or "")
+        assert await ep.state(GROUP).get("a") is None
 
 
 async def test_states_that_leave_a_small_cache_return_as_they_were() -> None:
@@ -556,6 +570,8 @@ async def test_sql_of_a_handler_that_fails_stops_the_processor_and_names_the_eve
             await process(ep, app)
         with pytest.raises(CallEnded):
             kept[0].change_tables(lambda tx: None)
+        with pytest.raises(InvalidArgument, match="the processor keeps no state"):
+            kept[0].forget_state()
 
 
 def no_state(event: Event) -> None:

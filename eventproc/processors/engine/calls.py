@@ -275,12 +275,12 @@ class Calls:
         context: Context | None = given[-1] if self.handler.takes_context else None
         kept = None
         if cached is not None:
-            removes = context is not None and context.forgets_state
+            removes = context is not None and context._forgets
             kept = cached.keep(item[0].number, given[1], result, self._clock, removes)
         elif result is not None:
             self._listener.returned(item, result)
         if context is not None:
-            return Left(context._end(), kept, context.tables)
+            return Left(context._end(), kept, context._tables)
         return NOTHING_LEFT if kept is None else Left((), kept)
 
     async def _run_on_thread(self, worker: Worker, queue: KeyQueue) -> FailedCall | None:
@@ -363,7 +363,7 @@ class Calls:
         except Exception as error:
             return FailedCall(error, counts)
         worker.items = ()
-        left = NOTHING_LEFT if context is None else Left(context._end(), None, context.tables)
+        left = NOTHING_LEFT if context is None else Left(context._end(), None, context._tables)
         handled = iter(events)
         for queue, n in zip(taken, counts, strict=True):
             for event in islice(handled, n):
@@ -416,7 +416,13 @@ class Calls:
             return None
         attempt = self._attempts(item, attempt)
         log = partial(self._listener.log_for, item, attempt)
-        return Context(attempt, log, self._listener.progress_for(item), self._measure.traces)
+        return Context(
+            attempt,
+            log,
+            self._listener.progress_for(item),
+            self._measure.traces,
+            keeps_state=self._states is not None,
+        )
 
     @staticmethod
     def _attempts(item: Item, attempt: int) -> int:
