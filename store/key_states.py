@@ -14,7 +14,7 @@ import attrs
 
 from eventproc.store.database import SqlValue, Tx, upsert
 from eventproc.store.model.errors import NotFound
-from eventproc.store.records import RecordKind, create, delete, find, replace
+from eventproc.store.records import RecordKind, create, delete, find, get, replace
 
 KEYS_A_STATEMENT: Final = 100
 """Keys that one statement looks up or stores. Lower: the thread hands the interpreter over for each row. Of one size,
@@ -93,15 +93,14 @@ def declare_state(tx: Tx, record: StateRecord) -> tuple[int, ...]:
 
 def forget_version(tx: Tx, group: str, version: int) -> StoredState | None:
     """Return a row of a version; without one, forget that there were any. Reads the rows until it finds one."""
-    record = find_state(tx, group)
+    found = get(tx, STATE, group)
+    record = found.value
     row = tx.execute(
         f"SELECT {_COLUMNS} FROM key_state WHERE stream_id = ? AND group_name = ? AND version = ? ORDER BY key LIMIT 1",
         (record.stream_id, group, version),
     ).fetchone()
     if row is not None:
         return _stored(row)
-    found = find(tx, STATE, group)
-    assert found is not None, f"{group} has a record"
     left = tuple(each for each in record.versions if each != version)
     replace(tx, STATE, found, attrs.evolve(record, versions=left))
     return None
@@ -166,13 +165,12 @@ def list_states(
     return [_stored(row) for row in rows]
 
 
-def measure_state(tx: Tx, group: str) -> tuple[int, int]:
-    """Return how many keys have a state, and its bytes without the keys. Reads all rows. Raises NotFound."""
-    record = find_state(tx, group)
+def measure_state(tx: Tx, record: StateRecord) -> tuple[int, int]:
+    """Return how many keys have a state, and its bytes without the keys. Reads all rows."""
     row = tx.execute(
         "SELECT count(*), coalesce(sum(length(value)), 0) FROM key_state WHERE stream_id = ? AND group_name = ?"
         " AND (expires_ms IS NULL OR expires_ms > ?)",
-        (record.stream_id, group, tx.now_ms),
+        (record.stream_id, record.group, tx.now_ms),
     ).fetchone()
     return int(row[0]), int(row[1])
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from typing import TypeAlias
 
 import anyio
 
@@ -18,6 +19,8 @@ from eventproc.store.segments import Event
 from eventproc.testing import check
 
 STREAM, OUT, GROUP = "s/t", "s/out", "s/g"
+
+Append: TypeAlias = Callable[[Eventproc, range], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -92,3 +95,15 @@ async def letters(ep: Eventproc) -> list[tuple[int, str | None, int | None]]:
     """Return payload, kind of error and attempts of each dead letter."""
     found = await ep.dead_letters(GROUP).list()
     return [(int(each.payload), each.error_type, each.attempts) for each in found]
+
+
+async def grow(ep: Eventproc, append: Append, numbers: range) -> None:
+    """Append events of these numbers while the stream is split, or merged if it was split."""
+    stream = await ep.stream(STREAM)
+    await append(ep, numbers[: len(numbers) // 2])
+    segments = [each.id for each in (await stream.describe()).segments if not each.sealed]
+    if len(segments) == 1:
+        await stream.split(segments[0])
+    else:
+        await stream.merge(*segments)
+    await append(ep, numbers[len(numbers) // 2 :])

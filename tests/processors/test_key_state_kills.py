@@ -10,7 +10,7 @@ import pytest
 
 from eventproc import App, AppTx, Context, Event, Eventproc, KeyState, RetryPolicy
 from eventproc.testing import CrashDirectory
-from tests.processors.support import GROUP, OUT, STREAM, events
+from tests.processors.support import GROUP, OUT, STREAM, events, grow
 
 pytestmark = pytest.mark.subprocess
 
@@ -92,18 +92,6 @@ def test_a_kill_at_any_point_of_a_commit_counts_each_event_once(eventproc_crash:
     crash.check()
 
 
-async def grow(ep: Eventproc, numbers: range) -> None:
-    """Write while the stream is split and merged."""
-    stream = await ep.stream(STREAM)
-    await append(ep, numbers[: len(numbers) // 2])
-    segments = [each.id for each in (await stream.describe()).segments if not each.sealed]
-    if len(segments) == 1:
-        await stream.split(segments[0])
-    else:
-        await stream.merge(*segments)
-    await append(ep, numbers[len(numbers) // 2 :])
-
-
 @pytest.mark.hunt(seeds=1)
 def test_two_processes_share_states_while_streams_scale_and_one_is_killed(
     eventproc_crash: CrashDirectory, seed: int
@@ -113,7 +101,7 @@ def test_two_processes_share_states_while_streams_scale_and_one_is_killed(
     living = crash.start(process, True)
     for turn in range(4):
         other = crash.start(process, True)
-        crash.run(grow, range(400 * turn, 400 * turn + 400))
+        crash.run(grow, append, range(400 * turn, 400 * turn + 400))
         dead, living = (other, living) if random.random() < 0.5 else (living, other)
         dead.kill()
     living.kill()

@@ -18,7 +18,7 @@ from eventproc import Event, RetryPolicy
 from eventproc.runtime import Eventproc
 from eventproc.testing import CrashDirectory
 from tests.processors.read_model import app_of, applied, apply, database, finish
-from tests.processors.support import GROUP, STREAM
+from tests.processors.support import GROUP, STREAM, grow
 from tests.support.child_process import stop_outside
 from tests.support.postgres import DATABASE, Server, running_server
 
@@ -103,18 +103,6 @@ def test_a_kill_between_the_commits_of_both_databases_repeats_and_loses_nothing(
     crash.check()
 
 
-async def grow(ep: Eventproc, numbers: range) -> None:
-    """Write while the stream is split and merged."""
-    stream = await ep.stream(STREAM)
-    await append(ep, numbers[: len(numbers) // 2])
-    segments = [each.id for each in (await stream.describe()).segments if not each.sealed]
-    if len(segments) == 1:
-        await stream.split(segments[0])
-    else:
-        await stream.merge(*segments)
-    await append(ep, numbers[len(numbers) // 2 :])
-
-
 @pytest.mark.hunt(seeds=1)
 def test_two_processes_share_a_read_model_while_streams_scale_and_one_is_killed(
     url: str, eventproc_crash: CrashDirectory, seed: int
@@ -124,7 +112,7 @@ def test_two_processes_share_a_read_model_while_streams_scale_and_one_is_killed(
     living = crash.start(project, url, True)
     for turn in range(4):
         other = crash.start(project, url, True)
-        crash.run(grow, range(200 * turn, 200 * turn + 200))
+        crash.run(grow, append, range(200 * turn, 200 * turn + 200))
         dead, living = (other, living) if random.random() < 0.5 else (living, other)
         dead.kill()
     living.kill()

@@ -279,9 +279,8 @@ class Calls:
             kept = cached.keep(item[0].number, given[1], result, self._clock, removes)
         elif result is not None:
             self._listener.returned(item, result)
-        if context is not None:
-            return Left(context._end(), kept, context._tables)
-        return NOTHING_LEFT if kept is None else Left((), kept)
+        emitted, tables = ((), ()) if context is None else (context._end(), context._tables)
+        return Left(emitted, kept, tables) if emitted or kept is not None or tables else NOTHING_LEFT
 
     async def _run_on_thread(self, worker: Worker, queue: KeyQueue) -> FailedCall | None:
         """Call a sync handler for several events in one visit to a thread; all are finished when it returns."""
