@@ -32,6 +32,8 @@ KEYS_A_STEP: Final = 1_000
 BYTES_A_STEP: Final = 4 * 2**20
 """Bytes of values, the same."""
 
+TIMES: Final = ("expires_ms", "timer_ms")
+
 VALUES: Final = ("value", "value_text", "value_base64")
 """The forms of a value: JSON, if it makes the same bytes again; any other text; other bytes."""
 
@@ -58,7 +60,7 @@ def _for_people(row: Row) -> Row:
     return {"key": shown.pop("key"), "value": text, **shown}
 
 
-@state.shows(tables={"states": ["key", "value", "version", "expires_ms"]}, people=_for_people)
+@state.shows(tables={"states": ["key", "value", "version", "expires_ms", "timer_ms"]}, people=_for_people)
 @group_argument
 @click.argument("key", metavar="[KEY]", required=False)
 @click.option("--first", metavar="KEY", help="List keys from this one on.")
@@ -100,8 +102,9 @@ async def show(
 def export(settings: Settings, name: str) -> None:
     """Print all states as JSON lines, in the order of the keys, for `state import`.
 
-    A line has key, version, expires_ms, and the value as JSON. A value whose bytes JSON would change is value_text or
-    value_base64 instead. Each 100 lines are as of one moment; pause the processor to have all of the same one.
+    A line has key, version, expires_ms, timer_ms, and the value as JSON. A value whose bytes JSON would change is
+    value_text or value_base64 instead. Each 100 lines are as of one moment; pause the processor to have all of the
+    same one.
 
     Examples:
         eventproc state export shop/totals > totals.jsonl
@@ -192,7 +195,7 @@ def _json(value: object) -> str:
 
 def _row_of(found: KeyValue[bytes]) -> dict[str, object]:
     row = {"key": found.key, **_value_field(found.value)}
-    return row | {"version": found.version, "expires_ms": found.expires_ms}
+    return row | {"version": found.version, "expires_ms": found.expires_ms, "timer_ms": found.timer_ms}
 
 
 def _value_field(value: bytes) -> dict[str, object]:
@@ -225,7 +228,7 @@ def _state_of(row: object) -> KeyValue[bytes]:
 
     if not isinstance(row, dict) or not isinstance(row.get("key"), str):
         raise ValueError("it must be an object with a key")
-    if unknown := row.keys() - {"key", "version", "expires_ms", *VALUES}:
+    if unknown := row.keys() - {"key", "version", *TIMES, *VALUES}:
         raise ValueError(f"unknown field {min(unknown)!r}")
     forms = [name for name in VALUES if name in row]
     if len(forms) != 1:
@@ -237,9 +240,10 @@ def _state_of(row: object) -> KeyValue[bytes]:
         raise ValueError(f"{forms[0]} must be a text")
     else:
         data = value.encode() if forms[0] == "value_text" else base64.b64decode(value, validate=True)
-    version, expires_ms = row.get("version", 1), row.get("expires_ms")
+    version, times = row.get("version", 1), {name: row.get(name) for name in TIMES}
     if type(version) is not int or version < 1:
         raise ValueError("version must be an int, at least 1")
-    if type(expires_ms) not in (int, type(None)):
-        raise ValueError("expires_ms must be an int, or null")
-    return KeyValue(key=row["key"], value=data, version=version, expires_ms=expires_ms)
+    for name, time in times.items():
+        if type(time) not in (int, type(None)):
+            raise ValueError(f"{name} must be an int, or null")
+    return KeyValue(key=row["key"], value=data, version=version, **times)

@@ -84,7 +84,7 @@ from eventproc.store.model.metadata_errors import (
 )
 
 _OF_PROCESSORS = (
-    *("CallEnded", "HandlerAbandoned", "HandlerCancelled", "HandlerStuck", "HandlerTimeout"),
+    *("CallEnded", "EventLate", "HandlerAbandoned", "HandlerCancelled", "HandlerStuck", "HandlerTimeout"),
     *("KeyNeeded", "NotAProcessorGroup", "PayloadUndecodable", "ProcessorFailed"),
 )
 """Imported when first used: they bring the engine of the processors with them."""
@@ -93,6 +93,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from eventproc.processors.errors import (
         CallEnded as CallEnded,
+        EventLate as EventLate,
         HandlerAbandoned as HandlerAbandoned,
         HandlerCancelled as HandlerCancelled,
         HandlerStuck as HandlerStuck,

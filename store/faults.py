@@ -61,6 +61,8 @@ class Step(enum.StrEnum):
     """A function of the user changes its tables."""
     PROCESSOR_PROGRESS = "processor.progress"
     """A processor makes its progress durable, with what its handlers emitted, their SQL and dead letters."""
+    PROCESSOR_WATERMARK = "processor.watermark"
+    """Event time goes on for a processor with timers."""
     PROCESSOR_SKIP = "processor.skip"
     """A processor moves over events that were truncated."""
     PROCESSOR_STATUS = "processor.status"

@@ -1,12 +1,13 @@
 """The state of a processor by key: a row for each key, changed in the transaction that moves the progress.
 
-See docs/design/key-state.md.
+See docs/design/key-state.md, and docs/design/event-time.md for the timers of keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from math import ceil
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -14,6 +15,9 @@ import attrs
 
 from eventproc.store.database import SqlValue, Tx, upsert
 from eventproc.store.model.errors import NotFound
+from eventproc.store.model.limits import POINT_BITS
+from eventproc.store.model.ranges import KeyRange
+from eventproc.store.model.routing import point
 from eventproc.store.records import RecordKind, create, delete, find, get, replace
 
 KEYS_A_STATEMENT: Final = 100
@@ -28,12 +32,32 @@ DROPPED_A_STEP: Final = 5_000
 
 
 class StoredState(NamedTuple):
-    """The state of a key as it is stored. version: that of its class. expires_ms: wall time; None: never."""
+    """The state of a key as it is stored.
+
+    version: that of its class. expires_ms: wall time; None: never. timer_ms: the event time at which the key is called;
+    None: it has no timer.
+    """
 
     key: str
     value: bytes
     version: int
     expires_ms: int | None
+    timer_ms: int | None = None
+
+
+class KeyChange(NamedTuple):
+    """A change of the state of a key. value: None removes it, with its timer."""
+
+    key: str
+    value: bytes | None
+    timer_ms: int | None = None
+
+
+class DueTimer(NamedTuple):
+    """A timer that is due."""
+
+    key: str
+    timer_ms: int
 
 
 @attrs.frozen(kw_only=True)
@@ -54,13 +78,15 @@ class StateRecord:
 
 STATE: Final = RecordKind(name="key state", value=StateRecord)
 
-_COLUMNS: Final = "key, value, version, expires_ms"
+_COLUMNS: Final = "key, value, version, expires_ms, timer_ms"
 _LOOK_UP: Final = (
     f"SELECT {_COLUMNS} FROM key_state WHERE stream_id = ? AND group_name = ?"
     f" AND key IN ({', '.join('?' * KEYS_A_STATEMENT)})"
 )
-_STORE: Final = upsert("key_state", "stream_id, group_name, key", "value, version, expires_ms")
-_ROW: Final = "(?, ?, ?, ?, ?, ?)"
+_STORE: Final = upsert(
+    "key_state", "stream_id, group_name, key", "value, version, expires_ms, timer_ms, key_point"
+)
+_ROW: Final = "(?, ?, ?, ?, ?, ?, ?, ?)"
 _STORE_MANY: Final = _STORE.replace(_ROW, ", ".join([_ROW] * KEYS_A_STATEMENT))
 
 
@@ -120,27 +146,48 @@ def store_changes(
     tx: Tx,
     stream_id: int,
     group: str,
-    changes: Iterable[tuple[str, bytes | None]],
+    changes: Iterable[KeyChange],
     *,
     version: int,
     ttl_ms: int | None,
 ) -> None:
-    """Store the last change of each key: its new state, or None, which removes it. A row each."""
-    last = dict(changes)
+    """Store the last change of each key. A row each."""
+    last = {each.key: each for each in changes}
     expires_ms = None if ttl_ms is None else tx.now_ms + ttl_ms
     stored = [
-        (stream_id, group, key.encode(), value, version, expires_ms)
-        for key, value in sorted(last.items(), key=itemgetter(0))  # neighbours share pages
+        (stream_id, group, key.encode(), value, version, expires_ms, timer_ms, _key_point(key, timer_ms))
+        for key, value, timer_ms in sorted(last.values(), key=itemgetter(0))  # neighbours share pages
         if value is not None
     ]
     _store(tx, stored)
     if len(stored) < len(last):
-        _delete_keys(tx, stream_id, group, [key.encode() for key, value in last.items() if value is None])
+        _delete_keys(
+            tx, stream_id, group, [each.key.encode() for each in last.values() if each.value is None]
+        )
 
 
 def store_states(tx: Tx, stream_id: int, group: str, states: Iterable[StoredState]) -> None:
     """Store the states of keys, of which each comes once. A row each."""
-    _store(tx, [(stream_id, group, each.key.encode(), *each[1:]) for each in states])
+    _store(
+        tx,
+        [
+            (stream_id, group, each.key.encode(), *each[1:], _key_point(each.key, each.timer_ms))
+            for each in states
+        ],
+    )
+
+
+def due_timers(
+    tx: Tx, stream_id: int, group: str, reached_ms: int, within: KeyRange, limit: int
+) -> list[DueTimer]:
+    """Return the timers of keys in a part of the key space that are due, the earliest first. One query by an index."""
+    rows = tx.execute(
+        "SELECT key, timer_ms FROM key_state WHERE stream_id = ? AND group_name = ? AND timer_ms <= ?"
+        " AND key_point >= ? AND key_point < ? AND (expires_ms IS NULL OR expires_ms > ?)"
+        " ORDER BY timer_ms, key_point, key LIMIT ?",
+        (stream_id, group, reached_ms, _scaled(within.low), _scaled(within.high), tx.now_ms, limit),
+    ).fetchall()
+    return [DueTimer(bytes(key).decode(), timer_ms) for key, timer_ms in rows]
 
 
 def list_states(
@@ -187,6 +234,7 @@ def drop_step(tx: Tx, group: str) -> int:
     ).fetchall()
     _delete_keys(tx, *where, [bytes(key) for (key,) in rows])
     if len(rows) < DROPPED_A_STEP:
+        _delete_all(tx, found.value)
         delete(tx, STATE, found)
     return len(rows)
 
@@ -219,8 +267,17 @@ def forget_expired(tx: Tx) -> bool:
 
 
 def _stored(row: Sequence[object]) -> StoredState:
-    key, value, version, expires_ms = row
-    return StoredState(bytes(key).decode(), bytes(value), version, expires_ms)  # type: ignore[call-overload, arg-type]
+    key, value, *others = row
+    return StoredState(bytes(key).decode(), bytes(value), *others)  # type: ignore[call-overload, arg-type]
+
+
+def _key_point(key: str, timer_ms: int | None) -> int | None:
+    return None if timer_ms is None else _scaled(point(key))
+
+
+def _scaled(place: float) -> int:
+    """Return the lowest whole number that stands for a point at this place of the key space, or behind it."""
+    return ceil(place * float(1 << POINT_BITS))
 
 
 def _store(tx: Tx, rows: Sequence[Sequence[SqlValue]]) -> None:
@@ -239,6 +296,7 @@ def _delete_keys(tx: Tx, stream_id: int, group: str, keys: Iterable[bytes]) -> N
 
 
 def _delete_all(tx: Tx, record: StateRecord) -> None:
-    tx.execute(
-        "DELETE FROM key_state WHERE stream_id = ? AND group_name = ?", (record.stream_id, record.group)
-    )
+    for table in ("key_state", "watermark"):
+        tx.execute(
+            f"DELETE FROM {table} WHERE stream_id = ? AND group_name = ?", (record.stream_id, record.group)
+        )

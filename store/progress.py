@@ -109,6 +109,16 @@ def move_progress(tx: Tx, claim: SegmentClaim, progress: Progress) -> None:
         raise segment_fenced(claim)
 
 
+def verify_claim(tx: Tx, claim: SegmentClaim) -> None:
+    """Raise SegmentFenced unless the reader still owns the segment. One look-up."""
+    row = tx.execute(
+        "SELECT owner, owner_epoch FROM group_segment WHERE group_name = ? AND stream_id = ? AND segment = ?",
+        (claim.group, claim.stream_id, claim.segment),
+    ).fetchone()
+    if row is None or (row[0], row[1]) != (claim.reader, claim.owner_epoch):
+        raise segment_fenced(claim)
+
+
 def segment_fenced(claim: SegmentClaim) -> SegmentFenced:
     """Return the error for a reader that no longer owns the segment."""
     return SegmentFenced(

@@ -23,6 +23,7 @@ CONCURRENT_TABLES: Final = (
     "event_id",
     "prioritized_stream",
     "key_state",
+    "watermark",
 )
 """What functions may change that a server commits beside others: rows with the ids of their own streams.
 

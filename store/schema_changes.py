@@ -197,6 +197,24 @@ CREATE INDEX key_state_expires ON key_state (expires_ms) WHERE expires_ms IS NOT
 """
 """What the fourteenth migration adds."""
 
+ADDED_15 = """
+-- The highest event time of what is finished of a segment without a gap. NULL: none yet. See docs/design/event-time.md.
+ALTER TABLE group_segment ADD COLUMN event_ms INTEGER;
+-- How far event time has come for a processor with timers. It never falls.
+CREATE TABLE watermark (
+    stream_id INTEGER NOT NULL,
+    group_name TEXT NOT NULL,
+    reached_ms INTEGER NOT NULL,
+    PRIMARY KEY (stream_id, group_name)
+) WITHOUT ROWID;
+-- The event time at which the key is called, and its point in the key space, times 2**52. NULL: it has no timer.
+ALTER TABLE key_state ADD COLUMN timer_ms INTEGER;
+ALTER TABLE key_state ADD COLUMN key_point INTEGER;
+-- Finds the timers that are due.
+CREATE INDEX key_state_timer ON key_state (stream_id, group_name, timer_ms, key_point) WHERE timer_ms IS NOT NULL;
+"""
+"""What the fifteenth migration adds."""
+
 
 def adding(script: str) -> Callable[[Tx], None]:
     """Return the step of a migration that runs the statements of `script`."""

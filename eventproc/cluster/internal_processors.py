@@ -6,7 +6,7 @@ handlers publish by themselves: the progress of an event moves in the transactio
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -141,7 +141,9 @@ class HostMembership(Membership):
         """Drop the segments; the next host acquires all of them."""
         self._owned = MappingProxyType({key: each for key, each in self._owned.items() if key not in keys})
 
-    def move(self, tx: Tx, moved: Mapping[SegmentOwnership, Progress]) -> None:
+    def move(
+        self, tx: Tx, moved: Mapping[SegmentOwnership, Progress], held: Iterable[SegmentOwnership] = ()
+    ) -> None:
         """Make progress durable with the rest of `tx`. Raises OwnerFenced."""
         self._owner.check(tx)
         for assigned, progress in moved.items():

@@ -57,7 +57,7 @@ def _group_violations(tx: Tx) -> Iterator[str]:
             if not name.startswith("_") and find(tx, GROUP, name) is None:
                 yield f"{table}: rows of the deleted group {name}"
     for name in unrecorded_states(tx):
-        yield f"key_state: rows of group {name} that no record of its state names"
+        yield f"key_state, watermark: rows of group {name} that no record of its state names"
 
 
 def _of_share_group(tx: Tx, group: GroupRecord) -> Iterator[str]:

@@ -79,7 +79,7 @@ from eventproc.store.model.errors import EventprocError
 from eventproc.store.model.group_errors import AssignorDiffers, ReaderFenced, ReaderOnline
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
-from eventproc.store.progress import SegmentClaim, move_progress, segment_fenced
+from eventproc.store.progress import SegmentClaim, move_progress, segment_fenced, verify_claim
 from eventproc.store.records import find
 from eventproc.store.replicated import FoldedState, LogId
 from eventproc.store.segments import watch_growth
@@ -123,9 +123,12 @@ class Membership(Protocol):
         """Release segments that are drained and durable. Segments that were lost are dropped."""
 
     @abstractmethod
-    def move(self, tx: Tx, moved: Mapping[SegmentOwnership, Progress]) -> None:
+    def move(
+        self, tx: Tx, moved: Mapping[SegmentOwnership, Progress], held: Iterable[SegmentOwnership] = ()
+    ) -> None:
         """Make progress durable with the rest of `tx`. One UPDATE for each segment.
 
+        held: segments whose progress stays.
         Raises SegmentFenced unless this reader owns each segment in the very owner epoch.
         """
 
@@ -417,8 +420,12 @@ class GroupMember(Membership):
         if wanted:
             await self._db.write(lambda tx: self._release(tx, wanted), step=Step.GROUP_RELEASE)
 
-    def move(self, tx: Tx, moved: Mapping[SegmentOwnership, Progress]) -> None:
+    def move(
+        self, tx: Tx, moved: Mapping[SegmentOwnership, Progress], held: Iterable[SegmentOwnership] = ()
+    ) -> None:
         """See `Membership.move`."""
+        for assigned in held:
+            verify_claim(tx, self.claim(assigned))
         for assigned, progress in moved.items():
             move_progress(tx, self.claim(assigned), progress)
         tx.wake(progress_channel(self.group))

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from heapq import merge
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import Final
 
 from eventproc.groups.state import SegmentOwnership
@@ -43,10 +43,11 @@ class InFlightRun:
     count: how many events.
     end: offset at which the last event ends.
     remaining: how many events are not finished.
+    newest_ms: the highest event time; one without any counts with its timestamp.
     attempts_before: calls for its events that ended in other processes: none that is known.
     """
 
-    __slots__ = ("count", "done", "end", "ends", "first", "owned", "remaining", "size_bytes")
+    __slots__ = ("count", "done", "end", "ends", "first", "newest_ms", "owned", "remaining", "size_bytes")
 
     def __init__(self, owned: OwnedSegment, run: EventRun) -> None:
         """Create a run of events to be handled. It keeps their offsets only: a payload is freed with its event."""
@@ -55,6 +56,7 @@ class InFlightRun:
         self.count = len(run)
         self.end = run.end
         self.size_bytes = run.end - run.start
+        self.newest_ms = newest_event_time(run)
         self.done = bytearray(len(run))
         self.ends = list(accumulate(map(FRAME_BYTES.__add__, map(len, run.payloads)), initial=run.start))
         for low, high, _ in owned.begun.finished:
@@ -110,6 +112,7 @@ class OwnedSegment:
     finished: the progress, without what is finished of runs in flight.
     durable: the progress that was last made durable. is_saved: by this owner.
     must_save: a consumer committed it, so it is saved even if it did not move.
+    event_ms: the highest event time of the runs that were finished here, without a gap; None: none was.
     held: while a joint transaction holds the progress, what was finished before it; nothing behind it may be saved.
     number, offset: of the next event to take.
     next_number, next_offset: of the next event that a consumer delivers; it moves with `poll` and `seek`.
@@ -126,6 +129,7 @@ class OwnedSegment:
         self.key: SegmentKey = assigned.key
         self.durable = assigned.progress
         self.begun = self.finished = progress or assigned.progress
+        self.event_ms: int | None = None
         self.held: Progress | None = None
         self.is_saved = self.must_save = self.paused = self.closing = self.truncated = False
         self.waiting_bytes = 0
@@ -177,6 +181,7 @@ class OwnedSegment:
             if joined and not (run.remaining or joined[-1].remaining):
                 joined[-1].count += run.count
                 joined[-1].end = run.end
+                joined[-1].newest_ms = max(joined[-1].newest_ms, run.newest_ms)
             else:
                 joined.append(run)
         self._runs = joined
@@ -190,6 +195,8 @@ class OwnedSegment:
         while runs and not runs[0].remaining:
             done = runs.popleft()
             self.finished = self.finished.finish(done.first, done.count, done.end)
+            if self.event_ms is None or self.event_ms < done.newest_ms:
+                self.event_ms = done.newest_ms
 
     @property
     def is_quiet(self) -> bool:
@@ -248,6 +255,16 @@ class OwnedSegment:
         """Yield the finished ranges beyond the prefix, sorted. Some come twice: runs repeat ranges finished earlier."""
         beyond = ((low, low + count, end) for run in self._runs for low, count, end in run.finished_ranges())
         return merge(self.finished.finished, beyond)
+
+
+def newest_event_time(run: EventRun) -> int:
+    """Return the highest event time of a run. An event without one counts with its timestamp."""
+    if run.event_times is None:
+        return run.time if run.times is None else max(run.times)
+    appended = repeat(run.time) if run.times is None else run.times
+    return max(
+        at if event_ms is None else event_ms for event_ms, at in zip(run.event_times, appended, strict=False)
+    )
 
 
 def _fewest(ranges: list[FinishedRange], durable: Progress) -> list[FinishedRange]:

@@ -19,10 +19,18 @@ from typing_extensions import TypedDict, Unpack
 from eventproc.groups import GroupStart, TruncatedPolicy, group_name
 from eventproc.processors.context import TablesChange
 from eventproc.processors.dead_letters.store import default_stream
-from eventproc.processors.handler import Handler, HandlerDecorator, HandlerOf, check_handler, make_handler
+from eventproc.processors.handler import (
+    Handler,
+    HandlerDecorator,
+    HandlerOf,
+    check_handler,
+    check_on_timer,
+    make_handler,
+)
 from eventproc.processors.key_state import KeyState, as_key_state
 from eventproc.processors.options import (
     EVENT_TIMEOUT_MS,
+    IDLE_MS,
     ROUND_EVENTS,
     Batching,
     DatabaseProjection,
@@ -37,6 +45,7 @@ from eventproc.processors.options import (
 )
 from eventproc.processors.retry import RetryPolicy
 from eventproc.processors.signatures import EventArgument, check_on_commit
+from eventproc.processors.timers import OnTimer
 from eventproc.store.groups import LOCK_MS, ShareOptions
 from eventproc.store.model.argument_checks import check_function, check_instance, check_str, invalid_argument
 from eventproc.store.model.errors import AlreadyExists
@@ -46,6 +55,8 @@ from eventproc.streams.codec import Codec, P, codec_for, decode_of
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from eventproc.processors.windows import OnClose
+    from eventproc.store.model.windows import WindowKind
     from eventproc.store.schedules import ScheduleRecord
 
 T = TypeVar("T")
@@ -147,6 +158,13 @@ class ProcessorOptions(ProjectionOptions[P], total=False):
     state: the class of the value that is kept for each routing key, or a `KeyState` with more options. The handler's
         second parameter gets the value of the event's key. What it makes of it, or returns in its place, is stored in
         the transaction that makes the event finished. None (default): no state.
+    on_timer: called with a `Timer`, the state of its key, and a `Context`, when event time has reached what
+        `Context.call_at` set; what it leaves is durable as what the handler leaves. async if the handler is. Event time
+        is the lowest of the stream's segments, each as far as its events are finished without a gap; an event without
+        an `event_time` counts with its timestamp. If its attempts are spent, the processor stops, or, with
+        on_failure="skip", the timer is gone. Needs `state`. None (default): no timers.
+    idle_ms: a segment counts for event time as long as it has unfinished events, and so long after the last one was
+        finished, in ms. Default: 60 s. None: for ever.
     """
 
     order: OrderName | None
@@ -156,6 +174,23 @@ class ProcessorOptions(ProjectionOptions[P], total=False):
     exactly_once: bool
     on_commit: OnCommit[P] | None
     state: type[Any] | KeyState[Any] | None
+    on_timer: OnTimer | None
+    idle_ms: int | None
+
+
+class WindowOptions(ProjectionOptions[P], total=False):
+    """Options of windows, beside those of a projection.
+
+    idle_ms: see `ProcessorOptions`. Default: 60 s.
+    concurrency: most calls in flight in one process. Default: 100.
+    timeout_ms: see `ProcessorOptions`.
+    exactly_once: see `ProcessorOptions`. Windows and their results are exactly once without it, too.
+    """
+
+    idle_ms: int | None
+    concurrency: int | None
+    timeout_ms: int | Literal["default"] | None
+    exactly_once: bool
 
 
 @attrs.frozen
@@ -172,7 +207,8 @@ class Processor:
 
     def make(self) -> Handler:
         """Return a new handler."""
-        return make_handler(self.target, self.decode, takes_state=self.options.state is not None)
+        state, on_timer = self.options.state, self.options.on_timer
+        return make_handler(self.target, self.decode, takes_state=state is not None, on_timer=on_timer)
 
 
 class App:
@@ -239,6 +275,61 @@ class App:
 
         def declare(target: T) -> T:
             self._declare(processor(target, streams, batch=batch, **options))
+            return target
+
+        return declare
+
+    def window(
+        self,
+        stream: str,
+        windows: WindowKind,
+        *,
+        value: type[Any] | KeyState[Any],
+        on_close: OnClose | None = None,
+        late: str = "dead_letter",
+        **options: Unpack[WindowOptions[P]],
+    ) -> HandlerDecorator[Event[P]]:
+        """Decorate a function that folds the events of each key into windows of event time.
+
+        It takes an event, a `Window`, whose value it changes or for whose value it returns another one, and a `Context`
+        if it has one more parameter. An event is counted in each of its windows exactly once, or is late. A window
+        closes when event time has passed its end and the grace period, see `on_timer` of `ProcessorOptions`.
+
+        The open windows of a key are its state, `ep.state(group, dict[str, Total])`, by their bounds, as in "0/60000".
+
+        Args:
+            stream: The stream to read, as "scope/stream". Its events need keys.
+            windows: `Tumbling`, `Hopping` or `Sessions` of `eventproc.windows`.
+            value: The class of a window's value, or `KeyState(dict[str, Total])` with more options. Called without
+                arguments, it makes the value of a new window.
+            on_close: Called with each `Window` that has closed, and a `Context`; what it emits is appended in the
+                transaction that closes the window. async only if the handler is. None (default): nothing is called.
+            late: What becomes of an event whose windows are all closed: "dead_letter" (default) does what `on_failure`
+                says, "skip" drops it, the name of a stream, which must exist, gets it.
+            options: See `WindowOptions`.
+
+        Raises:
+            InvalidArgument: An argument is of the wrong type or out of range, arguments contradict each other, or the
+                annotations of the function contradict them.
+            AlreadyExists: The app has a processor with this name, group or dead-letter stream.
+        """
+
+        def declare(target: T) -> T:
+            from eventproc.processors.windows import declared_windows  # few programs need it
+
+            declared = declared_windows(
+                target,
+                windows,
+                value,
+                name=options.get("name"),
+                payload=options.get("payload", bytes),
+                codec=options.get("codec"),
+                on_close=on_close,
+                late=late,
+            )
+            chosen = cast("ProcessorOptions[Any]", {**options, "name": declared.name})
+            chosen["state"], chosen["on_timer"] = declared.state, declared.on_timer
+            self._declare(processor(declared.handler, (stream,), batch=None, **chosen))
             return target
 
         return declare
@@ -430,6 +521,8 @@ def processor(
     on_truncated: TruncatedPolicy = "earliest",
     on_segment_end: OnSegmentEnd | None = None,
     state: type[Any] | KeyState[Any] | None = None,
+    on_timer: OnTimer | None = None,
+    idle_ms: int | None = IDLE_MS,
     settings: WorkerSettings | None = None,
 ) -> Processor:
     """Check the arguments of a declaration, and return what they declare; here are their defaults."""
@@ -461,6 +554,8 @@ def processor(
         on_segment_end=on_segment_end,
         worker=settings,
         state=as_key_state(state),
+        on_timer=on_timer,
+        idle_ms=idle_ms,
     )
     _check_signatures(handler, options, payload if codec is None or payload is not bytes else None)
     return Processor(options, handler, decode_of(codec_for(payload, codec)))
@@ -470,6 +565,8 @@ def _check_signatures(handler: object, options: Options, payload: type[Any] | No
     """Raise InvalidArgument unless the handler and `on_commit` take what they get. payload: None: it is not known."""
     gets = EventArgument(payload, is_list=options.batching is not None)
     check_handler(handler, options.name, gets, None if options.state is None else options.state.value)
+    if options.on_timer is not None:
+        check_on_timer(options.on_timer, handler, options.name)
     if options.on_commit is not None:
         what = "projection" if handler is _pass_on else "on_commit"
         check_on_commit(options.name, options.on_commit, payload, what=what)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from logging import Logger, LoggerAdapter
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 import attrs
 
@@ -13,8 +13,10 @@ from eventproc.processors.emit import Emission, EmitTarget, append_emissions
 from eventproc.processors.errors import CallEnded
 from eventproc.store.database import Tx
 from eventproc.store.database.tx import Cursor, SqlParameters
-from eventproc.store.model.argument_checks import check_function, invalid_argument
+from eventproc.store.model.argument_checks import check_function, check_int, invalid_argument
+from eventproc.store.model.delays import as_due_ms
 from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import EVENT_TIME_MAX
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.streams import Codec, Stream
 
@@ -29,6 +31,12 @@ Log: TypeAlias = "LoggerAdapter[Logger]"
 
 NoteProgress: TypeAlias = Callable[[float], None]
 """Takes how far a job is, from 0 to 1."""
+
+
+class EventTime(Protocol):
+    """How far event time has come for a processor with timers."""
+
+    watermark_ms: int | None
 
 
 class Emitter:
@@ -141,7 +149,17 @@ class Context(Emitter):
         attempt: Number of this call for the event, from 1: in this process, or, of a worker, in all of them.
     """
 
-    __slots__ = ("_forgets", "_keeps_state", "_log", "_make_log", "_note_progress", "_tables", "attempt")
+    __slots__ = (
+        "_event_time",
+        "_forgets",
+        "_keeps_state",
+        "_log",
+        "_make_log",
+        "_note_progress",
+        "_tables",
+        "_timer_ms",
+        "attempt",
+    )
 
     def __init__(
         self,
@@ -151,9 +169,12 @@ class Context(Emitter):
         traces: Traces | None = None,
         *,
         keeps_state: bool = False,
+        event_time: EventTime | None = None,
     ) -> None:
         super().__init__(traces)
         self.attempt = attempt
+        self._event_time = event_time
+        self._timer_ms: int | None = None
         self._keeps_state = keeps_state
         self._forgets = False
         self._tables: Sequence[TablesChange] = ()
@@ -204,6 +225,36 @@ class Context(Emitter):
         if self._emitted is None:
             raise CallEnded
         self._forgets = True
+
+    @property
+    def watermark(self) -> int | None:
+        """How far event time has come for the processor, in ms since 1970; None before that is known.
+
+        It is the lowest of its segments, see `on_timer` of `App.processor`. An event whose time is lower is late.
+        """
+        return None if self._event_time is None else self._event_time.watermark_ms
+
+    def call_at(self, time: datetime | int | None) -> None:
+        """Let `on_timer` be called for the key of the event once event time has come so far, durably as its state.
+
+        A key has one timer: another one takes its place. It is called once, and its call may set the next one. It goes
+        with the state of the key.
+
+        Args:
+            time: an event time: a time with its zone, or ms since 1970. None: the key has no timer any more.
+
+        Raises:
+            InvalidArgument: the time is not valid, or the processor has no `on_timer`.
+            CallEnded: the handler has returned.
+        """
+        if self._event_time is None:
+            raise invalid_argument("call_at", time, "the processor has no timers: declare it with on_timer=")
+        if self._emitted is None:
+            raise CallEnded
+        if isinstance(time, int):
+            self._timer_ms = check_int("call_at", time, least=-EVENT_TIME_MAX, most=EVENT_TIME_MAX)
+        else:
+            self._timer_ms = None if time is None else as_due_ms(time)
 
     def progress(self, part: float) -> None:
         """Note how far the job is that this event is; `Job.describe` shows it within about a second.

@@ -94,6 +94,19 @@ class KeyNeeded(Rejected):
 
 
 @error
+class EventLate(Rejected):
+    """All windows of an event had closed before it came, which no repetition changes: the last attempt.
+
+    Let the windows stay open for longer (`grace_ms`), or give late events a stream (`late`).
+    """
+
+    _text = "{processor}: an event of {time} ms came when event time had reached {watermark} ms: its windows are closed"
+    processor: str
+    time: int
+    watermark: int
+
+
+@error
 class ProcessorFailed(Rejected):
     """A processor stopped because of a failure.
 

@@ -17,6 +17,8 @@ from eventproc.processors.signatures import (
     check_state_annotation,
     positional_parameters,
 )
+from eventproc.processors.timers import OnTimer, TimerEvent, calling_with_timer
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.segments import Event
 
@@ -83,6 +85,7 @@ class Handler:
         `takes_context`.
     is_sync: it is a plain function, to be called on a thread.
     decode: converts payloads; None for bytes.
+    on_timer: takes a `TimerEvent`, the state of its key, and a Context; None: the processor has no timers.
     instance: the object whose method it is, None for a function.
     """
 
@@ -92,6 +95,7 @@ class Handler:
     takes_state: bool
     decode: Callable[[bytes], object] | None
     instance: object | None
+    on_timer: Callable[..., object] | None = None
 
     def decoded(self, event: Event) -> Event[Any]:
         """Return the event with its payload decoded. Raises PayloadUndecodable."""
@@ -102,9 +106,15 @@ class Handler:
         except InvalidArgument as why:
             raise PayloadUndecodable(reason=str(why)) from why.__cause__  # its text is that of `why`
 
+    def function_for(self, subject: object) -> Callable[..., object]:
+        """Return what is called for an event, a list of them, or a timer."""
+        if self.on_timer is not None and isinstance(subject, TimerEvent):
+            return self.on_timer
+        return self.call
+
     def on_thread(self, subject: object, *given: object) -> object:
         """Call a sync handler, and return what it returned. Raises NotAwaitedError if that is an awaitable."""
-        result = self.call(subject, *given)
+        result = self.function_for(subject)(subject, *given)
         if result is not None and inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
@@ -144,27 +154,55 @@ def check_handler(target: object, name: str, gets: EventArgument, state: object 
         check_context_annotation(name, call, needed[1])
 
 
+def check_on_timer(function: object, target: object, name: str) -> None:
+    """Raise InvalidArgument unless a function takes a timer, the state of its key, and a Context, as `target` runs.
+
+    target: the handler of the processor `name`, which was checked.
+    """
+    if not callable(function):
+        raise invalid_argument("on_timer", function, "it must be a function")
+    try:
+        needed = positional_parameters(function)
+    except ValueError:
+        needed = []
+    if needed is not None and len(needed) != 3:
+        reason = "it must take a Timer, the state of its key, and a Context"
+        raise InvalidArgument(what="on_timer", value=name, reason=reason)
+    call = getattr(target, "process", None) if isinstance(target, type) else target
+    if is_async(function) != is_async(call):
+        kind = (
+            "async, as the handler is" if is_async(call) else "plain, as the handler is: both run on threads"
+        )
+        raise InvalidArgument(what="on_timer", value=name, reason=f"it must be {kind}")
+
+
 def make_handler(
-    target: object, decode: Callable[[bytes], Any] | None = None, *, takes_state: bool = False
+    target: object,
+    decode: Callable[[bytes], Any] | None = None,
+    *,
+    takes_state: bool = False,
+    on_timer: OnTimer | None = None,
 ) -> Handler:
     """Return the handler for a function, or for a new instance of a class, whose constructor may raise any error.
 
-    decode: converts payloads; None for bytes.
+    decode: converts payloads; None for bytes. on_timer: is called for timers, as the handler is for events.
     """
     instance = target() if isinstance(target, type) else None
     call = target if instance is None else getattr(instance, "process", None)
     assert callable(call), f"{target} was checked"
     return Handler(
         call=call,
-        is_sync=not _is_async(call),
+        is_sync=not is_async(call),
         takes_context=len(_needed_parameters(call, repr(target), takes_state=takes_state)) == 2 + takes_state,
         takes_state=takes_state,
         decode=decode,
         instance=instance,
+        on_timer=None if on_timer is None else calling_with_timer(on_timer),
     )
 
 
-def _is_async(call: object) -> bool:
+def is_async(call: object) -> bool:
+    """Return whether a function, or an object that is called, is async."""
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__)
 
 

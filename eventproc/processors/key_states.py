@@ -16,6 +16,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.key_states import (
     STATE,
+    KeyChange,
     StateRecord,
     StoredState,
     declare_state,
@@ -36,9 +37,11 @@ from eventproc.store.model.argument_checks import (
     invalid_argument,
 )
 from eventproc.store.model.errors import NotFound
+from eventproc.store.model.limits import EVENT_TIME_MAX
 from eventproc.store.model.routing import check_key
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.records import find
+from eventproc.store.watermarks import stored_watermark
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -56,6 +59,7 @@ class KeyValue(Generic[V]):
         value: what the processor keeps for it.
         version: that of its class when it was stored.
         expires_ms: when it expires, wall clock, in ms since 1970; None: never.
+        timer_ms: the event time at which its key is called, in ms since 1970; None: it has no timer.
     """
 
     __repr__ = short_repr_of_fields
@@ -64,6 +68,7 @@ class KeyValue(Generic[V]):
     value: V
     version: int
     expires_ms: int | None = None
+    timer_ms: int | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -77,6 +82,7 @@ class KeyStatesInfo:
         versions: those of which there may be values.
         keys: how many keys have a state.
         value_bytes: bytes of the values.
+        watermark_ms: how far event time has come, in ms since 1970; None: the processor has no timers, or no event.
     """
 
     __repr__ = short_repr_of_fields
@@ -87,6 +93,7 @@ class KeyStatesInfo:
     versions: tuple[int, ...]
     keys: int
     value_bytes: int
+    watermark_ms: int | None = None
 
 
 class KeyStates(Generic[V]):
@@ -188,6 +195,7 @@ class KeyStates(Generic[V]):
                 versions=record.versions,
                 keys=keys,
                 value_bytes=value_bytes,
+                watermark_ms=stored_watermark(tx, record.group, record.stream_id),
             )
 
         return await self._read(step)
@@ -197,6 +205,7 @@ class KeyStates(Generic[V]):
 
         1,000 keys are stored in a transaction. A call that fails has stored some; repeat it. The values have the
         version and the expiry of the `KeyState` of this object; if it was given a class, the newest version, no expiry.
+        Their keys have no timers.
 
         Args:
             values: the state of each key; None: it has none any more.
@@ -209,14 +218,14 @@ class KeyStates(Generic[V]):
         if not isinstance(cast("object", values), Mapping):
             raise invalid_argument("values", values, "it must be a dict of keys and values")
         changes = [
-            (check_key(key), None if value is None else self._state.encode(value))
+            KeyChange(check_key(key), None if value is None else self._state.encode(value))
             for key, value in values.items()
         ]
         for at in range(0, len(changes), STORED_A_STEP):
             step = partial(self._store_some, changes=changes[at : at + STORED_A_STEP])
             await self._db.write(step, step=Step.STATE_CHANGE)
 
-    def _store_some(self, tx: Tx, changes: builtins.list[tuple[str, bytes | None]]) -> None:
+    def _store_some(self, tx: Tx, changes: builtins.list[KeyChange]) -> None:
         verify_empty(tx, self._db, self._group, event="storing its state")
         state, before = self._state, self._before(tx)
         version = state.version if before is None else before.versions[-1]
@@ -314,13 +323,20 @@ class KeyStates(Generic[V]):
     def _decoded(self, stored: StoredState) -> KeyValue[V]:
         version = self._state.version if self._takes_any else stored.version
         value: Any = self._state.decode(version, stored.value)
-        return KeyValue(key=stored.key, value=value, version=stored.version, expires_ms=stored.expires_ms)
+        return KeyValue(
+            key=stored.key,
+            value=value,
+            version=stored.version,
+            expires_ms=stored.expires_ms,
+            timer_ms=stored.timer_ms,
+        )
 
     def _encoded(self, found: KeyValue[V]) -> StoredState:
-        expires_ms = found.expires_ms
+        expires_ms, timer_ms = found.expires_ms, found.timer_ms
         return StoredState(
             key=check_key(found.key),
             value=self._state.encode(found.value),
             version=check_int("version", found.version, least=1) if self._takes_any else self._state.version,
             expires_ms=None if expires_ms is None else check_int("expires_ms", expires_ms, unit="ms"),
+            timer_ms=None if timer_ms is None else check_int("timer_ms", timer_ms, least=-EVENT_TIME_MAX),
         )

@@ -16,6 +16,7 @@ from eventproc.groups import GroupStart, TruncatedPolicy, check_start, stream_na
 from eventproc.processors.context import AppTx, SegmentEnd
 from eventproc.processors.key_state import KeyState
 from eventproc.processors.retry import RetryPolicy
+from eventproc.processors.timers import OnTimer
 from eventproc.store.groups import ShareOptions
 from eventproc.store.model.argument_checks import (
     check_function,
@@ -50,6 +51,10 @@ WAITING_EVENTS_MAX: Final = 100_000
 """Events handed out and not finished beyond which a segment gets more only while it has fewer than PUT_EVENTS of them:
 they wait behind stuck calls. Each costs 240 bytes beside its payload, so higher costs memory. Lower holds up the other
 keys of a segment sooner: with this many, only events of less than 80 bytes do not fill 8 MiB (`owned_segment`)."""
+
+IDLE_MS: Final = 60_000
+"""Default of the time after which a segment without events is left out of the watermark. Higher: the windows of others
+wait longer for it. Lower: what a slow writer sends after a pause is late more often."""
 
 NAMES_CHECK_MS: Final = 2_000
 """Pause between two checks whether a stream was deleted and created again, which nothing else reports. Each is a read.
@@ -247,6 +252,8 @@ class Options:
     publishes: bool = False
     worker: WorkerSettings | None = None
     state: KeyState[Any] | None = None
+    on_timer: OnTimer | None = None
+    idle_ms: int | None = IDLE_MS
 
     @property
     def label(self) -> str:
@@ -306,6 +313,10 @@ class Options:
             )
         if self.state is not None:
             self._check_state(self.state)
+        elif self.on_timer is not None:
+            raise invalid_argument("on_timer", self.on_timer, "a timer goes with a state: give state= too")
+        if self.idle_ms is not None:
+            check_int("idle_ms", self.idle_ms, least=0, unit="ms")
         if self.on_commit is not None and not self.exactly_once and self.worker is None:
             raise InvalidArgument(
                 what="on_commit",

@@ -39,6 +39,7 @@ from eventproc.processors.context import call_in_tx
 from eventproc.processors.dead_letters.store import ensure_stream, verify_letter_stream
 from eventproc.processors.engine.engine import Engine
 from eventproc.processors.engine.handling import WIND_UP_MS, HandlerEngine
+from eventproc.processors.engine.timers import has_due_timers
 from eventproc.processors.engine.workers import find_blocker
 from eventproc.processors.errors import HandlerAbandoned, ProcessorFailed, failure_text
 from eventproc.processors.key_state import KeyState
@@ -417,6 +418,8 @@ class Running(Openable):
     async def wait_idle(self, *, timeout_ms: int | None = None) -> None:
         """Return when nothing is left to process in the groups of the app: each had lag 0 at one moment, durably.
 
+        Timers that event time has reached are left to process, too.
+
         Args:
             timeout_ms: How long to wait, in ms. None (default): without limit.
 
@@ -475,7 +478,7 @@ class Running(Openable):
 
         def is_idle(tx: Tx) -> bool:
             _verify_names(tx, processor.options)
-            return not describe_any(tx, group).events
+            return not describe_any(tx, group).events and not has_due_timers(tx, processor.options)
 
         clock, watches = self._db.clock, [watch_group(group), watch_share(group), watch_progress(group)]
         began_ms = clock.monotonic_ms()

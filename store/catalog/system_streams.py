@@ -33,6 +33,7 @@ from eventproc.store.schema_changes import (
     ADDED_10,
     ADDED_11,
     ADDED_14,
+    ADDED_15,
     add_priorities,
     adding,
     unite_groups,
@@ -133,5 +134,6 @@ SYSTEM_MIGRATIONS: Final = (
     Migration(number=12, apply=add_priorities),
     Migration(number=13, apply=_add_compaction),
     Migration(number=14, apply=adding(ADDED_14)),
+    Migration(number=15, apply=adding(ADDED_15)),
 )
 """The first schema, with every table and the rows of the internal streams, and what was added to it since."""

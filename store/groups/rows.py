@@ -142,7 +142,10 @@ def write_segment(
     owner_epoch: int,
     target: str | None,
 ) -> None:
-    """Insert or replace the row of an open segment. A new row has no time at which its progress moved."""
+    """Insert or replace the row of an open segment. A new row has no time at which its progress moved.
+
+    One whose progress others than its owner change has no event time any more.
+    """
     tx.execute(
         'INSERT INTO group_segment (group_name, stream_id, segment, "offset", number, finished, owner,'
         " owner_epoch, target) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -150,7 +153,8 @@ def write_segment(
         " number = excluded.number, finished = excluded.finished, owner = excluded.owner,"
         " owner_epoch = excluded.owner_epoch, target = excluded.target, waiting = NULL,"
         " moved_ms = CASE WHEN group_segment.finished = excluded.finished"
-        " THEN group_segment.moved_ms ELSE ? END",
+        " THEN group_segment.moved_ms ELSE ? END,"
+        " event_ms = CASE WHEN group_segment.finished = excluded.finished THEN group_segment.event_ms END",
         (
             *(group, *key, progress.offset, progress.number, progress_text(progress)),
             *(owner, owner_epoch, target, tx.now_ms),

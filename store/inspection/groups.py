@@ -39,7 +39,9 @@ def group_names_of_rows(tx: Tx) -> dict[str, list[str]]:
 
 
 def unrecorded_states(tx: Tx) -> Iterator[str]:
-    """Yield each group with states of a stream that its record of them does not name: nothing would delete these."""
-    for group, stream_id in tx.execute("SELECT DISTINCT group_name, stream_id FROM key_state").fetchall():
+    """Yield each group with rows of a stream that the record of its state does not name: nothing would delete these."""
+    for group, stream_id in tx.execute(
+        "SELECT group_name, stream_id FROM key_state UNION SELECT group_name, stream_id FROM watermark"
+    ).fetchall():
         if (found := find(tx, STATE, group)) is None or found.value.stream_id != stream_id:
             yield group

@@ -59,6 +59,9 @@ SEGMENT_PART_BITS: Final = 31
 """Bits of a segment number, and of an epoch: both are non-negative 32-bit integers in Pravega's ids, and
 an id fits SQLite's signed 64-bit integer."""
 
+EVENT_TIME_MAX: Final = 2**63 - 1
+"""Highest event time, in ms: what an integer of a database holds."""
+
 POINT_BITS: Final = 52
 """Bits of a routing key's point; points are the multiples of 2**-52 in [0, 1), exact as doubles."""
 

@@ -23,13 +23,13 @@ STATES = {
     "twice": b'{"a":1,"a":2}',
 }
 LINES = [
-    {"key": "binary", "value_base64": "/w==", "version": 2, "expires_ms": FAR_MS},
-    {"key": "infinite", "value_text": "1e400", "version": 2, "expires_ms": FAR_MS},
-    {"key": "json", "value": {"count": 3, "names": ["é"]}, "version": 2, "expires_ms": FAR_MS},
-    {"key": "number", "value_text": "007", "version": 2, "expires_ms": FAR_MS},
-    {"key": "spaced", "value_text": '{"count": 3}', "version": 2, "expires_ms": FAR_MS},
-    {"key": "text", "value_text": "hi\n", "version": 2, "expires_ms": FAR_MS},
-    {"key": "twice", "value_text": '{"a":1,"a":2}', "version": 2, "expires_ms": FAR_MS},
+    {"key": "binary", "value_base64": "/w==", "version": 2, "expires_ms": FAR_MS, "timer_ms": 5},
+    {"key": "infinite", "value_text": "1e400", "version": 2, "expires_ms": FAR_MS, "timer_ms": 5},
+    {"key": "json", "value": {"count": 3, "names": ["é"]}, "version": 2, "expires_ms": FAR_MS, "timer_ms": 5},
+    {"key": "number", "value_text": "007", "version": 2, "expires_ms": FAR_MS, "timer_ms": 5},
+    {"key": "spaced", "value_text": '{"count": 3}', "version": 2, "expires_ms": FAR_MS, "timer_ms": 5},
+    {"key": "text", "value_text": "hi\n", "version": 2, "expires_ms": FAR_MS, "timer_ms": 5},
+    {"key": "twice", "value_text": '{"a":1,"a":2}', "version": 2, "expires_ms": FAR_MS, "timer_ms": 5},
 ]
 
 
@@ -46,7 +46,9 @@ def found(directory: Path) -> list[KeyValue[bytes]]:
 @pytest.fixture
 def total(billing: Cli) -> Cli:
     """The directory of `billing`, whose group keeps STATES."""
-    states = [KeyValue(key=key, value=STATES[key], version=2, expires_ms=FAR_MS) for key in STATES]
+    states = [
+        KeyValue(key=key, value=STATES[key], version=2, expires_ms=FAR_MS, timer_ms=5) for key in STATES
+    ]
     restore(billing.directory, *states)
     return billing
 
@@ -146,6 +148,7 @@ def test_states_are_changed_only_while_nobody_reads(total: Cli) -> None:
         ('{"key": "a", "value": 1, "version": 0}', "version must be an int, at least 1"),
         ('{"key": "a", "value": 1, "version": null}', "version must be an int, at least 1"),
         ('{"key": "a", "value": 1, "expires_ms": "soon"}', "expires_ms must be an int, or null"),
+        ('{"key": "a", "value": 1, "timer_ms": 1.5}', "timer_ms must be an int, or null"),
         ('{"key": "a", "value": 1, "count": 1}', "unknown field 'count'"),
     ],
 )

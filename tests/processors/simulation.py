@@ -72,6 +72,7 @@ class ProcessorSimulation:
         self.written: Counter[str | None] = Counter()
         self.deaths = plan.deaths
         self.done = False
+        self.names: tuple[str, ...] = (STREAM, plan.out, NOTED)
 
     async def run(self) -> None:
         faults = Deaths()
@@ -95,7 +96,7 @@ class ProcessorSimulation:
             await ep.create_scope("s")
             for request in await ep.requests.list():
                 await ep.requests.wait(request.id)
-            for name in (STREAM, self.plan.out, NOTED):
+            for name in self.names:
                 try:
                     await ep.stream(name)
                 except NotFound:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import cast
 
 import anyio
@@ -76,7 +76,9 @@ class Scripted(Membership):
             del self._mine[key]
             self._surplus.discard(key)
 
-    def move(self, tx: Tx, moved: Mapping[SegmentOwnership, Progress]) -> None:
+    def move(
+        self, tx: Tx, moved: Mapping[SegmentOwnership, Progress], held: Iterable[SegmentOwnership] = ()
+    ) -> None:
         self.moved.update(moved)
 
     def complete(self, tx: Tx, assigned: SegmentOwnership) -> Sequence[SegmentId]:

@@ -524,7 +524,9 @@ async def test_states_that_no_record_names_are_found_by_the_check() -> None:
         await process(ep, app_of())
         change = "UPDATE key_state SET stream_id = stream_id + {}"
         await ep.db.write(lambda tx: tx.execute(change.format(1000)))
-        with pytest.raises(AssertionError, match=f"key_state: rows of group {GROUP} that no record"):
+        with pytest.raises(
+            AssertionError, match=f"key_state, watermark: rows of group {GROUP} that no record"
+        ):
             await check(ep.db)
         await ep.db.write(lambda tx: tx.execute(change.format(-1000)))
 

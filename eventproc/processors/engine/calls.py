@@ -28,10 +28,17 @@ import attrs
 from eventproc.base.clock import Clock
 from eventproc.base.conventions import TRACEPARENT
 from eventproc.processors.context import Context, Log, NoteProgress
-from eventproc.processors.engine.key_queues import EventClaim, Item, KeyQueue, RetryState, describe_event
+from eventproc.processors.engine.key_queues import (
+    EventClaim,
+    Item,
+    KeyQueue,
+    RetryState,
+    describe_event,
+)
 from eventproc.processors.engine.states import NOTHING_LEFT, CachedState, KeyStateCache, Left
 from eventproc.processors.engine.workers import Worker, WorkerPool
 from eventproc.processors.errors import (
+    EventLate,
     HandlerCancelled,
     HandlerStuck,
     HandlerTimeout,
@@ -42,6 +49,7 @@ from eventproc.processors.errors import (
 from eventproc.processors.handler import Handler
 from eventproc.processors.observe.telemetry import NOTHING, Telemetry
 from eventproc.processors.options import Options
+from eventproc.processors.timers import TimerEvent
 from eventproc.processors.tracebacks import user_stack
 from eventproc.store.segments import Event
 
@@ -212,8 +220,7 @@ class Calls:
         costs.
         """
         handler, blocked_by, now_ms, queue = self.handler, self._blocked_by, self._pool.now_ms, taken[0]
-        call, measure = handler.call, self._measure
-        states, traces = self._states, measure.traces
+        call, states, traces = handler.call, self._states, self._measure.traces
         is_plain = handler.decode is None and not handler.takes_context and states is None
         for _ in range(EVENTS_A_TURN):
             if blocked_by.active:
@@ -241,42 +248,70 @@ class Calls:
                     if result is not None:
                         self._listener.returned(item, result)
                 else:
-                    cached = None if states is None else states.find(item)
-                    given = self._given(item, attempt, cached)
-                    event = given[0]
-                    if traces is None:
-                        result = await call(*given)  # type: ignore[misc]
-                    else:
-                        with measure.processing((event,), self._attempts(item, attempt)):
-                            result = await call(*given)  # type: ignore[misc]
-                    left = self._left(item, given, cached, result)
+                    event, left = await self._call(item, attempt)
             except Exception as error:
                 return FailedCall(error)
             worker.items = ()
             self._finish(queue, event, left)
         return None
 
-    def _given(self, item: Item, attempt: int, cached: CachedState | None) -> tuple[Any, ...]:
-        """Return what the handler gets: the event, the state, the context. May run on a thread.
+    async def _call(self, item: Item, attempt: int) -> tuple[Event[Any], Left]:
+        """Call an async handler; return the event as it got it, and what it left."""
+        cached = None if self._states is None else self._states.find(item)
+        given = self._given(item, attempt, cached)
+        if given is None:
+            return item[0], NOTHING_LEFT
+        call, measure = self.handler.function_for(item[0]), self._measure
+        if measure.traces is None:
+            result: object = await call(*given)  # type: ignore[misc]
+        else:
+            with measure.processing(given[:1], self._attempts(item, attempt)):
+                result = await call(*given)  # type: ignore[misc]
+        return given[0], self._left(item, given, cached, result)
 
-        Raises PayloadUndecodable, KeyNeeded.
+    def _given(self, item: Item, attempt: int, cached: CachedState | None) -> tuple[Any, ...] | None:
+        """Return what the handler gets: the event, the state, the context; None for a timer that is not due any more.
+
+        May run on a thread. Raises PayloadUndecodable, KeyNeeded.
         """
-        event = self.handler.decoded(item[0])
-        context = self._context(item, attempt)
-        if cached is not None:
+        event = item[0]
+        if cached is None:
+            if self._states is not None:
+                raise KeyNeeded(processor=self._options.name)
+            event = self.handler.decoded(event)
+            context = self._context(item, attempt)
+            return (event,) if context is None else (event, context)
+        assert self._states is not None, "a state is cached"
+        if isinstance(event, TimerEvent):
+            watermark_ms = self._states.watermark_ms
+            if watermark_ms is None or not cached.is_due(watermark_ms):
+                return None
+            event = event._replace(
+                number=cached.changed_by, event_time=cached.timer_ms, timestamp=watermark_ms
+            )
             state = cached.lend(self._clock)
-            return (event, state) if context is None else (event, state, context)
-        if self._states is not None:
-            raise KeyNeeded(processor=self._options.name)
-        return (event,) if context is None else (event, context)
+            return (event, state, self._new_context(item, attempt))
+        event, state = self.handler.decoded(event), cached.lend(self._clock)
+        context = self._context(item, attempt)
+        if context is None:
+            return (event, state)
+        context._timer_ms = cached.timer_ms
+        return (event, state, context)
 
     def _left(self, item: Item, given: tuple[Any, ...], cached: CachedState | None, result: object) -> Left:
         """Return what a call that returned left. An error that this raises is one of the call. May run on a thread."""
-        context: Context | None = given[-1] if self.handler.takes_context else None
+        last = given[-1]
+        context = last if isinstance(last, Context) else None
         kept = None
         if cached is not None:
-            removes = context is not None and context._forgets
-            kept = cached.keep(item[0].number, given[1], result, self._clock, removes)
+            kept = cached.keep(
+                given[0].number,
+                given[1],
+                result,
+                self._clock,
+                removes=context is not None and context._forgets,
+                timer_ms=cached.timer_ms if context is None else context._timer_ms,
+            )
         elif result is not None:
             self._listener.returned(item, result)
         emitted, tables = ((), ()) if context is None else (context._end(), context._tables)
@@ -310,6 +345,9 @@ class Calls:
                 worker.retry = None if done else retry
                 try:
                     given = self._given(item, worker.attempt, cached)
+                    if given is None:
+                        done.append((item[0], NOTHING_LEFT))
+                        continue
                     with measure.processing(given[:1], self._attempts(item, worker.attempt)):
                         result = handler.on_thread(*given)
                     done.append((given[0], self._left(item, given, cached, result)))
@@ -411,16 +449,19 @@ class Calls:
 
     def _context(self, item: Item, attempt: int) -> Context | None:
         """Return the context of a call, if the handler takes one."""
-        if not self.handler.takes_context:
-            return None
+        return self._new_context(item, attempt) if self.handler.takes_context else None
+
+    def _new_context(self, item: Item, attempt: int) -> Context:
         attempt = self._attempts(item, attempt)
         log = partial(self._listener.log_for, item, attempt)
+        has_timers = self._options.on_timer is not None
         return Context(
             attempt,
             log,
             self._listener.progress_for(item),
             self._measure.traces,
             keeps_state=self._states is not None,
+            event_time=self._states if has_timers else None,
         )
 
     @staticmethod
@@ -472,7 +513,7 @@ class Calls:
         options, item = self._options, queue.items[0]
         queue.attempt += 1
         attempts = queue.next_attempt - 1 + item[1].attempts_before
-        is_permanent = isinstance(error, (PayloadUndecodable, KeyNeeded)) or options.publishes
+        is_permanent = isinstance(error, (PayloadUndecodable, KeyNeeded, EventLate)) or options.publishes
         if is_permanent or options.retry.is_spent(attempts, error):
             self._listener.spent(item, error, attempts)
             self._drop_first(queue)

@@ -6,7 +6,7 @@ One transaction covers all segments of a processor. If a segment turns out to be
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -29,11 +29,12 @@ from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import SegmentKey
-from eventproc.store.key_states import store_changes
+from eventproc.store.key_states import KeyChange, store_changes
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.group_errors import SegmentFenced
 from eventproc.store.model.ids import format_segment, printable
 from eventproc.store.model.progress import Progress
+from eventproc.store.watermarks import event_time_of, note_event_times
 
 PROGRESS_TABLE: Final = "eventproc_progress"
 """Name of the table with the progress of projections, in a database of the user."""
@@ -63,11 +64,15 @@ class ProgressCommit:
     """One commit of a processor.
 
     moved: segments and their progress.
+    held: segments whose progress stays, for which timers left something.
+    event_times: see `OwnedSegment.event_ms`; of a processor with timers.
     completed: segments that were processed to their sealed ends.
     finished: how many events the processor had finished when this commit was taken.
     """
 
     moved: Mapping[OwnedSegment, Progress]
+    held: Collection[OwnedSegment]
+    event_times: Mapping[SegmentKey, int]
     completed: Sequence[OwnedSegment]
     outbox: Outbox[OwnedSegment]
     finished: int
@@ -81,7 +86,7 @@ class ProgressCommit:
         if self.completed or self.outbox.letters or self.outbox.handled or self.outbox.tables:
             return None
         emitted = (each.stream for _, _, emitted in self.outbox.emitted for each in emitted)
-        return frozenset({*(owned.assigned.stream for owned in self.moved), *emitted})
+        return frozenset({*(owned.assigned.stream for owned in (*self.moved, *self.held)), *emitted})
 
 
 class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
@@ -152,7 +157,12 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         moved = {owned: progress for owned, progress in now.items() if progress != owned.durable}
         completed = [owned for owned in segments.done() if owned not in self._passed]
         outbox, self.outbox = divided(self.outbox.of(set(segments)), now)
-        return ProgressCommit(moved, completed, outbox, counters.finished)
+        held: Collection[OwnedSegment] = ()
+        times: dict[SegmentKey, int] = {}
+        if self._options.on_timer is not None:
+            held = outbox.holders() - moved.keys()
+            times = {owned.key: owned.event_ms for owned in moved if owned.event_ms is not None}
+        return ProgressCommit(moved, held, times, completed, outbox, counters.finished)
 
     async def _publish(self, commit: ProgressCommit) -> None:
         await super()._publish(await self._project(commit))
@@ -194,10 +204,10 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         await self._follow()
 
     def _store_states(self, tx: Tx, outbox: Outbox[OwnedSegment]) -> None:
-        state, by_stream = self._options.state, defaultdict[int, list[tuple[str, bytes | None]]](list)
+        state, by_stream = self._options.state, defaultdict[int, list[KeyChange]](list)
         assert state is not None, f"{self._options.name} keeps no state"
-        for cached, _, data in outbox.states:
-            by_stream[cached.owned.key[0]].append((cached.key, data))
+        for cached, _, data, timer_ms in outbox.states:
+            by_stream[cached.owned.key[0]].append(KeyChange(cached.key, data, timer_ms))
         for stream_id, changes in by_stream.items():
             store_changes(
                 tx, stream_id, self._options.group, changes, version=state.version, ttl_ms=state.ttl_ms
@@ -206,17 +216,23 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
     def publish(self, tx: Tx, commit: ProgressCommit) -> None:
         """See `Committer.publish`. Raises SegmentFenced, SuccessorsUnknown, and as `append_emissions`, too."""
         options, outbox = self._options, commit.outbox
-        self._membership.move(tx, {owned.assigned: progress for owned, progress in commit.moved.items()})
+        moved = {owned.assigned: progress for owned, progress in commit.moved.items()}
+        self._membership.move(tx, moved, [owned.assigned for owned in commit.held])
+        if commit.event_times:
+            note_event_times(tx, options.group, commit.event_times)
         if outbox.states:
             self._store_states(tx, outbox)
         append_emissions(tx, [each for _, _, emitted in outbox.emitted for each in emitted])
         append_letters(tx, options.group, options.dead_letters, [letter for _, letter in outbox.letters])
         self._run_user_sql(tx, outbox)
         for owned in commit.completed:
+            event_ms = event_time_of(tx, options.group, owned.key) if options.on_timer is not None else None
             try:
                 successors = self._membership.complete(tx, owned.assigned)
             except NotFound as why:
                 raise SuccessorsUnknown(owned) from why
+            if event_ms is not None:  # they go on from there, also where they have no events
+                note_event_times(tx, options.group, {(owned.key[0], each): event_ms for each in successors})
             if options.on_segment_end is not None:
                 ids = [printable(each) for each in (owned.key[1], *successors)]
                 end = SegmentEnd(owned.assigned.stream, ids[0], tuple(ids[1:]))
@@ -234,6 +250,7 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         if self._states is not None:
             self._states.saved(commit.outbox.states)
             for owned in ended:
+                owned.closing = True  # its timers belong to its successors
                 self._states.lose(owned)
 
 

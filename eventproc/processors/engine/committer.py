@@ -107,6 +107,13 @@ class Outbox(Generic[O]):
         """Return the part of these holders. The others were lost, and somebody else handles their events again."""
         return self.where(lambda owned, _: owned in holders)
 
+    def holders(self) -> set[O]:
+        """Return what holds the events. O(of what was left)."""
+        states = {cast("O", each.cached.owned) for each in self.states}
+        return states.union(
+            *({each[0] for each in kind} for kind in (self.emitted, self.letters, self.tables))
+        )
+
     def where(self, holds: Callable[[O, int], bool]) -> Outbox[O]:
         """Return the part of the events for which `holds(holder, number)`."""
         return Outbox(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
+from eventproc.base.counts import counted
 from eventproc.groups import Membership
 from eventproc.groups.owned_segment import InFlightRun, OwnedSegment
 from eventproc.groups.owned_segments import OwnedSegments
@@ -27,12 +28,13 @@ from eventproc.processors.engine.commit import SegmentCommitter, UserDatabaseFen
 from eventproc.processors.engine.committer import COMMIT_EVENTS
 from eventproc.processors.engine.fetch import SegmentFetcher
 from eventproc.processors.engine.handling import LOG, HandlerEngine
-from eventproc.processors.engine.key_queues import Item
+from eventproc.processors.engine.key_queues import Item, describe_event
 from eventproc.processors.engine.states import NOTHING_LEFT, Left
+from eventproc.processors.engine.timers import FiredTimer, Timers
 from eventproc.processors.engine.workers import PUT_EVENTS
 from eventproc.processors.errors import ProcessorFailed, failure_text
 from eventproc.processors.handler import Handler
-from eventproc.processors.options import Options, ProcessorLimits
+from eventproc.processors.options import OnFailure, Options, ProcessorLimits
 from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database
 from eventproc.store.faults import Step
@@ -67,6 +69,10 @@ class Engine(HandlerEngine[SegmentCommitter]):
         self.membership = membership
         self.segments = OwnedSegments()
         self._fetcher = SegmentFetcher(db, self.segments, options.on_truncated, self.pool)
+        self._timers: Timers | None = None
+        if options.on_timer is not None:
+            assert self.states is not None, "only a processor with a state has timers"
+            self._timers = Timers(db, options, self.segments, self.states, self._wake_reader)
         self._user_database: UserDatabase | None = None
         if options.database is not None:
             from eventproc.processors.engine.user_database import UserDatabase  # it imports SQLAlchemy
@@ -108,7 +114,8 @@ class Engine(HandlerEngine[SegmentCommitter]):
 
     def _parts(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         committing = () if self.options.exactly_once else (self._committer.run,)
-        return self._follow_changes, self._read, *committing
+        timers = () if self._timers is None else (self._timers.run,)
+        return self._follow_changes, self._read, *committing, *timers
 
     async def _run_parts(self) -> None:
         try:
@@ -143,6 +150,9 @@ class Engine(HandlerEngine[SegmentCommitter]):
 
     def finished(self, item: Item, handled: Event[Any], left: Left) -> None:
         """See `CallListener.finished`."""
+        if isinstance(item[1], FiredTimer):
+            self._timer_finished(item[1], handled, left)
+            return
         event, in_flight = item[0], cast("InFlightRun", item[1])
         in_flight.finish(event.number)
         counters = self.counters
@@ -160,6 +170,32 @@ class Engine(HandlerEngine[SegmentCommitter]):
             self._committer.outbox.handled.append((in_flight.owned, handled))
         if not in_flight.remaining:
             self._run_finished(in_flight)
+
+    def _timer_finished(self, fired: FiredTimer, timer: Event[Any], left: Left) -> None:
+        assert self._timers is not None, "a timer was called"
+        self._timers.finished(fired.owned, timer.key)
+        if left is not NOTHING_LEFT:
+            if left.state is not None and self.states is not None:
+                self.states.kept(left.state)
+            self._committer.leave(fired.owned, timer, left)
+            self._committer.ask()
+            self._hold_if_behind()
+
+    def spent(self, item: Item, error: Exception, attempt: int) -> None:
+        """See `CallListener.spent`. A timer is no event that could become a dead letter."""
+        if not isinstance(item[1], FiredTimer):
+            super().spent(item, error, attempt)
+            return
+        options, what = self.options, describe_event(item[0])
+        self.counters.note_failure(error)
+        failures = f"failed {counted(attempt, 'time')}: {failure_text(error)}"
+        if options.on_failure is not OnFailure.SKIP:
+            raise ProcessorFailed(processor=options.name, reason=f"{what} {failures}") from error
+        LOG.error("%s: %s is skipped: it %s", options.label, what, failures, exc_info=error)
+        assert self.states is not None, "a timer has the state of its key"
+        cached = self.states.find(item)
+        left = NOTHING_LEFT if cached is None else Left(state=cached.call_off())
+        self._timer_finished(item[1], item[0], left)
 
     def _run_finished(self, in_flight: InFlightRun) -> None:
         """All events of a run are finished: there may be room again, or a segment may be complete."""
@@ -191,6 +227,8 @@ class Engine(HandlerEngine[SegmentCommitter]):
         """Read the ownership, begin newly owned segments, and drop lost ones."""
         async with self._membership_lock:
             await self._refresh()
+            if self._timers is not None and self.segments.new_in(self.membership.owned):
+                await self._timers.read_watermark()
             positions = await self._take_over()
             for owned in self.segments.follow(self.membership.owned, positions):
                 self._lose(owned)
@@ -315,13 +353,13 @@ class Engine(HandlerEngine[SegmentCommitter]):
     async def _hand_out(self) -> bool:
         """Hand out some of what was read, under exactly once as a round; return whether there was anything."""
         if not self.options.exactly_once:
-            if (items := self._fetcher.take(PUT_EVENTS)) is None:
+            if (items := self._take(PUT_EVENTS)) is None:
                 return False
             await self._put(items)
             return True
         async with self._in_round:
             room, is_begun = self.options.round_events, False
-            while room and (items := self._fetcher.take(min(room, PUT_EVENTS))) is not None:
+            while room and (items := self._take(min(room, PUT_EVENTS))) is not None:
                 room, is_begun = room - len(items), True
                 await self._put(items)
             if not is_begun:
@@ -329,6 +367,12 @@ class Engine(HandlerEngine[SegmentCommitter]):
             await self.pool.drain()
             await self._committer.commit()
         return True
+
+    def _take(self, items_max: int) -> list[Item] | None:
+        """Take timers that are due, and else events, see `SegmentFetcher.take`."""
+        if self._timers is not None and (due := self._timers.take(items_max)):
+            return due
+        return self._fetcher.take(items_max)
 
     async def _put(self, items: Sequence[Item]) -> None:
         if self.states is not None:

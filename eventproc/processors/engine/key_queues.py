@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from eventproc.processors.options import ProcessingOrder
+from eventproc.processors.timers import TimerEvent
 from eventproc.store.model.ids import format_segment
 from eventproc.store.segments import Event
 
@@ -53,6 +54,8 @@ Item: TypeAlias = tuple[Event, InHand]
 
 def describe_event(event: Event[Any]) -> str:
     """Return the place of an event for log lines and error messages, with its key if it has one."""
+    if isinstance(event, TimerEvent):
+        return f"{event.stream} segment {format_segment(event.segment)} timer of key {event.key!r}"
     where = f"{event.stream} segment {format_segment(event.segment)} event {event.number}"
     return where if event.key is None else f"{where} (key {event.key!r})"
 

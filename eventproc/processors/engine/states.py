@@ -44,6 +44,8 @@ class CachedState:
     data: its bytes; None: the key has no state.
     value: the object that they are, or NO_VALUE: a call has it, or may have changed it.
     expires_ms: when it expires, wall time; None: never.
+    timer_ms: the event time at which its key is called; None: it has no timer.
+    changed_by: number of the last event that changed it here; -1: none did.
     unsaved: the last change, until it is durable.
     counted: the bytes that it counts in the cache.
     """
@@ -54,6 +56,8 @@ class CachedState:
     data: bytes | None
     value: object
     expires_ms: int | None
+    timer_ms: int | None = None
+    changed_by: int = -1
     unsaved: KeptState | None = None
     counted: int = 0
 
@@ -66,30 +70,54 @@ class CachedState:
         """Return the object for a call, which may change it."""
         value, self.value = self.value, NO_VALUE
         if self.data is None or (self.expires_ms is not None and self.expires_ms <= clock.wall_ms()):
+            self.timer_ms = None
             return self.options.make()
         return self.options.decode(self.options.version, self.data) if value is NO_VALUE else value
 
     def keep(
-        self, number: int, lent: object, returned: object, clock: Clock, removes: bool
+        self,
+        number: int,
+        lent: object,
+        returned: object,
+        clock: Clock,
+        *,
+        removes: bool,
+        timer_ms: int | None,
     ) -> KeptState | None:
         """Keep what the call for event `number` made of the object that it got; return the change, or None.
 
         returned: takes its place; None: nothing does. The user's code may have it elsewhere, for other keys too, so
-        that the next call gets another object. removes: the key has no state any more.
+        that the next call gets another object. removes: the key has no state any more. timer_ms: its timer.
         Raises InvalidArgument: it is of another class.
         """
         options = self.options
+        timer_ms = None if removes else timer_ms
         data = None if removes else options.encode(lent if returned is None else returned)
         expires_ms = None if options.ttl_ms is None else clock.wall_ms() + options.ttl_ms
         self.value = lent if returned is None or returned is lent else NO_VALUE
-        if data == self.data and (data is None or expires_ms == self.expires_ms):
+        if (
+            data == self.data
+            and timer_ms == self.timer_ms
+            and (data is None or expires_ms == self.expires_ms)
+        ):
             return None
-        self.data, self.expires_ms = data, expires_ms
-        return KeptState(self, number, data)
+        self.data, self.expires_ms, self.timer_ms, self.changed_by = data, expires_ms, timer_ms, number
+        return KeptState(self, number, data, timer_ms)
+
+    def is_due(self, watermark_ms: int | None) -> bool:
+        """Return whether its key is to be called."""
+        return self.timer_ms is not None and watermark_ms is not None and self.timer_ms <= watermark_ms
+
+    def call_off(self) -> KeptState:
+        """Forget its timer; return the change."""
+        self.timer_ms = None
+        return KeptState(self, self.changed_by, self.data, None)
 
 
 class KeptState(NamedTuple):
-    """A change of a state that the call for event `number` left. data: None removes it.
+    """A change of a state that the call for event `number` left. data: None removes it. timer_ms: the timer of its key.
+
+    What a timer leaves has the number of the last event before it that changed the state.
 
     One object for each: a processor makes a hundred thousand a second, and the garbage collector visits them.
     """
@@ -97,6 +125,7 @@ class KeptState(NamedTuple):
     cached: CachedState
     number: int
     data: bytes | None
+    timer_ms: int | None = None
 
 
 class Left(NamedTuple):
@@ -113,6 +142,8 @@ NOTHING_LEFT: Final = Left()
 class KeyStateCache:
     """The states of one processor's keys that are at hand. Used on the event loop; `CachedState` by one call at a time,
     also on a thread.
+
+    watermark_ms: how far event time has come durably, as far as this process knows; None: it has not begun.
     """
 
     def __init__(self, db: Database, options: Options) -> None:
@@ -122,6 +153,7 @@ class KeyStateCache:
         self._group = options.group
         self._name = options.name
         self._label = options.label
+        self.watermark_ms: int | None = None
         self._cached: OrderedDict[str, CachedState] = OrderedDict()
         self._size_bytes = 0
         self._lock = anyio.Lock()  # so that nothing that is being read can be changed and evicted meanwhile
@@ -171,7 +203,7 @@ class KeyStateCache:
         made = CachedState(self.options, key, owned, None, NO_VALUE, None)
         if stored is not None:
             made.value, made.data = self._decoded(stored)
-            made.expires_ms = stored.expires_ms
+            made.expires_ms, made.timer_ms = stored.expires_ms, stored.timer_ms
         self._put(made)
 
     def _put(self, made: CachedState) -> None:
@@ -221,6 +253,11 @@ class KeyStateCache:
             return None
         self._cached.move_to_end(key)
         return self._cached[key]
+
+    def may_be_due(self, key: str, owned: OwnedSegment) -> bool:
+        """Return whether a timer that was stored may still be due: what is at hand may be newer."""
+        cached = self._cached.get(key)
+        return cached is None or cached.owned is not owned or cached.is_due(self.watermark_ms)
 
     def kept(self, kept: KeptState) -> None:
         """Note the change of a call that is finished. Its state may have been evicted meanwhile: it returns."""

@@ -1,0 +1,22 @@
+"""Windows over event time, for `App.window`, and what `on_timer` of a processor gets.
+
+| name | use |
+| --- | --- |
+| `Tumbling` | windows of one size, one behind the other |
+| `Hopping` | windows of one size that overlap |
+| `Sessions` | windows of events that are near each other |
+| `Window` | a window of a key with its value, as handlers get it |
+| `Timer` | a timer by event time that is due, as `on_timer` gets it |
+"""
+
+from __future__ import annotations
+
+from eventproc.processors.timers import Timer as Timer
+from eventproc.processors.windows import Window as Window
+from eventproc.store.model.windows import (
+    Hopping as Hopping,
+    Sessions as Sessions,
+    Tumbling as Tumbling,
+)
+
+__all__ = ["Hopping", "Sessions", "Timer", "Tumbling", "Window"]

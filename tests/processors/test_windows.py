@@ -1,0 +1,287 @@
+"""Windows of event time: an event is counted in each that is open, or is late; each has one result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import msgspec
+import pydantic
+import pytest
+
+import eventproc
+from eventproc import App, Context, Event, Eventproc, KeyState, NewEvent, RetryPolicy
+from eventproc.errors import InvalidArgument
+from eventproc.windows import Hopping, Sessions, Tumbling, Window
+from tests.processors.support import GROUP, OUT, STREAM, events, system
+
+AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
+LATE = "s/late"
+
+
+@attrs.define
+class Count:
+    events: int = 0
+
+
+class ModelCount(pydantic.BaseModel):
+    events: int = 0
+
+
+class StructCount(msgspec.Struct):
+    events: int = 0
+
+
+async def count(event: Event, window: Window[Any]) -> None:
+    window.value.events += 1
+
+
+async def report(window: Window[Any], context: Context) -> None:
+    context.emit(OUT, f"{window.begins}/{window.ends} {window.value.events}", key=window.key)
+
+
+def app_of(
+    handler: Callable[..., Any] = count, windows: Any = None, *, value: Any = Count, **choices: Any
+) -> App:
+    app = App()
+    choices = {"retry": AT_ONCE, "group": GROUP, "on_close": report, **choices}
+    app.window(STREAM, Tumbling(10) if windows is None else windows, value=value, **choices)(handler)
+    return app
+
+
+async def write(ep: Eventproc, key: str, *times: int) -> None:
+    async with (await ep.stream(STREAM)).writer() as writer:
+        await writer.write_many(NewEvent(b"e%d" % time, key=key, event_time=time) for time in times)
+
+
+async def process(ep: Eventproc, app: App) -> None:
+    async with ep.run(app) as running:
+        await running.wait_idle()
+
+
+async def results(ep: Eventproc) -> list[str]:
+    return [f"{each.key} {each.payload.decode()}" for each in await events(ep)]
+
+
+@pytest.mark.parametrize("kind", [Count, ModelCount, StructCount])
+async def test_a_window_has_one_result_when_event_time_has_passed_its_end(kind: type[Any]) -> None:
+    async with system() as ep:
+        await write(ep, "a", 1, 5, 9)
+        await process(ep, app_of(value=kind))
+        assert await results(ep) == []
+        assert await ep.state(GROUP, dict[str, kind]).get("a") == {"0/10": kind(events=3)}  # type: ignore[valid-type]
+        await write(ep, "a", 10)
+        await process(ep, app_of(value=kind))
+        assert await results(ep) == ["a 0/10 3"]
+        assert await ep.state(GROUP, dict[str, kind]).get("a") == {"10/20": kind(events=1)}  # type: ignore[valid-type]
+
+
+async def test_a_key_without_open_windows_has_no_state() -> None:
+    async with system() as ep:
+        await write(ep, "a", 1)
+        await write(ep, "b", 25)
+        await process(ep, app_of())
+        assert await results(ep) == ["a 0/10 1"]
+        assert [each.key for each in await ep.state(GROUP).list()] == ["b"]
+
+
+async def test_a_window_stays_open_for_its_grace_period() -> None:
+    async with system() as ep:
+        await write(ep, "a", 1, 14)
+        await process(ep, app_of(windows=Tumbling(10, grace_ms=5)))
+        await write(ep, "a", 2)
+        await process(ep, app_of(windows=Tumbling(10, grace_ms=5)))
+        assert await results(ep) == []
+        await write(ep, "a", 15)
+        await process(ep, app_of(windows=Tumbling(10, grace_ms=5)))
+        assert await results(ep) == ["a 0/10 2"]
+
+
+async def test_late_events_become_dead_letters_or_go_to_a_stream_or_are_skipped() -> None:
+    async with system() as ep:
+        late = await ep.create_stream(LATE)
+        await write(ep, "a", 25)
+        await process(ep, app_of())
+        await write(ep, "a", 3)
+        await process(ep, app_of())
+        (letter,) = await ep.dead_letters(GROUP).list()
+        assert (letter.payload, letter.attempts) == (b"e3", 1)
+        assert letter.error_type == "eventproc.processors.errors.EventLate"
+        assert letter.error is not None
+        assert "came when event time had reached 25 ms" in letter.error
+        async with (await ep.stream(STREAM)).writer() as writer:
+            await writer.write(b"e4", key="a", event_time=4, headers={"from": "me"})
+        await process(ep, app_of(late=LATE))
+        async with late.reader() as reader:
+            (passed,) = [event async for event in reader.until(await late.tail())]
+        assert (passed.payload, passed.key, passed.event_time) == (b"e4", "a", 4)
+        assert passed.headers == {"from": "me"}
+        await write(ep, "a", 5)
+        await write(ep, "new", 6)
+        await process(ep, app_of(late="skip"))
+        assert len(await ep.dead_letters(GROUP).list()) == 1
+        assert await results(ep) == []
+        assert [each.key for each in await ep.state(GROUP).list()] == ["a"]
+
+
+async def test_the_payload_of_a_late_event_is_encoded_again_by_its_codec() -> None:
+    async def of_orders(event: Event[dict[str, int]], window: Window[Count]) -> None:
+        window.value.events += event.payload["n"]
+
+    async with system() as ep:
+        late = await ep.create_stream(LATE)
+        async with (await ep.stream(STREAM)).writer() as writer:
+            await writer.write(b'{"n":2}', key="a", event_time=30)
+        app = app_of(of_orders, payload=dict[str, int], late=LATE)
+        async with ep.run(app) as running:
+            await running.wait_idle()
+            async with (await ep.stream(STREAM)).writer() as writer:
+                await writer.write(b'{"n":3}', key="a", event_time=1)
+            await running.wait_idle()
+        async with late.reader() as reader:
+            assert [event.payload async for event in reader.until(await late.tail())] == [b'{"n":3}']
+
+
+async def test_an_event_is_counted_in_each_hopping_window_that_is_open() -> None:
+    async with system() as ep:
+        await write(ep, "a", 7)
+        await process(ep, app_of(windows=Hopping(10, 5)))
+        await write(ep, "a", 10)
+        await process(ep, app_of(windows=Hopping(10, 5)))
+        assert await results(ep) == ["a 0/10 1"]
+        await write(ep, "a", 8)
+        await process(ep, app_of(windows=Hopping(10, 5)))
+        assert await ep.state(GROUP, dict[str, Count]).get("a") == {"5/15": Count(3), "10/20": Count(1)}
+
+
+async def test_an_event_between_two_sessions_makes_them_one() -> None:
+    def joined(one: Count, other: Count) -> Count:
+        return Count(one.events + other.events)
+
+    async with system() as ep:
+        app = app_of(windows=Sessions(10, joined))
+        await write(ep, "a", 0, 18)
+        await process(ep, app)
+        assert await ep.state(GROUP, dict[str, Count]).get("a") == {"18/28": Count(1)}
+        assert await results(ep) == ["a 0/10 1"]
+        app = app_of(windows=Sessions(10, joined, grace_ms=100))
+        await write(ep, "b", 30, 48, 39)
+        await process(ep, app)
+        assert await ep.state(GROUP, dict[str, Count]).get("b") == {"30/58": Count(3)}
+
+
+async def test_a_handler_may_return_the_value_and_emit_on_each_change() -> None:
+    async def newest(event: Event, window: Window[int], context: Context) -> int:
+        context.emit(OUT, f"{window.begins}: {window.value + 1}", key=event.key)
+        return window.value + 1
+
+    async with system() as ep:
+        await write(ep, "a", 1, 2, 11)
+        await process(ep, app_of(newest, value=int, on_close=None))
+        assert await results(ep) == ["a 0: 1", "a 0: 2", "a 10: 1"]
+        assert await ep.state(GROUP, dict[str, int]).get("a") == {"10/20": 1}
+
+
+async def test_plain_functions_fold_and_close_on_threads() -> None:
+    def fold(event: Event, window: Window[Count]) -> None:
+        with pytest.raises(RuntimeError):
+            asyncio.get_running_loop()
+        window.value.events += 1
+
+    def close(window: Window[Count], context: Context) -> None:
+        context.emit(OUT, b"%d" % window.value.events, key=window.key)
+
+    async with system() as ep:
+        await write(ep, "a", 1, 2, 11)
+        await process(ep, app_of(fold, on_close=close))
+        assert await results(ep) == ["a 2"]
+
+
+async def test_the_result_of_a_window_is_one_step_with_its_sql() -> None:
+    async def store(window: Window[Count], context: Context) -> None:
+        row = (window.key, window.value.events)
+        context.change_tables(lambda tx: tx.execute("INSERT INTO app_minutes VALUES (?, ?)", row))
+        context.emit(OUT, b"1", key=window.key)
+        if context.attempt == 1:
+            raise ValueError("once")
+
+    async with system() as ep:
+        app = app_of(on_close=store)
+        app.setup(lambda tx: tx.execute("CREATE TABLE IF NOT EXISTS app_minutes (key TEXT, events INTEGER)"))
+        await write(ep, "a", 1, 2, 11)
+        await process(ep, app)
+        assert await results(ep) == ["a 1"]
+        assert await ep.query("SELECT * FROM app_minutes") == [("a", 2)]
+
+
+async def test_the_values_of_windows_are_upgraded_with_their_class() -> None:
+    @attrs.define
+    class Sum:
+        total: int = 0
+
+    def upgrade(version: int, data: bytes) -> dict[str, Sum]:
+        old = msgspec.json.decode(data, type=dict[str, dict[str, int]])
+        return {span: Sum(each["events"]) for span, each in old.items()}
+
+    async def add(event: Event, window: Window[Sum]) -> None:
+        window.value.total += 1
+
+    async def say(window: Window[Sum], context: Context) -> None:
+        context.emit(OUT, b"%d" % window.value.total, key=window.key)
+
+    async with system() as ep:
+        await write(ep, "a", 1, 2)
+        await process(ep, app_of())
+        await write(ep, "a", 3, 11)
+        value = KeyState(dict[str, Sum], version=2, upgrade=upgrade)
+        await process(ep, app_of(add, value=value, on_close=say))
+        assert await results(ep) == ["a 3"]
+
+
+async def wrong(window: Window[Count]) -> None: ...
+
+
+def plain(event: Event, window: Window[Count]) -> None: ...
+
+
+async def of_text(event: Event[str], window: Window[Count]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "choices", "what"),
+    [
+        (count, {"windows": 60_000}, "windows"),
+        (count, {"value": None}, "value"),
+        (count, {"value": KeyState(Count)}, "value"),
+        (count, {"value": KeyState(dict[str, Count], ttl_ms=1)}, "value"),
+        (count, {"late": "late"}, "stream name"),
+        (count, {"late": 5}, "late"),
+        (count, {"on_close": 5}, "on_close"),
+        (count, {"on_close": wrong}, "on_close"),
+        (count, {"idle_ms": -5}, "idle_ms"),
+        (plain, {"on_close": report}, "on_close"),
+        (wrong, {}, "handler"),
+        (of_text, {}, "handler"),
+        (Count, {}, "window"),
+    ],
+)
+def test_windows_that_cannot_be_declared_are_refused(
+    handler: Callable[..., Any], choices: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        app_of(handler, **choices)
+    assert refused.value.what == what
+
+
+async def test_an_event_without_a_key_becomes_a_dead_letter() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        for name in (STREAM, OUT):
+            await ep.create_stream(name)
+        async with (await ep.stream(STREAM)).writer() as writer:
+            await writer.write(b"", event_time=1)
+        await process(ep, app_of())
+        (letter,) = await ep.dead_letters(GROUP).list()
+        assert letter.error_type == "eventproc.processors.errors.KeyNeeded"
