@@ -526,23 +526,21 @@ def processor(
     settings: WorkerSettings | None = None,
 ) -> Processor:
     """Check the arguments of a declaration, and return what they declare; here are their defaults."""
-    processor_name = _name_of(name, handler, streams)
+    name = _name_of(name, handler, streams)
     if round_events is not None and not exactly_once:
         raise invalid_argument("round_events", round_events, "only exactly_once=True processes in rounds")
     processing_order = ProcessingOrder.of(order)
-    if concurrency is None:
-        concurrency = 1 if processing_order is ProcessingOrder.SEGMENT else CONCURRENCY
-    if timeout_ms == "default":
-        timeout_ms = EVENT_TIMEOUT_MS if exactly_once else None
+    usual = 1 if processing_order is ProcessingOrder.SEGMENT else CONCURRENCY
+    usual_timeout_ms = EVENT_TIMEOUT_MS if exactly_once else None
     options = Options(
-        name=processor_name,
+        name=name,
         streams=streams,
-        group=group_name(group or processor_name, streams),
+        group=group_name(group or name, streams),
         order=processing_order,
-        concurrency=concurrency,
+        concurrency=usual if concurrency is None else concurrency,
         batching=_batching(batch, linger_ms),
         retry=retry,
-        timeout_ms=timeout_ms,
+        timeout_ms=usual_timeout_ms if timeout_ms == "default" else timeout_ms,
         on_failure=OnFailure.of(on_failure),
         dead_letters=dead_letters,
         supervise=supervise,

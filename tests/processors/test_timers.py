@@ -20,25 +20,25 @@ AT_ONCE = RetryPolicy(attempts=3, wait_ms=0, wait_ms_max=0, jitter_ms=0)
 
 
 @attrs.define
-class Heard:
+class HeardCount:
     count: int = 0
 
 
-async def hear(event: Event, heard: Heard, context: Context) -> None:
+async def hear(event: Event, heard: HeardCount, context: Context) -> None:
     """Let the key be called 10 ms after its last event."""
     heard.count += 1
     assert event.event_time is not None
     context.call_at(event.event_time + 10)
 
 
-async def report(timer: Timer, heard: Heard, context: Context) -> None:
+async def report(timer: Timer, heard: HeardCount, context: Context) -> None:
     context.emit(OUT, b"%d" % heard.count, key=timer.key, event_time=timer.time)
     heard.count = 0
 
 
 def app_of(handler: Any = hear, on_timer: Any = report, **choices: Any) -> App:
     app = App()
-    choices = {"retry": AT_ONCE, "state": Heard, "group": GROUP, **choices}
+    choices = {"retry": AT_ONCE, "state": HeardCount, "group": GROUP, **choices}
     app.add(handler, STREAM, on_timer=on_timer, **choices)
     return app
 
@@ -69,8 +69,8 @@ async def test_a_key_is_called_once_event_time_has_come_so_far(choices: dict[str
         await write(ep, ("c", 100))
         await process(ep, app_of(**choices))
         assert await called(ep) == [("a", 15, 2), ("b", 25, 2)]
-        states = {each.key: each for each in await ep.state(GROUP, Heard).list()}
-        assert (states["a"].value, states["a"].timer_ms) == (Heard(0), None)
+        states = {each.key: each for each in await ep.state(GROUP, HeardCount).list()}
+        assert (states["a"].value, states["a"].timer_ms) == (HeardCount(0), None)
         assert states["c"].timer_ms == 110
 
 
@@ -81,11 +81,11 @@ async def test_a_later_timer_takes_the_place_of_one_that_is_set() -> None:
         await write(ep, ("a", 9), ("b", 12))
         await process(ep, app_of())
         assert await called(ep) == []
-        assert (await ep.state(GROUP, Heard).list())[0].timer_ms == 19
+        assert (await ep.state(GROUP, HeardCount).list())[0].timer_ms == 19
 
 
 async def test_a_timer_may_be_called_off_and_goes_with_the_state() -> None:
-    async def handle(event: Event, heard: Heard, context: Context) -> None:
+    async def handle(event: Event, heard: HeardCount, context: Context) -> None:
         if event.payload == b"off":
             context.call_at(None)
         elif event.payload == b"forget":
@@ -98,7 +98,7 @@ async def test_a_timer_may_be_called_off_and_goes_with_the_state() -> None:
             for key, payload in [("a", b""), ("b", b""), ("c", b""), ("a", b"off"), ("b", b"forget")]:
                 await writer.write(payload, key=key, event_time=0)
         await process(ep, app_of(handle))
-        assert {each.key: each.timer_ms for each in await ep.state(GROUP, Heard).list()} == {
+        assert {each.key: each.timer_ms for each in await ep.state(GROUP, HeardCount).list()} == {
             "a": None,
             "c": 1_000,
         }
@@ -108,25 +108,25 @@ async def test_a_timer_may_be_called_off_and_goes_with_the_state() -> None:
 
 
 async def test_a_call_of_a_timer_may_set_the_next_one() -> None:
-    async def again(timer: Timer, heard: Heard, context: Context) -> Heard:
+    async def again(timer: Timer, heard: HeardCount, context: Context) -> HeardCount:
         context.emit(OUT, b"1", key=timer.key, event_time=timer.time)
         context.call_at(timer.time + 10)
         assert context.watermark == timer.watermark
-        return Heard(heard.count + 1)
+        return HeardCount(heard.count + 1)
 
     async with system() as ep:
         await write(ep, ("a", 0), ("b", 39))
         await process(ep, app_of(on_timer=again))
         assert [time for key, time, _ in await called(ep) if key == "a"] == [10, 20, 30]
-        assert await ep.state(GROUP, Heard).get("a") == Heard(4)
+        assert await ep.state(GROUP, HeardCount).get("a") == HeardCount(4)
 
 
 async def test_plain_functions_have_timers_on_threads() -> None:
-    def handle(event: Event, heard: Heard, context: Context) -> None:
+    def handle(event: Event, heard: HeardCount, context: Context) -> None:
         heard.count += 1
         context.call_at(event.event_time + 10 if event.event_time is not None else None)
 
-    def call(timer: Timer, heard: Heard, context: Context) -> None:
+    def call(timer: Timer, heard: HeardCount, context: Context) -> None:
         context.emit(OUT, b"%d" % heard.count, key=timer.key, event_time=timer.time)
 
     async with system() as ep:
@@ -138,7 +138,7 @@ async def test_plain_functions_have_timers_on_threads() -> None:
 async def test_an_event_without_a_time_counts_with_its_timestamp() -> None:
     seen: list[int | None] = []
 
-    async def handle(event: Event, heard: Heard, context: Context) -> None:
+    async def handle(event: Event, heard: HeardCount, context: Context) -> None:
         seen.append(context.watermark)
 
     async with system() as ep:
@@ -156,7 +156,7 @@ async def test_a_segment_with_unfinished_events_holds_event_time() -> None:
     """The event that waits has a lower time than the timer, and another segment is far ahead."""
     go_on = anyio.Event()
 
-    async def handle(event: Event, heard: Heard, context: Context) -> None:
+    async def handle(event: Event, heard: HeardCount, context: Context) -> None:
         if event.payload == b"slow":
             await go_on.wait()
         else:
@@ -197,21 +197,21 @@ async def test_a_silent_segment_is_left_out_after_a_while(eventproc_runtime: Vir
 
 
 async def test_a_timer_that_fails_for_ever_stops_the_processor_or_is_skipped() -> None:
-    async def fail(timer: Timer, heard: Heard, context: Context) -> None:
+    async def fail(timer: Timer, heard: HeardCount, context: Context) -> None:
         raise ValueError("no")
 
     async with system() as ep:
         await write(ep, ("a", 0), ("b", 10))
         with pytest.raises(ProcessorFailed, match="timer of key 'a' failed 3 times: ValueError: no"):
             await process(ep, app_of(on_timer=fail))
-        assert (await ep.state(GROUP, Heard).list())[0].timer_ms == 10
+        assert (await ep.state(GROUP, HeardCount).list())[0].timer_ms == 10
         await process(ep, app_of(on_timer=fail, on_failure="skip"))
-        assert [each.timer_ms for each in await ep.state(GROUP, Heard).list()] == [None, 20]
-        assert await ep.state(GROUP, Heard).get("a") == Heard(1)
+        assert [each.timer_ms for each in await ep.state(GROUP, HeardCount).list()] == [None, 20]
+        assert await ep.state(GROUP, HeardCount).get("a") == HeardCount(1)
 
 
 async def test_a_failed_call_of_a_timer_leaves_nothing() -> None:
-    async def fail_once(timer: Timer, heard: Heard, context: Context) -> None:
+    async def fail_once(timer: Timer, heard: HeardCount, context: Context) -> None:
         context.emit(OUT, b"%d" % heard.count, key=timer.key)
         heard.count += 100
         if context.attempt == 1:
@@ -221,14 +221,14 @@ async def test_a_failed_call_of_a_timer_leaves_nothing() -> None:
         await write(ep, ("a", 0), ("b", 10))
         await process(ep, app_of(on_timer=fail_once))
         assert [int(each.payload) for each in await events(ep)] == [1]
-        assert await ep.state(GROUP, Heard).get("a") == Heard(101)
+        assert await ep.state(GROUP, HeardCount).get("a") == HeardCount(101)
 
 
 async def test_timers_are_exported_and_restored_with_their_states() -> None:
     async with system() as ep:
         await write(ep, ("a", 0))
         await process(ep, app_of())
-        states = ep.state(GROUP, Heard)
+        states = ep.state(GROUP, HeardCount)
         kept = await states.list()
         assert await states.drop() == 1
         await states.restore(kept)
@@ -250,7 +250,7 @@ async def test_event_time_begins_anew_when_the_state_is_dropped() -> None:
 
 async def _run_again(ep: Eventproc) -> list[Any]:
     await process(ep, app_of())
-    return [*await ep.state(GROUP, Heard).list()]
+    return [*await ep.state(GROUP, HeardCount).list()]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ async def test_a_time_that_cannot_be_is_refused_and_so_is_a_timer_without_on_tim
     seen: list[str] = []
     kept: list[Context] = []
 
-    async def handle(event: Event, heard: Heard, context: Context) -> None:
+    async def handle(event: Event, heard: HeardCount, context: Context) -> None:
         kept.append(context)
         for time in (2**63, "soon", datetime(2026, 1, 1)):  # that is what is refused
             try:
@@ -287,7 +287,7 @@ async def test_a_time_that_cannot_be_is_refused_and_so_is_a_timer_without_on_tim
     async with system() as ep:
         await write(ep, ("a", 0))
         app = App()
-        app.add(handle, STREAM, group="s/other", state=Heard)
+        app.add(handle, STREAM, group="s/other", state=HeardCount)
         await process(ep, app)
         assert seen == ["the processor has no timers: declare it with on_timer="] * 3
         assert kept[0].watermark is None
@@ -315,7 +315,7 @@ async def test_timers_of_a_key_move_with_it_when_its_segment_is_split_and_merged
 
 
 async def test_a_state_without_a_timer_expires_as_before_and_a_timer_with_it() -> None:
-    state = KeyState(Heard, ttl_ms=1)
+    state = KeyState(HeardCount, ttl_ms=1)
 
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
