@@ -6,11 +6,13 @@
 | `Hopping` | windows of one size that overlap |
 | `Sessions` | windows of events that are near each other |
 | `Window` | a window of a key with its value, as handlers get it |
+| `WindowOptions` | the other options of `App.window` |
 | `Timer` | a timer by event time that is due, as `on_timer` gets it |
 """
 
 from __future__ import annotations
 
+from eventproc.processors.app import WindowOptions as WindowOptions
 from eventproc.processors.timers import Timer as Timer
 from eventproc.processors.windows import Window as Window
 from eventproc.store.model.windows import (
@@ -19,4 +21,4 @@ from eventproc.store.model.windows import (
     Tumbling as Tumbling,
 )
 
-__all__ = ["Hopping", "Sessions", "Timer", "Tumbling", "Window"]
+__all__ = ["Hopping", "Sessions", "Timer", "Tumbling", "Window", "WindowOptions"]

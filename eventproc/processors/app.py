@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from eventproc.processors.windows import OnClose
-    from eventproc.store.model.windows import WindowKind
+    from eventproc.store.model.windows import Hopping, Sessions, Tumbling
     from eventproc.store.schedules import ScheduleRecord
 
 T = TypeVar("T")
@@ -282,7 +282,7 @@ class App:
     def window(
         self,
         stream: str,
-        windows: WindowKind,
+        windows: Tumbling | Hopping | Sessions,
         *,
         value: type[Any] | KeyState[Any],
         on_close: OnClose | None = None,

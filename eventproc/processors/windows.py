@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args, get_origin
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast, get_args, get_origin
 
 import attrs
 
@@ -129,7 +129,7 @@ class WindowProcessor:
             values = [windows.pop(str(each)) for each in joined]
             value = values[0] if values else self.make()
             for other in values[1:]:
-                assert self.kind.merge is not None, "only sessions are merged"
+                assert isinstance(self.kind, Sessions), "only sessions are merged"
                 value = self.kind.merge(value, other)
             yield Window(event.key, *span, value)
 
@@ -174,7 +174,7 @@ def declared_windows(
     late: str,
 ) -> WindowProcessor:
     """Return the functions of the processor that `App.window` declares. Raises InvalidArgument."""
-    if not isinstance(windows, (Tumbling, Hopping, Sessions)):
+    if not isinstance(cast("object", windows), (Tumbling, Hopping, Sessions)):
         reason = "it must be a Tumbling, Hopping or Sessions of eventproc.windows"
         raise invalid_argument("windows", windows, reason)
     name = name or str(getattr(target, "__name__", repr(target)))

@@ -6,7 +6,7 @@ Source: docs/design/event-time.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import attrs
 
@@ -39,24 +39,6 @@ class Span(NamedTuple):
         return self.begins < other.ends and other.begins < self.ends
 
 
-class WindowKind(Protocol):
-    """How event time is divided into windows."""
-
-    @property
-    def grace_ms(self) -> int:
-        """How long a window stays open behind its end."""
-        ...
-
-    @property
-    def merge(self) -> Callable[[Any, Any], Any] | None:
-        """Makes one value of those of two windows that an event joins; None: windows stay as they are."""
-        ...
-
-    def spans(self, time_ms: int) -> Sequence[Span]:
-        """Return the windows of an event, the earliest first."""
-        ...
-
-
 @attrs.frozen
 class Tumbling:
     """Windows of one size, one behind the other.
@@ -80,16 +62,6 @@ class Tumbling:
         check_int("size_ms", self.size_ms, least=1, most=EVENT_TIME_MAX, unit="ms")
         check_int("grace_ms", self.grace_ms, least=0, most=EVENT_TIME_MAX, unit="ms")
         check_int("offset_ms", self.offset_ms, least=-EVENT_TIME_MAX, most=EVENT_TIME_MAX, unit="ms")
-
-    @property
-    def merge(self) -> None:
-        """Windows stay as they are."""
-        return None
-
-    def spans(self, time_ms: int) -> Sequence[Span]:
-        """Return the window of an event."""
-        begins = time_ms - (time_ms - self.offset_ms) % self.size_ms
-        return [Span(begins, begins + self.size_ms)]
 
 
 @attrs.frozen
@@ -122,20 +94,6 @@ class Hopping:
             reason = f"an event would belong to more than {WINDOWS_MAX} windows"
             raise InvalidArgument(what="every_ms", value=str(self.every_ms), reason=reason)
 
-    @property
-    def merge(self) -> None:
-        """Windows stay as they are."""
-        return None
-
-    def spans(self, time_ms: int) -> Sequence[Span]:
-        """Return the windows of an event."""
-        last = time_ms - (time_ms - self.offset_ms) % self.every_ms
-        first = last - (self.size_ms - 1 - (time_ms - last)) // self.every_ms * self.every_ms
-        return [
-            Span(begins, begins + self.size_ms)
-            for begins in range(first, last + self.every_ms, self.every_ms)
-        ]
-
 
 @attrs.frozen
 class Sessions:
@@ -162,9 +120,9 @@ class Sessions:
         check_int("grace_ms", self.grace_ms, least=0, most=EVENT_TIME_MAX, unit="ms")
         check_function("merge", self.merge)
 
-    def spans(self, time_ms: int) -> Sequence[Span]:
-        """Return the session of an event that has no other one near it."""
-        return [Span(time_ms, time_ms + self.gap_ms)]
+
+WindowKind: TypeAlias = Tumbling | Hopping | Sessions
+"""How event time is divided into windows."""
 
 
 class Placed(NamedTuple):
@@ -174,15 +132,26 @@ class Placed(NamedTuple):
     joined: Sequence[Span]
 
 
+def spans_of(kind: WindowKind, time_ms: int) -> list[Span]:
+    """Return the windows of an event, the earliest first. That of a session has no other event near it."""
+    if isinstance(kind, Sessions):
+        return [Span(time_ms, time_ms + kind.gap_ms)]
+    size_ms = kind.size_ms
+    every_ms = kind.every_ms if isinstance(kind, Hopping) else size_ms
+    last = time_ms - (time_ms - kind.offset_ms) % every_ms
+    first = last - (size_ms - 1 - (time_ms - last)) // every_ms * every_ms
+    return [Span(begins, begins + size_ms) for begins in range(first, last + every_ms, every_ms)]
+
+
 def place(kind: WindowKind, spans: Sequence[Span], time_ms: int, watermark_ms: int | None) -> list[Placed]:
     """Return where an event goes, the earliest window first; nothing if it is late.
 
     spans: the windows of its key that are open.
     """
     placed: list[Placed] = []
-    for own in kind.spans(time_ms):
+    for own in spans_of(kind, time_ms):
         span, joined = own, [each for each in spans if each == own]
-        if kind.merge is not None:  # those that it overlaps do not overlap each other, so one pass finds all
+        if isinstance(kind, Sessions):  # sessions do not overlap each other, so one pass finds all
             joined = sorted(each for each in spans if each.overlaps(own))
             all_of = [own, *joined]
             span = Span(min(each.begins for each in all_of), max(each.ends for each in all_of))

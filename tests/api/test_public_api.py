@@ -16,7 +16,7 @@ import attrs
 import pytest
 
 import eventproc
-from eventproc import blocking, describe, errors, ingestion
+from eventproc import blocking, describe, errors, ingestion, windows
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "public-api.md").read_text(encoding="utf-8")
@@ -43,6 +43,7 @@ PUBLIC: Final = {
         "describe.": describe,
         "ingestion.": ingestion,
         "blocking.": blocking,
+        "windows.": windows,
     }.items()
     for name in module.__all__
     if name != "__version__"

@@ -60,7 +60,7 @@ def test_the_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, times: int
         printed = run_page(page, tmp_path)
         if page.stem == "state-recipes" and not turn:  # the next turn finds the events of the first one
             shown = re.findall(r"^```text\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-            assert len(shown) == 4
+            assert len(shown) == 6
             assert [each for each in shown if each not in printed] == []
         if page == README:
             assert set(THE_README_PRINTS) <= set(printed.splitlines())
@@ -132,7 +132,8 @@ def test_the_page_uses_the_public_api_only(page: Path) -> None:
     imported = re.findall(
         r"^(?:from|import) (eventproc[\w.]*)", page.read_text(encoding="utf-8"), re.MULTILINE
     )
-    public = {"eventproc", "eventproc.blocking", "eventproc.errors", "eventproc.testing", "eventproc.spark"}
+    modules = ("blocking", "errors", "testing", "spark", "windows")
+    public = {"eventproc", *(f"eventproc.{each}" for each in modules)}
     assert set(imported) <= public
 
 

@@ -14,6 +14,7 @@ from eventproc.store.model.windows import (
     is_closed,
     next_close,
     place,
+    spans_of,
 )
 from eventproc.windows import Hopping, Sessions, Tumbling
 
@@ -29,9 +30,9 @@ def test_an_event_has_the_windows_that_a_search_finds(time: int, size: int, ever
         for begins in near
         if (begins - offset) % every == 0 and begins <= time < begins + size
     ]
-    assert list(Hopping(size, every, offset_ms=offset).spans(time)) == found
+    assert spans_of(Hopping(size, every, offset_ms=offset), time) == found
     if every == size:
-        assert list(Tumbling(size, offset_ms=offset).spans(time)) == found
+        assert spans_of(Tumbling(size, offset_ms=offset), time) == found
 
 
 @given(
@@ -96,7 +97,7 @@ def test_a_window_takes_events_until_the_watermark_reaches_its_end_and_grace(kin
 
 
 def test_windows_at_the_end_of_time_close_at_the_last_one() -> None:
-    (span,) = Tumbling(60_000).spans(2**63 - 1)
+    (span,) = spans_of(Tumbling(60_000), 2**63 - 1)
     assert closes_at(Tumbling(60_000), span) == 2**63 - 1
 
 

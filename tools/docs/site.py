@@ -24,6 +24,7 @@ API = {
     "api/blocking.md": "eventproc.blocking",
     "api/errors.md": "eventproc.errors",
     "api/testing.md": "eventproc.testing",
+    "api/windows.md": "eventproc.windows",
     "api/spark.md": "eventproc.spark",
 }
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
