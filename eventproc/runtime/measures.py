@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import attrs
 
+from eventproc.base.durations import Distribution, Durations, Labels
 from eventproc.cluster import ClusterDescription
 from eventproc.cluster.membership import describe_cluster
 from eventproc.ingestion.loop import read_situation
@@ -30,6 +31,7 @@ from eventproc.store.catalog.sizes import StreamSize, size_before
 from eventproc.store.chunks.index import count_chunks
 from eventproc.store.database import Database, SharedSlot, Tx
 from eventproc.store.delayed_events import count_all_delayed
+from eventproc.store.file_store import REQUEST_DURATIONS
 from eventproc.store.groups import SHARE, count_deliveries
 from eventproc.store.ingestion import supervisor_ids
 from eventproc.store.inspection.database_file import database_bytes
@@ -40,7 +42,7 @@ from eventproc.store.segments.free_pages import free_space
 from eventproc.store.task_queue import count_tasks
 from eventproc.store.transactions import count_open
 from eventproc.streams.fetch import EVENTS_READ
-from eventproc.streams.sends import EVENTS_SENT
+from eventproc.streams.sends import EVENTS_SENT, SEND_DURATIONS
 
 T = TypeVar("T")
 
@@ -51,7 +53,7 @@ the database, and larger answers: about 0.5 kB for each."""
 SUPERVISORS_MAX: Final = 200
 """Supervisors with measures of their own. Each takes two look-ups per segment of its streams."""
 
-Point: TypeAlias = tuple[tuple[str, ...], float]
+Point: TypeAlias = tuple[Labels, float]
 """The values of the labels of a measure, and its value."""
 
 ProcessValues: TypeAlias = dict[str, Callable[[], float]]
@@ -93,6 +95,7 @@ class StoreLook:
     requests: those of the last day by kind, status and origin. tasks: those of the last day by kind and status.
     deliveries: of share groups, by group and state. chunks: number and bytes of the chunk files.
     process: what the process knows of itself, by the names of measures. sent, read: events of its clients, by stream.
+    durations: of its calls, by the names of histograms.
     """
 
     streams_count: int
@@ -111,6 +114,7 @@ class StoreLook:
     process: Mapping[str, float]
     sent: Mapping[str, int]
     read: Mapping[str, int]
+    durations: Mapping[str, Mapping[Labels, Distribution]]
 
     @property
     def requests_pending(self) -> int:
@@ -138,14 +142,17 @@ async def look_at_store(db: Database) -> StoreLook:
 
     Cost: one read with a few look-ups for each active segment of the measured streams and groups.
     """
-    process = {name: value() for name, value in db.shared[PROCESS_VALUES].items()}
-    sent, read = db.shared[EVENTS_SENT].copy(), db.shared[EVENTS_READ].copy()
-    return await db.read(partial(_look, db=db, process=process, sent=sent, read=read))
+    own = {
+        "process": {name: value() for name, value in db.shared[PROCESS_VALUES].items()},
+        "sent": db.shared[EVENTS_SENT].copy(),
+        "read": db.shared[EVENTS_READ].copy(),
+        "durations": {each.name: each.durations_of(db).copy() for each in HISTOGRAMS},
+    }
+    return await db.read(partial(_look, db=db, own=own))
 
 
-def _look(
-    tx: Tx, db: Database, process: Mapping[str, float], sent: Mapping[str, int], read: Mapping[str, int]
-) -> StoreLook:
+def _look(tx: Tx, db: Database, own: Mapping[str, Any]) -> StoreLook:
+    """own: what the process knows, by the fields of a look."""
     is_alive = db.peers.is_alive
     groups = backlogs(tx)
     names = supervisor_ids(tx, page=ListPage(limit=SUPERVISORS_MAX))
@@ -164,9 +171,7 @@ def _look(
         database_bytes=database_bytes(tx),
         free_bytes=0 if tx.on_server else free_space(tx).free_bytes,
         chunks=count_chunks(tx),
-        process=process,
-        sent=sent,
-        read=read,
+        **own,
     )
 
 
@@ -212,6 +217,28 @@ class Measure:
     def prometheus_name(self) -> str:
         """The name in Prometheus, without the suffix of counters."""
         return self.name.replace(".", "_")
+
+
+@attrs.frozen
+class Histogram:
+    """A row of the table of durations: of calls of this process, in s, while somebody shows them.
+
+    labels: as of a measure; the value "" stands for none, such as the error of a call that succeeded.
+    durations_of: those of an open store. is_of_store: not of all stores of the process together.
+    operation: as of a measure.
+    """
+
+    name: str
+    about: str
+    labels: tuple[str, ...]
+    durations_of: Callable[[Database], Durations]
+    is_of_store: bool = True
+    operation: str = ""
+
+    @property
+    def prometheus_name(self) -> str:
+        """The name in Prometheus, which ends with the unit."""
+        return f"{self.name.replace('.', '_')}_seconds"
 
 
 Value: TypeAlias = str | Callable[[T], float]
@@ -436,3 +463,21 @@ MEASURES: Final = (
     _process("containers", "{container}", "Containers of segments that this process owns."),
 )
 """All measures. Names of Prometheus stay: dashboards and alerts have them."""
+
+HISTOGRAMS: Final = (
+    Histogram(
+        "messaging.client.operation.duration",
+        "Duration of a send of a writer, from its begin until its events are durable, or it failed.",
+        ("stream", "error"),
+        lambda db: db.shared[SEND_DURATIONS],
+        operation="send",
+    ),
+    Histogram(
+        "eventproc.object_storage.request.duration",
+        "Duration of a request to object storage, with its repetitions: get, put, head, list or delete.",
+        ("operation", "error"),
+        lambda _: REQUEST_DURATIONS,
+        is_of_store=False,
+    ),
+)
+"""All durations of this process that are measured while somebody shows them."""

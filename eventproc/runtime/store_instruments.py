@@ -14,13 +14,14 @@ from types import MappingProxyType
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from opentelemetry.metrics import CallbackOptions, Meter, Observation, get_meter
+from opentelemetry.metrics import CallbackOptions, Histogram as MetricHistogram, Meter, Observation, get_meter
 
 from eventproc._version import __version__
-from eventproc.base.conventions import OPERATION, STREAM, SYSTEM
+from eventproc.base.conventions import ERROR, OPERATION, STREAM, SYSTEM
+from eventproc.base.durations import SECONDS, Labels, measure
 from eventproc.base.tasks import LoopOfThreads
 from eventproc.processors.observe.telemetry import GROUP
-from eventproc.runtime.measures import MEASURES, Measure, StoreLook, look_at_store
+from eventproc.runtime.measures import HISTOGRAMS, MEASURES, Histogram, Measure, StoreLook, look_at_store
 from eventproc.store.database import Database
 
 LOG = logging.getLogger("eventproc.telemetry")
@@ -32,7 +33,7 @@ waits for the export itself. Higher: it waits for longer; lower: a busy process 
 STORE: Final = "eventproc.store.name"
 """The attribute that says which store a value is of."""
 
-ATTRIBUTES: Final = MappingProxyType({"stream": STREAM, "group": GROUP})
+ATTRIBUTES: Final = MappingProxyType({"stream": STREAM, "group": GROUP, "error": ERROR})
 """Attributes for labels of measures that the conventions name."""
 
 
@@ -47,6 +48,16 @@ class StoreInstruments:
         for each in MEASURES:
             create = meter.create_observable_counter if each.is_counter else meter.create_observable_gauge
             create(each.name, [partial(self._observe, each)], each.unit, each.about)
+        self._histograms = [
+            (
+                each,
+                meter.create_histogram(
+                    each.name, "s", each.about, explicit_bucket_boundaries_advisory=SECONDS
+                ),
+            )
+            for each in HISTOGRAMS
+        ]
+        measure()
 
     def add(self, db: Database) -> None:
         """Show a store for as long as it is open. On the event loop; on trio it is not shown."""
@@ -54,6 +65,10 @@ class StoreInstruments:
             self._stores[db] = LoopOfThreads()
         except RuntimeError:
             return
+        for each, instrument in self._histograms:
+            each.durations_of(db).export = partial(
+                _record, each, instrument, db.name if each.is_of_store else ""
+            )
 
     def _observe(self, measure: Measure, _: CallbackOptions) -> Sequence[Observation]:
         """Return the values of a measure. The first one of an export looks at the stores for all of them."""
@@ -82,14 +97,21 @@ def attribute_of(label: str) -> str:
 
 
 def _observations(measure: Measure, store: str, look: StoreLook) -> Iterable[Observation]:
-    names = [attribute_of(each) for each in measure.labels]
-    common = {
-        SYSTEM: "eventproc",
-        STORE: store,
-        **({OPERATION: measure.operation} if measure.operation else {}),
-    }
     for labels, value in measure.points(look):
-        yield Observation(value, {**common, **dict(zip(names, labels, strict=True))})
+        yield Observation(value, _attributes(measure, store, labels))
+
+
+def _record(row: Histogram, instrument: MetricHistogram, store: str, labels: Labels, seconds: float) -> None:
+    instrument.record(seconds, _attributes(row, store, labels))
+
+
+def _attributes(row: Measure | Histogram, store: str, labels: Labels) -> dict[str, str]:
+    given = {
+        STORE: store,
+        OPERATION: row.operation,
+        **dict(zip(map(attribute_of, row.labels), labels, strict=True)),
+    }
+    return {SYSTEM: "eventproc", **{name: value for name, value in given.items() if value}}
 
 
 @cache

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 import anyio
 import attrs
 
-from eventproc.store.database import SharedSlot, Tx
+from eventproc.base.durations import Durations
+from eventproc.store.database import Database, SharedSlot, Tx
 from eventproc.store.delayed_events import NewDelayedEvent, store_delayed
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.delays import DelayedEvent
@@ -45,6 +46,9 @@ SendPlace: TypeAlias = tuple[int, SegmentId, int] | NewDelayedEvent
 EVENTS_SENT: Final[SharedSlot[Counter[str]]] = SharedSlot(Counter)
 """How many events the writers of this opening have made durable, by stream."""
 
+SEND_DURATIONS: Final[SharedSlot[Durations]] = SharedSlot(Durations)
+"""How long the sends of the writers of this opening took, by stream and error."""
+
 
 @attrs.define(eq=False)
 class Send:
@@ -56,7 +60,7 @@ class Send:
     is_new: it was durable and had not been before.
     ids: which event has an id. No two of them have the same.
     awaited: a caller asks where its event lies, see `event`.
-    spans: called with the error when it is resolved: they end the spans of its events.
+    ends: called with the error when it is resolved: they end the spans of its events, and its measurement.
     """
 
     buffers: Sequence[SegmentBuffer] = ()
@@ -69,7 +73,7 @@ class Send:
     is_new: bool = False
     ids: dict[str, SendPlace] = attrs.field(factory=dict)
     awaited: bool = False
-    spans: list[Callable[[EventprocError | None], None]] = attrs.field(factory=list)
+    ends: list[Callable[[EventprocError | None], None]] = attrs.field(factory=list)
     _appended: tuple[Sequence[SegmentEvents], Sequence[AppendResult], Sequence[int]] = (), (), ()
     _once: AppendedOnce | None = None
     _moved: dict[tuple[int, BufferPlace], tuple[int, BufferPlace]] = attrs.field(factory=dict)
@@ -83,7 +87,7 @@ class Send:
             self.error = error
             if self._done is not None:
                 self._done.set()
-            for end in self.spans:
+            for end in self.ends:
                 end(error)
 
     def trace(
@@ -100,8 +104,18 @@ class Send:
         if traces is None or (begun := traces.begin_send(stream, headers)) is None:
             return
         carrying, end = begun
-        self.spans.append(end)
+        self.ends.append(end)
         added.replace_headers(carrying)
+
+    def measure(self, db: Database, stream: str) -> None:
+        """Measure how long it takes from now until this send is resolved."""
+        began_ms, durations = db.clock.monotonic_ms(), db.shared[SEND_DURATIONS]
+
+        def end(error: EventprocError | None) -> None:
+            name = "" if error is None else type(error).__name__
+            durations.record((stream, name), began_ms, db.clock.monotonic_ms())
+
+        self.ends.append(end)
 
     def done(self) -> anyio.Event:
         """Return an event that is set once the send is resolved. Created on demand, as most sends have no waiter."""

@@ -20,6 +20,7 @@ from typing import Final, Generic, TypeVar, overload
 import anyio
 
 from eventproc.base.clock import new_id
+from eventproc.base.durations import is_measured
 from eventproc.base.tasks import HandleTasks
 from eventproc.base.telemetry_use import find_traces
 from eventproc.store.catalog import KeyRoutes, current_router, get_writable_stream
@@ -41,12 +42,7 @@ from eventproc.store.model.limits import FRAME_BYTES
 from eventproc.store.model.partitions import Router
 from eventproc.store.model.policies import Partitioning
 from eventproc.store.openable import Openable
-from eventproc.store.segments import (
-    Event,
-    SegmentEvents,
-    WriterSequence,
-    last_sequence,
-)
+from eventproc.store.segments import Event, SegmentEvents, WriterSequence, last_sequence
 from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.new_events import (
     EventOrPair,
@@ -574,6 +570,8 @@ class EventWriter(Openable, Generic[P]):
         sequence = self._sequence + 1 if send.sequence is None else send.sequence
         identity = None if self._name is None else WriterSequence(self._name, sequence)
         self._sending = send
+        if is_measured():
+            send.measure(self._db, self._stream)
         try:
             is_new: bool | None = None
             while is_new is None:

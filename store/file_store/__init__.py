@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from eventproc.store.file_store.file_store import CountedFile as CountedFile, FileStore as FileStore
+from eventproc.store.file_store.file_store import (
+    REQUEST_DURATIONS as REQUEST_DURATIONS,
+    CountedFile as CountedFile,
+    FileStore as FileStore,
+)
 from eventproc.store.file_store.local_files import (
     PART_SUFFIX as PART_SUFFIX,
     LocalFiles as LocalFiles,

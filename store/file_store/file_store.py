@@ -11,11 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from eventproc.base.durations import Durations
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 BLOCK_BYTES: Final = 4 * 2**20
 """Bytes that a reader of a complete file asks for at a time. Higher: more memory. Lower: more requests."""
+
+
+REQUEST_DURATIONS: Final = Durations()
+"""How long requests of this process to object storage took, with their repetitions, by operation and error."""
 
 
 class UnfinishedFile(ABC):

@@ -17,7 +17,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from eventproc.store.file_store.file_store import FileStore, UnfinishedFile
+from eventproc.base.clock import SystemClock
+from eventproc.base.durations import is_measured
+from eventproc.store.file_store.file_store import REQUEST_DURATIONS, FileStore, UnfinishedFile
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotSupported, Unreachable
 
@@ -86,6 +88,7 @@ class _RuntimeProcess:
 
 
 _RUNTIME: Final = _RuntimeProcess()
+_CLOCK: Final = SystemClock()
 
 
 class ObjectFiles(FileStore):
@@ -115,7 +118,7 @@ class ObjectFiles(FileStore):
     def put(self, path: str, data: bytes | memoryview) -> None:
         """Make an object, unless there is another one of its name. Raises FileExistsError, Unreachable."""
         try:
-            with self._translated(path):
+            with self._request("put", path):
                 obstore.put(self._store, path, data, mode="create", use_multipart=False)
         except FileExistsError:
             # The name is this caller's own, so the first of two attempts may have succeeded without an answer.
@@ -127,7 +130,7 @@ class ObjectFiles(FileStore):
         if not length:
             return b""
         try:
-            with self._translated(path):
+            with self._request("get", path):
                 return bytes(obstore.get_range(self._store, path, start=position, length=length))
         except _BeyondEndError:
             return b""
@@ -135,7 +138,7 @@ class ObjectFiles(FileStore):
     def size(self, path: str) -> int | None:
         """See `FileStore.size`. One request."""
         try:
-            with self._translated(path):
+            with self._request("head", path):
                 return obstore.head(self._store, path)["size"]
         except FileNotFoundError:
             return None
@@ -143,21 +146,25 @@ class ObjectFiles(FileStore):
     def modified_ms(self, path: str) -> int | None:
         """See `FileStore.modified_ms`. One request."""
         try:
-            with self._translated(path):
+            with self._request("head", path):
                 return int(obstore.head(self._store, path)["last_modified"].timestamp() * 1000)
         except FileNotFoundError:
             return None
 
     def paths(self, folder: str = "") -> Iterator[str]:
         """See `FileStore.paths`."""
-        with self._translated(folder):
-            for some in obstore.list(self._store, prefix=folder or None):
-                yield from sorted(each["path"] for each in some)
+        _RUNTIME.verify()
+        pages = iter(obstore.list(self._store, prefix=folder or None))  # no request yet
+        while True:
+            with self._request("list", folder):
+                if (page := next(pages, None)) is None:
+                    return
+            yield from sorted(each["path"] for each in page)
 
     def delete(self, path: str) -> None:
         """See `FileStore.delete`. One request."""
         try:
-            with self._translated(path):
+            with self._request("delete", path):
                 obstore.delete(self._store, path)
         except FileNotFoundError:
             pass  # S3 does not tell, others do
@@ -175,9 +182,31 @@ class ObjectFiles(FileStore):
         """See `FileStore.verify_reachable`: the put of a file raises what is wrong."""
 
     @contextmanager
-    def _translated(self, path: str) -> Iterator[None]:
-        """Turn errors of the package into those of `FileStore`. Raises NotSupported in a forked child."""
+    def _request(self, operation: str, path: str) -> Iterator[None]:
+        """Make a request, and measure it if somebody asks for that. Raises NotSupported in a forked child.
+
+        Errors of the package become those of `FileStore`.
+        """
         _RUNTIME.verify()
+        if not is_measured():
+            with self._translated(path):
+                yield
+            return
+        began_ms, error = _CLOCK.monotonic_ms(), ""
+        try:
+            with self._translated(path):
+                yield
+        except _BeyondEndError:
+            raise
+        except Exception as why:
+            error = type(why).__name__
+            raise
+        finally:
+            REQUEST_DURATIONS.record((operation, error), began_ms, _CLOCK.monotonic_ms())
+
+    @contextmanager
+    def _translated(self, path: str) -> Iterator[None]:
+        """Turn errors of the package into those of `FileStore`."""
         try:
             yield
         except FileNotFoundError as why:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import anyio
 import attrs
+import httpx
 import pytest
 
 import eventproc
@@ -19,6 +21,7 @@ from eventproc.cluster import sweeper
 from eventproc.cluster.sweeper import sweep_chunks, walk_chunks
 from eventproc.describe import TaskStatus
 from eventproc.runtime import Eventproc
+from eventproc.server.endpoints import serve_metrics
 from eventproc.store.chunks.index import UNUSED_MS, is_marked_unused
 from eventproc.store.file_store import open_file_store
 from eventproc.store.model.cuts import StreamCut
@@ -36,6 +39,7 @@ from eventproc.store.segments import Event
 from eventproc.streams import Stream
 from eventproc.testing import check
 from eventproc.testing.clock import VirtualClock
+from eventproc.testing.crash import PATIENCE_S
 from tests.cluster.support import ended_task
 from tests.support.postgres import Server
 from tests.support.s3_server import S3Server
@@ -104,6 +108,30 @@ async def test_moved_events_are_read_as_one_stream_by_ranges(
     assert await numbers_in(stream) == list(range(2000))
     assert {method for method, _ in s3.requests} == {"GET"}
     await check(ep.db)
+
+
+@on_directory
+async def test_requests_are_measured_by_operation_while_metrics_are_served(
+    ep: Eventproc, stream: Stream, s3: S3Server
+) -> None:
+    await write(stream)
+    async with (
+        serve_metrics(ep, ("127.0.0.1", 0)) as (host, port),
+        httpx.AsyncClient(trust_env=False) as http,
+    ):
+
+        async def counts() -> dict[str, float]:
+            scraped = await http.get(f"http://{host}:{port}/metrics", timeout=PATIENCE_S)
+            lines = re.findall(r"object_storage_request_duration_seconds_count{(.*)} (.*)", scraped.text)
+            return {labels: float(value) for labels, value in lines}
+
+        before = await counts()
+        await stream.offload()
+        assert await numbers_in(stream) == list(range(1000))
+        after = await counts()
+    put, get = (f'error="",operation="{each}"' for each in ("put", "get"))
+    assert after[put] == before.get(put, 0) + 1
+    assert after[get] > before.get(get, 0)
 
 
 @pytest.mark.parametrize("work", ["reading", "truncating"])

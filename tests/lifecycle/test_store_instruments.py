@@ -11,7 +11,13 @@ from typing import Any
 import anyio.to_thread
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint, Sum
+from opentelemetry.sdk.metrics.export import (
+    Histogram,
+    HistogramDataPoint,
+    InMemoryMetricReader,
+    NumberDataPoint,
+    Sum,
+)
 
 import eventproc
 from eventproc.runtime import store_instruments
@@ -35,15 +41,17 @@ def shown(reader: InMemoryMetricReader) -> StoreInstruments:
 
 
 def collect(reader: InMemoryMetricReader) -> Mapping[str, list[tuple[float, dict[str, object]]]]:
-    """Return the values and attributes by the names of their instruments."""
+    """Return the values, or how many there are, and attributes by the names of their instruments."""
     read = reader.get_metrics_data()
     found: dict[str, list[tuple[float, dict[str, object]]]] = {}
     for resource in () if read is None else read.resource_metrics:
         for metric in (each for scope in resource.scope_metrics for each in scope.metrics):
             for point in metric.data.data_points:
-                assert isinstance(point, NumberDataPoint)
-                found.setdefault(metric.name, []).append((point.value, dict(point.attributes or {})))
-            assert isinstance(metric.data, Sum) == measures()[metric.name], metric.name
+                assert isinstance(point, NumberDataPoint | HistogramDataPoint)
+                value = point.value if isinstance(point, NumberDataPoint) else point.count
+                found.setdefault(metric.name, []).append((value, dict(point.attributes or {})))
+            if not isinstance(metric.data, Histogram):
+                assert isinstance(metric.data, Sum) == measures()[metric.name], metric.name
     return found
 
 
@@ -69,8 +77,10 @@ async def test_streams_and_groups_are_shown_with_the_attributes_of_the_conventio
         assert found["eventproc.stream.events"] == [(7, of_stream)]
         assert found["eventproc.group.lag_events"] == [(7, of_group)]
         assert found["eventproc.streams"] == [(1, common)]
-        assert found.keys() <= measures().keys()
-    assert await anyio.to_thread.run_sync(collect, reader) == {}
+        sends = "messaging.client.operation.duration"
+        assert found[sends] == [(1, {**of_stream, "messaging.operation.name": "send"})]
+        assert found.keys() <= {*measures(), sends}
+    assert (await anyio.to_thread.run_sync(collect, reader)).keys() == {sends}
 
 
 async def test_an_export_looks_once_at_each_store(

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 import eventproc
+from eventproc.errors import StreamSealed
 from eventproc.runtime.measures import look_at_store, reporting
+from eventproc.server.endpoints import serve_metrics
 from eventproc.server.rest.metrics import render_metrics
 from tests.groups.support import eventually
 from tests.ingestion.support import add_worker
 from tests.support.child_process import REPOSITORY
 
+SENDS = "messaging_client_operation_duration_seconds"
 CONNECTIONS = {"connections": lambda: 3}
 
 
@@ -135,6 +140,50 @@ async def test_events_are_counted_as_sent_and_as_read_by_this_process() -> None:
         found = samples((await render_metrics(ep, ""))[0])
         assert found["messaging_client_sent_messages_total", "s/t"] == 5
         assert found["messaging_client_consumed_messages_total", "s/t"] == 7
+
+
+async def test_sends_are_measured_by_stream_and_error() -> None:
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with serve_metrics(ep, ("127.0.0.1", 0)), stream.writer() as writer:
+            await writer.write(b"x")
+            await writer.write(b"y")
+            await stream.seal()
+            with pytest.raises(StreamSealed):
+                await writer.write(b"z")
+        found = samples((await render_metrics(ep, ""))[0])
+    assert found[f"{SENDS}_count", "", "s/t"] == found[f"{SENDS}_bucket", "", "+Inf", "s/t"] == 2
+    assert found[f"{SENDS}_count", "StreamSealed", "s/t"] == 1
+    assert found[f"{SENDS}_sum", "", "s/t"] >= 0
+    buckets = [value for name, value in found.items() if name[:2] == (f"{SENDS}_bucket", "")]
+    assert buckets == sorted(buckets)
+
+
+MEASURED = """
+import anyio, eventproc
+from eventproc.server.endpoints import serve_metrics
+from eventproc.server.rest.metrics import render_metrics
+
+async def main():
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with stream.writer() as writer:
+            await writer.write(b"before")
+            async with serve_metrics(ep, ("127.0.0.1", 0)):
+                await writer.write(b"during")
+            await writer.write(b"after")
+        print((await render_metrics(ep, ""))[0].decode())
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.subprocess
+def test_sends_are_measured_only_while_metrics_are_served() -> None:
+    done = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, check=True)
+    assert samples(done.stdout)[f"{SENDS}_count", "", "s/t"] == 1
 
 
 async def test_what_is_exported_is_what_the_documentation_lists() -> None:

@@ -28,6 +28,8 @@ EXAMPLES = ROOT / "docs" / "examples" / "monitoring"
 DASHBOARD: Mapping[str, Any] = json.loads((EXAMPLES / "dashboard.json").read_text(encoding="utf-8"))
 ALERTS: Mapping[str, Any] = yaml.safe_load((EXAMPLES / "alerts.yaml").read_text(encoding="utf-8"))
 
+METRICS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+
 PANELS = [each for each in DASHBOARD["panels"] if each["type"] != "row"]
 QUERIES = [query for panel in PANELS for query in panel["targets"]]
 RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
@@ -134,20 +136,29 @@ class Exported:
 
 @pytest.fixture(scope="module")
 async def exported() -> Exported:
-    """Scrape a server of a store that has a stream, groups, a supervisor and a worker."""
+    """Scrape a server of a store that has a stream, groups, a supervisor and a worker.
+
+    Of a histogram without a value, such as that of object storage, the documentation says the labels.
+    """
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
-        await ep.create_stream("s/t")
+        stream = await ep.create_stream("s/t")
         await ep.create_group("s/g", ["s/t"])
         await ep.submit_supervisor(spec_of("clicks"))
         await add_worker(ep, ep.db.instance_id)
         async with serve_endpoints(ep, EVERYTHING) as bound, httpx.AsyncClient(trust_env=False) as http:
             assert bound.rest is not None
+            async with stream.writer() as writer:
+                await writer.write(b"x")
             scraped = await http.get(f"http://127.0.0.1:{bound.rest[1]}/metrics", timeout=PATIENCE_S)
     series: dict[str, list[Mapping[str, str]]] = {"up": [{}]}
     for family in text_string_to_metric_families(scraped.text):
         for sample in family.samples:
             series.setdefault(sample.name, []).append(sample.labels)
+        if family.type == "histogram" and not family.samples:
+            (row,) = re.findall(rf"`{family.name}` \| histogram \| `s` \| (.*?) \|", METRICS)
+            labels = dict.fromkeys(re.findall(r"`(\w+)` `", row), "")
+            series[f"{family.name}_bucket"] = [{**labels, "le": "+Inf"}]
     return Exported(series)
 
 

@@ -23,6 +23,7 @@ from eventproc.base.conventions import (
     SYSTEM,
     TRACEPARENT,
 )
+from eventproc.base.durations import SECONDS
 from eventproc.base.telemetry_use import NOT_TRACED, find_traces, uses_metrics
 from eventproc.processors.errors import type_name
 from eventproc.processors.tracebacks import add_user_traceback
@@ -85,10 +86,6 @@ Higher: handlers that do nothing are slower, by about 10 us for each value; lowe
 COUNTERS: Final = (FINISHED, FAILED, RETRIES, DEAD_LETTERS, SKIPPED, EMITTED)
 GAUGES: Final = (IN_FLIGHT, LAG)
 HISTOGRAMS: Final = (PROCESS_DURATION, COMMIT_DURATION)
-
-SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-"""Bucket boundaries of the histograms, in seconds: those of the conventions, and below them 1 ms, the duration of a
-commit or of an empty handler."""
 
 
 class EventLog(logging.LoggerAdapter[logging.Logger]):

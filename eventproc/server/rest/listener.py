@@ -14,6 +14,7 @@ from hypercorn.asyncio import run as run_module, serve
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.config import Config, Sockets
 
+from eventproc.base.durations import measuring
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
 from eventproc.server.rest.application import RestAnswers, rest_application, sending_soon
@@ -121,7 +122,8 @@ async def serve_rest(
         tasks.start_soon(run)
         tasks.start_soon(answers.changes.run)
         try:
-            yield
+            with measuring():
+                yield
         finally:
             ending.set()
             answers.changes.end()

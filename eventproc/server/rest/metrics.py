@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from eventproc.base.durations import SECONDS
 from eventproc.runtime import Eventproc
-from eventproc.runtime.measures import MEASURES, StoreLook, look_at_store
+from eventproc.runtime.measures import HISTOGRAMS, MEASURES, StoreLook, look_at_store
 
 
 async def render_metrics(ep: Eventproc, accept: str) -> tuple[bytes, str]:
@@ -43,3 +45,10 @@ def _families(look: StoreLook) -> Iterator[Metric]:
         for labels, value in measure.points(look):
             family.add_metric(labels, value)
         yield family
+    bounds = [*map(str, SECONDS), "+Inf"]
+    for each in HISTOGRAMS:
+        histogram = HistogramMetricFamily(each.prometheus_name, each.about, labels=each.labels)
+        for labels, found in look.durations[each.name].items():
+            buckets = list(zip(bounds, accumulate(found.counts), strict=True))
+            histogram.add_metric(labels, buckets, found.sum_s)
+        yield histogram
