@@ -93,6 +93,26 @@ def test_events_are_browsed_by_position_key_and_segment_and_followed(visit: Page
     expect(visit.page.get_by_role("alert")).to_contain_text("nowhere")
 
 
+def test_following_catches_up_in_batches_and_shows_the_newest_events(visit: PageVisit, store: Path) -> None:
+    starts: set[str] = set()
+    visit.page.on("request", lambda each: starts.update(re.findall(r"/events\?.*start=([^&]*)", each.url)))
+    with eventproc.open_blocking(store) as ep:
+        stream = ep.create_stream("shop/many")
+        with stream.writer() as writer:
+            writer.write_many((b"%d" % number, None) for number in range(5_000))
+        visit.go("streams/shop/many/events?start=head")
+        rows = visit.page.locator("table.events tbody tr")
+        expect(rows).to_have_count(100)
+        visit.page.get_by_role("button", name="Follow").click()
+        expect(rows.last).to_contain_text("4999")
+        expect(rows).to_have_count(2_000)
+        assert len(starts) <= 8, "a page of 100, and then 1,000 at a time"
+        with stream.writer() as writer:
+            writer.write_many([(b"x" * MANY_BYTES, None)] * 30)
+        expect(rows).to_have_count(23)  # 32 MiB of payloads in base64
+    visit.page.goto("about:blank")
+
+
 def test_hostile_and_large_payloads_are_shown_as_what_they_are(visit: PageVisit) -> None:
     visit.go("streams/shop/orders/events?start=last")
     row = visit.page.locator("table.events tbody tr", has_text="onerror")

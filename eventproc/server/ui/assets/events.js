@@ -4,9 +4,22 @@ import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { call, withQuery } from "./api.js";
 import { Fields, Payload, excerpt, number, time } from "./values.js";
 
-const FOLLOW_MS = 1000;
+const FOLLOW_MS = 1000; // at the end of the stream
+const BATCH_MS = 100; // while there are more events
+const BATCH = 1000; // events of a call that follows
 const SHOWN_MAX = 2000; // rows; the oldest ones go
+const SHOWN_CHARS_MAX = 32 * 2 ** 20; // of their payloads, but the newest row stays
 const PAGE = 100;
+
+// Returns the newest rows, as many as are shown.
+function newest(rows) {
+  let first = rows.length - 1;
+  for (let chars = rows[first]?.payload.length ?? 0; first > 0 && rows.length - first < SHOWN_MAX; first -= 1) {
+    chars += rows[first - 1].payload.length;
+    if (chars > SHOWN_CHARS_MAX) break;
+  }
+  return rows.slice(Math.max(first, 0));
+}
 
 function Event({ event }) {
   const [isOpen, setOpen] = useState(false);
@@ -26,13 +39,13 @@ export function Events({ path, place, query, refused }) {
   const asking = useRef(null); // the call whose answer is waited for; that to an earlier question is late
   const start = query.start ?? "last";
 
-  async function ask(from, isNew) {
+  async function ask(from, isNew, limit = PAGE) {
     if (asking.current && !isNew) return;
     const own = asking.current = {};
     try {
-      const found = await call(withQuery(path, { limit: PAGE, segment: query.segment, key: query.key, start: from }));
+      const found = await call(withQuery(path, { limit, segment: query.segment, key: query.key, start: from }));
       if (asking.current !== own) return;
-      setRows((before) => [...(isNew ? [] : before), ...found.items].slice(-SHOWN_MAX));
+      setRows((before) => newest([...(isNew ? [] : before), ...found.items]));
       setNext(found.next);
       setAtEnd(found.at_end);
       setProblem(null);
@@ -46,9 +59,9 @@ export function Events({ path, place, query, refused }) {
   useEffect(() => { setRows([]); setNext(null); ask(start, true); }, [path, start, query.segment, query.key]);
   useEffect(() => {
     if (!isFollowing || next === null) return undefined;
-    const timer = setInterval(() => { if (!document.hidden) ask(next, false); }, FOLLOW_MS);
+    const timer = setInterval(() => { if (!document.hidden) ask(next, false, BATCH); }, atEnd || problem ? FOLLOW_MS : BATCH_MS);
     return () => clearInterval(timer);
-  }, [isFollowing, next]);
+  }, [isFollowing, next, atEnd, problem]);
 
   function changed(event) {
     event.preventDefault();
