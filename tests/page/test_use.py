@@ -360,6 +360,63 @@ def test_user_sees_and_does_what_its_grants_allow(browser: Browser, tmp_path: Pa
         visit.close()
 
 
+def test_only_a_user_is_offered_to_change_users(visit: PageVisit, browser: Browser, tmp_path: Path) -> None:
+    with visit.page.expect_response(re.compile("/caller\\?on=")) as asked:
+        visit.go("users")
+    asked.value.finished()
+    visit.page.evaluate("new Promise((done) => setTimeout(done))")
+    expect(visit.page.locator(".actions")).to_have_count(0)
+    with eventproc.open_blocking(tmp_path / "data") as ep:
+        (tmp_path / "data").chmod(0o700)
+        ep.users.add("root", password="correct horse")
+        ep.users.grant("root", Permission.READ_UPDATE, "*")
+    with serving(tmp_path / "data", *_on_any_port("0")) as served:
+        other = PageVisit(browser, served)
+        _sign_in(other, "root")
+        other.go("users")
+        expect(other.page.locator(".actions").get_by_role("button", name="Add user")).to_be_visible()
+        other.close()
+
+
+def test_grants_are_asked_for_again_after_a_refusal_and_a_new_connection(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with eventproc.open_blocking(tmp_path / "data") as ep:
+        (tmp_path / "data").chmod(0o700)
+        ep.create_scope("shop")
+        ep.create_stream("shop/orders")
+        ep.users.add("ann", password="correct horse")
+        ep.users.grant("ann", Permission.READ_UPDATE, "shop/*")
+        with serving(tmp_path / "data", *_on_any_port("0")) as first:
+            visit = PageVisit(browser, first)
+            _sign_in(visit, "ann")
+            visit.go("streams/shop/orders")
+            visit.act("Truncate stream")
+            visit.page.get_by_label("cut (required)").fill("tail")
+            ep.users.revoke("ann", "shop/*")
+            ep.users.grant("ann", Permission.READ, "shop/*")
+            visit.press("Show what it would do")
+            expect(visit.page.get_by_role("dialog").get_by_role("alert")).to_contain_text("READ_UPDATE")
+            visit.press("Cancel")
+            expect(visit.page.locator(".actions")).to_have_count(0)
+            first.process.kill()
+            expect(visit.page.get_by_text("not connected")).to_be_visible()
+            first.process.wait()
+        ep.users.grant("ann", Permission.READ_UPDATE, "shop/*")
+        with serving(tmp_path / "data", *_on_any_port(str(httpx.URL(first.base).port))):
+            expect(
+                visit.page.locator(".actions").get_by_role("button", name="Truncate stream")
+            ).to_be_visible()
+        visit.close()
+
+
+def _sign_in(visit: PageVisit, user: str) -> None:
+    visit.page.get_by_label("User").fill(user)
+    visit.page.get_by_label("Password or token").fill("correct horse")
+    visit.page.get_by_role("button", name="Sign in").click()
+    expect(visit.page.get_by_text(user, exact=True)).to_be_visible()
+
+
 def test_page_works_behind_a_prefix(browser: Browser, served: Served) -> None:
     prefixed = Served(served.process, served.address.replace("/ui/", "/tools/store/ui/"))
 

@@ -1,7 +1,7 @@
 // Actions: a form from the schema of a call, its dry run where it has one, and the call itself.
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
-import { answer, call, filled, resolved, withQuery } from "./api.js";
+import { OWN, answer, call, filled, resolved, withQuery } from "./api.js";
 import { Fields, words } from "./values.js";
 
 const DESTROYS = /delete|drop|terminate|truncate|abort|cancel|revoke|reset|compact|seal|updateStreamState/i;
@@ -171,11 +171,14 @@ function ActionDialog({ api, operation, given, shown, preset = {}, close, done }
   </dialog>`;
 }
 
-// The buttons of what the caller may do. may: of the server, the scope and the name; null: it is not known yet.
+// Only users change users, also where nobody must sign in.
+const isForUsers = (operation) => operation.template.startsWith(`${OWN}/users`);
+
+// The buttons of what the caller may do. may: of the server, the scope and the name, and isUser; null: it is not known yet.
 export function Actions({ api, operations, given, shown, may, preset, done }) {
   const [chosen, choose] = useState(null);
-  const permitted = operations.filter((each) => may !== null && may[each["x-place"]] !== false);
-  if (permitted.length === 0) return null;
+  const permitted = operations.filter((each) => may !== null && may[each["x-place"]] !== false && (may.isUser !== false || !isForUsers(each)));
+  if (permitted.length === 0 && !chosen) return null; // what was refused is said until it is closed
   return html`<div class="actions" role="group" aria-label="Actions">
     ${permitted.map((each) => html`<button type="button" key=${each.operationId} title=${each.summary} onClick=${() => choose(each)}>${title(each)}</button>`)}
     ${chosen && html`<${ActionDialog} key=${chosen.operationId} api=${api} operation=${chosen} given=${given} shown=${shown} preset=${preset} close=${() => choose(null)} done=${done} />`}

@@ -4,6 +4,8 @@
 const ROOT = new URL("..", document.baseURI);
 const KEPT = "eventproc.authorization";
 export const OWN = "/eventproc/v1";
+export const REFUSED = "eventproc.refused"; // events: what the caller may do has perhaps changed
+export const RECONNECTED = "eventproc.reconnected";
 
 // The path of REST that a place of the page shows.
 export const pathOf = (place) => (place.startsWith("v1/") ? `/${place}` : `${OWN}/${place}`);
@@ -57,6 +59,7 @@ async function request(path, { method = "GET", body, headers = {}, signal } = {}
     throw new Problem(0, "The server cannot be reached. The page tries again.");
   }
   if (response.ok) return response;
+  if (response.status === 403) dispatchEvent(new Event(REFUSED));
   let detail = response.statusText;
   try { detail = (await response.json()).detail ?? detail; } catch { /* it is no problem document */ }
   throw new Problem(response.status, detail);
@@ -159,6 +162,7 @@ export function entryOf(api, operation) {
 export function follow(changed, stateChanged) {
   let controller = null;
   let lastId = null;
+  let isAgain = false;
   async function run(signal) {
     for (let wait = 500; !signal.aborted; wait = Math.min(wait * 2, 8000)) {
       try {
@@ -166,6 +170,8 @@ export function follow(changed, stateChanged) {
         const response = await request(`${OWN}/changes`, { headers, signal });
         stateChanged(true);
         changed();
+        if (isAgain) dispatchEvent(new Event(RECONNECTED));
+        isAgain = true;
         wait = 500;
         let buffered = "";
         const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -1,7 +1,7 @@
 // A page for each GET of REST: a list or one thing, what can be seen of it, and what can be done with it.
 
 import { html, useEffect, useErrorBoundary, useState } from "./vendor/preact-htm.js";
-import { OWN, actionsOf, call, entryOf, filled, find, pathOf, viewsOf, withQuery } from "./api.js";
+import { OWN, RECONNECTED, REFUSED, actionsOf, call, entryOf, filled, find, pathOf, viewsOf, withQuery } from "./api.js";
 import { Actions } from "./actions.js";
 import { Events } from "./events.js";
 import { useAnswer } from "./live.js";
@@ -71,18 +71,34 @@ function flat(row, id) {
   return { ...row, events: row.group.events, bytes: row.group.bytes, age_ms: row.group.age_ms, "blocked by": row.blocker && `${row.blocker.error ?? "a call that runs"}, since ${time(row.blocker.since_ms)}` };
 }
 
-// What the caller may do, by the places of calls; null: it is not known yet.
+// What the caller may do, by the places of calls, and whether it is a user; null: it is not known yet. Asked again after a
+// call was refused that seemed to be permitted, and when the page is connected again.
 function usePermissions(given) {
   const [may, setMay] = useState(null);
   const scope = given.scope;
   const name = given.stream ?? given.group;
   useEffect(() => {
-    let isOver = false;
+    let latest = null;
+    let mayAny = true;
     const places = { server: "*", ...(scope ? { scope } : {}), ...(scope && name ? { name: `${scope}/${name}` } : {}) };
-    Promise.all(Object.entries(places).map(async ([place, on]) => [place, (await call(withQuery(`${OWN}/caller`, { on }))).updates]))
-      .then((pairs) => Object.fromEntries(pairs), () => ({})) // a call that is not permitted is refused
-      .then((known) => { if (!isOver) setMay(known); });
-    return () => { isOver = true; };
+    async function ask() {
+      const own = latest = {};
+      const known = {};
+      try {
+        await Promise.all(Object.entries(places).map(async ([place, on]) => {
+          const { user, updates } = await call(withQuery(`${OWN}/caller`, { on }));
+          Object.assign(known, { [place]: updates, isUser: user !== null });
+        }));
+      } catch { /* a call that is not permitted is refused */ }
+      if (latest !== own) return;
+      mayAny = Object.keys(places).some((place) => known[place] !== false);
+      setMay(known);
+    }
+    const refused = () => { if (mayAny) ask(); }; // else no button can be wrong
+    ask();
+    addEventListener(REFUSED, refused);
+    addEventListener(RECONNECTED, ask);
+    return () => { latest = null; removeEventListener(REFUSED, refused); removeEventListener(RECONNECTED, ask); };
   }, [scope, name]);
   return may;
 }
