@@ -8,7 +8,7 @@ https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final, TypeAlias
@@ -119,6 +119,31 @@ class Traces:
         links = [Link(each) for each in handled]
         with self._tracer.start_as_current_span(
             f"commit {group}", Context(), SpanKind.CLIENT, {**_of("commit", "settle"), **attributes}, links
+        ):
+            yield
+
+    @contextmanager
+    def committing_transaction(
+        self, txn_id: str, streams: Sequence[str], senders: Iterable[Headers]
+    ) -> Iterator[None]:
+        """Trace the commit of a transaction, until its events are visible: a child of the present span.
+
+        It is linked to the other spans that sent its events. It has no span if none of these is recorded.
+        senders: headers of events that have a context.
+        """
+        present = get_current_span()
+        contexts = [each for each in map(_context_of, senders) if each.trace_flags.sampled]
+        links = [Link(each) for each in contexts if each.span_id != present.get_span_context().span_id]
+        if not (present.is_recording() or links):
+            yield
+            return
+        attributes = {**_of("commit", "settle"), "eventproc.transaction.id": txn_id}
+        where = "transaction"
+        if len(streams) == 1:
+            where = attributes[STREAM] = streams[0]
+        parent = None if present.is_recording() else Context()
+        with self._tracer.start_as_current_span(
+            f"commit {where}", parent, SpanKind.CLIENT, attributes, links
         ):
             yield
 

@@ -38,7 +38,7 @@ from eventproc.streams.codec import PayloadCodec, codec_for
 from eventproc.streams.description import TransactionDescription
 from eventproc.streams.new_events import NewEvent, as_immediate_event, check_events, headers_by_codec
 from eventproc.streams.request_calls import PATIENCE_MS_MAX, WAIT_MS
-from eventproc.streams.staging import MoveProgress, Staging, abort_together, commit_together
+from eventproc.streams.staging import MoveProgress, Staging, abort_together, commit_together, committing
 from eventproc.streams.transaction import Transaction, abort_at_the_end
 
 LOG = logging.getLogger(__name__)
@@ -305,6 +305,10 @@ class JointTransaction:
             LockHeld: another process held the write lock for too long; the transaction is still open, try again.
         """
         timeout_ms = check_int("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
+        with committing(self.id, [each.staging for each in self._parts.values()]):
+            await self._commit(wait, timeout_ms)
+
+    async def _commit(self, wait: bool, timeout_ms: int) -> None:
         if not self._is_decided or (not self._decided_here and self._waits):
             self._verify_open("commit")
             await self._decide()

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final, TypeAlias
 
 import anyio
 import attrs
 
-from eventproc.base.telemetry_use import find_traces
+from eventproc.base.conventions import LINKS_MAX, TRACEPARENT
+from eventproc.base.telemetry_use import NOT_TRACED, find_traces
 from eventproc.store.catalog import ROUTES, KeyRoutes
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
@@ -94,7 +96,7 @@ class Staging:
         self._staged = False
         self.lease_ms = lease_ms
         self._db = db
-        self._stream = stream
+        self.stream = stream
         self.stream_id = stream_id
         self._txn_id = txn_id
         self._joint = joint
@@ -107,6 +109,7 @@ class Staging:
         self._routes: KeyRoutes | None = None
         self._buffers: SegmentBuffers
         self._traces = find_traces()
+        self.senders: set[str] = set()  # the contexts that events carry
 
     @property
     def batches(self) -> int:
@@ -178,7 +181,9 @@ class Staging:
             self._close_batch()
         if self._traces is not None:
             headers = self._traces.carrying(headers)
-        add_event(self._buffers, data, key, event_time, headers, partition, self._stream)
+        add_event(self._buffers, data, key, event_time, headers, partition, self.stream)
+        if self._traces is not None and headers and TRACEPARENT in headers and len(self.senders) < LINKS_MAX:
+            self.senders.add(headers[TRACEPARENT])
         self._waiting_bytes += len(data) + FRAME_BYTES
         if self._waiting_bytes < STAGE_BYTES:
             return closed
@@ -227,7 +232,7 @@ class Staging:
             self._create(tx)
         if batch is not None:
             identity = WriterSequence(self._writer, batch.sequence)
-            stage(tx, self._stream, self.stream_id, self._txn_id, parts, identity=identity, guard=self._guard)
+            stage(tx, self.stream, self.stream_id, self._txn_id, parts, identity=identity, guard=self._guard)
 
     def note_staged(self, batch: _Batch | None, decided: TxnRecord | None = None) -> None:
         """Record that the transaction, and this batch of it, is durable, and perhaps decided."""
@@ -253,7 +258,7 @@ class Staging:
     def _start(self) -> TxnStart:
         epoch = 0 if self._routes is None else self._routes.router.epoch.number
         return TxnStart(
-            self._stream,
+            self.stream,
             self.stream_id,
             self._txn_id,
             epoch,
@@ -272,7 +277,7 @@ class Staging:
         # Repeating it changes nothing: the id is the caller's.
         create_txn(
             tx,
-            self._stream,
+            self.stream,
             self.stream_id,
             self._txn_id,
             instance=self._db.instance_id,
@@ -303,11 +308,21 @@ class Staging:
         self._buffers = SegmentBuffers(routes, int.from_bytes(self._db.clock.random_bytes(4), "big"))
 
     def _look(self, tx: Tx) -> Router:
-        return find_route(tx, self._stream, self.stream_id, None)[0]
+        return find_route(tx, self.stream, self.stream_id, None)[0]
 
 
 _First: TypeAlias = tuple[Staging, _Batch | None, TxnStart, Sequence[SegmentEvents]]
 """The first batch of a staging, None if none waits, and what the store takes. A plain tuple: each commit makes one."""
+
+
+def committing(txn_id: str, stagings: Sequence[Staging]) -> AbstractContextManager[object]:
+    """Return the span of the commit of a transaction, if it is traced."""
+    traces = find_traces()
+    if traces is None:
+        return NOT_TRACED
+    contexts = sorted({context for each in stagings for context in each.senders})[:LINKS_MAX]
+    senders = [{TRACEPARENT: each} for each in contexts]
+    return traces.committing_transaction(txn_id, [each.stream for each in stagings], senders)
 
 
 async def commit_together(

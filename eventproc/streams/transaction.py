@@ -39,7 +39,7 @@ from eventproc.streams.codec import PayloadCodec
 from eventproc.streams.description import TransactionDescription
 from eventproc.streams.new_events import NewEvent, as_immediate_event, check_events, headers_by_codec
 from eventproc.streams.request_calls import PATIENCE_MS_MAX, WAIT_MS
-from eventproc.streams.staging import Staging, abort_together, commit_together
+from eventproc.streams.staging import Staging, abort_together, commit_together, committing
 from eventproc.streams.txn_attendant import TRANSACTION_ATTENDANT, AttendedBlock
 from eventproc.streams.txn_client import TxnClient
 
@@ -279,13 +279,14 @@ class Transaction(Generic[P]):
         """
         timeout_ms = check_int("timeout_ms", timeout_ms, least=0, most=PATIENCE_MS_MAX, unit="ms")
         self._verify_begun()
-        if not wait or self._staging.fits_one_send:
-            await self._decide()
-            if not wait or self._client.is_final:
-                return
-        with self._client.watched() as wait_ended:
-            await self._decide()
-            await wait_ended(timeout_ms)
+        with committing(self.id, [self._staging]):
+            if not wait or self._staging.fits_one_send:
+                await self._decide()
+                if not wait or self._client.is_final:
+                    return
+            with self._client.watched() as wait_ended:
+                await self._decide()
+                await wait_ended(timeout_ms)
 
     async def abort(self, *, force: bool = False) -> None:
         """Decide that the events never become visible, durably. Repeating it does nothing.

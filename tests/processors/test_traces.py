@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, DEFAULT_ON, Sampler
 from opentelemetry.trace import SpanKind, StatusCode
 
 import eventproc
-from eventproc.errors import StreamSealed
+from eventproc.errors import StreamSealed, TransactionAborted
 from eventproc.processors import App, Context, RetryPolicy
 from tests.processors.support import GROUP, OUT, STREAM, finish, system
 
@@ -189,6 +189,56 @@ async def test_delayed_events_transactions_and_jobs_carry_the_context_of_their_c
         async with stream.reader() as reader, aclosing(aiter(reader)) as following:
             found = [await anext(following), await anext(following), *await read_all(ep, OUT)]
         assert [each.headers[HEADER].split("-")[1] for each in found] == [trace_id] * 3
+
+
+async def test_the_commit_of_a_transaction_is_linked_to_the_senders_of_its_events(spans: Spans) -> None:
+    async with system() as ep:
+        txn = await (await ep.stream(STREAM)).begin()
+        with spans.tracer.start_as_current_span("order"):
+            await txn.write(b"x")
+            await txn.write(b"y")
+        with spans.tracer.start_as_current_span("payment"):
+            await txn.write(b"z")
+            await txn.commit()
+        with spans.tracer.start_as_current_span("refund"):
+            async with ep.transaction() as joint:
+                await joint.write(STREAM, b"x")
+                await joint.write(OUT, b"y")
+        untraced = await (await ep.stream(STREAM)).begin()
+        await untraced.write(b"x")
+        await untraced.commit()
+    committed, together = spans.one(f"commit {STREAM}"), spans.one("commit transaction")
+    assert parent_of(committed) == id_of(spans.one("payment"))
+    assert linked(committed) == {id_of(spans.one("order"))}
+    assert (committed.attributes or {})["eventproc.transaction.id"] == txn.id
+    assert parent_of(together) == id_of(spans.one("refund"))
+    assert linked(together) == set()
+
+
+async def test_a_commit_that_fails_ends_its_span_with_the_error(spans: Spans) -> None:
+    async with system() as ep:
+        stream = await ep.stream(STREAM)
+        txn = await stream.begin()
+        with spans.tracer.start_as_current_span("order"):
+            await txn.write(b"x")
+        await txn.abort()
+        with pytest.raises(TransactionAborted):
+            await txn.commit()
+    committed = spans.one(f"commit {STREAM}")
+    assert (parent_of(committed), committed.status.status_code) == (None, StatusCode.ERROR)
+    assert linked(committed) == {id_of(spans.one("order"))}
+
+
+def test_the_commit_of_a_blocking_transaction_is_linked_to_the_spans_of_its_thread(
+    spans: Spans, tmp_path: Path
+) -> None:
+    with eventproc.open_blocking(tmp_path) as ep:
+        ep.create_scope("s")
+        with spans.tracer.start_as_current_span("order"), ep.create_stream("s/t").transaction() as txn:
+            txn.write(b"x")
+    assert linked(spans.one("commit s/t")) | {parent_of(spans.one("commit s/t"))} >= {
+        id_of(spans.one("order"))
+    }
 
 
 async def test_a_worker_traces_its_jobs(spans: Spans) -> None:
