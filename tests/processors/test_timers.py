@@ -210,6 +210,27 @@ async def test_a_timer_that_fails_for_ever_stops_the_processor_or_is_skipped() -
         assert await ep.state(GROUP, HeardCount).get("a") == HeardCount(1)
 
 
+async def test_a_timer_whose_state_left_the_cache_during_its_last_call_is_skipped() -> None:
+    began, go_on = anyio.Event(), anyio.Event()
+
+    async def fail(timer: Timer, heard: HeardCount, context: Context) -> None:
+        began.set()
+        await go_on.wait()
+        raise ValueError("no")
+
+    state = KeyState(HeardCount, cache_bytes=1)
+    app = app_of(on_timer=fail, state=state, on_failure="skip", retry=RetryPolicy(attempts=1))
+    async with system() as ep, ep.run(app) as running:
+        await write(ep, ("a", 0), ("b", 10))
+        await began.wait()
+        for key in ("c", "d"):
+            async with (await ep.stream(STREAM)).writer() as writer:
+                await running.wait_for(await writer.write(b"", key=key, event_time=10))
+        go_on.set()
+        await running.wait_idle()
+        assert [each.timer_ms for each in await ep.state(GROUP).list()] == [None, 20, 20, 20]
+
+
 async def test_a_failed_call_of_a_timer_leaves_nothing() -> None:
     async def fail_once(timer: Timer, heard: HeardCount, context: Context) -> None:
         context.emit(OUT, b"%d" % heard.count, key=timer.key)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice, repeat, takewhile
 from threading import get_ident
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import anyio
 import anyio.to_thread
@@ -52,6 +52,9 @@ from eventproc.processors.options import Options
 from eventproc.processors.timers import TimerEvent
 from eventproc.processors.tracebacks import user_stack
 from eventproc.store.segments import Event
+
+if TYPE_CHECKING:
+    from eventproc.processors.engine.timers import FiredTimer
 
 LOG = logging.getLogger("eventproc.processors")
 
@@ -286,6 +289,7 @@ class Calls:
             watermark_ms = self._states.watermark_ms
             if watermark_ms is None or not cached.is_due(watermark_ms):
                 return None
+            cast("FiredTimer", item[1]).cached = cached
             event = event._replace(
                 number=cached.changed_by, event_time=cached.timer_ms, timestamp=watermark_ms
             )

@@ -192,10 +192,9 @@ class Engine(HandlerEngine[SegmentCommitter]):
         if options.on_failure is not OnFailure.SKIP:
             raise ProcessorFailed(processor=options.name, reason=f"{what} {failures}") from error
         LOG.error("%s: %s is skipped: it %s", options.label, what, failures, exc_info=error)
-        assert self.states is not None, "a timer has the state of its key"
-        cached = self.states.find(item)
-        left = NOTHING_LEFT if cached is None else Left(state=cached.call_off())
-        self._timer_finished(item[1], item[0], left)
+        cached = item[1].cached
+        assert cached is not None, "a timer that failed was called"
+        self._timer_finished(item[1], item[0], Left(state=cached.call_off()))
 
     def _run_finished(self, in_flight: InFlightRun) -> None:
         """All events of a run are finished: there may be room again, or a segment may be complete."""

@@ -16,7 +16,7 @@ import attrs
 from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.groups.owned_segments import OwnedSegments
 from eventproc.processors.engine.key_queues import Item
-from eventproc.processors.engine.states import KeyStateCache
+from eventproc.processors.engine.states import CachedState, KeyStateCache
 from eventproc.processors.options import Options
 from eventproc.processors.retry import retry_transient
 from eventproc.processors.timers import TimerEvent
@@ -43,11 +43,15 @@ TIMERS_A_LOOK: Final = 1_000
 in memory. Lower: more looks when the windows of many keys end at once."""
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class FiredTimer:
-    """Where the call for a timer is accounted for: nowhere but in what it leaves."""
+    """Where the call for a timer is accounted for: nowhere but in what it leaves.
+
+    cached: the state that its last call got, which may have been evicted meanwhile; None before the first one.
+    """
 
     owned: OwnedSegment
+    cached: CachedState | None = None
     attempts_before: int = 0
 
 
