@@ -231,6 +231,31 @@ async def test_a_timer_whose_state_left_the_cache_during_its_last_call_is_skippe
         assert [each.timer_ms for each in await ep.state(GROUP).list()] == [None, 20, 20, 20]
 
 
+async def test_timers_that_were_due_before_a_reset_are_left_to_process() -> None:
+    """The segments have no event time any more, but what the watermark has reached stays due."""
+    go_on = anyio.Event()
+
+    async def fail(timer: Timer, heard: HeardCount, context: Context) -> None:
+        raise ValueError("no")
+
+    async def wait(timer: Timer, heard: HeardCount, context: Context) -> None:
+        await go_on.wait()
+        await report(timer, heard, context)
+
+    async with system() as ep:
+        await write(ep, ("a", 0), ("b", 10))
+        with pytest.raises(ProcessorFailed):
+            await process(ep, app_of(on_timer=fail))
+        await write(ep, ("c", 1_000))
+        await (await ep.group(GROUP)).reset("tail")
+        async with ep.run(app_of(on_timer=wait)) as running:
+            with pytest.raises(TimeoutError):
+                await running.wait_idle(timeout_ms=100)
+            go_on.set()
+            await running.wait_idle()
+        assert await called(ep) == [("a", 10, 1)]
+
+
 async def test_a_failed_call_of_a_timer_leaves_nothing() -> None:
     async def fail_once(timer: Timer, heard: HeardCount, context: Context) -> None:
         context.emit(OUT, b"%d" % heard.count, key=timer.key)

@@ -23,7 +23,7 @@ from eventproc.processors.timers import TimerEvent
 from eventproc.store.catalog import StoredHistory, find_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
-from eventproc.store.groups import watch_progress
+from eventproc.store.groups import progress_times, watch_progress
 from eventproc.store.key_states import DueTimer, due_timers
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.history import get_segment
@@ -212,6 +212,6 @@ def has_due_timers(tx: Tx, options: Options) -> bool:
     reached = next_watermark(tx, group, stream_id, options.idle_ms)
     stored = stored_watermark(tx, group, stream_id)
     times = [each for each in (stored, reached) if each is not None]
-    if reached is None or not times:  # without open segments nobody calls any
+    if not times or not progress_times(tx, group):  # without open segments nobody calls any
         return False
     return bool(due_timers(tx, stream_id, group, max(times), KeyRange(0.0, 1.0), 1))
