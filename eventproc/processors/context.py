@@ -14,7 +14,7 @@ from eventproc.processors.errors import CallEnded
 from eventproc.store.database import Tx
 from eventproc.store.database.tx import Cursor, SqlParameters
 from eventproc.store.model.argument_checks import check_function, check_int, invalid_argument
-from eventproc.store.model.delays import as_due_ms
+from eventproc.store.model.delays import since_1970_ms
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.limits import EVENT_TIME_MAX
 from eventproc.store.model.short_repr import short_repr_of_fields
@@ -251,10 +251,11 @@ class Context(Emitter):
             raise invalid_argument("call_at", time, "the processor has no timers: declare it with on_timer=")
         if self._emitted is None:
             raise CallEnded
-        if isinstance(time, int):
-            self._timer_ms = check_int("call_at", time, least=-EVENT_TIME_MAX, most=EVENT_TIME_MAX)
-        else:
-            self._timer_ms = None if time is None else as_due_ms(time)
+        if isinstance(time, datetime):
+            time = since_1970_ms("call_at", time)
+        if time is not None:
+            time = check_int("call_at", time, least=-EVENT_TIME_MAX, most=EVENT_TIME_MAX)
+        self._timer_ms = time
 
     def progress(self, part: float) -> None:
         """Note how far the job is that this event is; `Job.describe` shows it within about a second.

@@ -51,11 +51,15 @@ class Delay:
 def as_due_ms(at: datetime | int) -> int:
     """Return a time in ms since 1970. Raises InvalidArgument for one without a zone, or outside 1970 to 9999."""
     if isinstance(cast("object", at), datetime):
-        moment = cast("datetime", at)
-        if moment.utcoffset() is None:
-            raise invalid_argument("at", moment, "it has no time zone; datetime.now(UTC) has one")
-        at = (moment - _EPOCH) // timedelta(milliseconds=1)
+        at = since_1970_ms("at", cast("datetime", at))
     return check_int("at", cast("int", at), least=0, most=DUE_MS_MAX)
+
+
+def since_1970_ms(what: str, moment: datetime) -> int:
+    """Return a time in ms since 1970; before, it is negative. Raises InvalidArgument for one without a zone."""
+    if moment.utcoffset() is None:
+        raise invalid_argument(what, moment, "it has no time zone; datetime.now(UTC) has one")
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 @attrs.frozen(kw_only=True)

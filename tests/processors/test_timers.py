@@ -320,6 +320,7 @@ def test_timers_that_cannot_be_called_are_refused(choices: dict[str, Any], what:
 
 async def test_a_time_that_cannot_be_is_refused_and_so_is_a_timer_without_on_timer() -> None:
     seen: list[str] = []
+    named: set[str] = set()
     kept: list[Context] = []
 
     async def handle(event: Event, heard: HeardCount, context: Context) -> None:
@@ -329,6 +330,7 @@ async def test_a_time_that_cannot_be_is_refused_and_so_is_a_timer_without_on_tim
                 context.call_at(time)  # type: ignore[arg-type]
             except InvalidArgument as why:
                 seen.append(why.reason)
+                named.add(why.what)
 
     async with system() as ep:
         await write(ep, ("a", 0))
@@ -340,8 +342,22 @@ async def test_a_time_that_cannot_be_is_refused_and_so_is_a_timer_without_on_tim
         seen.clear()
         await process(ep, app_of(handle))
         assert len(seen) == 3
+        assert named == {"call_at"}
         with pytest.raises(CallEnded):
             kept[-1].call_at(1)
+
+
+async def test_a_timer_may_be_set_to_a_date_before_1970() -> None:
+    async def handle(event: Event, heard: HeardCount, context: Context) -> None:
+        context.call_at(datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC))
+
+    async with system() as ep:
+        await write(ep, ("a", -2_000))
+        await process(ep, app_of(handle))
+        assert [each.timer_ms for each in await ep.state(GROUP).list()] == [-1_000]
+        await write(ep, ("b", -1_000))
+        await process(ep, app_of(handle))
+        assert sorted(await called(ep)) == [("a", -1_000, 0), ("b", -1_000, 0)]
 
 
 async def test_timers_of_a_key_move_with_it_when_its_segment_is_split_and_merged() -> None:
