@@ -305,7 +305,7 @@ class App:
             on_close: Called with each `Window` that has closed, and a `Context`; what it emits is appended in the
                 transaction that closes the window. async only if the handler is. None (default): nothing is called.
             late: What becomes of an event whose windows are all closed: "dead_letter" (default) does what `on_failure`
-                says, "skip" drops it, the name of a stream, which must exist, gets it.
+                says, "skip" drops it, the name of another stream, which must exist, gets it.
             options: See `WindowOptions`.
 
         Raises:
@@ -319,6 +319,7 @@ class App:
 
             declared = declared_windows(
                 target,
+                stream,
                 windows,
                 value,
                 name=options.get("name"),

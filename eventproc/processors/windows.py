@@ -164,6 +164,7 @@ class WindowProcessor:
 
 def declared_windows(
     target: object,
+    stream: str,
     windows: WindowKind,
     value: object,
     *,
@@ -185,7 +186,9 @@ def declared_windows(
     if on_close is not None:
         _check_on_close(on_close, target, name)
     if late not in (LATE, "skip"):
-        StreamName.parse(check_instance(str, "late", late, "it must be 'dead_letter', 'skip', or a stream"))
+        check_instance(str, "late", late, "it must be 'dead_letter', 'skip', or a stream")
+        if StreamName.parse(late) == StreamName.parse(stream):
+            raise invalid_argument("late", late, "its events would be late again; give another stream")
     state = _state_of(value)
     return WindowProcessor(
         name=name,

@@ -258,6 +258,7 @@ async def of_text(event: Event[str], window: Window[Count]) -> None: ...
         (count, {"value": KeyState(dict[str, Count], ttl_ms=1)}, "value"),
         (count, {"late": "late"}, "stream name"),
         (count, {"late": 5}, "late"),
+        (count, {"late": STREAM}, "late"),
         (count, {"on_close": 5}, "on_close"),
         (count, {"on_close": wrong}, "on_close"),
         (count, {"idle_ms": -5}, "idle_ms"),
