@@ -146,13 +146,15 @@ def spans_of(kind: WindowKind, time_ms: int) -> list[Span]:
 def place(kind: WindowKind, spans: Sequence[Span], time_ms: int, watermark_ms: int | None) -> list[Placed]:
     """Return where an event goes, the earliest window first; nothing if it is late.
 
-    spans: the windows of its key that are open.
+    spans: the windows of its key that have no result yet. It joins none that is due.
     """
     placed: list[Placed] = []
     for own in spans_of(kind, time_ms):
         span, joined = own, [each for each in spans if each == own]
-        if isinstance(kind, Sessions):  # sessions do not overlap each other, so one pass finds all
-            joined = sorted(each for each in spans if each.overlaps(own))
+        if isinstance(kind, Sessions):  # those that are open do not overlap each other, so one pass finds all
+            joined = sorted(
+                each for each in spans if each.overlaps(own) and not is_closed(kind, each, watermark_ms)
+            )
             all_of = [own, *joined]
             span = Span(min(each.begins for each in all_of), max(each.ends for each in all_of))
         if not is_closed(kind, span, watermark_ms):

@@ -96,6 +96,13 @@ def test_a_window_takes_events_until_the_watermark_reaches_its_end_and_grace(kin
     assert span not in [each.span for each in place(kind, [], 9, 15)]
 
 
+def test_an_event_does_not_join_a_session_whose_result_is_due() -> None:
+    kind, due, still_open = Sessions(10, max, grace_ms=5), Span(0, 10), Span(14, 24)
+    assert place(kind, [due, still_open], 9, 14) == [(Span(0, 24), [due, still_open])]
+    assert place(kind, [due, still_open], 9, 15) == [(Span(9, 24), [still_open])]
+    assert place(kind, [due], 4, 20) == []
+
+
 def test_windows_at_the_end_of_time_close_at_the_last_one() -> None:
     (span,) = spans_of(Tumbling(60_000), 2**63 - 1)
     assert closes_at(Tumbling(60_000), span) == 2**63 - 1
