@@ -376,6 +376,25 @@ async def test_timers_of_a_key_move_with_it_when_its_segment_is_split_and_merged
         assert sorted(await called(ep)) == sorted((f"k{number}", 20, 2) for number in range(20))
 
 
+async def test_a_segment_without_events_after_a_split_holds_event_time_for_a_while(
+    eventproc_runtime: VirtualRuntime,
+) -> None:
+    async with eventproc_runtime.running(streams=[STREAM, OUT]) as running:
+        ep = running.ep
+        stream = await ep.stream(STREAM)
+        await write(ep, ("a", 0))
+        async with ep.run(app_of(idle_ms=30_000)) as app:
+            await app.wait_idle()
+            await stream.split((await stream.segments())[0].id)
+            async with stream.writer() as writer:
+                await writer.write(b"", key="b", event_time=500)
+            await app.wait_idle()
+            assert (await ep.state(GROUP).describe()).watermark_ms == 0
+            await anyio.sleep(31)
+            await app.wait_idle()
+            assert (await ep.state(GROUP).describe()).watermark_ms == 500
+
+
 async def test_a_state_without_a_timer_expires_as_before_and_a_timer_with_it() -> None:
     state = KeyState(HeardCount, ttl_ms=1)
 

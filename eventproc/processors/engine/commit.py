@@ -28,7 +28,7 @@ from eventproc.processors.options import OnSegmentEnd, Options
 from eventproc.processors.retry import retry_transient
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
-from eventproc.store.groups import SegmentKey
+from eventproc.store.groups import SegmentKey, note_committed
 from eventproc.store.key_states import KeyChange, store_changes
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.group_errors import SegmentFenced
@@ -231,8 +231,10 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
                 successors = self._membership.complete(tx, owned.assigned)
             except NotFound as why:
                 raise SuccessorsUnknown(owned) from why
-            if event_ms is not None:  # they go on from there, also where they have no events
-                note_event_times(tx, options.group, {(owned.key[0], each): event_ms for each in successors})
+            if event_ms is not None:  # they go on from there, and count as it did, also without an event
+                keys = [(owned.key[0], each) for each in successors]
+                note_event_times(tx, options.group, dict.fromkeys(keys, event_ms))
+                note_committed(tx, options.group, keys)
             if options.on_segment_end is not None:
                 ids = [printable(each) for each in (owned.key[1], *successors)]
                 end = SegmentEnd(owned.assigned.stream, ids[0], tuple(ids[1:]))
