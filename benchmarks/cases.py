@@ -312,9 +312,9 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 kind=Bar.RATIO_MIN,
                 value_min=200_000,
             ),
-            _rated("state", "events/s", processing.state_of_few, processing.processor, 500_000, 60_000),
-            _rated(
-                "state_of_many", "events/s", processing.state_of_many, processing.processor, 500_000, 60_000
+            *(
+                _rated(name, "events/s", ours, processing.processor, 500_000, 60_000)
+                for name, ours in processing.STATES.items()
             ),
             _events("exactly_once", processing.exactly_once, processing.at_least_once, (Class.FSYNC,)),
             Case(

@@ -18,6 +18,7 @@ import attrs
 
 import eventproc
 from benchmarks.samples import CALLERS_COUNT, KEYS_COUNT, Sample, Stopwatch, Task, keys, payloads
+from eventproc.windows import Tumbling, Window
 
 HANDLER_MS: Final = 1
 """How long a call takes where the measurement is about waiting."""
@@ -25,6 +26,8 @@ HANDLER_MS: Final = 1
 SEGMENTS_COUNT: Final = 4
 """Segments of the stream, so that progress is kept in several."""
 
+
+MINUTE_MS: Final = 60_000
 
 SCATTER: Final = 7_919
 """A prime: neighbouring events have keys that are not neighbours."""
@@ -113,6 +116,46 @@ async def state_of_few(task: Task) -> Sample:
 async def state_of_many(task: Task) -> Sample:
     """The same with 100,000 keys, in no order."""
     return await _count(task, 100 * KEYS_COUNT)
+
+
+async def windows(task: Task) -> Sample:
+    """Count the events of each of 1,000 keys by the minute, in which a key has ten, and emit each count once."""
+
+    async def count(event: eventproc.Event, window: Window[_Counted]) -> None:
+        window.value.count += 1
+
+    async def report(window: Window[_Counted], context: eventproc.Context) -> None:
+        context.emit("bench/out", b"%d" % window.value.count, key=window.key, event_time=window.begins)
+
+    app = eventproc.App()
+    kind = Tumbling(MINUTE_MS)
+    app.window("bench/in", kind, value=_Counted, on_close=report, name="bench", concurrency=CALLERS_COUNT)(
+        count
+    )
+    payload = payloads()[0]
+    async with eventproc.open(task.directory, durability=task.durability) as ep:
+        await _fill(ep, 0)
+        async with (await ep.stream("bench/in")).writer() as writer:
+            for number in range(task.count):
+                time = number * MINUTE_MS // (10 * KEYS_COUNT)
+                await writer.post(payload, key=f"customer-{number * SCATTER % KEYS_COUNT}", event_time=time)
+        _settle_memory()
+        watch = Stopwatch()
+        async with ep.run(app) as running:
+            await running.wait_idle()
+        sample = watch.rate(task.count)
+        found = await ep.state("bench/bench", dict[str, _Counted]).list(limit=KEYS_COUNT)
+        counted = sum(each.count for state in found for each in state.value.values())
+        results = await ep.stream("bench/out")
+        async with results.reader() as reader:
+            async for batch in reader.batches(until=await results.tail()):
+                counted += sum(int(event.payload) for event in batch)
+        assert counted == task.count, "each event counts once"
+    return sample
+
+
+STATES: Final = {"state": state_of_few, "state_of_many": state_of_many, "windows": windows}
+"""Processors with a state, by the names of their cases."""
 
 
 async def exactly_once(task: Task) -> Sample:

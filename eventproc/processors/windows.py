@@ -90,16 +90,20 @@ class WindowProcessor:
         return self._close if is_async(self.fold) else self._close_on_thread
 
     async def _handle(self, event: Event[Any], windows: dict[str, Any], context: Context) -> None:
+        before = set(windows) or None
         for window in self._windows_of(event, windows, context):
             result = self.fold(event, window, *((context,) if self.takes_context else ()))
             self._keep(windows, window, await result)
-        self._set_timer(windows, context)
+        if windows.keys() != before:
+            self._set_timer(windows, context)
 
     def _handle_on_thread(self, event: Event[Any], windows: dict[str, Any], context: Context) -> None:
+        before = set(windows) or None
         for window in self._windows_of(event, windows, context):
             result = self.fold(event, window, *((context,) if self.takes_context else ()))
             self._keep(windows, window, result)
-        self._set_timer(windows, context)
+        if windows.keys() != before:
+            self._set_timer(windows, context)
 
     async def _close(self, timer: Timer, windows: dict[str, Any], context: Context) -> None:
         for window in self._closed(timer.key, windows, context):

@@ -5,7 +5,8 @@ Source: docs/design/event-time.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import attrs
@@ -19,17 +20,22 @@ WINDOWS_MAX: Final = 1_000
 """Most windows that an event may belong to. Each is a part of the state of its key, which each event writes."""
 
 
+SPANS_KNOWN_MAX: Final = 10_000
+"""Texts of spans that are not parsed again: the windows of many keys are the same."""
+
+
 class Span(NamedTuple):
     """The times of a window: from `begins` to before `ends`, in ms of event time."""
 
     begins: int
     ends: int
 
-    @classmethod
-    def parse(cls, text: str) -> Span:
+    @staticmethod
+    @lru_cache(maxsize=SPANS_KNOWN_MAX)
+    def parse(text: str) -> Span:
         """Return the span for a text such as "0/60000". Raises ValueError."""
         begins, _, ends = text.partition("/")
-        return cls(int(begins), int(ends))
+        return Span(int(begins), int(ends))
 
     def __str__(self) -> str:
         return f"{self.begins}/{self.ends}"
@@ -143,14 +149,14 @@ def spans_of(kind: WindowKind, time_ms: int) -> list[Span]:
     return [Span(begins, begins + size_ms) for begins in range(first, last + every_ms, every_ms)]
 
 
-def place(kind: WindowKind, spans: Sequence[Span], time_ms: int, watermark_ms: int | None) -> list[Placed]:
+def place(kind: WindowKind, spans: Collection[Span], time_ms: int, watermark_ms: int | None) -> list[Placed]:
     """Return where an event goes, the earliest window first; nothing if it is late.
 
     spans: the windows of its key that have no result yet. It joins none that is due.
     """
     placed: list[Placed] = []
     for own in spans_of(kind, time_ms):
-        span, joined = own, [each for each in spans if each == own]
+        span, joined = own, [own] if own in spans else []
         if isinstance(kind, Sessions):  # those that are open do not overlap each other, so one pass finds all
             joined = sorted(
                 each for each in spans if each.overlaps(own) and not is_closed(kind, each, watermark_ms)
