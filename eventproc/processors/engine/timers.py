@@ -146,14 +146,16 @@ class Timers:
                     lambda: self._db.write(advance, step=step, streams=streams), what, clock, LOG
                 )
             )
-            seen = await retry_transient(lambda: self._db.read(look), what, clock, LOG)
+            again = partial(look, is_stored=True)
+            seen = await retry_transient(lambda: self._db.read(again), what, clock, LOG)
         self._note(seen.watermark_ms)
         self._put(seen)
 
-    def _find(self, tx: Tx, owned: list[OwnedSegment]) -> SeenTimers:
+    def _find(self, tx: Tx, owned: list[OwnedSegment], *, is_stored: bool = False) -> SeenTimers:
+        """Return what is due, unless event time has come further. is_stored: that was just stored."""
         group, stream_id = self._options.group, owned[0].key[0]
         stored = stored_watermark(tx, group, stream_id)
-        reached = next_watermark(tx, group, stream_id, self._options.idle_ms)
+        reached = None if is_stored else next_watermark(tx, group, stream_id, self._options.idle_ms)
         may_advance = reached is not None and (stored is None or stored < reached)
         due: list[tuple[OwnedSegment, DueTimer]] = []
         if stored is not None and not may_advance:
