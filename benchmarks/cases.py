@@ -313,8 +313,8 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 value_min=200_000,
             ),
             *(
-                _rated(name, "events/s", ours, processing.processor, 500_000, 60_000)
-                for name, ours in processing.STATES.items()
+                _rated(name, "events/s", ours, processing.processor, 500_000, bar)
+                for name, ours, bar in processing.STATES
             ),
             _events("exactly_once", processing.exactly_once, processing.at_least_once, (Class.FSYNC,)),
             Case(
