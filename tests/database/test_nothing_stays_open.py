@@ -48,10 +48,10 @@ async def test_opening_on_a_full_disk_raises_disk_full(
 
 
 async def test_a_read_that_waits_when_the_database_closes_raises_closed(directory: Path) -> None:
-    entered, leave = threading.Event(), threading.Event()
+    entered, leave = threading.Semaphore(0), threading.Event()
 
     def slow(tx: Tx) -> str:
-        entered.set()
+        entered.release()
         assert leave.wait(60)
         return "read"
 
@@ -67,7 +67,8 @@ async def test_a_read_that_waits_when_the_database_closes_raises_closed(director
     async with anyio.create_task_group() as tasks, open_world("file", directory) as world:
         for _ in range(READERS_COUNT + 2):
             tasks.start_soon(read, seen)
-        await anyio.to_thread.run_sync(entered.wait)
+        for _ in range(READERS_COUNT):
+            await anyio.to_thread.run_sync(entered.acquire)
         await anyio.wait_all_tasks_blocked()
     assert sorted(map(str, seen)) == ["read"] * READERS_COUNT + ["the database"] * 2
 

@@ -326,6 +326,7 @@ async def test_the_states_of_a_processor_are_counted_listed_shown_and_dropped(
         "stream": "s/t",
         "payload": "bytes",
         "versions": [1],
+        "watermark_ms": None,
         "keys": 3,
         "value_bytes": 13,
     }
@@ -342,6 +343,7 @@ async def test_the_states_of_a_processor_are_counted_listed_shown_and_dropped(
         "value": base64.b64encode(b'{"count":1}').decode(),
         "version": 1,
         "expires_ms": None,
+        "timer_ms": None,
     }
     async with (await ep.group("s/totals")).reader("r1"):
         assert {(await rest.call("DELETE", each)).status for each in (path, one)} == {409}
