@@ -24,6 +24,10 @@ KEYS_A_STATEMENT: Final = 100
 """Keys that one statement looks up or stores. Lower: the thread hands the interpreter over for each row. Of one size,
 it is prepared once."""
 
+RANGES_A_QUERY: Final = 100
+"""Parts of the key space in which one statement looks for timers. An owner's parts are few: neighbours are one. Higher:
+longer statements, which SQLite bounds at about a thousand. Lower: more of them."""
+
 EXPIRED_A_STEP: Final = 1_000
 """Rows of expired keys that one transaction of the sweep deletes: some 10 ms."""
 
@@ -51,13 +55,6 @@ class KeyChange(NamedTuple):
     key: str
     value: bytes | None
     timer_ms: int | None = None
-
-
-class DueTimer(NamedTuple):
-    """A timer that is due."""
-
-    key: str
-    timer_ms: int
 
 
 @attrs.frozen(kw_only=True)
@@ -178,16 +175,27 @@ def store_states(tx: Tx, stream_id: int, group: str, states: Iterable[StoredStat
 
 
 def due_timers(
-    tx: Tx, stream_id: int, group: str, reached_ms: int, within: KeyRange, limit: int
-) -> list[DueTimer]:
-    """Return the timers of keys in a part of the key space that are due, the earliest first. One query by an index."""
-    rows = tx.execute(
-        "SELECT key, timer_ms FROM key_state WHERE stream_id = ? AND group_name = ? AND timer_ms <= ?"
-        " AND key_point >= ? AND key_point < ? AND (expires_ms IS NULL OR expires_ms > ?)"
-        " ORDER BY timer_ms, key_point, key LIMIT ?",
-        (stream_id, group, reached_ms, _scaled(within.low), _scaled(within.high), tx.now_ms, limit),
-    ).fetchall()
-    return [DueTimer(bytes(key).decode(), timer_ms) for key, timer_ms in rows]
+    tx: Tx, stream_id: int, group: str, reached_ms: int, within: Sequence[KeyRange], limit: int
+) -> list[tuple[str, int]]:
+    """Return the keys whose timers are due, and these, the earliest first. One query by an index for some ranges.
+
+    within: parts of the key space, which share no point. limit: at most so many for each query.
+    """
+    found: list[tuple[str, int]] = []
+    for at in range(0, len(within), RANGES_A_QUERY):
+        some = within[at : at + RANGES_A_QUERY]
+        rows = tx.execute(
+            "SELECT key, timer_ms FROM key_state WHERE stream_id = ? AND group_name = ? AND timer_ms <= ?"
+            f" AND ({' OR '.join(['key_point >= ? AND key_point < ?'] * len(some))})"
+            " AND (expires_ms IS NULL OR expires_ms > ?) ORDER BY timer_ms, key_point, key LIMIT ?",
+            (
+                *(stream_id, group, reached_ms),
+                *(_scaled(border) for each in some for border in (each.low, each.high)),
+                *(tx.now_ms, limit),
+            ),
+        )
+        found += [(bytes(key).decode(), timer_ms) for key, timer_ms in rows]
+    return found
 
 
 def list_states(

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterator
 from heapq import merge
 from itertools import accumulate, repeat
-from typing import Final
+from typing import Final, cast
 
 from eventproc.groups.state import SegmentOwnership
 from eventproc.store.groups import SegmentKey
@@ -261,6 +261,8 @@ def newest_event_time(run: EventRun) -> int:
     """Return the highest event time of a run. An event without one counts with its timestamp."""
     if run.event_times is None:
         return run.time if run.times is None else max(run.times)
+    if None not in run.event_times:
+        return max(cast("list[int]", run.event_times))
     appended = repeat(run.time) if run.times is None else run.times
     return max(
         at if event_ms is None else event_ms for event_ms, at in zip(run.event_times, appended, strict=False)

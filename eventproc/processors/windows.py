@@ -90,20 +90,14 @@ class WindowProcessor:
         return self._close if is_async(self.fold) else self._close_on_thread
 
     async def _handle(self, event: Event[Any], windows: dict[str, Any], context: Context) -> None:
-        before = set(windows) or None
         for window in self._windows_of(event, windows, context):
             result = self.fold(event, window, *((context,) if self.takes_context else ()))
             self._keep(windows, window, await result)
-        if windows.keys() != before:
-            self._set_timer(windows, context)
 
     def _handle_on_thread(self, event: Event[Any], windows: dict[str, Any], context: Context) -> None:
-        before = set(windows) or None
         for window in self._windows_of(event, windows, context):
             result = self.fold(event, window, *((context,) if self.takes_context else ()))
             self._keep(windows, window, result)
-        if windows.keys() != before:
-            self._set_timer(windows, context)
 
     async def _close(self, timer: Timer, windows: dict[str, Any], context: Context) -> None:
         for window in self._closed(timer.key, windows, context):
@@ -112,18 +106,19 @@ class WindowProcessor:
                 if inspect.isawaitable(result):
                     await result
 
-        self._set_timer(windows, context)
-
     def _close_on_thread(self, timer: Timer, windows: dict[str, Any], context: Context) -> None:
         for window in self._closed(timer.key, windows, context):
             if self.on_close is not None:
                 self.on_close(window, context)
-        self._set_timer(windows, context)
 
     def _windows_of(
         self, event: Event[Any], windows: dict[str, Any], context: Context
     ) -> Iterator[Window[Any]]:
-        """Yield the windows of an event, each without those that it takes the place of. Raises EventLate."""
+        """Yield the windows of an event, each without those that it takes the place of. Raises EventLate.
+
+        The caller keeps each. If the windows are others then, the key is called at another time.
+        """
+        before = set(windows) or None
         assert event.key is not None, "an event without a key is refused"
         time_ms = event.timestamp if event.event_time is None else event.event_time
         placed = place(self.kind, [*map(Span.parse, windows)], time_ms, context.watermark)
@@ -136,14 +131,17 @@ class WindowProcessor:
                 assert isinstance(self.kind, Sessions), "only sessions are merged"
                 value = self.kind.merge(value, other)
             yield Window(event.key, *span, value)
+        if windows.keys() != before:
+            self._set_timer(windows, context)
 
     def _keep(self, windows: dict[str, Any], window: Window[Any], returned: object) -> None:
         windows[str(Span(window.begins, window.ends))] = window.value if returned is None else returned
 
     def _closed(self, key: str, windows: dict[str, Any], context: Context) -> Iterator[Window[Any]]:
-        """Yield the windows that have closed, and forget them."""
+        """Yield the windows that have closed, and forget them. The key is called again for the next one."""
         for span in closed(self.kind, map(Span.parse, windows), context.watermark):
             yield Window(key, *span, windows.pop(str(span)))
+        self._set_timer(windows, context)
 
     def _set_timer(self, windows: dict[str, Any], context: Context) -> None:
         """Let the key be called when its next window closes; without any, it has no state."""

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice, repeat, takewhile
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import anyio
 import anyio.to_thread
@@ -35,7 +35,7 @@ from eventproc.processors.engine.key_queues import (
     RetryState,
     describe_event,
 )
-from eventproc.processors.engine.states import NOTHING_LEFT, CachedState, KeyStateCache, Left
+from eventproc.processors.engine.states import NOTHING_LEFT, CachedState, FiredTimer, KeyStateCache, Left
 from eventproc.processors.engine.workers import Worker, WorkerPool
 from eventproc.processors.errors import (
     EventLate,
@@ -52,9 +52,6 @@ from eventproc.processors.options import Options
 from eventproc.processors.timers import TimerEvent
 from eventproc.processors.tracebacks import user_stack
 from eventproc.store.segments import Event
-
-if TYPE_CHECKING:
-    from eventproc.processors.engine.timers import FiredTimer
 
 LOG = logging.getLogger("eventproc.processors")
 

@@ -29,8 +29,8 @@ from eventproc.processors.engine.committer import COMMIT_EVENTS
 from eventproc.processors.engine.fetch import SegmentFetcher
 from eventproc.processors.engine.handling import LOG, HandlerEngine
 from eventproc.processors.engine.key_queues import Item, describe_event
-from eventproc.processors.engine.states import NOTHING_LEFT, Left
-from eventproc.processors.engine.timers import FiredTimer, Timers
+from eventproc.processors.engine.states import NOTHING_LEFT, FiredTimer, Left
+from eventproc.processors.engine.timers import Timers
 from eventproc.processors.engine.workers import PUT_EVENTS
 from eventproc.processors.errors import ProcessorFailed, failure_text
 from eventproc.processors.handler import Handler

@@ -139,6 +139,18 @@ class Left(NamedTuple):
 NOTHING_LEFT: Final = Left()
 
 
+@attrs.define(eq=False)
+class FiredTimer:
+    """Where the call for a timer is accounted for: nowhere but in what it leaves.
+
+    cached: the state that its last call got, which may have been evicted meanwhile; None before the first one.
+    """
+
+    owned: OwnedSegment
+    cached: CachedState | None = None
+    attempts_before: int = 0
+
+
 class KeyStateCache:
     """The states of one processor's keys that are at hand. Used on the event loop; `CachedState` by one call at a time,
     also on a thread.

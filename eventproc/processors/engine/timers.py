@@ -6,9 +6,11 @@ See docs/design/event-time.md.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import itemgetter
 from typing import Final
 
 import attrs
@@ -16,7 +18,7 @@ import attrs
 from eventproc.groups.owned_segment import OwnedSegment
 from eventproc.groups.owned_segments import OwnedSegments
 from eventproc.processors.engine.key_queues import Item
-from eventproc.processors.engine.states import CachedState, KeyStateCache
+from eventproc.processors.engine.states import FiredTimer, KeyStateCache
 from eventproc.processors.options import Options
 from eventproc.processors.retry import retry_transient
 from eventproc.processors.timers import TimerEvent
@@ -24,11 +26,12 @@ from eventproc.store.catalog import StoredHistory, find_stream
 from eventproc.store.database import Database, Tx
 from eventproc.store.faults import Step
 from eventproc.store.groups import progress_times, watch_progress
-from eventproc.store.key_states import DueTimer, due_timers
+from eventproc.store.key_states import due_timers
 from eventproc.store.model.errors import NotFound
 from eventproc.store.model.history import get_segment
 from eventproc.store.model.ids import printable
-from eventproc.store.model.ranges import KeyRange
+from eventproc.store.model.ranges import KEY_SPACE, KeyRange, canonical
+from eventproc.store.model.routing import point
 from eventproc.store.segments import NO_HEADERS
 from eventproc.store.watermarks import advance_watermark, next_watermark, stored_watermark
 
@@ -39,29 +42,16 @@ LOOK_MS: Final = 1_000
 silent segment close later. Lower: an idle processor reads more often."""
 
 TIMERS_A_LOOK: Final = 1_000
-"""Timers of a segment that one look finds. The next look follows the commit of their calls. Higher: their events wait
+"""Timers that one look finds. The next look follows the commit of their calls. Higher: their events wait
 in memory. Lower: more looks when the windows of many keys end at once."""
-
-
-@attrs.define(eq=False)
-class FiredTimer:
-    """Where the call for a timer is accounted for: nowhere but in what it leaves.
-
-    cached: the state that its last call got, which may have been evicted meanwhile; None before the first one.
-    """
-
-    owned: OwnedSegment
-    cached: CachedState | None = None
-    attempts_before: int = 0
 
 
 @attrs.frozen
 class SeenTimers:
-    """What a look has found. may_advance: event time has come further than is stored."""
+    """What a look has found. due: keys, and the event times at which they are called."""
 
     watermark_ms: int | None
-    may_advance: bool
-    due: list[tuple[OwnedSegment, DueTimer]]
+    due: list[tuple[str, int]]
 
 
 class Timers:
@@ -130,53 +120,50 @@ class Timers:
         if not mine:
             return
         clock, what = self._db.clock, f"looking for timers of {self._options.label}"
-        look = partial(self._find, owned=mine)
+        look, advance = partial(self._find, owned=mine), partial(self._advance, owned=mine)
         seen = await retry_transient(lambda: self._db.read(look), what, clock, LOG)
-        if seen.may_advance:
-            first = mine[0]
-            advance = partial(
-                advance_watermark,
-                group=self._options.group,
-                stream_id=first.key[0],
-                idle_ms=self._options.idle_ms,
+        if seen is None:
+            step, streams = Step.PROCESSOR_WATERMARK, frozenset({mine[0].assigned.stream})
+            seen = await retry_transient(
+                lambda: self._db.write(advance, step=step, streams=streams), what, clock, LOG
             )
-            step, streams = Step.PROCESSOR_WATERMARK, frozenset({first.assigned.stream})
-            self._note(
-                await retry_transient(
-                    lambda: self._db.write(advance, step=step, streams=streams), what, clock, LOG
-                )
-            )
-            again = partial(look, is_stored=True)
-            seen = await retry_transient(lambda: self._db.read(again), what, clock, LOG)
         self._note(seen.watermark_ms)
         self._put(seen)
 
-    def _find(self, tx: Tx, owned: list[OwnedSegment], *, is_stored: bool = False) -> SeenTimers:
-        """Return what is due, unless event time has come further. is_stored: that was just stored."""
+    def _find(self, tx: Tx, owned: list[OwnedSegment]) -> SeenTimers | None:
+        """Return what is due; None if event time has come further than is stored."""
         group, stream_id = self._options.group, owned[0].key[0]
         stored = stored_watermark(tx, group, stream_id)
-        reached = None if is_stored else next_watermark(tx, group, stream_id, self._options.idle_ms)
-        may_advance = reached is not None and (stored is None or stored < reached)
-        due: list[tuple[OwnedSegment, DueTimer]] = []
-        if stored is not None and not may_advance:
-            for each in owned:
-                if (within := self._range_of(tx, each)) is not None:
-                    found = due_timers(tx, stream_id, group, stored, within, TIMERS_A_LOOK)
-                    due += [(each, timer) for timer in found]
-        return SeenTimers(stored, may_advance, due)
+        reached = next_watermark(tx, group, stream_id, self._options.idle_ms)
+        if reached is not None and (stored is None or stored < reached):
+            return None
+        return self._due(tx, owned, stored)
+
+    def _advance(self, tx: Tx, owned: list[OwnedSegment]) -> SeenTimers:
+        """Store how far event time has come, and return what is due then."""
+        reached = advance_watermark(tx, self._options.group, owned[0].key[0], self._options.idle_ms)
+        return self._due(tx, owned, reached)
+
+    def _due(self, tx: Tx, owned: list[OwnedSegment], reached_ms: int | None) -> SeenTimers:
+        for each in owned:
+            if each not in self._ranges:
+                self._ranges[each] = self._range_of(tx, each)
+        if reached_ms is None:
+            return SeenTimers(None, [])
+        mine = canonical([found for each in owned if (found := self._ranges[each]) is not None])
+        stream_id = owned[0].key[0]
+        due = due_timers(tx, stream_id, self._options.group, reached_ms, mine, TIMERS_A_LOOK)
+        return SeenTimers(reached_ms, due)
 
     def _range_of(self, tx: Tx, owned: OwnedSegment) -> KeyRange | None:
         """Return the part of the key space that a segment has; None if its stream no longer knows that."""
-        if owned not in self._ranges:
-            found = None
-            stream = find_stream(tx, owned.assigned.stream)
-            if stream is not None and stream.value.stream_id == owned.key[0]:
-                try:
-                    found = get_segment(StoredHistory(tx, stream.value), owned.key[1]).range
-                except NotFound:  # it was sealed long ago: its successors call its keys
-                    pass
-            self._ranges[owned] = found
-        return self._ranges[owned]
+        stream = find_stream(tx, owned.assigned.stream)
+        if stream is None or stream.value.stream_id != owned.key[0]:
+            return None
+        try:
+            return get_segment(StoredHistory(tx, stream.value), owned.key[1]).range
+        except NotFound:  # it was sealed long ago: its successors call its keys
+            return None
 
     def _put(self, seen: SeenTimers) -> None:
         came = len(self._ready)
@@ -187,16 +174,25 @@ class Timers:
     def _events(self, seen: SeenTimers) -> Iterator[Item]:
         """Yield what stands for the timers. Its call gets the time that its key's timer has by then."""
         assert seen.watermark_ms is not None or not seen.due, "without a watermark nothing is due"
-        for owned, timer in seen.due:
+        mine = [
+            (found, each) for each, found in self._ranges.items() if found is not None and not each.closing
+        ]
+        mine.sort(key=itemgetter(0))
+        lows = [each.low for each, _ in mine]
+        for key, timer_ms in seen.due if mine else ():
+            place = point(key)
+            within, owned = mine[bisect_right(lows, place) - 1]
+            if not within.contains(place):
+                continue  # its segment was given away meanwhile
             handed_out = self._handed_out[owned]
-            if timer.key in handed_out or not self._states.may_be_due(timer.key, owned):
+            if key in handed_out or not self._states.may_be_due(key, owned):
                 continue
-            handed_out.add(timer.key)
+            handed_out.add(key)
             event = TimerEvent(
                 payload=b"",
-                key=timer.key,
+                key=key,
                 timestamp=seen.watermark_ms or 0,
-                event_time=timer.timer_ms,
+                event_time=timer_ms,
                 stream=owned.assigned.stream,
                 segment=printable(owned.key[1]),
                 offset=0,
@@ -216,4 +212,4 @@ def has_due_timers(tx: Tx, options: Options) -> bool:
     times = [each for each in (stored, reached) if each is not None]
     if not times or not progress_times(tx, group):  # without open segments nobody calls any
         return False
-    return bool(due_timers(tx, stream_id, group, max(times), KeyRange(0.0, 1.0), 1))
+    return bool(due_timers(tx, stream_id, group, max(times), [KEY_SPACE], 1))
