@@ -18,7 +18,7 @@ from eventproc.store.model.errors import NotFound
 from eventproc.store.model.limits import POINT_BITS
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.routing import point
-from eventproc.store.records import RecordKind, create, delete, find, get, replace
+from eventproc.store.records import RecordKind, create, delete, find, get, keys, replace
 
 KEYS_A_STATEMENT: Final = 100
 """Keys that one statement looks up or stores. Lower: the thread hands the interpreter over for each row. Of one size,
@@ -85,6 +85,11 @@ _STORE: Final = upsert(
 )
 _ROW: Final = "(?, ?, ?, ?, ?, ?, ?, ?)"
 _STORE_MANY: Final = _STORE.replace(_ROW, ", ".join([_ROW] * KEYS_A_STATEMENT))
+
+
+def list_state_records(tx: Tx, *, limit: int) -> list[StateRecord]:
+    """Return the first records by the names of their groups. One query, and a look-up each."""
+    return [get(tx, STATE, group).value for group in keys(tx, STATE, limit=limit)]
 
 
 def find_state(tx: Tx, group: str) -> StateRecord:

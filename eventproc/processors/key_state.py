@@ -7,8 +7,15 @@ from typing import Any, Final, Generic, TypeVar, get_origin
 
 import attrs
 
-from eventproc.store.model.argument_checks import check_function, check_instance, check_int, invalid_argument
+from eventproc.store.model.argument_checks import (
+    check_function,
+    check_instance,
+    check_int,
+    check_str,
+    invalid_argument,
+)
 from eventproc.store.model.limits import EVENT_BYTES_MAX
+from eventproc.store.model.names import StreamName
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.streams.codec import Codec, PayloadCodec, codec_for, codec_of
 from eventproc.streams.payloads.mismatch import describe, type_name
@@ -33,6 +40,10 @@ class KeyState(Generic[V]):
         ttl_ms: How long a key keeps its value after its last event, in ms. None (default): for ever.
         cache_bytes: Bytes of values that a process keeps at hand. Default: 64 MiB.
         codec: Converts the values. None (default): the codec of `value`.
+        changes: Full name of a stream to which each change that a call makes is appended, in the transaction that
+            stores it: the value as its payload, under its key; an empty payload if the key has no value any more. With
+            the event time of the event, or the timer. A value that expires, or is changed from outside, is not
+            appended. None (default): to none.
 
     Raises:
         InvalidArgument: A value is of the wrong type or out of range, or the class has no codec, or needs arguments.
@@ -46,6 +57,7 @@ class KeyState(Generic[V]):
     ttl_ms: int | None = attrs.field(default=None, kw_only=True)
     cache_bytes: int = attrs.field(default=CACHE_BYTES, kw_only=True)
     codec: Codec[V] | None = attrs.field(default=None, kw_only=True)
+    changes: str | None = attrs.field(default=None, kw_only=True)
     _codec: PayloadCodec[V] = attrs.field(init=False, eq=False)
     _reads_back: bool = attrs.field(init=False, eq=False)
 
@@ -61,6 +73,8 @@ class KeyState(Generic[V]):
         check_int("state cache_bytes", self.cache_bytes, least=1, unit="bytes")
         if self.ttl_ms is not None:
             check_int("state ttl_ms", self.ttl_ms, least=1, unit="ms")
+        if self.changes is not None:
+            StreamName.parse(check_str("state changes", self.changes))
         if self.upgrade is not None:
             check_function("state upgrade", self.upgrade)
         try:

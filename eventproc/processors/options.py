@@ -337,5 +337,9 @@ class Options:
             reason = "a batch has events of several keys; leave batch= out"
         elif self.retry.frees_key:
             reason = "retry.frees_key=True handles later events of a key before an earlier one"
+        elif state.changes is not None and StreamName.parse(state.changes) == StreamName.parse(
+            self.streams[0]
+        ):
+            reason = f"its changes would be events of {state.changes} again; give changes= another stream"
         if reason is not None:
             raise invalid_argument("state", state.name, reason)

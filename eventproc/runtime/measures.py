@@ -35,12 +35,14 @@ from eventproc.store.file_store import REQUEST_DURATIONS
 from eventproc.store.groups import SHARE, count_deliveries
 from eventproc.store.ingestion import supervisor_ids
 from eventproc.store.inspection.database_file import database_bytes
+from eventproc.store.key_states import list_state_records, measure_state
 from eventproc.store.model.ingestion import TaskState
 from eventproc.store.model.list_pages import ListPage
 from eventproc.store.requests import count_requests
 from eventproc.store.segments.free_pages import free_space
 from eventproc.store.task_queue import count_tasks
 from eventproc.store.transactions import count_open
+from eventproc.store.watermarks import stored_watermark
 from eventproc.streams.fetch import EVENTS_READ
 from eventproc.streams.sends import EVENTS_SENT, SEND_DURATIONS
 
@@ -52,6 +54,13 @@ the database, and larger answers: about 0.5 kB for each."""
 
 SUPERVISORS_MAX: Final = 200
 """Supervisors with measures of their own. Each takes two look-ups per segment of its streams."""
+
+STATES_MAX: Final = 200
+"""States by key with measures of their own, the first ones by the names of their groups."""
+
+PAUSE_PER_COUNT: Final = 100
+"""A state is counted again when so many times the time that its last count took are over: all rows are read. Higher:
+older figures. Lower: more than 1 % of a core."""
 
 Point: TypeAlias = tuple[Labels, float]
 """The values of the labels of a measure, and its value."""
@@ -88,6 +97,24 @@ class StreamMeasure:
     delayed: int
 
 
+@attrs.frozen
+class StateMeasure:
+    """What a processor keeps by key, as it was counted last, and how far event time has come.
+
+    watermark_ms: since 1970; None: it has not begun. stale_ms: monotonic; when it is counted again.
+    """
+
+    group: str
+    keys: int
+    value_bytes: int
+    watermark_ms: int | None
+    stale_ms: int
+
+
+STATES_COUNTED: Final[SharedSlot[dict[str, StateMeasure]]] = SharedSlot(dict)
+"""The last counts of this process, by group."""
+
+
 @attrs.frozen(kw_only=True)
 class StoreLook:
     """A store at one moment. All its streams are counted, and the first ones measured.
@@ -101,6 +128,7 @@ class StoreLook:
     streams_count: int
     streams: list[StreamMeasure]
     groups: list[Backlog]
+    states: list[StateMeasure]
     deliveries: Mapping[tuple[str, str], int]
     requests: Mapping[tuple[str, str, str], int]
     transactions_open: int
@@ -161,6 +189,7 @@ def _look(tx: Tx, db: Database, own: Mapping[str, Any]) -> StoreLook:
         streams_count=count_streams(tx),
         streams=[*_measure_streams(tx)],
         groups=groups,
+        states=[*_measure_states(tx, db.shared[STATES_COUNTED])],
         deliveries=_count_deliveries(tx, (each.group for each in groups if each.kind == SHARE)),
         requests=count_requests(tx),
         transactions_open=count_open(tx),
@@ -183,6 +212,21 @@ def _measure_streams(tx: Tx) -> Iterator[StreamMeasure]:
         readable = StreamSize(written.bytes - dropped.bytes, written.events - dropped.events)
         segments = len(current_epoch(tx, stream).segments)
         yield StreamMeasure(stream.name, written, readable, segments, delayed.get(stream.stream_id, 0))
+
+
+def _measure_states(tx: Tx, counted: dict[str, StateMeasure]) -> Iterator[StateMeasure]:
+    for record in list_state_records(tx, limit=STATES_MAX):
+        began, last = tx.clock.monotonic_ms(), counted.get(record.group)
+        watermark_ms = stored_watermark(tx, record.group, record.stream_id)
+        if last is not None and began < last.stale_ms:
+            yield attrs.evolve(last, watermark_ms=watermark_ms)
+            continue
+        keys, value_bytes = measure_state(tx, record)
+        ended = tx.clock.monotonic_ms()
+        stale_ms = ended + max(1, ended - began) * PAUSE_PER_COUNT
+        found = StateMeasure(record.group, keys, value_bytes, watermark_ms, stale_ms)
+        counted[record.group] = found
+        yield found
 
 
 def _count_deliveries(tx: Tx, groups: Iterable[str]) -> dict[tuple[str, str], int]:
@@ -319,6 +363,7 @@ class _Kind:
 
 _STREAM: Final = _Kind("stream", "streams", "name")
 _GROUP: Final = _Kind("group", "groups", "group")
+_STATE: Final = _Kind("group", "states", "group")
 _SUPERVISOR: Final = _Kind("supervisor", "supervisors", "id")
 
 
@@ -358,6 +403,17 @@ MEASURES: Final = (
         "dead_letters", "{event}", "Events that the group gave up, and that wait.", "dead_letters"
     ),
     _GROUP.measure("paused", "{group}", "1 while the group is paused.", "paused"),
+    _STATE.measure("state_keys", "{key}", "Keys of which its processor keeps a value.", "keys"),
+    _STATE.measure("state_bytes", "By", "Bytes of these values.", "value_bytes"),
+    Measure(
+        "eventproc.group.watermark_seconds",
+        "s",
+        "How far event time has come for a processor with timers or windows, since 1970.",
+        ("group",),
+        lambda look: (
+            ((each.group,), each.watermark_ms / 1000) for each in look.states if each.watermark_ms is not None
+        ),
+    ),
     Measure(
         "eventproc.group.deliveries",
         "{event}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from random import Random
 
@@ -21,6 +22,9 @@ POINTS = (
 )
 
 
+CHANGES = "s/changes"
+
+
 @attrs.define
 class Seen:
     """The numbers of a key's events, in the order in which they were handled."""
@@ -28,15 +32,18 @@ class Seen:
     numbers: list[int] = attrs.field(factory=list)
 
 
+SEEN = KeyState(Seen, cache_bytes=2_000, changes=CHANGES)
+
+
 def app_of() -> App:
-    """Return a processor that notes each event in the state, in a table, and in a stream."""
+    """Return a processor that notes each event in the state, and so in its changes, in a table, and in a stream."""
     app = App()
 
     @app.setup
     def make_table(tx: AppTx) -> None:
         tx.execute("CREATE TABLE IF NOT EXISTS app_seen (key TEXT, number INTEGER)")
 
-    @app.processor(STREAM, group=GROUP, state=KeyState(Seen, cache_bytes=2_000), retry=RetryPolicy(wait_ms=1))
+    @app.processor(STREAM, group=GROUP, state=SEEN, retry=RetryPolicy(wait_ms=1))
     async def note(event: Event, seen: Seen, context: Context) -> None:
         number = int(event.payload)
         seen.numbers.append(number)
@@ -51,7 +58,7 @@ def app_of() -> App:
 
 async def make(ep: Eventproc, count: int) -> None:
     await ep.create_scope("s")
-    for name in (STREAM, OUT):
+    for name in (STREAM, OUT, CHANGES):
         await ep.create_stream(name)
     await append(ep, range(count))
 
@@ -77,6 +84,12 @@ async def verify(ep: Eventproc, count: int) -> None:
     for event in await events(ep):
         told[event.key].append(int(event.payload))
     assert told == expected
+    changed: defaultdict[str | None, list[list[int]]] = defaultdict(list)
+    for event in await events(ep, CHANGES):
+        changed[event.key].append(json.loads(event.payload)["numbers"])
+    assert changed == {
+        key: [numbers[: count + 1] for count in range(len(numbers))] for key, numbers in expected.items()
+    }
     rows = await ep.query("SELECT number FROM app_seen ORDER BY number")
     assert [number for (number,) in rows] == list(range(count))
 

@@ -12,9 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import eventproc
 from eventproc.errors import StreamSealed
+from eventproc.runtime import measures
 from eventproc.runtime.measures import look_at_store, reporting
 from eventproc.server.endpoints import serve_metrics
 from eventproc.server.rest.metrics import render_metrics
+from eventproc.windows import Tumbling, Window
 from tests.groups.support import eventually
 from tests.ingestion.support import add_worker
 from tests.support.child_process import REPOSITORY
@@ -124,6 +126,41 @@ async def test_supervisors_show_their_lag_tasks_and_totals_and_workers_their_slo
         assert found["eventproc_supervisor_ended_tasks_total", "failed", "clicks"] == 0
         workers = ("workers", "dead_workers", "slots", "used_slots")
         assert [found[f"eventproc_ingestion_{each}",] for each in workers] == [1, 1, 3, 0]
+
+
+async def test_states_by_key_show_their_size_and_how_far_event_time_has_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = eventproc.App()
+
+    @app.window("s/t", Tumbling(10), group="s/g", value=int)
+    async def count(event: eventproc.Event, window: Window[int]) -> int:
+        return window.value + 1
+
+    async def write(ep: eventproc.Eventproc, *times: int) -> None:
+        async with (await ep.stream("s/t")).writer() as writer:
+            await writer.write_many(eventproc.NewEvent(b"", key=f"k{at}", event_time=at) for at in times)
+        async with ep.run(app) as running:
+            await running.wait_idle()
+
+    monkeypatch.setattr(measures, "PAUSE_PER_COUNT", 1_000_000)
+    async with eventproc.open_memory() as ep:
+        await ep.create_scope("s")
+        await ep.create_stream("s/t")
+        found = samples((await render_metrics(ep, ""))[0])
+        assert not [each for each in found if "_state_" in each[0]]
+        await write(ep, 1_001, 1_003)
+        found = samples((await render_metrics(ep, ""))[0])
+        assert found["eventproc_group_state_keys", "s/g"] == 2
+        assert found["eventproc_group_state_bytes", "s/g"] == 2 * len('{"1000/1010":1}')
+        assert found["eventproc_group_watermark_seconds", "s/g"] == 1.003
+        await write(ep, 2_000)
+        found = samples((await render_metrics(ep, ""))[0])
+        assert found["eventproc_group_watermark_seconds", "s/g"] == 2.0
+        assert found["eventproc_group_state_keys", "s/g"] == 2, "counting takes long: the last count is shown"
+        await (await ep.group("s/g")).delete()
+        found = samples((await render_metrics(ep, ""))[0])
+        assert not [each for each in found if "_state_" in each[0]]
 
 
 async def test_events_are_counted_as_sent_and_as_read_by_this_process() -> None:

@@ -19,6 +19,7 @@ import eventproc
 from eventproc.cli.main import root
 from eventproc.server.endpoints import serve_endpoints
 from eventproc.testing.crash import PATIENCE_S
+from eventproc.windows import Tumbling, Window
 from tests.ingestion.support import add_worker
 from tests.server.test_listening import EVERYTHING
 from tests.server.test_supervisor_calls import spec_of
@@ -136,10 +137,16 @@ class Exported:
 
 @pytest.fixture(scope="module")
 async def exported() -> Exported:
-    """Scrape a server of a store that has a stream, groups, a supervisor and a worker.
+    """Scrape a server of a store that has a stream, groups, windows, a supervisor and a worker.
 
     Of a histogram without a value, such as that of object storage, the documentation says the labels.
     """
+    app = eventproc.App()
+
+    @app.window("s/t", Tumbling(10), value=int)
+    async def count(event: eventproc.Event, window: Window[int]) -> int:
+        return window.value + 1
+
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
         stream = await ep.create_stream("s/t")
@@ -149,7 +156,9 @@ async def exported() -> Exported:
         async with serve_endpoints(ep, EVERYTHING) as bound, httpx.AsyncClient(trust_env=False) as http:
             assert bound.rest is not None
             async with stream.writer() as writer:
-                await writer.write(b"x")
+                await writer.write(b"x", key="k")
+            async with ep.run(app) as running:
+                await running.wait_idle()
             scraped = await http.get(f"http://127.0.0.1:{bound.rest[1]}/metrics", timeout=PATIENCE_S)
     series: dict[str, list[Mapping[str, str]]] = {"up": [{}]}
     for family in text_string_to_metric_families(scraped.text):

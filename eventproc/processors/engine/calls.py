@@ -303,8 +303,9 @@ class Calls:
         """Return what a call that returned left. An error that this raises is one of the call. May run on a thread."""
         last = given[-1]
         context = last if isinstance(last, Context) else None
-        kept = None
+        kept, change = None, None
         if cached is not None:
+            before = cached.data
             kept = cached.keep(
                 given[0].number,
                 given[1],
@@ -313,9 +314,13 @@ class Calls:
                 removes=context is not None and context._forgets,
                 timer_ms=cached.timer_ms if context is None else context._timer_ms,
             )
+            if kept is not None and kept.data != before:
+                change = cached.as_emission(given[0].event_time)
         elif result is not None:
             self._listener.returned(item, result)
         emitted, tables = ((), ()) if context is None else (context._end(), context._tables)
+        if change is not None:
+            emitted = (*emitted, change)
         return Left(emitted, kept, tables) if emitted or kept is not None or tables else NOTHING_LEFT
 
     async def _run_on_thread(self, worker: Worker, queue: KeyQueue) -> FailedCall | None:

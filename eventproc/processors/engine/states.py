@@ -104,6 +104,11 @@ class CachedState:
         self.data, self.expires_ms, self.timer_ms, self.changed_by = data, expires_ms, timer_ms, number
         return KeptState(self, number, data, timer_ms)
 
+    def as_emission(self, event_time: int | None) -> Emission | None:
+        """Return what tells others of its last change; None if nobody asked for it."""
+        changes = self.options.changes
+        return None if changes is None else Emission(changes, self.data or b"", self.key, event_time)
+
     def is_due(self, watermark_ms: int | None) -> bool:
         """Return whether its key is to be called."""
         return self.timer_ms is not None and watermark_ms is not None and self.timer_ms <= watermark_ms
