@@ -76,8 +76,8 @@ class ProcessorSimulation:
 
     async def run(self) -> None:
         faults = Deaths()
-        clock = VirtualClock(self.random.randrange(2**32))
-        async with eventproc.open_memory(host=False, clock=clock, faults=faults) as ep:
+        self.clock = VirtualClock(self.random.randrange(2**32))
+        async with eventproc.open_memory(host=False, clock=self.clock, faults=faults) as ep:
             while not self.done:
                 if self.deaths > 0:
                     self.deaths -= 1

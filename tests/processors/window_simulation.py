@@ -29,6 +29,8 @@ from tests.processors.simulation import (
 
 LATE = "s/late"
 IDLE_SEGMENT_MS = 2_000
+CLOCK_STEP_MS = 20_000
+"""By how much the wall clock jumps, back or forth."""
 
 
 def kind_of(random: Random) -> WindowKind:
@@ -54,6 +56,7 @@ class WindowSimulation(ProcessorSimulation):
         self.kind = kind_of(self.random)
         self.time_of: dict[tuple[str, int], int] = {}
         self.clock_ms = 0
+        self.stepped_back_ms = 0  # so much later segments count as silent
         self.names = (STREAM, plan.out, LATE)
 
     async def recount(self, stream: Stream) -> None:
@@ -78,6 +81,10 @@ class WindowSimulation(ProcessorSimulation):
                     batch.append(NewEvent(b"%d" % self.written[key], key=key, event_time=time))
                     self.written[key] += 1
                 await writer.write_many(batch)
+                if not self.plan.calm and self.random.random() < 0.1:
+                    step_ms = self.random.choice([-CLOCK_STEP_MS, CLOCK_STEP_MS])
+                    self.clock.step_wall(step_ms)
+                    self.stepped_back_ms += max(-step_ms, 0)
                 await self._pause(self.random.random())
 
     def app(self) -> App:
@@ -121,7 +128,7 @@ class WindowSimulation(ProcessorSimulation):
     async def check_end(self, ep: Eventproc) -> None:
         """Assert that each event is where it belongs, and each window has one result."""
         async with ep.run(self.app()) as running:  # until segments without events are left out
-            await anyio.sleep(2 * IDLE_SEGMENT_MS / 1_000)
+            await anyio.sleep((2 * IDLE_SEGMENT_MS + self.stepped_back_ms) / 1_000)
             await running.wait_idle(timeout_ms=IDLE_MS)
         lost = {
             (each.key, int(each.payload)) for each in await ep.dead_letters(self.plan.group).list(limit=1000)
