@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from eventproc.processors.app import WindowOptions as WindowOptions
+from eventproc.processors.declarations import WindowOptions as WindowOptions
 from eventproc.processors.timers import Timer as Timer
 from eventproc.processors.windows import Window as Window
 from eventproc.store.model.windows import (

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from eventproc.processors.app import (
-    App as App,
+from eventproc.processors.app import App as App
+from eventproc.processors.context import AppTx as AppTx, Context as Context
+from eventproc.processors.declarations import (
     HandlerOptions as HandlerOptions,
     ProcessorOptions as ProcessorOptions,
     ProjectionOptions as ProjectionOptions,
     WorkerOptions as WorkerOptions,
 )
-from eventproc.processors.context import AppTx as AppTx, Context as Context
 from eventproc.processors.errors import (
     NotAProcessorGroup as NotAProcessorGroup,
     ProcessorFailed as ProcessorFailed,

@@ -34,9 +34,10 @@ from eventproc.groups import (
     watch_progress,
     watch_share,
 )
-from eventproc.processors.app import App, Processor
+from eventproc.processors.app import App
 from eventproc.processors.context import call_in_tx
 from eventproc.processors.dead_letters.store import ensure_stream, verify_letter_stream
+from eventproc.processors.declarations import Processor
 from eventproc.processors.engine.engine import Engine
 from eventproc.processors.engine.handling import WIND_UP_MS, HandlerEngine
 from eventproc.processors.engine.timers import has_due_timers

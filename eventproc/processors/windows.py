@@ -5,20 +5,26 @@ See docs/design/event-time.md.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Generic, TypeAlias, TypeVar, cast, get_args, get_origin
+from typing import Any, Generic, TypeAlias, TypeVar, cast, get_args, get_origin
 
 import attrs
+from typing_extensions import Unpack
 
 from eventproc.processors.context import Context
-from eventproc.processors.errors import EventLate
-from eventproc.processors.handler import check_handler, is_async
+from eventproc.processors.declarations import Processor, WindowOptions
+from eventproc.processors.event_time import (
+    EventTimeProcessor,
+    check_late,
+    check_on_end,
+    name_of,
+    payload_of,
+    time_of,
+)
+from eventproc.processors.handler import check_handler
 from eventproc.processors.key_state import KeyState, as_key_state
 from eventproc.processors.signatures import EventArgument, positional_parameters
-from eventproc.processors.timers import Timer
-from eventproc.store.model.argument_checks import check_instance, invalid_argument
-from eventproc.store.model.names import StreamName
+from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.windows import (
     Hopping,
     Sessions,
@@ -30,12 +36,8 @@ from eventproc.store.model.windows import (
     place,
 )
 from eventproc.store.segments import Event
-from eventproc.streams.codec import Codec, codec_for
 
 V = TypeVar("V")
-
-LATE: Final = "dead_letter"
-"""Default of what becomes of a late event."""
 
 
 @attrs.define
@@ -60,88 +62,48 @@ OnClose: TypeAlias = Callable[[Window[Any], Context], object]
 
 
 @attrs.frozen(kw_only=True)
-class WindowProcessor:
-    """The functions of a processor whose handler folds events into windows.
+class WindowProcessor(EventTimeProcessor[dict[str, Any]]):
+    """The functions of a processor whose handler folds events into windows: it takes an event and a window.
 
-    fold: the user's; it takes an event and a window, and a context if `takes_context`.
-    make: returns the value of a new window. state: how the windows of a key are kept: by their bounds, as texts.
-    late: "dead_letter", "skip", or the name of a stream.
-    codec: encodes the payloads of late events; None: they are bytes.
+    The state of a key is its windows, by their bounds, as texts. kind: how event time is divided into windows.
+    make: returns the value of a new window.
     """
 
-    name: str
-    fold: Callable[..., Any]
-    takes_context: bool
-    on_close: OnClose | None
     kind: WindowKind
     make: Callable[[], Any]
-    state: KeyState[Any]
-    late: str
-    codec: Codec[Any] | None
 
-    @property
-    def handler(self) -> Callable[..., object]:
-        """The handler of the processor."""
-        return self._handle if is_async(self.fold) else self._handle_on_thread
-
-    @property
-    def on_timer(self) -> Callable[..., object]:
-        """What its timers call."""
-        return self._close if is_async(self.fold) else self._close_on_thread
-
-    async def _handle(self, event: Event[Any], windows: dict[str, Any], context: Context) -> None:
-        for window in self._windows_of(event, windows, context):
-            result = self.fold(event, window, *((context,) if self.takes_context else ()))
-            self._keep(windows, window, await result)
-
-    def _handle_on_thread(self, event: Event[Any], windows: dict[str, Any], context: Context) -> None:
-        for window in self._windows_of(event, windows, context):
-            result = self.fold(event, window, *((context,) if self.takes_context else ()))
-            self._keep(windows, window, result)
-
-    async def _close(self, timer: Timer, windows: dict[str, Any], context: Context) -> None:
-        for window in self._closed(timer.key, windows, context):
-            if self.on_close is not None:
-                result = self.on_close(window, context)
-                if inspect.isawaitable(result):
-                    await result
-
-    def _close_on_thread(self, timer: Timer, windows: dict[str, Any], context: Context) -> None:
-        for window in self._closed(timer.key, windows, context):
-            if self.on_close is not None:
-                self.on_close(window, context)
-
-    def _windows_of(
-        self, event: Event[Any], windows: dict[str, Any], context: Context
-    ) -> Iterator[Window[Any]]:
+    def _calls(
+        self, event: Event[Any], state: dict[str, Any], context: Context
+    ) -> Iterator[tuple[Event[Any], Window[Any]]]:
         """Yield the windows of an event, each without those that it takes the place of. Raises EventLate.
 
         The caller keeps each. If the windows are others then, the key is called at another time.
         """
-        before = set(windows) or None
+        before = set(state) or None
         assert event.key is not None, "an event without a key is refused"
-        time_ms = event.timestamp if event.event_time is None else event.event_time
-        placed = place(self.kind, [*map(Span.parse, windows)], time_ms, context.watermark)
+        placed = place(self.kind, [*map(Span.parse, state)], time_of(event), context.watermark)
         if not placed:
-            self._pass_late(event, time_ms, context)
+            self._pass_late(event, context)
         for span, joined in placed:
-            values = [windows.pop(str(each)) for each in joined]
+            values = [state.pop(str(each)) for each in joined]
             value = values[0] if values else self.make()
             for other in values[1:]:
                 assert isinstance(self.kind, Sessions), "only sessions are merged"
                 value = self.kind.merge(value, other)
-            yield Window(event.key, *span, value)
-        if windows.keys() != before:
-            self._set_timer(windows, context)
+            yield event, Window(event.key, *span, value)
+        if state.keys() != before:
+            self._set_timer(state, context)
 
-    def _keep(self, windows: dict[str, Any], window: Window[Any], returned: object) -> None:
-        windows[str(Span(window.begins, window.ends))] = window.value if returned is None else returned
+    def _returned(self, state: dict[str, Any], given: tuple[Any, ...], returned: object) -> None:
+        """Keep the value of a window, or what takes its place."""
+        window: Window[Any] = given[1]
+        state[str(Span(window.begins, window.ends))] = window.value if returned is None else returned
 
-    def _closed(self, key: str, windows: dict[str, Any], context: Context) -> Iterator[Window[Any]]:
+    def _ended(self, key: str, state: dict[str, Any], context: Context) -> Iterator[Window[Any]]:
         """Yield the windows that have closed, and forget them. The key is called again for the next one."""
-        for span in closed(self.kind, map(Span.parse, windows), context.watermark):
-            yield Window(key, *span, windows.pop(str(span)))
-        self._set_timer(windows, context)
+        for span in closed(self.kind, map(Span.parse, state), context.watermark):
+            yield Window(key, *span, state.pop(str(span)))
+        self._set_timer(state, context)
 
     def _set_timer(self, windows: dict[str, Any], context: Context) -> None:
         """Let the key be called when its next window closes; without any, it has no state."""
@@ -150,59 +112,41 @@ class WindowProcessor:
         else:
             context.forget_state()
 
-    def _pass_late(self, event: Event[Any], time_ms: int, context: Context) -> None:
-        if self.late == LATE:
-            raise EventLate(processor=self.name, time=time_ms, watermark=context.watermark or 0)
-        if self.late != "skip":
-            context.emit(
-                self.late,
-                event.payload,
-                codec=self.codec,
-                key=event.key,
-                event_time=event.event_time,
-                headers=event.headers,
-            )
 
-
-def declared_windows(
+def window_processor(
     target: object,
     stream: str,
     windows: WindowKind,
     value: object,
     *,
-    name: str | None,
-    payload: type[Any],
-    codec: Codec[Any] | None,
     on_close: OnClose | None,
     late: str,
-) -> WindowProcessor:
-    """Return the functions of the processor that `App.window` declares. Raises InvalidArgument."""
+    **options: Unpack[WindowOptions[Any]],
+) -> Processor:
+    """Check the arguments of `App.window`, and return the processor that it declares. Raises InvalidArgument."""
     if not isinstance(cast("object", windows), (Tumbling, Hopping, Sessions)):
         reason = "it must be a Tumbling, Hopping or Sessions of eventproc.windows"
         raise invalid_argument("windows", windows, reason)
-    name = name or str(getattr(target, "__name__", repr(target)))
+    name = name_of(target, options)
     if isinstance(target, type) or not callable(target):
         raise invalid_argument("window", name, "it must be a function of an event and a Window")
-    gets = EventArgument(payload if codec is None or payload is not bytes else None, is_list=False)
-    check_handler(target, name, gets, Window)
+    payload, codec = payload_of(options)
+    check_handler(target, name, EventArgument(payload, is_list=False), Window)
     if on_close is not None:
-        _check_on_close(on_close, target, name)
-    if late not in (LATE, "skip"):
-        check_instance(str, "late", late, "it must be 'dead_letter', 'skip', or a stream")
-        if StreamName.parse(late) == StreamName.parse(stream):
-            raise invalid_argument("late", late, "its events would be late again; give another stream")
+        check_on_end("on_close", on_close, target, name, Window)
     state = _state_of(value)
-    return WindowProcessor(
+    declared = WindowProcessor(
         name=name,
-        fold=target,
+        function=target,
         takes_context=len(positional_parameters(target) or ()) == 3,
-        on_close=on_close,
+        on_end=on_close,
+        state=state,
+        late=check_late(late, stream),
+        codec=codec,
         kind=windows,
         make=KeyState(get_args(state.value)[1]).make,
-        state=state,
-        late=late,
-        codec=None if payload is bytes and codec is None else codec_for(payload, codec),
     )
+    return declared.as_processor(stream, options)
 
 
 def _state_of(value: object) -> KeyState[Any]:
@@ -219,13 +163,3 @@ def _state_of(value: object) -> KeyState[Any]:
     if value.ttl_ms is not None:
         raise invalid_argument("value", value.name, "windows end by event time: leave ttl_ms out")
     return value
-
-
-def _check_on_close(on_close: object, target: object, name: str) -> None:
-    if not callable(on_close) or inspect.isclass(on_close):
-        raise invalid_argument("on_close", on_close, "it must be a function of a Window and a Context")
-    if is_async(on_close) and not is_async(target):
-        raise invalid_argument("on_close", name, "it must be plain, as the handler is: both run on threads")
-    needed = positional_parameters(on_close)
-    if needed is not None and len(needed) != 2:
-        raise invalid_argument("on_close", name, "it must take a Window and a Context")

@@ -21,7 +21,7 @@ from eventproc.cluster import run_host
 from eventproc.groups import describe_group
 from eventproc.groups.operations import reader_offline
 from eventproc.processors import App, AppTx, Context, Directive, Failure, KeyState, RetryPolicy, run_app
-from eventproc.processors.app import OrderName
+from eventproc.processors.declarations import OrderName
 from eventproc.runtime import Eventproc
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import InProgress, InvalidArgument, NotFound, ScaleRefused

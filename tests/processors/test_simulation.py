@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from eventproc.processors.app import OrderName
+from eventproc.processors.declarations import OrderName
 from eventproc.testing import run_seeded
 from tests.processors.simulation import ProcessorPlan, ProcessorSimulation
 from tests.processors.window_simulation import WindowSimulation

@@ -22,7 +22,7 @@ import attrs
 
 from eventproc import App, Event, Group, NewEvent, Stream
 from eventproc.groups import GroupReader
-from eventproc.processors.app import OrderName
+from eventproc.processors.declarations import OrderName
 from eventproc.runtime import Eventproc
 from eventproc.store.database.memory_database import MemoryDatabase
 from eventproc.store.faults import Moment, Step, point_of

@@ -17,7 +17,7 @@ import pytest
 
 import eventproc
 from eventproc.groups.operations import reader_offline
-from eventproc.processors.app import OrderName
+from eventproc.processors.declarations import OrderName
 from eventproc.store import faults
 from eventproc.store.groups import progress_by_segment
 from eventproc.store.model.progress import Progress
