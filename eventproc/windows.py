@@ -1,4 +1,4 @@
-"""Windows over event time, for `App.window`, and what `on_timer` of a processor gets.
+"""Windows and joins over event time, for `App.window` and `App.join`, and what `on_timer` of a processor gets.
 
 | name | use |
 | --- | --- |
@@ -6,13 +6,16 @@
 | `Hopping` | windows of one size that overlap |
 | `Sessions` | windows of events that are near each other |
 | `Window` | a window of a key with its value, as handlers get it |
-| `WindowOptions` | the other options of `App.window` |
+| `Pair` | two events of a key that are near each other, as the handler of a join gets them |
+| `Single` | an event that had no partner, as `on_single` gets it |
+| `WindowOptions` | the other options of `App.window` and `App.join` |
 | `Timer` | a timer by event time that is due, as `on_timer` gets it |
 """
 
 from __future__ import annotations
 
 from eventproc.processors.declarations import WindowOptions as WindowOptions
+from eventproc.processors.joins import Pair as Pair, Single as Single
 from eventproc.processors.timers import Timer as Timer
 from eventproc.processors.windows import Window as Window
 from eventproc.store.model.windows import (
@@ -21,4 +24,4 @@ from eventproc.store.model.windows import (
     Tumbling as Tumbling,
 )
 
-__all__ = ["Hopping", "Sessions", "Timer", "Tumbling", "Window", "WindowOptions"]
+__all__ = ["Hopping", "Pair", "Sessions", "Single", "Timer", "Tumbling", "Window", "WindowOptions"]

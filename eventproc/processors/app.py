@@ -38,6 +38,7 @@ from eventproc.streams.codec import P
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from eventproc.processors.joins import IsLeft, OnSingle, Pair
     from eventproc.processors.windows import OnClose
     from eventproc.store.model.windows import Hopping, Sessions, Tumbling
     from eventproc.store.schedules import ScheduleRecord
@@ -152,6 +153,62 @@ class App:
             from eventproc.processors.windows import window_processor  # few programs need it
 
             made = window_processor(target, stream, windows, value, on_close=on_close, late=late, **options)
+            self._declare(made)
+            return target
+
+        return declare
+
+    def join(
+        self,
+        stream: str,
+        *,
+        is_left: IsLeft[P],
+        within_ms: int,
+        grace_ms: int | None = None,
+        on_single: OnSingle[P] | None = None,
+        late: str = "dead_letter",
+        **options: Unpack[WindowOptions[P]],
+    ) -> HandlerDecorator[Pair[P]]:
+        """Decorate a function that is called for each two events of a key that are near each other in event time.
+
+        It takes a `Pair`, and a `Context` if it has one more parameter. Each left event makes a pair with each right
+        one, exactly once, unless one of them is late: event time has passed it by more than the grace period, see
+        `on_timer` of `ProcessorOptions`. An event has all of its pairs in one transaction with those before it.
+
+        The events of a key that wait for partners are its state.
+
+        Args:
+            stream: The stream to read, as "scope/stream". Its events need keys; those of both sides are written to it.
+            is_left: Called with an event; returns whether it is a left one. A plain function that changes nothing.
+            within_ms: How far apart the times of a pair may be, in ms.
+            grace_ms: How far event time goes on behind an event before it would be late, in ms. Each event is kept for
+                this time and `within_ms`. None (default): as long as `within_ms`.
+            on_single: Called with a `Single` for each event that is forgotten without a partner, and a `Context`; what
+                it emits is appended in the transaction that forgets the event. async only if the handler is. None
+                (default): nothing is called.
+            late: What becomes of a late event: "dead_letter" (default) does what `on_failure` says, "skip" drops it,
+                the name of another stream, which must exist, gets it.
+            options: See `WindowOptions`.
+
+        Raises:
+            InvalidArgument: An argument is of the wrong type or out of range, arguments contradict each other, or the
+                annotations of a function contradict them.
+            AlreadyExists: The app has a processor with this name, group or dead-letter stream.
+        """
+
+        def declare(target: T) -> T:
+            from eventproc.processors.joins import join_processor  # few programs need it
+
+            made = join_processor(
+                target,
+                stream,
+                is_left=is_left,
+                within_ms=within_ms,
+                grace_ms=grace_ms,
+                on_single=on_single,
+                late=late,
+                **options,
+            )
             self._declare(made)
             return target
 

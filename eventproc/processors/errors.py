@@ -95,12 +95,12 @@ class KeyNeeded(Rejected):
 
 @error
 class EventLate(Rejected):
-    """All windows of an event had closed before it came, which no repetition changes: the last attempt.
+    """An event came after its windows had closed, or its partners may be forgotten. No repetition changes that.
 
-    Let the windows stay open for longer (`grace_ms`), or give late events a stream (`late`).
+    Let windows or events wait for longer (`grace_ms`), or give late events a stream (`late`).
     """
 
-    _text = "{processor}: an event of {time} ms came when event time had reached {watermark} ms: its windows are closed"
+    _text = "{processor}: an event of {time} ms came when event time had reached {watermark} ms, which is too late"
     processor: str
     time: int
     watermark: int

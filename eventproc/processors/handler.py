@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 import attrs
 
@@ -27,6 +27,9 @@ S_contra = TypeVar("S_contra", contravariant=True)
 Q = ParamSpec("Q")
 R = TypeVar("R")
 H = TypeVar("H", bound="HandlerInstance")
+
+EVENTS: Final = "an event (or a list of them, as a batch handler)"
+"""What a handler takes first, for errors."""
 
 
 class HandlerInstance(Protocol):
@@ -144,7 +147,8 @@ def check_handler(target: object, name: str, gets: EventArgument, state: object 
         reason = "it yields, so that calling it runs none of it; a handler returns"
         raise InvalidArgument(what="handler", value=name, reason=reason)
     bound = not is_class or isinstance(inspect.getattr_static(target, "process"), (staticmethod, classmethod))
-    needed = _needed_parameters(call, name, bound=bound, takes_state=state is not None)
+    subject = EVENTS if gets.kind is Event else f"a {gets.kind.__name__}"
+    needed = _needed_parameters(call, name, bound=bound, takes_state=state is not None, subject=subject)
     if needed:
         check_event_annotation("handler", name, call, needed[0], gets)
     if state is not None and needed:
@@ -214,11 +218,16 @@ def _yields(call: object) -> bool:
 
 
 def _needed_parameters(
-    call: Callable[..., object], name: str, *, bound: bool = True, takes_state: bool = False
+    call: Callable[..., object],
+    name: str,
+    *,
+    bound: bool = True,
+    takes_state: bool = False,
+    subject: str = EVENTS,
 ) -> Sequence[inspect.Parameter]:
     """Return one or two parameters, or none if the call has no signature; one more if it takes a state.
 
-    Raises InvalidArgument for others.
+    subject: what the first one gets, for the error. Raises InvalidArgument for others.
     """
     try:
         needed = positional_parameters(call, bound=bound)
@@ -227,8 +236,8 @@ def _needed_parameters(
     if needed is None:
         return ()
     if len(needed) - takes_state not in (1, 2):
-        state = ", the state of its key" if takes_state else " (or a list of them, as a batch handler)"
-        reason = f"it must take an event{state}, and a Context if it wants one"
+        given = "an event, the state of its key" if takes_state else subject
+        reason = f"it must take {given}, and a Context if it wants one"
         raise InvalidArgument(what="handler", value=name, reason=reason)
     return needed
 

@@ -29,14 +29,16 @@ class EventArgument:
 
     payload: type of their payloads; None if only a codec knows it.
     is_list: several events, or one.
+    kind: what it gets in place of an event, such as a pair of them.
     """
 
     payload: object | None
     is_list: bool
+    kind: type = Event
 
     def __str__(self) -> str:
-        payload = None if self.payload is bytes else self.payload
-        event = "Event" if payload is None else f"Event[{_name_of(payload)}]"
+        payload, name = None if self.payload is bytes else self.payload, self.kind.__name__
+        event = name if payload is None else f"{name}[{_name_of(payload)}]"
         return f"list[{event}]" if self.is_list else event
 
 
@@ -150,7 +152,7 @@ def _takes(annotation: object, gets: EventArgument) -> bool:
         return issubclass(list, kind) and (
             not arguments or _takes(arguments[0], attrs.evolve(gets, is_list=False))
         )
-    return kind is Event and (not arguments or _covers(arguments[0], gets.payload))
+    return kind is gets.kind and (not arguments or _covers(arguments[0], gets.payload))
 
 
 def _covers(annotation: object, payload: object | None) -> bool:
