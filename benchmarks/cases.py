@@ -316,6 +316,7 @@ CASES: Final[Mapping[str, Case]] = MappingProxyType(
                 _rated(name, "events/s", ours, processing.processor, 500_000, bar)
                 for name, ours, bar in processing.STATES
             ),
+            _events("joins", processing.joins, processing.processor, BOTH),
             _events("exactly_once", processing.exactly_once, processing.at_least_once, (Class.FSYNC,)),
             Case(
                 name="exactly_once_latency",

@@ -18,7 +18,7 @@ import attrs
 
 import eventproc
 from benchmarks.samples import CALLERS_COUNT, KEYS_COUNT, Sample, Stopwatch, Task, keys, payloads
-from eventproc.windows import Tumbling, Window
+from eventproc.windows import Pair, Tumbling, Window
 
 HANDLER_MS: Final = 1
 """How long a call takes where the measurement is about waiting."""
@@ -146,11 +146,40 @@ async def windows(task: Task) -> Sample:
         sample = watch.rate(task.count)
         found = await ep.state("bench/bench", dict[str, _Counted]).list(limit=KEYS_COUNT)
         counted = sum(each.count for state in found for each in state.value.values())
-        results = await ep.stream("bench/out")
-        async with results.reader() as reader:
-            async for batch in reader.batches(until=await results.tail()):
-                counted += sum(int(event.payload) for event in batch)
+        counted += sum(int(event.payload) for event in await _emitted(ep))
         assert counted == task.count, "each event counts once"
+    return sample
+
+
+async def joins(task: Task) -> Sample:
+    """Join the events of each of 1,000 keys: by the minute, a left one and 20 s later a right one; emit each pair."""
+
+    def is_left(event: eventproc.Event) -> bool:
+        return event.payload.startswith(b"l")
+
+    async def pair_up(pair: Pair, context: eventproc.Context) -> None:
+        context.emit("bench/out", pair.left, key=pair.key, event_time=pair.right_time)
+
+    app = eventproc.App()
+    within_ms = MINUTE_MS // 2
+    app.join("bench/in", is_left=is_left, within_ms=within_ms, name="bench", concurrency=CALLERS_COUNT)(
+        pair_up
+    )
+    sides = [each + payloads()[0][1:] for each in (b"l", b"r")]
+    async with eventproc.open(task.directory, durability=task.durability) as ep:
+        await _fill(ep, 0)
+        async with (await ep.stream("bench/in")).writer() as writer:
+            for number in range(task.count):
+                turn, place = divmod(number, KEYS_COUNT)
+                time = turn // 2 * MINUTE_MS + (turn % 2 * KEYS_COUNT + place) * MINUTE_MS // (3 * KEYS_COUNT)
+                key = f"customer-{place * SCATTER % KEYS_COUNT}"
+                await writer.post(sides[turn % 2], key=key, event_time=time)
+        _settle_memory()
+        watch = Stopwatch()
+        async with ep.run(app) as running:
+            await running.wait_idle()
+        sample = watch.rate(task.count)
+        assert len(await _emitted(ep)) * 2 == task.count, "each event has one partner"
     return sample
 
 
@@ -250,6 +279,13 @@ async def _answer(task: Task, *, exactly_once: bool) -> Sample:
             sample = watch.mean_ms(task.count)
             await events.aclose()
     return sample
+
+
+async def _emitted(ep: eventproc.Eventproc) -> list[eventproc.Event]:
+    """Return what the handlers emitted."""
+    results = await ep.stream("bench/out")
+    async with results.reader() as reader:
+        return [each async for batch in reader.batches(until=await results.tail()) for each in batch]
 
 
 async def _fill(ep: eventproc.Eventproc, count: int) -> None:

@@ -34,6 +34,7 @@ from eventproc.store.model.joins import (
     keep,
     next_forgotten,
 )
+from eventproc.store.model.routing import key_bytes, key_text
 from eventproc.store.model.short_repr import short_repr_of_fields
 from eventproc.store.segments import Event
 from eventproc.streams.codec import P
@@ -91,7 +92,7 @@ the event."""
 class JoinProcessor(EventTimeProcessor[KeptEvents]):
     """The functions of a processor whose handler takes pairs. The state of a key is its events that wait.
 
-    Their payloads are kept as bytes, so that each call gets objects of its own.
+    Their payloads are kept encoded, as texts, so that each call gets objects of its own.
     """
 
     rule: JoinRule
@@ -104,9 +105,12 @@ class JoinProcessor(EventTimeProcessor[KeptEvents]):
         if is_late(self.rule, time, context.watermark):
             self._pass_late(event, context)
         else:
-            is_left, own = bool(self.is_left(event)), KeptEvent(time, self.codec.encode(event.payload))
+            # The timer of the key waits behind its events: a backlog of them would pile up in its state.
+            forget(self.rule, state, context.watermark, joined_only=self.on_end is not None)
+            is_left = bool(self.is_left(event))
+            own = KeptEvent(time, key_text(self.codec.encode(event.payload)))
             for each in keep(self.rule, state, own, is_left=is_left):
-                other = self.codec.decode(each.payload)
+                other = self._payload_of(each)
                 if is_left:
                     yield (Pair(event.key, event.payload, other, time, each.time),)
                 else:
@@ -117,8 +121,11 @@ class JoinProcessor(EventTimeProcessor[KeptEvents]):
         """Yield the events that had no partner, of those that wait no longer."""
         for event, is_left in forget(self.rule, state, context.watermark):
             if not event.has_partner:
-                yield Single(key, self.codec.decode(event.payload), event.time, is_left)
+                yield Single(key, self._payload_of(event), event.time, is_left)
         self._set_timer(state, context)
+
+    def _payload_of(self, event: KeptEvent) -> Any:
+        return self.codec.decode(key_bytes(event.payload))
 
     def _set_timer(self, kept: KeptEvents, context: Context) -> None:
         """Let the key be called when its next event is forgotten; without any, it has no state."""

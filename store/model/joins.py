@@ -33,11 +33,11 @@ class JoinRule:
 class KeptEvent:
     """An event that waits for partners.
 
-    time: its event time, in ms. payload: its bytes. has_partner: it had one, or more.
+    time: its event time, in ms. payload: a text for its bytes. has_partner: it had one, or more.
     """
 
     time: int
-    payload: bytes
+    payload: str
     has_partner: bool = False
 
 
@@ -76,18 +76,24 @@ def keep(rule: JoinRule, kept: KeptEvents, event: KeptEvent, *, is_left: bool) -
     return partners
 
 
-def forget(rule: JoinRule, kept: KeptEvents, watermark_ms: int | None) -> list[ForgottenEvent]:
-    """Remove the events that no later one can join, and return them, those first that are earlier."""
+def forget(
+    rule: JoinRule, kept: KeptEvents, watermark_ms: int | None, *, joined_only: bool = False
+) -> list[ForgottenEvent]:
+    """Remove the events that no later one can join, and return them, those first that are earlier.
+
+    joined_only: those without a partner stay.
+    """
     if watermark_ms is None:
         return []
-    found = [
-        ForgottenEvent(each, events is kept.left)
-        for events in (kept.left, kept.right)
-        for each in events
-        if forgotten_at(rule, each.time) <= watermark_ms
-    ]
+
+    def is_due(event: KeptEvent) -> bool:
+        is_over = forgotten_at(rule, event.time) <= watermark_ms
+        return is_over and (event.has_partner or not joined_only)
+
+    found: list[ForgottenEvent] = []
     for events in (kept.left, kept.right):
-        events[:] = [each for each in events if forgotten_at(rule, each.time) > watermark_ms]
+        found += [ForgottenEvent(each, events is kept.left) for each in events if is_due(each)]
+        events[:] = [each for each in events if not is_due(each)]
     return sorted(found, key=lambda each: each.event.time)
 
 

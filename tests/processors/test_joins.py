@@ -205,6 +205,19 @@ async def test_payloads_may_have_a_codec_of_their_own() -> None:
         assert [each.payload for each in await events(ep)] == [b"(2+2j)"]
 
 
+async def test_payloads_may_be_any_bytes() -> None:
+    async def both(pair: Pair, context: Context) -> None:
+        context.emit(OUT, pair.left + pair.right)
+
+    async with system() as ep:
+        async with (await ep.stream(STREAM)).writer() as writer:
+            for time, payload in enumerate([b"l\xff\x00", b"r\xfe", b"r\xc3\xa4"]):
+                await writer.write(payload, key="a", event_time=time)
+        await process(ep, app_of(both))
+        found = [each.payload for each in await events(ep)]
+        assert found == [b"l\xff\x00r\xfe", b"l\xff\x00r\xc3\xa4"]
+
+
 async def test_plain_functions_join_and_give_up_on_threads() -> None:
     emitted: list[bytes] = []
 
@@ -352,7 +365,7 @@ def test_joins_that_cannot_be_declared_are_refused(
     handler: Callable[..., Any], choices: dict[str, Any], what: str, reason: str
 ) -> None:
     app = App()
-    options = {"is_left": is_left, "within_ms": 10, "on_single": give_up, "group": GROUP, **choices}
+    options: dict[str, Any] = {"is_left": is_left, "within_ms": 10, "on_single": give_up, **choices}
     with pytest.raises(InvalidArgument, match=reason) as refused:
         app.join(STREAM, **options)(handler)
     assert refused.value.what == what
