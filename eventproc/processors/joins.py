@@ -101,12 +101,12 @@ class JoinProcessor(EventTimeProcessor[KeptEvents]):
     def _calls(self, event: Event[Any], state: KeptEvents, context: Context) -> Iterator[tuple[Pair[Any]]]:
         """Yield the pairs of an event with those that came before it. Raises EventLate."""
         assert event.key is not None, "an event without a key is refused"
-        time = time_of(event)
-        if is_late(self.rule, time, context.watermark):
+        time, watermark = time_of(event), context.watermark  # which may rise while this runs on a thread
+        if is_late(self.rule, time, watermark):
             self._pass_late(event, context)
         else:
             # The timer of the key waits behind its events: a backlog of them would pile up in its state.
-            forget(self.rule, state, context.watermark, joined_only=self.on_end is not None)
+            forget(self.rule, state, watermark, joined_only=self.on_end is not None)
             is_left = bool(self.is_left(event))
             own = KeptEvent(time, key_text(self.codec.encode(event.payload)))
             for each in keep(self.rule, state, own, is_left=is_left):

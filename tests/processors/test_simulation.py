@@ -7,6 +7,7 @@ import pytest
 
 from eventproc.processors.declarations import OrderName
 from eventproc.testing import run_seeded
+from tests.processors.join_simulation import JoinSimulation
 from tests.processors.simulation import ProcessorPlan, ProcessorSimulation
 from tests.processors.window_simulation import WindowSimulation
 
@@ -61,6 +62,12 @@ def test_the_state_of_a_key_has_each_event_once_and_in_order(seed: int, order: O
 def test_each_event_is_once_in_the_results_of_its_windows_or_late(seed: int) -> None:
     plan = ProcessorPlan(exactly_once=seed % 4 == 3, deaths=(0, 5)[seed % 2], calm=seed % 5 == 4)
     run_seeded(WindowSimulation(seed, plan).run, seed=seed)
+
+
+@pytest.mark.hunt(seeds=12)
+def test_each_pair_is_joined_once_unless_one_of_it_is_late(seed: int) -> None:
+    plan = ProcessorPlan(exactly_once=seed % 4 == 3, deaths=(0, 5)[seed % 2], calm=seed % 5 == 4)
+    run_seeded(JoinSimulation(seed, plan).run, seed=seed)
 
 
 def test_the_same_seed_gives_the_same_life() -> None:
