@@ -19,10 +19,10 @@ from eventproc.store.model.limits import EVENT_TIME_MAX
 
 LOOKS = st.sampled_from(["no", "joined only", "all"])
 """What is forgotten after an event: the timer of a key may be called much later than it is due."""
-EVENTS = st.lists(st.tuples(st.integers(-100, 200), st.booleans(), st.integers(0, 30), LOOKS), max_size=40)
+EVENTS = st.lists(st.tuples(st.integers(-5, 30), st.booleans(), st.integers(0, 3), LOOKS), max_size=40)
 
 
-@given(EVENTS, st.integers(0, 30), st.integers(0, 30))
+@given(EVENTS, st.integers(0, 5), st.integers(0, 5))
 def test_an_event_that_is_not_late_finds_all_its_partners(
     events: list[tuple[int, bool, int, str]], within: int, grace: int
 ) -> None:
