@@ -6,13 +6,14 @@ of segments are counters already, and survive restarts. A look is one read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import attrs
+from anyio import to_thread
 
 from eventproc.base.durations import Distribution, Durations, Labels
 from eventproc.cluster import ClusterDescription
@@ -71,6 +72,34 @@ PROCESS_VALUES: Final[SharedSlot[ProcessValues]] = SharedSlot(dict)
 """What this process knows of itself, by the names of measures; called on the event loop."""
 
 
+class QueryMeasure(Protocol):
+    """A streaming query of Spark, as its driver describes it."""
+
+    @property
+    def label(self) -> str:
+        """Its name, or its id."""
+        ...
+
+    @property
+    def batch(self) -> int | None:
+        """The batch of its last trigger, None before the first one."""
+        ...
+
+    @property
+    def events(self) -> int:
+        """Events behind."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """Bytes behind."""
+        ...
+
+
+QUERIES: Final[SharedSlot[list[Callable[[], Sequence[QueryMeasure]]]]] = SharedSlot(list)
+"""What describes the queries that run in this process; called on a thread, outside of a transaction."""
+
+
 @contextmanager
 def reporting(db: Database, values: Mapping[str, Callable[[], float]]) -> Iterator[None]:
     """Let looks have these values of the process while the block runs. values: by the names of their measures."""
@@ -122,7 +151,7 @@ class StoreLook:
     requests: those of the last day by kind, status and origin. tasks: those of the last day by kind and status.
     deliveries: of share groups, by group and state. chunks: number and bytes of the chunk files.
     process: what the process knows of itself, by the names of measures. sent, read: events of its clients, by stream.
-    durations: of its calls, by the names of histograms.
+    durations: of its calls, by the names of histograms. queries: of Spark, which run in this process.
     """
 
     streams_count: int
@@ -143,6 +172,7 @@ class StoreLook:
     sent: Mapping[str, int]
     read: Mapping[str, int]
     durations: Mapping[str, Mapping[Labels, Distribution]]
+    queries: list[QueryMeasure]
 
     @property
     def requests_pending(self) -> int:
@@ -168,12 +198,14 @@ class StoreLook:
 async def look_at_store(db: Database) -> StoreLook:
     """Return what is measured. Raises Closed, DatabaseStopped, and Retryable errors.
 
-    Cost: one read with a few look-ups for each active segment of the measured streams and groups.
+    Cost: one read with a few look-ups for each active segment of the measured streams and groups; in a driver of Spark
+    a question to the JVM, and a read, for each query.
     """
     own = {
         "process": {name: value() for name, value in db.shared[PROCESS_VALUES].items()},
         "sent": db.shared[EVENTS_SENT].copy(),
         "read": db.shared[EVENTS_READ].copy(),
+        "queries": [found for describe in db.shared[QUERIES] for found in await to_thread.run_sync(describe)],
         "durations": {each.name: each.durations_of(db).copy() for each in HISTOGRAMS},
     }
     return await db.read(partial(_look, db=db, own=own))
@@ -364,6 +396,7 @@ class _Kind:
 _STREAM: Final = _Kind("stream", "streams", "name")
 _GROUP: Final = _Kind("group", "groups", "group")
 _STATE: Final = _Kind("group", "states", "group")
+_QUERY: Final = _Kind("query", "queries", "label")
 _SUPERVISOR: Final = _Kind("supervisor", "supervisors", "id")
 
 
@@ -450,6 +483,14 @@ MEASURES: Final = (
     _counted("instances", "{instance}", "Openings of the directory that are alive.", "cluster.instances"),
     _counted("servers", "{server}", "Processes that serve Pravega's clients.", "cluster.servers"),
     _one("host_present", "{host}", "1 if an instance runs the requests.", "has_host"),
+    _QUERY.measure(
+        "batch",
+        "{batch}",
+        "Number of the batch of the last trigger of a streaming query of Spark, in the process of its driver.",
+        lambda each: each.batch or 0,
+    ),
+    _QUERY.measure("lag_events", "{event}", "Events that it has not read.", "events"),
+    _QUERY.measure("lag_bytes", "By", "Bytes that it has not read.", "bytes"),
     _one("database_bytes", "By", "Size of the database, without its log.", "database_bytes"),
     _one(
         "database_free_bytes",

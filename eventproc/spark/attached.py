@@ -26,6 +26,7 @@ from eventproc.blocking.system import open_on
 from eventproc.ingestion.intervals import RowTime
 from eventproc.processors import GRACE_MS, App, ProcessorFailed
 from eventproc.runtime import Eventproc, open as open_store
+from eventproc.runtime.measures import QUERIES
 from eventproc.spark.foreach_batch import BatchWriter
 from eventproc.spark.ingestion.tables import Compaction, Overwriting, Tables
 from eventproc.spark.option_names import path_option, spark_address
@@ -100,6 +101,7 @@ def attach(
         stack.callback(loop.call, system.close)
         attached = AttachedEventproc(loop, system, spark, address)
         attached._open = stack.pop_all()
+    system.db.shared[QUERIES].append(attached._running_queries)
     hook.attached.append(attached)
     atexit.register(attached.detach)
     return attached
@@ -266,6 +268,14 @@ class AttachedEventproc(BlockingEventproc):
     def queries(self) -> list[QueryDescription]:
         """Return the running queries of the session, with the lag of each in the streams of this store."""
         return [describe_query(each, self._lags) for each in self._spark.streams.active]
+
+    def _running_queries(self) -> list[QueryDescription]:
+        """Return the queries for a look at the store; none while Spark is being stopped."""
+        try:
+            return self.queries()
+        except Exception as why:
+            LOG.debug("the queries are not measured: %s", shortened(str(why)))
+            return []
 
     def _lags(self, positions: Mapping[str, str]) -> tuple[StreamLag, ...]:
         return self._loop.call(partial(self._twin.db.read, partial(lags_of, positions=positions)))

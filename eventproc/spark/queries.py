@@ -44,6 +44,11 @@ class QueryDescription:
     streams: tuple[StreamLag, ...]
 
     @property
+    def label(self) -> str:
+        """What metrics call it: its name, or its id."""
+        return self.name or self.id
+
+    @property
     def events(self) -> int:
         """Events behind, in all streams."""
         return sum(each.events for each in self.streams)

@@ -1,0 +1,28 @@
+"""Metrics of the streaming queries of a driver."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.tidy.source import ROOT
+
+PATIENCE_S = 120
+
+
+def test_a_driver_exports_the_batch_and_the_lag_of_its_queries(path: Path) -> None:
+    command = [sys.executable, "-m", "tests.spark.measured_driver", str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    values = {name: [value for value, _ in points] for name, points in found.items()}
+    assert values.pop("eventproc.query.batch") in ([0], [1]), "a trigger that finds nothing has a number, too"
+    assert values == {
+        "eventproc.query.lag_events": [2],
+        "eventproc.query.lag_bytes": [2 * 9],
+    }
+    assert {attributes["eventproc.query"] for points in found.values() for _, attributes in points} == {
+        "copy"
+    }
