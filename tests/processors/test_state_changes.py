@@ -10,6 +10,7 @@ import pytest
 
 import eventproc
 from eventproc import App, Context, Event, Eventproc, KeyState, NewEvent, RetryPolicy
+from eventproc.errors import InvalidArgument
 from eventproc.windows import Timer, Tumbling, Window
 from tests.processors.support import GROUP, OUT, STREAM, events, system, write
 
@@ -149,5 +150,5 @@ async def test_a_stream_of_changes_that_is_missing_fails_the_processor_and_names
     [(STREAM, "its changes would be events of s/t again"), ("no name", "no name"), (5, "state changes")],
 )
 def test_a_stream_that_cannot_take_the_changes_is_refused(stream: Any, reason: str) -> None:
-    with pytest.raises(eventproc.errors.InvalidArgument, match=reason):
+    with pytest.raises(InvalidArgument, match=reason):
         App().add(add, STREAM, group=GROUP, state=KeyState(dict[str, int], changes=stream))

@@ -1,11 +1,10 @@
 """A driver that measures its query by OpenTelemetry: `python -m tests.spark.measured_driver DIRECTORY`.
 
-Says the values of each instrument of queries with their attributes, as JSON, when two events are not read.
+Says what is exported, as JSON, when two events are not read.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from threading import Event
@@ -39,16 +38,11 @@ def main(directory: str) -> None:
         query.processAllAvailable()
         with stream.writer() as writer:
             writer.write_many((b"%d" % number, None) for number in range(2))
-        found = {
-            metric.name: [(point.value, dict(point.attributes)) for point in metric.data.data_points]
-            for resource in reader.get_metrics_data().resource_metrics
-            for scope in resource.scope_metrics
-            for metric in scope.metrics
-            if metric.name.startswith("eventproc.query.")
-        }
+        found = reader.get_metrics_data()
+        assert found is not None
         released.set()
         query.stop()
-        sys.stdout.write(f"{json.dumps(found)}\n")
+        sys.stdout.write(found.to_json(indent=None))
     spark.stop()
 
 

@@ -16,13 +16,14 @@ def test_a_driver_exports_the_batch_and_the_lag_of_its_queries(path: Path) -> No
     command = [sys.executable, "-m", "tests.spark.measured_driver", str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    values = {name: [value for value, _ in points] for name, points in found.items()}
+    points = {
+        metric["name"]: metric["data"]["data_points"]
+        for resource in json.loads(done.stdout)["resource_metrics"]
+        for scope in resource["scope_metrics"]
+        for metric in scope["metrics"]
+        if metric["name"].startswith("eventproc.query.")
+    }
+    assert {each["attributes"]["eventproc.query"] for found in points.values() for each in found} == {"copy"}
+    values = {name: [each["value"] for each in found] for name, found in points.items()}
     assert values.pop("eventproc.query.batch") in ([0], [1]), "a trigger that finds nothing has a number, too"
-    assert values == {
-        "eventproc.query.lag_events": [2],
-        "eventproc.query.lag_bytes": [2 * 9],
-    }
-    assert {attributes["eventproc.query"] for points in found.values() for _, attributes in points} == {
-        "copy"
-    }
+    assert values == {"eventproc.query.lag_events": [2], "eventproc.query.lag_bytes": [2 * 9]}
