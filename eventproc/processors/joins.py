@@ -110,11 +110,9 @@ class JoinProcessor(EventTimeProcessor[KeptEvents]):
             is_left = bool(self.is_left(event))
             own = KeptEvent(time, key_text(self.codec.encode(event.payload)))
             for each in keep(self.rule, state, own, is_left=is_left):
-                other = self._payload_of(each)
-                if is_left:
-                    yield (Pair(event.key, event.payload, other, time, each.time),)
-                else:
-                    yield (Pair(event.key, other, event.payload, each.time, time),)
+                left, right = (own, each) if is_left else (each, own)
+                payloads = self._payload_of(left), self._payload_of(right)
+                yield (Pair(event.key, *payloads, left.time, right.time),)
         self._set_timer(state, context)
 
     def _ended(self, key: str, state: KeptEvents, context: Context) -> Iterator[Single[Any]]:

@@ -184,11 +184,13 @@ async def test_payloads_are_of_the_declared_type_and_belong_to_each_call() -> No
             await writer.write(Half(order="figs"), key="7", event_time=0)
             await writer.write(Half(paid=3), key="7", event_time=1)
             await writer.write(Half(paid=4), key="7", event_time=2)
+            await writer.write(Half(order="pears"), key="7", event_time=3)
         app = app_of(
             paid, payload=Half, is_left=lambda event: event.payload.order is not None, on_single=None
         )
         await process(ep, app)
-        assert [each.payload for each in await events(ep)] == [b"figs 3", b"figs 4"]
+        found = [each.payload for each in await events(ep)]
+        assert found == [b"figs 3", b"figs 4", b"pears 3", b"pears 4"]
 
 
 async def test_payloads_may_have_a_codec_of_their_own() -> None:
