@@ -15,7 +15,7 @@ import attrs
 from eventproc.processors.context import Context
 from eventproc.processors.declarations import Processor, ProcessorOptions, WindowOptions, processor
 from eventproc.processors.errors import EventLate
-from eventproc.processors.handler import is_async
+from eventproc.processors.handler import is_async, plain_result
 from eventproc.processors.key_state import KeyState
 from eventproc.processors.signatures import positional_parameters
 from eventproc.processors.timers import Timer
@@ -76,7 +76,7 @@ class EventTimeProcessor(ABC, Generic[S]):
     def _handle_on_thread(self, event: Event[Any], state: S, context: Context) -> None:
         for given in self._calls(event, state, context):
             result = self.function(*given, *((context,) if self.takes_context else ()))
-            self._returned(state, given, result)
+            self._returned(state, given, plain_result(result, "the handler"))
 
     async def _end(self, timer: Timer, state: S, context: Context) -> None:
         for each in self._ended(timer.key, state, context):
@@ -88,7 +88,7 @@ class EventTimeProcessor(ABC, Generic[S]):
     def _end_on_thread(self, timer: Timer, state: S, context: Context) -> None:
         for each in self._ended(timer.key, state, context):
             if self.on_end is not None:
-                self.on_end(each, context)
+                plain_result(self.on_end(each, context), "on_close or on_single")
 
     def _pass_late(self, event: Event[Any], context: Context) -> None:
         """Do with a late event what `late` says. Raises EventLate."""

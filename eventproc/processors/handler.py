@@ -80,6 +80,15 @@ class NotAwaitedError(Exception):
     """A plain function on a thread returned an awaitable, which nothing awaits there: its work was not done."""
 
 
+def plain_result(result: object, what: str) -> object:
+    """Return what a plain function returned on a thread. Raises NotAwaitedError if that is an awaitable."""
+    if result is not None and inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise NotAwaitedError(f"{what} returned an awaitable: make it an `async def`")
+    return result
+
+
 @attrs.frozen
 class Handler:
     """The user's code behind one interface.
@@ -117,12 +126,7 @@ class Handler:
 
     def on_thread(self, subject: object, *given: object) -> object:
         """Call a sync handler, and return what it returned. Raises NotAwaitedError if that is an awaitable."""
-        result = self.function_for(subject)(subject, *given)
-        if result is not None and inspect.isawaitable(result):
-            if inspect.iscoroutine(result):
-                result.close()
-            raise NotAwaitedError("the handler returned an awaitable: make it an `async def`")
-        return result
+        return plain_result(self.function_for(subject)(subject, *given), "the handler")
 
     async def start(self) -> None:
         """Call the class's `start`, if there is one."""

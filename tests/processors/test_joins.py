@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from eventproc import App, Context, Event, Eventproc, NewEvent, RetryPolicy
+from eventproc import App, Context, Event, Eventproc, NewEvent, ProcessorFailed, RetryPolicy
 from eventproc.errors import InvalidArgument
 from eventproc.windows import Pair, Single
 from tests.processors.support import GROUP, OUT, STREAM, events, system
@@ -236,6 +236,25 @@ async def test_plain_functions_join_and_give_up_on_threads() -> None:
         await process(ep, app_of(pair_up, on_single=drop))
         assert emitted == [b"l1r2"]
         assert await results(ep) == ["a l50"]
+
+
+async def test_a_plain_function_that_returns_an_awaitable_fails() -> None:
+    async def work(pair: object) -> None:
+        raise AssertionError(f"it is never awaited for {pair}")
+
+    def pair_up(pair: Pair) -> object:
+        return work(pair)
+
+    def drop(single: Single, context: Context) -> object:
+        return work(single)
+
+    async with system() as ep:
+        await write(ep, "a", "l1", "r2", "l50", "l99")
+        with pytest.raises(ProcessorFailed, match="on_close or on_single returned an awaitable"):
+            await process(ep, app_of(pair_up, on_single=drop))
+        (letter,) = await ep.dead_letters(GROUP).list()
+        assert letter.payload == b"r2"
+        assert letter.error_type == "eventproc.processors.handler.NotAwaitedError"
 
 
 async def test_an_async_handler_may_take_no_context_and_have_a_plain_on_single() -> None:
