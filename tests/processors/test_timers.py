@@ -408,3 +408,25 @@ async def test_a_state_without_a_timer_expires_as_before_and_a_timer_with_it() -
         await write(ep, ("b", 100))
         await process(ep, app_of(state=state))
         assert await called(ep) == []
+
+
+async def test_a_timer_whose_state_expires_between_two_attempts_is_called_off(
+    eventproc_runtime: VirtualRuntime,
+) -> None:
+    calls: list[tuple[int, int]] = []
+
+    async def fail(timer: Timer, heard: HeardCount, context: Context) -> None:
+        calls.append((context.attempt, heard.count))
+        raise ValueError("no")
+
+    app = app_of(
+        on_timer=fail,
+        state=KeyState(HeardCount, ttl_ms=2_000),
+        on_failure="skip",
+        retry=RetryPolicy(attempts=2, wait_ms=5_000, wait_ms_max=5_000, jitter_ms=0),
+    )
+    async with eventproc_runtime.running(streams=[STREAM, OUT]) as running, running.ep.run(app):
+        await write(running.ep, ("a", 0), ("b", 10))
+        await anyio.sleep(7)
+        assert calls == [(1, 1)]
+        assert await running.ep.state(GROUP, HeardCount).list() == []

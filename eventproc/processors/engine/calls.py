@@ -286,11 +286,11 @@ class Calls:
             watermark_ms = self._states.watermark_ms
             if watermark_ms is None or not cached.is_due(watermark_ms):
                 return None
+            timer_ms, state = cached.timer_ms, cached.lend(self._clock)
+            if cached.timer_ms is None:  # it has expired with the state
+                return None
             cast("FiredTimer", item[1]).cached = cached
-            event = event._replace(
-                number=cached.changed_by, event_time=cached.timer_ms, timestamp=watermark_ms
-            )
-            state = cached.lend(self._clock)
+            event = event._replace(number=cached.changed_by, event_time=timer_ms, timestamp=watermark_ms)
             return (event, state, self._new_context(item, attempt))
         event, state = self.handler.decoded(event), cached.lend(self._clock)
         context = self._context(item, attempt)
