@@ -46,7 +46,8 @@ class KeyState(Generic[V]):
             appended. None (default): to none.
 
     Raises:
-        InvalidArgument: A value is of the wrong type or out of range, or the class has no codec, or needs arguments.
+        InvalidArgument: A value is of the wrong type or out of range, or the class has no codec, needs arguments, or
+            makes an empty payload of a new value with `changes`.
     """
 
     __repr__ = short_repr_of_fields
@@ -78,10 +79,13 @@ class KeyState(Generic[V]):
         if self.upgrade is not None:
             check_function("state upgrade", self.upgrade)
         try:
-            self.encode(self.make())
+            data = self.encode(self.make())
         except Exception as why:  # of the user's class
             reason = f"its value for a new key cannot be made: {describe(why)}; give each field a default"
             raise invalid_argument("state", type_name(self.value), reason) from why
+        if self.changes is not None and not data:
+            reason = "with changes=, an empty payload is a key without a value; give a codec that writes some"
+            raise invalid_argument("state", type_name(self.value), reason)
 
     @property
     def name(self) -> str:

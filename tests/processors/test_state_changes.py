@@ -152,3 +152,9 @@ async def test_a_stream_of_changes_that_is_missing_fails_the_processor_and_names
 def test_a_stream_that_cannot_take_the_changes_is_refused(stream: Any, reason: str) -> None:
     with pytest.raises(InvalidArgument, match=reason):
         App().add(add, STREAM, group=GROUP, state=KeyState(dict[str, int], changes=stream))
+
+
+@pytest.mark.parametrize("kind", [str, bytes])
+def test_changes_of_values_that_look_as_if_the_key_had_none_are_refused(kind: type[Any]) -> None:
+    with pytest.raises(InvalidArgument, match="an empty payload is a key without a value"):
+        KeyState(kind, changes=OUT)
