@@ -61,7 +61,11 @@ class EventTimeProcessor(ABC, Generic[S]):
         """Keep what a call of the handler with these arguments returned."""
 
     def as_processor(self, stream: str, options: WindowOptions[Any]) -> Processor:
-        """Check the other options, and return the processor that calls these functions."""
+        """Check the other options, and return the processor that calls these functions. Raises InvalidArgument."""
+        if self.on_end is not None and options.get("on_failure") == "skip":
+            what = getattr(self.on_end, "__name__", repr(self.on_end))
+            reason = f"what waits for {what} would stay for ever if it were skipped: catch its errors in it"
+            raise invalid_argument("on_failure", "skip", reason)
         chosen = cast("ProcessorOptions[Any]", {**options, "name": self.name, "state": self.state})
         on_thread = not is_async(self.function)
         chosen["on_timer"] = self._end_on_thread if on_thread else self._end

@@ -373,6 +373,7 @@ def test_a_handler_may_be_annotated_with_more_than_it_gets() -> None:
         (join, {"on_single": Single}, "on_single", "a function of a Single and a Context"),
         (join, {"on_single": plain}, "on_single", "must take a Single and a Context"),
         (join, {"on_single": named_only}, "on_single", "must take a Single and a Context"),
+        (join, {"on_failure": "skip"}, "on_failure", "catch its errors in it"),
         (join, {"idle_ms": -5}, "idle_ms", "int of ms"),
         (plain, {}, "on_single", "plain, as the handler is"),
         (wrong, {}, "handler", "it must take a Pair, and a Context if it wants one"),

@@ -261,6 +261,7 @@ async def of_text(event: Event[str], window: Window[Count]) -> None: ...
         (count, {"late": STREAM}, "late"),
         (count, {"on_close": 5}, "on_close"),
         (count, {"on_close": wrong}, "on_close"),
+        (count, {"on_failure": "skip"}, "on_failure"),
         (count, {"idle_ms": -5}, "idle_ms"),
         (plain, {"on_close": report}, "on_close"),
         (wrong, {}, "handler"),

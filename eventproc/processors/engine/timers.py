@@ -43,7 +43,8 @@ silent segment close later. Lower: an idle processor reads more often."""
 
 TIMERS_A_LOOK: Final = 1_000
 """Timers that one look finds. The next look follows the commit of their calls. Higher: their events wait
-in memory. Lower: more looks when the windows of many keys end at once."""
+in memory. Lower: more looks when the windows of many keys end at once, and fewer timers that wait for a retry keep
+those behind them waiting."""
 
 
 @attrs.frozen
