@@ -57,6 +57,17 @@ class EventTimeProcessor(ABC, Generic[S]):
     def _ended(self, key: str, state: S, context: Context) -> Iterator[Any]:
         """Yield the values of a key whose time is over, and forget them; set its next timer."""
 
+    @abstractmethod
+    def _next_end(self, state: S) -> int | None:
+        """Return the event time at which the first value of a key is over; None: it never comes so far."""
+
+    def _set_timer(self, state: S, context: Context) -> None:
+        """Let the key be called when its next value is over; without any, it has no state."""
+        if state:
+            context.call_at(self._next_end(state))
+        else:
+            context.forget_state()
+
     def _returned(self, state: S, given: tuple[Any, ...], returned: object) -> None:
         """Keep what a call of the handler with these arguments returned."""
 

@@ -125,12 +125,8 @@ class JoinProcessor(EventTimeProcessor[KeptEvents]):
     def _payload_of(self, event: KeptEvent) -> Any:
         return self.codec.decode(key_bytes(event.payload))
 
-    def _set_timer(self, kept: KeptEvents, context: Context) -> None:
-        """Let the key be called when its next event is forgotten; without any, it has no state."""
-        if kept.left or kept.right:
-            context.call_at(next_forgotten(self.rule, kept))
-        else:
-            context.forget_state()
+    def _next_end(self, state: KeptEvents) -> int | None:
+        return next_forgotten(self.rule, state)
 
 
 def join_processor(

@@ -105,12 +105,8 @@ class WindowProcessor(EventTimeProcessor[dict[str, Any]]):
             yield Window(key, *span, state.pop(str(span)))
         self._set_timer(state, context)
 
-    def _set_timer(self, windows: dict[str, Any], context: Context) -> None:
-        """Let the key be called when its next window closes; without any, it has no state."""
-        if windows:
-            context.call_at(next_close(self.kind, map(Span.parse, windows)))
-        else:
-            context.forget_state()
+    def _next_end(self, state: dict[str, Any]) -> int | None:
+        return next_close(self.kind, map(Span.parse, state))
 
 
 def window_processor(

@@ -12,6 +12,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
+import anyio
 import attrs
 from anyio import to_thread
 
@@ -62,6 +63,13 @@ STATES_MAX: Final = 200
 PAUSE_PER_COUNT: Final = 100
 """A state is counted again when so many times the time that its last count took are over: all rows are read. Higher:
 older figures. Lower: more than 1 % of a core."""
+
+COUNT_WAIT_S: Final = 1.0
+"""How long a look waits for states that are being counted: about ten million keys. Higher: scrapers and exports give up
+where a state is large. Lower: a first look shows fewer states."""
+
+COUNT_MS_MAX: Final = 600_000
+"""How long a count may take before another one begins."""
 
 Point: TypeAlias = tuple[Labels, float]
 """The values of the labels of a measure, and its value."""
@@ -126,28 +134,28 @@ class StreamMeasure:
     delayed: int
 
 
-@attrs.frozen
-class StateMeasure:
-    """What a processor keeps by key, as it was counted last, and how far event time has come.
+@attrs.define
+class StateCount:
+    """How large a state by key was when it was counted last.
 
-    watermark_ms: since 1970; None: it has not begun. stale_ms: monotonic; when it is counted again.
+    next_ms: monotonic; from when it is counted again. is_known: it was counted.
     """
 
-    group: str
-    keys: int
-    value_bytes: int
-    watermark_ms: int | None
-    stale_ms: int
+    keys: int = 0
+    value_bytes: int = 0
+    next_ms: int = 0
+    is_known: bool = False
 
 
-STATES_COUNTED: Final[SharedSlot[dict[str, StateMeasure]]] = SharedSlot(dict)
-"""The last counts of this process, by group."""
+STATE_COUNTS: Final[SharedSlot[dict[str, StateCount]]] = SharedSlot(dict)
+"""The last counts of this process, by group. Counted by one read at a time."""
 
 
 @attrs.frozen(kw_only=True)
 class StoreLook:
     """A store at one moment. All its streams are counted, and the first ones measured.
 
+    states: those by key that were counted, by group. watermarks: in ms since 1970, by group.
     requests: those of the last day by kind, status and origin. tasks: those of the last day by kind and status.
     deliveries: of share groups, by group and state. chunks: number and bytes of the chunk files.
     process: what the process knows of itself, by the names of measures. sent, read: events of its clients, by stream.
@@ -157,7 +165,8 @@ class StoreLook:
     streams_count: int
     streams: list[StreamMeasure]
     groups: list[Backlog]
-    states: list[StateMeasure]
+    states: Mapping[str, StateCount]
+    watermarks: Mapping[str, int]
     deliveries: Mapping[tuple[str, str], int]
     requests: Mapping[tuple[str, str, str], int]
     transactions_open: int
@@ -198,8 +207,8 @@ class StoreLook:
 async def look_at_store(db: Database) -> StoreLook:
     """Return what is measured. Raises Closed, DatabaseStopped, and Retryable errors.
 
-    Cost: one read with a few look-ups for each active segment of the measured streams and groups; in a driver of Spark
-    a question to the JVM, and a read, for each query.
+    Cost: two reads, with a few look-ups for each active segment of the measured streams and groups; in a driver of
+    Spark a question to the JVM, and a read, for each query.
     """
     own = {
         "process": {name: value() for name, value in db.shared[PROCESS_VALUES].items()},
@@ -208,12 +217,15 @@ async def look_at_store(db: Database) -> StoreLook:
         "queries": [found for describe in db.shared[QUERIES] for found in await to_thread.run_sync(describe)],
         "durations": {each.name: each.durations_of(db).copy() for each in HISTOGRAMS},
     }
+    with anyio.move_on_after(COUNT_WAIT_S):  # the read goes on, and a later look has what it counts
+        await db.read(partial(_count_states, counts=db.shared[STATE_COUNTS]))
     return await db.read(partial(_look, db=db, own=own))
 
 
 def _look(tx: Tx, db: Database, own: Mapping[str, Any]) -> StoreLook:
     """own: what the process knows, by the fields of a look."""
     is_alive = db.peers.is_alive
+    records, counts = list_state_records(tx, limit=STATES_MAX), db.shared[STATE_COUNTS]
     groups = backlogs(tx)
     names = supervisor_ids(tx, page=ListPage(limit=SUPERVISORS_MAX))
     situations = (read_situation(tx, each, is_alive, with_lags=True) for each in names)
@@ -221,7 +233,16 @@ def _look(tx: Tx, db: Database, own: Mapping[str, Any]) -> StoreLook:
         streams_count=count_streams(tx),
         streams=[*_measure_streams(tx)],
         groups=groups,
-        states=[*_measure_states(tx, db.shared[STATES_COUNTED])],
+        states={
+            each.group: count
+            for each in records
+            if (count := counts.get(each.group)) is not None and count.is_known
+        },
+        watermarks={
+            each.group: reached
+            for each in records
+            if (reached := stored_watermark(tx, each.group, each.stream_id)) is not None
+        },
         deliveries=_count_deliveries(tx, (each.group for each in groups if each.kind == SHARE)),
         requests=count_requests(tx),
         transactions_open=count_open(tx),
@@ -246,19 +267,17 @@ def _measure_streams(tx: Tx) -> Iterator[StreamMeasure]:
         yield StreamMeasure(stream.name, written, readable, segments, delayed.get(stream.stream_id, 0))
 
 
-def _measure_states(tx: Tx, counted: dict[str, StateMeasure]) -> Iterator[StateMeasure]:
+def _count_states(tx: Tx, counts: dict[str, StateCount]) -> None:
+    """Count the states that were not counted for long."""
     for record in list_state_records(tx, limit=STATES_MAX):
-        began, last = tx.clock.monotonic_ms(), counted.get(record.group)
-        watermark_ms = stored_watermark(tx, record.group, record.stream_id)
-        if last is not None and began < last.stale_ms:
-            yield attrs.evolve(last, watermark_ms=watermark_ms)
+        began, count = tx.clock.monotonic_ms(), counts.setdefault(record.group, StateCount())
+        if began < count.next_ms:
             continue
-        keys, value_bytes = measure_state(tx, record)
+        count.next_ms = began + COUNT_MS_MAX  # until then no other look counts it, too
+        count.keys, count.value_bytes = measure_state(tx, record)
         ended = tx.clock.monotonic_ms()
-        stale_ms = ended + max(1, ended - began) * PAUSE_PER_COUNT
-        found = StateMeasure(record.group, keys, value_bytes, watermark_ms, stale_ms)
-        counted[record.group] = found
-        yield found
+        count.next_ms = ended + max(1, ended - began) * PAUSE_PER_COUNT
+        count.is_known = True
 
 
 def _count_deliveries(tx: Tx, groups: Iterable[str]) -> dict[tuple[str, str], int]:
@@ -395,7 +414,6 @@ class _Kind:
 
 _STREAM: Final = _Kind("stream", "streams", "name")
 _GROUP: Final = _Kind("group", "groups", "group")
-_STATE: Final = _Kind("group", "states", "group")
 _QUERY: Final = _Kind("query", "queries", "label")
 _SUPERVISOR: Final = _Kind("supervisor", "supervisors", "id")
 
@@ -436,16 +454,26 @@ MEASURES: Final = (
         "dead_letters", "{event}", "Events that the group gave up, and that wait.", "dead_letters"
     ),
     _GROUP.measure("paused", "{group}", "1 while the group is paused.", "paused"),
-    _STATE.measure("state_keys", "{key}", "Keys of which its processor keeps a value.", "keys"),
-    _STATE.measure("state_bytes", "By", "Bytes of these values.", "value_bytes"),
+    Measure(
+        "eventproc.group.state_keys",
+        "{key}",
+        "Keys of which its processor keeps a value.",
+        ("group",),
+        lambda look: [((group,), count.keys) for group, count in look.states.items()],
+    ),
+    Measure(
+        "eventproc.group.state_bytes",
+        "By",
+        "Bytes of these values.",
+        ("group",),
+        lambda look: [((group,), count.value_bytes) for group, count in look.states.items()],
+    ),
     Measure(
         "eventproc.group.watermark_seconds",
         "s",
         "How far event time has come for a processor with timers or windows, since 1970.",
         ("group",),
-        lambda look: (
-            ((each.group,), each.watermark_ms / 1000) for each in look.states if each.watermark_ms is not None
-        ),
+        lambda look: [((group,), reached_ms / 1000) for group, reached_ms in look.watermarks.items()],
     ),
     Measure(
         "eventproc.group.deliveries",

@@ -48,6 +48,10 @@ class KeptEvents:
     left: list[KeptEvent] = attrs.field(factory=list)
     right: list[KeptEvent] = attrs.field(factory=list)
 
+    def __bool__(self) -> bool:
+        """Whether any event waits."""
+        return bool(self.left or self.right)
+
 
 class ForgottenEvent(NamedTuple):
     """An event that waits no longer, and its side."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -20,9 +23,10 @@ from opentelemetry.sdk.metrics.export import (
 )
 
 import eventproc
-from eventproc.runtime import store_instruments
+from eventproc.runtime import measures as measures_module, store_instruments
 from eventproc.runtime.measures import MEASURES, StoreLook, look_at_store
 from eventproc.runtime.store_instruments import StoreInstruments
+from eventproc.testing.crash import PATIENCE_S
 
 
 @pytest.fixture
@@ -141,3 +145,39 @@ def test_a_program_with_a_provider_has_its_stores_shown_and_another_one_imports_
     *names, imported = done.stdout.split()
     assert imported == str(has_provider)
     assert ("eventproc.database_bytes" in names) == has_provider
+
+
+async def test_a_state_that_takes_long_to_count_is_shown_by_a_later_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released, counts = threading.Event(), []
+
+    def count_slowly(tx: object, record: object) -> tuple[int, int]:
+        counts.append(record)
+        released.wait(PATIENCE_S)
+        return 7, 70
+
+    monkeypatch.setattr(measures_module, "measure_state", count_slowly)
+    monkeypatch.setattr(measures_module, "COUNT_WAIT_S", 0.01)
+
+    async def keep(event: eventproc.Event, state: dict[str, int]) -> None:
+        state["events"] = 1
+
+    app = eventproc.App()
+    app.add(keep, "s/t", group="s/g", state=dict[str, int])
+    async with eventproc.open(tmp_path / "data") as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        async with stream.writer() as writer, ep.run(app) as running:
+            await writer.write(b"", key="a")
+            await running.wait_idle()
+        try:
+            looks = [await look_at_store(ep.db) for _ in range(2)]
+        finally:
+            released.set()
+        assert [(each.streams_count, each.states) for each in looks] == [(1, {})] * 2
+        with anyio.fail_after(PATIENCE_S):
+            while not (states := (await look_at_store(ep.db)).states):
+                pass
+        assert states["s/g"].keys == 7
+        assert len(counts) == 1, "one look at a time counts"

@@ -12,11 +12,11 @@ from collections import Counter
 
 import anyio
 
-from eventproc import App, Context, Eventproc, RetryPolicy
+from eventproc import App, Context, Eventproc
 from eventproc.store.model.joins import JoinRule, KeptEvents, forgotten_at
 from eventproc.windows import Pair, Single
-from tests.processors.simulation import IDLE_MS, STREAM, ProcessorPlan, SimulatedHandler, _events_of
-from tests.processors.window_simulation import IDLE_SEGMENT_MS, LATE, WindowSimulation
+from tests.processors.simulation import STREAM, ProcessorPlan, _events_of
+from tests.processors.window_simulation import LATE, WindowSimulation
 
 
 class JoinSimulation(WindowSimulation):
@@ -28,7 +28,7 @@ class JoinSimulation(WindowSimulation):
 
     def app(self) -> App:
         """Return the join, as an app of one process."""
-        app, handler = App(), SimulatedHandler(self)
+        app = App()
 
         async def join(pair: Pair, context: Context) -> None:
             if self.random.random() < 0.3:
@@ -50,23 +50,13 @@ class JoinSimulation(WindowSimulation):
             within_ms=self.rule.within_ms,
             grace_ms=self.rule.grace_ms,
             on_single=give_up,
-            late=LATE,
-            name="p",
-            group=self.plan.group,
-            concurrency=self.random.randint(1, 5),
-            retry=RetryPolicy(attempts=3, wait_ms=50, wait_ms_max=200, jitter_ms=0),
-            timeout_ms=round(20_000 * self.plan.pace),
-            supervise=handler.spent,
-            exactly_once=self.plan.exactly_once,
-            idle_ms=IDLE_SEGMENT_MS,
+            **self.options(),
         )(join)
         return app
 
     async def check_end(self, ep: Eventproc) -> None:
         """Assert that each pair was made once, and what became of the events without a partner."""
-        async with ep.run(self.app()) as running:  # until segments without events are left out
-            await anyio.sleep(2 * IDLE_SEGMENT_MS / 1_000)
-            await running.wait_idle(timeout_ms=IDLE_MS)
+        await self.run_until_silent(ep)
         letters = await ep.dead_letters(self.plan.group).list(limit=1000)
         lost = Counter((each.key, int(each.payload)) for each in letters)
         late = Counter((event.key, int(event.payload)) for event in await _events_of(ep, LATE))

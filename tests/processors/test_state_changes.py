@@ -1,4 +1,4 @@
-"""The stream of a state's changes: whoever applies them in order has the state."""
+"""A state appends its changes to a stream. Applied in order, they give the state."""
 
 from __future__ import annotations
 

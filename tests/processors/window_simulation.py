@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from random import Random
+from typing import Any
 
 import anyio
 
@@ -89,7 +90,7 @@ class WindowSimulation(ProcessorSimulation):
 
     def app(self) -> App:
         """Return the windows, as an app of one process."""
-        app, handler = App(), SimulatedHandler(self)
+        app = App()
 
         async def fold(event: Event, window: Window[Numbers], context: Context) -> None:
             window.value.numbers.append(int(event.payload))
@@ -105,31 +106,35 @@ class WindowSimulation(ProcessorSimulation):
             result = {"begins": window.begins, "ends": window.ends, "numbers": window.value.numbers}
             context.emit(self.plan.out, json.dumps(result).encode(), key=window.key)
 
-        app.window(
-            STREAM,
-            self.kind,
-            value=Numbers,
-            on_close=close,
-            late=LATE,
-            name="p",
-            group=self.plan.group,
-            concurrency=self.random.randint(1, 5),
-            retry=RetryPolicy(attempts=3, wait_ms=50, wait_ms_max=200, jitter_ms=0),
-            timeout_ms=round(20_000 * self.plan.pace),
-            supervise=handler.spent,
-            exactly_once=self.plan.exactly_once,
-            idle_ms=IDLE_SEGMENT_MS,
-        )(fold)
+        app.window(STREAM, self.kind, value=Numbers, on_close=close, **self.options())(fold)
         return app
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of the processor of one process."""
+        return {
+            "late": LATE,
+            "name": "p",
+            "group": self.plan.group,
+            "concurrency": self.random.randint(1, 5),
+            "retry": RetryPolicy(attempts=3, wait_ms=50, wait_ms_max=200, jitter_ms=0),
+            "timeout_ms": round(20_000 * self.plan.pace),
+            "supervise": SimulatedHandler(self).spent,
+            "exactly_once": self.plan.exactly_once,
+            "idle_ms": IDLE_SEGMENT_MS,
+        }
+
+    async def run_until_silent(self, ep: Eventproc) -> None:
+        """Run an app until segments without events are left out, and nothing is left to do."""
+        async with ep.run(self.app()) as running:
+            await anyio.sleep((2 * IDLE_SEGMENT_MS + self.stepped_back_ms) / 1_000)
+            await running.wait_idle(timeout_ms=IDLE_MS)
 
     async def check_progress(self, ep: Eventproc) -> None:
         """The calls of a window processor are not those of its handler: what they made is checked at the end."""
 
     async def check_end(self, ep: Eventproc) -> None:
         """Assert that each event is where it belongs, and each window has one result."""
-        async with ep.run(self.app()) as running:  # until segments without events are left out
-            await anyio.sleep((2 * IDLE_SEGMENT_MS + self.stepped_back_ms) / 1_000)
-            await running.wait_idle(timeout_ms=IDLE_MS)
+        await self.run_until_silent(ep)
         lost = {
             (each.key, int(each.payload)) for each in await ep.dead_letters(self.plan.group).list(limit=1000)
         }

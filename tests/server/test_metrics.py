@@ -19,7 +19,7 @@ from eventproc.server.rest.metrics import render_metrics
 from eventproc.windows import Tumbling, Window
 from tests.groups.support import eventually
 from tests.ingestion.support import add_worker
-from tests.support.child_process import REPOSITORY
+from tests.support.child_process import PATIENCE_S, REPOSITORY
 
 SENDS = "messaging_client_operation_duration_seconds"
 CONNECTIONS = {"connections": lambda: 3}
@@ -144,6 +144,7 @@ async def test_states_by_key_show_their_size_and_how_far_event_time_has_come(
             await running.wait_idle()
 
     monkeypatch.setattr(measures, "PAUSE_PER_COUNT", 1_000_000)
+    monkeypatch.setattr(measures, "COUNT_WAIT_S", PATIENCE_S)
     async with eventproc.open_memory() as ep:
         await ep.create_scope("s")
         await ep.create_stream("s/t")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 import attrs
 import httpx
 import jsonschema_rs
@@ -135,6 +136,10 @@ class Exported:
         return TARGET.union(*fitting)
 
 
+async def scrape(http: httpx.AsyncClient, port: int) -> httpx.Response:
+    return await http.get(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S)
+
+
 @pytest.fixture(scope="module")
 async def exported() -> Exported:
     """Scrape a server of a store that has a stream, groups, windows, a supervisor and a worker.
@@ -159,7 +164,12 @@ async def exported() -> Exported:
                 await writer.write(b"x", key="k")
             async with ep.run(app) as running:
                 await running.wait_idle()
-            scraped = await http.get(f"http://127.0.0.1:{bound.rest[1]}/metrics", timeout=PATIENCE_S)
+            scraped = await scrape(http, bound.rest[1])
+            with anyio.fail_after(PATIENCE_S):
+                while (
+                    "eventproc_group_state_keys{" not in scraped.text
+                ):  # its count took longer than a look waits
+                    scraped = await scrape(http, bound.rest[1])
     series: dict[str, list[Mapping[str, str]]] = {"up": [{}]}
     for family in text_string_to_metric_families(scraped.text):
         for sample in family.samples:
