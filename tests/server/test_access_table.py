@@ -20,10 +20,11 @@ from eventproc.server.access.authority import Authority, NotPermitted
 from eventproc.server.access.needs import Need, Place
 from eventproc.server.controller.service import SERVICE
 from eventproc.server.endpoints import Addresses, serve_endpoints
+from eventproc.server.frames import MemoryBudget
 from eventproc.server.rest.application import DOCUMENT_PATH, METRICS_PATH, RestAnswers, rest_application
 from eventproc.server.rest.route_table import ROUTES
 from eventproc.server.wire import commands as c
-from eventproc.server.wire.channel import Channel as WireChannel, MemoryBudget
+from eventproc.server.wire.channel import Channel as WireChannel
 from eventproc.server.wire.codec import MESSAGES
 from eventproc.server.wire.command_needs import WITHOUT_NEED, need_of
 from eventproc.server.wire.connection import WireConnection

@@ -8,11 +8,11 @@ import attrs
 import pytest
 from hypothesis import given, strategies as st
 
+from eventproc.server.frames import MalformedFrame
 from eventproc.server.wire import commands
 from eventproc.server.wire.codec import (
     FRAME_HEAD,
     MESSAGES,
-    MalformedFrame,
     Message,
 )
 from eventproc.server.wire.segment_names import parse_segment_name, segment_name

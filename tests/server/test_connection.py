@@ -6,9 +6,9 @@ import anyio
 import pytest
 
 from eventproc.runtime import Eventproc
+from eventproc.server.frames import PIECE_BYTES, STALLED_S, ConnectionOver, MalformedFrame, MemoryBudget
 from eventproc.server.wire import commands as c
-from eventproc.server.wire.channel import PIECE_BYTES, STALLED_S, ConnectionOver, MemoryBudget
-from eventproc.server.wire.codec import FRAME_HEAD, Attribute, MalformedFrame
+from eventproc.server.wire.codec import FRAME_HEAD, Attribute
 from eventproc.server.wire.connection import TRANSIENTS_MAX, WRITERS_MAX
 from eventproc.store.transactions import create_txn, decide_and_commit
 from tests.server.wire_peer import WRITER, WirePeer, block, connected, framed

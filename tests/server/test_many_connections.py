@@ -17,8 +17,8 @@ from anyio.streams.stapled import MultiListener
 from eventproc.cluster.segment_containers import serving_containers
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
+from eventproc.server.frames import FREE_FRAME_BYTES
 from eventproc.server.wire import commands as c
-from eventproc.server.wire.channel import FREE_FRAME_BYTES
 from eventproc.server.wire.codec import FRAME_HEAD
 from eventproc.server.wire.connection import OURS
 from eventproc.server.wire.listener import SegmentStore

@@ -10,8 +10,9 @@ import pytest
 from anyio.abc import SocketStream
 
 from eventproc.runtime import Eventproc
+from eventproc.server import strangers
 from eventproc.server.access.authority import Authority, Caller
-from eventproc.server.wire import commands as c, strangers
+from eventproc.server.wire import commands as c
 from eventproc.server.wire.connection import OURS
 from eventproc.server.wire.listener import SegmentStore
 from eventproc.store.access.users import get_user

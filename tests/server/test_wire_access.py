@@ -13,9 +13,9 @@ import eventproc
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority, Caller, NotPermitted
 from eventproc.server.access.delegation import CLOCK_SKEW_MS, TOKEN_LIFE_MS
+from eventproc.server.frames import FREE_FRAME_BYTES, ConnectionOver, MalformedFrame
 from eventproc.server.wire import commands as c
-from eventproc.server.wire.channel import FREE_FRAME_BYTES, ConnectionOver
-from eventproc.server.wire.codec import MalformedFrame, Message
+from eventproc.server.wire.codec import Message
 from eventproc.store.access import users
 from eventproc.store.access.permissions import Grant, Permission
 from eventproc.testing import VirtualClock

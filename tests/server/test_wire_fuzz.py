@@ -11,15 +11,15 @@ import anyio
 import pytest
 
 import eventproc
+from eventproc.server.frames import ConnectionOver, MalformedFrame, MemoryBudget
 from eventproc.server.wire import commands as c
-from eventproc.server.wire.channel import ConnectionOver, Frame, MemoryBudget, parse
+from eventproc.server.wire.channel import Frame, parse
 from eventproc.server.wire.codec import (
     FRAME_HEAD,
     MESSAGES,
     PAYLOAD_BYTES_MAX,
     Attribute,
     KeyVersion,
-    MalformedFrame,
     Message,
     WireEntry,
 )

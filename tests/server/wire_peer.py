@@ -15,11 +15,12 @@ from eventproc.base.tasks import first_leaf
 from eventproc.cluster.segment_containers import SegmentContainers, serving_containers
 from eventproc.runtime import Eventproc
 from eventproc.server.access.authority import Authority
+from eventproc.server.frame_server import FRAMES_BYTES_MAX
+from eventproc.server.frames import MemoryBudget
 from eventproc.server.wire import commands as c
-from eventproc.server.wire.channel import Channel, MemoryBudget
+from eventproc.server.wire.channel import Channel
 from eventproc.server.wire.codec import FRAME_HEAD, MESSAGES, Message
 from eventproc.server.wire.connection import WireConnection
-from eventproc.server.wire.listener import FRAMES_BYTES_MAX
 from eventproc.store.database import Database
 
 M = TypeVar("M", bound=Message)

@@ -1,4 +1,4 @@
-"""A connection's frames: read with bounds, and sent one at a time to a peer that may be slow."""
+"""The frames of Pravega's protocol: the first of a connection is a hello; each has a type."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 
 import anyio
 import attrs
-from anyio.abc import AnyByteStream, ByteReceiveStream, ObjectReceiveStream
-from anyio.streams.buffered import BufferedByteReceiveStream
+from anyio.abc import AnyByteStream
 
-from eventproc.server.wire.codec import FRAME_HEAD, MESSAGES, PAYLOAD_BYTES_MAX, MalformedFrame, Message
+from eventproc.server.frames import FrameChannel, MalformedFrame, MemoryBudget
+from eventproc.server.wire.codec import FRAME_HEAD, MESSAGES, PAYLOAD_BYTES_MAX, Message
 from eventproc.server.wire.commands import Hello
 
 HELLO_BYTES_MAX: Final = 64
@@ -19,91 +19,6 @@ HELLO_BYTES_MAX: Final = 64
 
 HELLO_WAIT_S: Final = 10
 """How long a peer may take to say hello."""
-
-CHUNK_BYTES: Final = 64 * 1024
-"""Bytes that are taken from the socket in a turn: a block of the Rust client of 500 small events. Higher: more memory
-for each connection; lower: more turns of the event loop for a block."""
-
-FREE_FRAME_BYTES: Final = 64 * 1024
-"""Bytes of each frame that need no share of the memory of all connections. The rest of a frame takes its share when
-these have arrived, so that a peer that only announces a frame holds none."""
-
-PIECE_BYTES: Final = 256 * 1024
-"""Bytes that a peer must take, or send of a frame that it has begun, within STALLED_S. Higher: a slow peer is cut off;
-lower: more calls for a large frame."""
-
-STALLED_S: Final = 30
-"""How long a peer may take for PIECE_BYTES before its connection is closed."""
-
-
-class ConnectionOver(Exception):
-    """The connection must end, so that the client asks for the state again."""
-
-
-class MemoryBudget:
-    """The bytes that all connections may hold simultaneously. Each takes them through its `MemoryShare`."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._free = bytes_max
-        self._freed = anyio.Condition()
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes that connections hold now."""
-        return self._bytes_max - self._free
-
-    async def take(self, size_bytes: int, *, waits: bool) -> bool:
-        """Take so many bytes; return False if they are not free and `waits` is not set."""
-        async with self._freed:
-            while self._free < size_bytes:
-                if not waits:
-                    return False
-                await self._freed.wait()
-            self._free -= size_bytes
-        return True
-
-    async def give_back(self, size_bytes: int) -> None:
-        """Free bytes, and wake the connections that wait for some. Not interrupted by a cancellation."""
-        with anyio.CancelScope(shield=True):
-            async with self._freed:
-                self._free += size_bytes
-                self._freed.notify_all()
-
-
-class MemoryShare:
-    """What one connection holds of the budget: its frames, and what it keeps of them.
-
-    A connection waits for memory only while it holds none. One that holds some and finds no more is closed, because
-    two connections that wait for each other would wait without end.
-    """
-
-    def __init__(self, budget: MemoryBudget) -> None:
-        self._budget = budget
-        self._held = 0
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the connection holds memory; then it is closed if its peer sends nothing for STALLED_S."""
-        return self._held > 0
-
-    async def take(self, size_bytes: int) -> None:
-        """Take bytes until `give_back`. Raises ConnectionOver."""
-        if not size_bytes:
-            return
-        if not await self._budget.take(size_bytes, waits=not self._held):
-            raise ConnectionOver(f"it needs {size_bytes:,} more bytes, and other connections hold all memory")
-        self._held += size_bytes
-
-    async def give_back(self, size_bytes: int) -> None:
-        """Free bytes."""
-        if size_bytes:
-            self._held -= size_bytes
-            await self._budget.give_back(size_bytes)
-
-    async def give_back_all(self) -> None:
-        """Free everything, at the end of the connection."""
-        await self.give_back(self._held)
 
 
 @attrs.frozen
@@ -114,52 +29,21 @@ class Frame:
     payload: bytes
 
 
-class _Chunks(ObjectReceiveStream[bytes]):
-    """What arrives, as it arrives. Of a stream of bytes, the buffer would ask for a head alone, then for the rest."""
-
-    def __init__(self, stream: ByteReceiveStream) -> None:
-        self._stream = stream
-
-    async def receive(self) -> bytes:
-        """Return the next bytes."""
-        return await self._stream.receive(CHUNK_BYTES)
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()
-
-
-class Channel:
+class Channel(FrameChannel):
     """Reads and sends the frames of one connection."""
 
     def __init__(self, stream: AnyByteStream, budget: MemoryBudget) -> None:
-        self._stream = stream
-        self._is_broken = False
-        self._payload_bytes_max = PAYLOAD_BYTES_MAX
-        self.memory = MemoryShare(budget)
-        """Its bytes of large frames, while they are handled and kept."""
-        chunks = _Chunks(stream) if isinstance(stream, ByteReceiveStream) else stream
-        self._received = BufferedByteReceiveStream(chunks)
-        self.sending = anyio.Lock()
-        """Held while a reply is made and sent, so that a connection holds one large reply at most."""
+        super().__init__(stream, budget, PAYLOAD_BYTES_MAX)
 
     async def greet(self, ours: Hello) -> Hello:
         """Exchange hellos. Raises MalformedFrame, TimeoutError."""
         with anyio.fail_after(HELLO_WAIT_S):
-            kind, length = await self._read_head()
-            if kind != Hello.type or length > HELLO_BYTES_MAX:
+            kind, length = FRAME_HEAD.unpack(await self.receive_head(FRAME_HEAD.size))
+            if kind != Hello.type or not 0 <= length <= HELLO_BYTES_MAX:
                 raise MalformedFrame(f"the first frame has type {kind} and length {length}")
-            theirs = Hello.decode(await self._received.receive_exactly(length))
+            theirs = Hello.decode(await self.receive(length))
         await self.send(ours)
         return theirs
-
-    def limit_frames(self) -> None:
-        """Take only frames that need no share of the memory, until `accept_frames`: the peer is not known yet."""
-        self._payload_bytes_max = FREE_FRAME_BYTES
-
-    def accept_frames(self) -> None:
-        """Take frames of every size that the protocol has."""
-        self._payload_bytes_max = PAYLOAD_BYTES_MAX
 
     @asynccontextmanager
     async def receiving(self) -> AsyncIterator[Frame]:
@@ -168,26 +52,9 @@ class Channel:
         Raises EndOfStream, IncompleteRead, MalformedFrame, ConnectionOver; TimeoutError if the peer does not finish a
         frame that it has begun, or sends nothing while the connection holds memory.
         """
-        kind, length = await self._read_head()
-        start = await self._receive(min(length, FREE_FRAME_BYTES))
-        rest = length - len(start)
-        await self.memory.take(rest)
-        try:
-            pieces = [await self._receive(min(rest - at, PIECE_BYTES)) for at in range(0, rest, PIECE_BYTES)]
-            yield Frame(kind, b"".join((start, *pieces)))
-        finally:
-            await self.memory.give_back(rest)
-
-    async def _read_head(self) -> tuple[int, int]:
-        with anyio.fail_after(STALLED_S if self.memory.is_held else None):
-            kind, length = FRAME_HEAD.unpack(await self._received.receive_exactly(FRAME_HEAD.size))
-        if not 0 <= length <= self._payload_bytes_max:
-            raise MalformedFrame(f"a frame of type {kind} has length {length}")
-        return kind, length
-
-    async def _receive(self, count: int) -> bytes:
-        with anyio.fail_after(STALLED_S):
-            return await self._received.receive_exactly(count)
+        kind, length = FRAME_HEAD.unpack(await self.receive_head(FRAME_HEAD.size))
+        async with self.receiving_payload(length, f"a frame of type {kind}") as payload:
+            yield Frame(kind, payload)
 
     async def send(self, reply: Message) -> None:
         """Send a frame after those that are being sent."""
@@ -195,19 +62,8 @@ class Channel:
             await self.send_locked(reply)
 
     async def send_locked(self, reply: Message) -> None:
-        """Send a frame; the caller holds `sending`.
-
-        Raises TimeoutError if the peer takes nothing, and BrokenResourceError after a frame that was not sent
-        completely: what follows would lie within it.
-        """
-        if self._is_broken:
-            raise anyio.BrokenResourceError
-        frame = reply.encode()
-        self._is_broken = True
-        for at in range(0, len(frame), PIECE_BYTES):
-            with anyio.fail_after(STALLED_S):
-                await self._stream.send(frame[at : at + PIECE_BYTES])
-        self._is_broken = False
+        """Send a frame; the caller holds `sending`. Raises as `send_frame`."""
+        await self.send_frame(reply.encode())
 
 
 def parse(frame: Frame) -> Message | None:

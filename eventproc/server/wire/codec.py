@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar, cast, datacl
 
 import attrs
 
+from eventproc.server.frames import MalformedFrame
+
 FRAME_HEAD: Final = struct.Struct(">ii")
 """Type and length of a frame."""
 
@@ -30,10 +32,6 @@ UUID_BYTES: Final = 16
 
 LIST_LENGTH_MAX: Final = 1 << 20
 """Elements of a list. A longer one would not fit a frame."""
-
-
-class MalformedFrame(ValueError):
-    """The bytes of a peer are not a frame of the protocol. The connection ends."""
 
 
 class KeyVersion(NamedTuple):

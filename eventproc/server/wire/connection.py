@@ -17,9 +17,10 @@ from anyio.abc import TaskGroup
 from eventproc.cluster.segment_containers import SegmentContainers
 from eventproc.server.access.authority import Authority
 from eventproc.server.access.delegation import Delegation, TokenExpired, TokenRefused
+from eventproc.server.frames import ConnectionOver, MalformedFrame
 from eventproc.server.wire import commands as c, segment_calls as calls, table_commands
-from eventproc.server.wire.channel import Channel, ConnectionOver, Frame, parse
-from eventproc.server.wire.codec import FRAME_HEAD, MalformedFrame, Message
+from eventproc.server.wire.channel import Channel, Frame, parse
+from eventproc.server.wire.codec import FRAME_HEAD, Message
 from eventproc.server.wire.command_needs import need_of, segment_of
 from eventproc.server.wire.ownership import MovedSegment, WireOwnership
 from eventproc.server.wire.segment_calls import truncate_segment

@@ -1,38 +1,22 @@
-"""The segment store: accepts connections up to a number, and serves each until it ends."""
+"""The segment store: serves each connection of Pravega's clients."""
 
 from __future__ import annotations
 
-import logging
 import ssl
-from typing import Final
 
-import anyio
-from anyio.abc import ByteStream, Listener, SocketAttribute, SocketStream
-from anyio.streams.tls import TLSStream
+from anyio.abc import ByteStream
 
-from eventproc.base.tasks import first_leaf
 from eventproc.cluster.segment_containers import SegmentContainers
 from eventproc.server.access.authority import Authority
-from eventproc.server.wire.channel import HELLO_WAIT_S, Channel, ConnectionOver, MemoryBudget
-from eventproc.server.wire.codec import MalformedFrame
+from eventproc.server.frame_server import FrameServer
+from eventproc.server.strangers import Stranger
+from eventproc.server.wire.channel import Channel
 from eventproc.server.wire.connection import WireConnection
-from eventproc.server.wire.strangers import Strangers
 from eventproc.store.database import Database
-from eventproc.store.model.errors import EventprocError, Fenced, Retryable
-
-LOG = logging.getLogger("eventproc.server")
-
-CONNECTIONS_MAX: Final = 2_000
-"""Connections that are served simultaneously. Each reader of the Rust client needs one per segment, and a few more.
-Higher: more memory when all are busy; lower: fewer readers."""
-
-FRAMES_BYTES_MAX: Final = 256 * 2**20
-"""Bytes of large frames that all connections hold together, with what they keep of them. A connection whose frame does
-not fit waits. Higher: more memory; lower: fewer large events simultaneously."""
 
 
-class SegmentStore:
-    """Serves the segments of one database on a listener: those whose containers this process owns."""
+class SegmentStore(FrameServer):
+    """Serves the segments of one database: those whose containers this process owns."""
 
     def __init__(
         self,
@@ -41,73 +25,12 @@ class SegmentStore:
         authority: Authority,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        super().__init__(authority, tls)
         self._db = db
         self.containers = containers
-        self._authority = authority
-        self._tls = tls
-        self._budget = MemoryBudget(FRAMES_BYTES_MAX)
-        self._strangers = Strangers()
-        self._connections = 0
 
-    @property
-    def strangers(self) -> int:
-        """Number of connections that need a token and have shown no valid one."""
-        return self._strangers.count
-
-    @property
-    def connections(self) -> int:
-        """Number of connections that are being served."""
-        return self._connections
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of large frames that connections hold, of FRAMES_BYTES_MAX."""
-        return self._budget.held_bytes
-
-    async def serve(self, listener: Listener[SocketStream]) -> None:
-        """Serve until cancelled."""
-        async with listener:
-            await listener.serve(self._serve_connection)
-
-    async def _serve_connection(self, stream: SocketStream) -> None:
-        async with stream:
-            if self._connections >= CONNECTIONS_MAX:
-                LOG.warning("refusing a connection: %d are open", self._connections)
-                return
-            self._connections += 1
-            try:
-                with self._strangers.bounding(needs_token=self._authority.is_required) as stranger:
-                    channel = Channel(await self._encrypted(stream), self._budget)
-                    connection = WireConnection(self._db, channel, self.containers, self._authority)
-                    connection.on_token = stranger.accept
-                    await connection.serve()
-            except Exception as why:
-                _report(stream, first_leaf(why))
-            finally:
-                self._connections -= 1
-
-    async def _encrypted(self, stream: SocketStream) -> ByteStream:
-        """Return the stream after its handshake, if there are certificates."""
-        if self._tls is None:
-            return stream
-        with anyio.fail_after(HELLO_WAIT_S):
-            # Frames have lengths, so that a connection may end without a farewell of TLS.
-            return await TLSStream.wrap(
-                stream, server_side=True, ssl_context=self._tls, standard_compatible=False
-            )
-
-
-def _report(stream: SocketStream, why: BaseException) -> None:
-    """Log why a connection ended; an error of one connection never ends the others."""
-    peer = stream.extra(SocketAttribute.remote_address, "unknown")
-    gone = (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
-    if isinstance(why, gone):
-        LOG.debug("%s: the connection broke", peer)
-    elif isinstance(why, (ConnectionOver, Retryable, Fenced)):
-        LOG.info("%s: closing the connection, so that the client asks again: %s", peer, why)
-    elif isinstance(why, TimeoutError):
-        LOG.warning("%s: closing the connection: the peer is too slow", peer)
-    elif isinstance(why, (MalformedFrame, EventprocError, ssl.SSLError)):
-        LOG.warning("%s: closing the connection: %s", peer, why)
-    else:
-        LOG.error("%s: closing the connection after an error", peer, exc_info=why)
+    async def _speak(self, stream: ByteStream, stranger: Stranger) -> None:
+        channel = Channel(stream, self._budget)
+        connection = WireConnection(self._db, channel, self.containers, self._authority)
+        connection.on_token = stranger.accept
+        await connection.serve()

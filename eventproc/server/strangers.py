@@ -14,7 +14,7 @@ from typing import Final
 
 import anyio
 
-from eventproc.server.wire.channel import ConnectionOver
+from eventproc.server.frames import ConnectionOver
 
 STRANGER_S: Final = 30
 """How long a connection may take to its first valid token, in s: the time that the Rust client waits for an answer.
