@@ -3,7 +3,7 @@
 
 MAKEFLAGS += --silent --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup browser screenshots demo example test test-fast hunt pages simulate hunt-groups hunt-queries matrix torture torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-objects mutants check fmt docs bench bench-quick clean
+.PHONY: help setup browser screenshots demo example test test-fast hunt pages simulate hunt-groups hunt-queries matrix torture torture-machines torture-promotions torture-cluster torture-cluster-ingestion torture-ingestion torture-spark torture-flights torture-server torture-kafka torture-objects mutants check fmt docs bench bench-quick clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -92,6 +92,9 @@ torture-spark: setup ## writers, hosts, workers, JVMs and Pythons of an ingestio
 
 torture-flights: setup ## flights through Spark's source and sink, batch and streaming, three drivers killed; ARGS=FLIGHTS
 	$(BIN)/python -m tests.spark.flights_kills $(ARGS)
+
+torture-kafka: setup ## clients of Kafka, which write while their server is killed KILLS=20 times
+	$(BIN)/python -m tests.kafka.kafka_kills $(KILLS)
 
 torture-server: setup ## clients of three serving processes, which are killed KILLS=20 times and suspended; ARGS="SEED MIB tls"
 	$(BIN)/python -m tests.server.server_kills $(KILLS) $(ARGS)

@@ -85,6 +85,19 @@ plain_option: Final = click.option(
     "--ui", is_flag=True, help="Also serve a page for people, at /ui of REST; at port 10080 unless --rest."
 )
 @click.option(
+    "--kafka",
+    type=AddressParam(),
+    metavar="[HOST:]PORT",
+    help="Also serve Kafka's clients there; port 0 takes a free one. Off unless given.",
+)
+@click.option(
+    "--kafka-scope",
+    default="kafka",
+    show_default=True,
+    metavar="SCOPE",
+    help="The scope whose topics Kafka's clients see, by their names without it.",
+)
+@click.option(
     "--certificate",
     type=FILE,
     metavar="FILE",
@@ -103,6 +116,8 @@ def serve(
     advertise: str | None,
     rest: tuple[str, int] | None,
     ui: bool,
+    kafka: tuple[str, int] | None,
+    kafka_scope: str,
     certificate: Path | None,
     key: Path | None,
     plain: bool,
@@ -118,6 +133,8 @@ def serve(
     With --rest, programs manage scopes, streams, groups, transactions and tasks over HTTP: on the paths of Pravega's
     REST, and on others; /openapi.json describes all of them. With --ui, people see and do the same in a browser.
 
+    With --kafka, Kafka's clients produce to the topics of one scope, and read them. Needs the extra `kafka`.
+
     Without users, every program of this machine can connect, and no other one. With users (`eventproc user add`) a
     caller needs credentials. Other machines can connect if there are users and a certificate.
 
@@ -129,6 +146,7 @@ def serve(
         eventproc serve shop.mail:app --controller-port 9091 --segment-store-port 0
         eventproc serve --rest 9091
         eventproc serve --ui
+        eventproc serve --kafka 9092 --kafka-scope shop
         eventproc serve --listen 0.0.0.0 --advertise db.example.com --certificate cert.pem --key key.pem
     """
     from eventproc.cli.app_loader import load_app
@@ -138,10 +156,12 @@ def serve(
     log = ServerLog(settings, log_level, log_format)
     with log.reporting():
         rest = UI_ADDRESS if rest is None and ui else rest
-        verify_installed("serve", has_rest=rest is not None)
+        verify_installed("serve", has_rest=rest is not None, has_kafka=kafka is not None)
         from eventproc.server.endpoints import Addresses
 
-        addresses = Addresses(listen, controller_port, segment_store_port, rest, advertise, ui)
+        addresses = Addresses(
+            listen, controller_port, segment_store_port, rest, advertise, ui, kafka, kafka_scope
+        )
         certificates = _certificates(certificate, key)
         with log.importing():
             loaded = [load_app(name) for name in dict.fromkeys(apps)]
@@ -155,14 +175,18 @@ def serve(
         server.run(host=True)
 
 
-def verify_installed(command: str, *, has_rest: bool) -> None:
+def verify_installed(command: str, *, has_rest: bool, has_kafka: bool = False) -> None:
     """Raise ClickException if a package is missing: found out before the directory is opened."""
+    extra = "server"
     try:
         import_module("eventproc.server.endpoints")
         if has_rest:
             import_module("eventproc.server.rest.listener")
+        if has_kafka:
+            extra = "server,kafka"
+            import_module("eventproc.server.kafka.listener")
     except ImportError as why:
-        text = f"`eventproc {command}` needs more packages ({why.name}): pip install 'eventproc[server]'"
+        text = f"`eventproc {command}` needs more packages ({why.name}): pip install 'eventproc[{extra}]'"
         raise click.ClickException(text) from None
 
 
@@ -194,6 +218,10 @@ async def _endpoints(
             LOG.info("REST: %s/openapi.json", shown)
             if addresses.has_page:
                 LOG.info("page: %s/ui/", shown)
+        if bound.kafka is not None:
+            LOG.info(
+                "clients of Kafka: %s, the topics of scope %s", shown_address(*bound.kafka), bound.kafka_scope
+            )
         LOG.info(
             "clients of Pravega: controller %s://%s:%d, segment store port %d",
             "tcp" if certificates is None else "tls",

@@ -585,6 +585,8 @@ MEASURES: Final = (
     _process("connections", "{connection}", "Connections of the segment store."),
     _process("strangers", "{connection}", "Connections of the segment store without a valid token."),
     _process("connection_bytes", "By", "Bytes of frames that connections hold."),
+    _process("kafka_connections", "{connection}", "Connections of Kafka's clients."),
+    _process("kafka_connection_bytes", "By", "Bytes of frames that Kafka's clients hold."),
     _process("containers", "{container}", "Containers of segments that this process owns."),
 )
 """All measures. Names of Prometheus stay: dashboards and alerts have them."""

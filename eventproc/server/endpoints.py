@@ -14,7 +14,7 @@ from typing import Final
 import anyio
 import attrs
 from anyio import to_thread
-from anyio.abc import SocketAttribute
+from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.stapled import MultiListener
 
 from eventproc.base.tasks import BackgroundTasks
@@ -39,6 +39,9 @@ CONTROLLER_PORT: Final = 9090
 SEGMENT_STORE_PORT: Final = 12345
 """Port of Pravega's segment store."""
 
+KAFKA_SCOPE: Final = "kafka"
+"""The scope whose topics Kafka's clients see, unless another one is named."""
+
 CONTROLLER_CONNECTIONS_MAX: Final = 1_000
 """Connections of the controller; a client has one, and each holds some 20 kB. The one that is idle for the longest time
 goes for a new one. Higher: more memory; lower: clients that come and go must connect more often."""
@@ -62,7 +65,8 @@ class Addresses:
     """Where a server listens. Port 0: any free one.
 
     rest: host and port of REST; None: it is off. has_page: whether REST serves the page for people, too.
-    advertised: host that clients connect to, as the controller names it; None: `host`, or localhost with certificates.
+    kafka: host and port for Kafka's clients; None: it is off. kafka_scope: whose topics they see.
+    advertised: host that clients connect to, as they are told; None: `host`, or localhost with certificates.
     """
 
     host: str = "127.0.0.1"
@@ -71,11 +75,13 @@ class Addresses:
     rest: tuple[str, int] | None = None
     advertised: str | None = None
     has_page: bool = False
+    kafka: tuple[str, int] | None = None
+    kafka_scope: str = KAFKA_SCOPE
 
     @property
     def hosts(self) -> tuple[str, ...]:
         """Every host that is listened on."""
-        return (self.host,) if self.rest is None else (self.host, self.rest[0])
+        return (self.host, *(each[0] for each in (self.rest, self.kafka) if each is not None))
 
     def advertised_host(self, *, has_tls: bool) -> str:
         """Return the host that clients are given. Raises InvalidArgument if they could not connect to it."""
@@ -162,13 +168,8 @@ async def serve_endpoints(
     host, has_tls = addresses.host, certificates is not None
     advertised = addresses.advertised_host(has_tls=has_tls)
     authority = await _authority(ep, addresses.hosts, is_encrypted=has_tls or allows_plain)
-    with naming_address(host, addresses.segment_store_port):
-        listener = await anyio.create_tcp_listener(local_host=host, local_port=addresses.segment_store_port)
-    assert isinstance(listener, MultiListener)
-    store_port = int(listener.extra(SocketAttribute.local_port))
-    async with listener:
-        for each in listener.listeners:
-            notice_dead_peers(each.extra(SocketAttribute.raw_socket))
+    async with await _listen_for_frames(host, addresses.segment_store_port) as listener:
+        store_port = int(listener.extra(SocketAttribute.local_port))
         with listen_at(host, addresses.controller_port, CONTROLLER_CONNECTIONS_MAX) as listening:
             port = listening.getsockname()[1]
             async with (
@@ -180,8 +181,7 @@ async def serve_endpoints(
                     tasks.start_soon(certificates.watch)
                 answers = partial(greets, tls=unverified_tls()) if has_tls else greets
                 store = SegmentStore(ep.db, owned, authority, _context(certificates))
-                for each in listener.listeners:
-                    tasks.start_soon(store.serve, each)
+                tasks.start_soon(store.serve, listener)
                 controller = Controller(ep.db, owned, authority, answers)
                 values = {
                     "controller_connections": lambda: listening.connections,
@@ -196,12 +196,14 @@ async def serve_endpoints(
                         _rest(
                             ep, authority, addresses.rest, certificates, has_page=addresses.has_page
                         ) as rest,
+                        _kafka(ep, authority, addresses, advertised, certificates) as kafka,
                     ):
                         yield attrs.evolve(
                             addresses,
                             controller_port=port,
                             segment_store_port=store_port,
                             rest=rest,
+                            kafka=kafka,
                             advertised=advertised,
                         )
 
@@ -263,6 +265,44 @@ async def _rest(
             has_page=has_page,
             only_metrics=only_metrics,
         ):
+            yield bound
+
+
+async def _listen_for_frames(host: str, port: int) -> MultiListener[SocketStream]:
+    """Return what listens there, for a `FrameServer`. Raises OSError, which names the address."""
+    with naming_address(host, port):
+        listener = await anyio.create_tcp_listener(local_host=host, local_port=port)
+    assert isinstance(listener, MultiListener)
+    for each in listener.listeners:
+        notice_dead_peers(each.extra(SocketAttribute.raw_socket))
+    return listener
+
+
+@asynccontextmanager
+async def _kafka(
+    ep: Eventproc,
+    authority: Authority,
+    addresses: Addresses,
+    advertised: str,
+    certificates: Certificates | None,
+) -> AsyncIterator[tuple[str, int] | None]:
+    """Serve Kafka's clients while the block runs, if there is an address; yield it with its actual port."""
+    if addresses.kafka is None:
+        yield None
+        return
+    from eventproc.server.kafka.listener import KafkaServer  # few servers need the libraries of its messages
+
+    host, port = addresses.kafka
+    async with await _listen_for_frames(host, port) as listener, BackgroundTasks() as tasks:
+        bound = advertised, int(listener.extra(SocketAttribute.local_port))
+        server = KafkaServer(ep.db, addresses.kafka_scope, bound, authority, _context(certificates))
+        await server.topics.verify_scope()
+        values = {
+            "kafka_connections": lambda: server.connections,
+            "kafka_connection_bytes": lambda: server.held_bytes,
+        }
+        with reporting(ep.db, values):
+            tasks.start_soon(server.serve, listener)
             yield bound
 
 

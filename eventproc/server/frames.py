@@ -38,14 +38,14 @@ class MemoryBudget:
     """The bytes that all connections may hold simultaneously. Each takes them through its `MemoryShare`."""
 
     def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._free = bytes_max
         self._freed = anyio.Condition()
 
     @property
     def held_bytes(self) -> int:
         """Bytes that connections hold now."""
-        return self._bytes_max - self._free
+        return self.bytes_max - self._free
 
     async def take(self, size_bytes: int, *, waits: bool) -> bool:
         """Take so many bytes; return False if they are not free and `waits` is not set."""
@@ -80,6 +80,10 @@ class MemoryShare:
     def is_held(self) -> bool:
         """Whether the connection holds memory; then it is closed if its peer sends nothing for STALLED_S."""
         return self._held > 0
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Return whether `take` would neither wait nor fail."""
+        return self._budget.held_bytes + size_bytes <= self._budget.bytes_max
 
     async def take(self, size_bytes: int) -> None:
         """Take bytes until `give_back`. Raises ConnectionOver."""
@@ -129,7 +133,7 @@ class FrameChannel:
         """Its bytes of large frames, while they are handled and kept."""
         chunks = _Chunks(stream) if isinstance(stream, ByteReceiveStream) else stream
         self._received = BufferedByteReceiveStream(chunks)
-        self.sending = anyio.Lock()
+        self.sending = anyio.Lock(fast_acquire=True)
         """Held while a reply is made and sent, so that a connection holds one large reply at most."""
 
     def limit_frames(self) -> None:
@@ -142,8 +146,9 @@ class FrameChannel:
 
     async def receive_head(self, count: int) -> bytes:
         """Return the next bytes, with which a frame begins. Waits without end unless the connection holds memory."""
-        with anyio.fail_after(STALLED_S if self.memory.is_held else None):
-            return await self._received.receive_exactly(count)
+        if self.memory.is_held:
+            return await self.receive(count)
+        return await self._received.receive_exactly(count)
 
     @asynccontextmanager
     async def receiving_payload(self, length: int, name: str = "a frame") -> AsyncIterator[bytes]:
@@ -165,6 +170,8 @@ class FrameChannel:
 
     async def receive(self, count: int) -> bytes:
         """Return the next bytes of a frame that has begun."""
+        if len(self._received.buffer) >= count:  # there is nothing to wait for
+            return await self._received.receive_exactly(count)
         with anyio.fail_after(STALLED_S):
             return await self._received.receive_exactly(count)
 

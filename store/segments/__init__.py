@@ -21,6 +21,7 @@ from eventproc.store.segments.columns import (
 from eventproc.store.segments.event import (
     ID_HEADER as ID_HEADER,
     JOB_HEADER as JOB_HEADER,
+    KAFKA_HEADER as KAFKA_HEADER,
     NO_HEADERS as NO_HEADERS,
     PRIORITY_HEADER as PRIORITY_HEADER,
     RESERVED_NAMES as RESERVED_NAMES,

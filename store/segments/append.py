@@ -151,8 +151,7 @@ def flush_appends(tx: Tx, stream_id: int) -> None:
 
 def last_sequence(tx: Tx, stream_id: int, writer: str) -> int:
     """Return the sequence of the writer's last append to the stream, 0 if there is none. One look-up."""
-    flush_appends(tx, stream_id)
-    return _stored_sequence(tx, stream_id, writer)
+    return tx.pending[_PENDING_APPENDS].last_sequence(tx, stream_id, writer)
 
 
 def verify_follows(stream: str, identity: WriterSequence, last: int) -> None:

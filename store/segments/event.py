@@ -38,12 +38,17 @@ wall ms as decimal text. Nobody is shown a removed event."""
 REMOVED: Final = "removed"
 """Value of COMPACTED_HEADER for an event that keeps only its place: readers pass it."""
 
+KAFKA_HEADER: Final = "ep-kafka"
+"""Name of the reserved header that holds, as JSON, what Kafka's clients sent and an event cannot say. Events are shown
+without it."""
+
 RESERVED_NAMES: Final = {
     TTL_HEADER: "ttl_ms",
     ID_HEADER: "id",
     PRIORITY_HEADER: "priority",
     JOB_HEADER: "the payload to ep.jobs(...).submit",
     COMPACTED_HEADER: "compaction to alter",
+    KAFKA_HEADER: "headers with other names",
 }
 """{name of a reserved header: what to pass instead}"""
 

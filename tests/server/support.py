@@ -19,6 +19,7 @@ from tests.support.child_process import REPOSITORY
 from tests.support.torture import EndedEarly
 
 _PORTS = re.compile(r"controller (?:tcp|tls)://[^:]*:(\d+), segment store port (\d+)")
+_KAFKA = re.compile(r"clients of Kafka: (\S*:\d+),")
 _REST = re.compile(r"REST: (https?://[^/]*)/openapi.json")
 
 _SAID = "> "
@@ -32,15 +33,23 @@ NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 class ServerProcess:
     """`eventproc serve` on a directory, or on a store on a server; killed at the end of its block.
 
-    port: of its controller. rest: address of REST, if it was asked for.
+    port: of its controller. rest: address of REST, if it was asked for. kafka: address for Kafka's clients, if a scope
+    is served to them.
     """
 
     def __init__(
-        self, directory: Path | str, *more: str, ports: tuple[int, int] = (0, 0), rest: bool = False
+        self,
+        directory: Path | str,
+        *more: str,
+        ports: tuple[int, int] = (0, 0),
+        rest: bool = False,
+        kafka_scope: str = "",
+        kafka_port: int = 0,
     ) -> None:
         options = ["--controller-port", str(ports[0]), "--segment-store-port", str(ports[1]), *more]
         options += ["--rest", "0"] if rest else []
-        self.rest = ""
+        options += ["--kafka", str(kafka_port), "--kafka-scope", kafka_scope] if kafka_scope else []
+        self.rest = self.kafka = ""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "eventproc", "-C", str(directory), "serve", *options],
             env=environment(),
@@ -54,6 +63,8 @@ class ServerProcess:
             heard.append(line)
             if match := _REST.search(line):
                 self.rest = match[1]
+            if match := _KAFKA.search(line):
+                self.kafka = match[1]
             if match := _PORTS.search(line):
                 self.ports = int(match[1]), int(match[2])
                 break
@@ -71,6 +82,11 @@ class ServerProcess:
         self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.end(signal.SIGKILL)
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._process.pid
 
     def end(self, number: signal.Signals) -> int:
         """Send a signal, and return the exit code."""

@@ -1,0 +1,1 @@
+"""Kafka's protocol over the topics of one scope."""

@@ -1,0 +1,128 @@
+"""What clients ask and are answered, as values: the messages of the protocol without what only brokers need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import attrs
+
+from eventproc.server.kafka.kafka_errors import KafkaCode
+
+
+class Place(NamedTuple):
+    """A partition of a topic, by the name that Kafka's clients know."""
+
+    topic: str
+    partition: int
+
+
+@attrs.frozen
+class ApiVersions:
+    """Which calls are served, in which versions?"""
+
+
+@attrs.frozen
+class Metadata:
+    """Which topics are there, and who serves them? topics: None: all."""
+
+    topics: Sequence[str] | None
+
+
+@attrs.frozen
+class Produce:
+    """Append a batch of records to each of some partitions. needs_answer: whether the client waits for one."""
+
+    batches: Sequence[tuple[Place, bytes]]
+    needs_answer: bool
+    transactional_id: str | None
+
+
+@attrs.frozen
+class FetchedPlace:
+    """Where to read on, and how many bytes at most."""
+
+    place: Place
+    offset: int
+    bytes_max: int
+
+
+@attrs.frozen
+class Fetch:
+    """What follows in some partitions? Waits for bytes_min, for wait_ms at most."""
+
+    wanted: Sequence[FetchedPlace]
+    wait_ms: int
+    bytes_min: int
+    bytes_max: int
+
+
+@attrs.frozen
+class ListOffsets:
+    """Which events are the first ones of some times? times: in ms, -1 for the end, -2 for the begin."""
+
+    times: Sequence[tuple[Place, int]]
+
+
+@attrs.frozen
+class InitProducerId:
+    """Give a producer its identity, or the next epoch of the one that it has (-1: none)."""
+
+    transactional_id: str | None
+    producer_id: int
+    epoch: int
+
+
+@attrs.frozen
+class SaslHandshake:
+    """Authenticate by this mechanism."""
+
+    mechanism: str
+
+
+@attrs.frozen
+class SaslAuthenticate:
+    """What the mechanism sends."""
+
+    data: bytes
+
+
+@attrs.frozen
+class TopicAnswer:
+    """What there is of a topic: its number of partitions, 0 with an error."""
+
+    name: str
+    partitions: int
+    code: KafkaCode = KafkaCode.NONE
+
+
+@attrs.frozen
+class Produced:
+    """Where a batch was appended: the offset of its first record, -1 if it is not known; first: of its partition."""
+
+    place: Place
+    code: KafkaCode
+    offset: int = -1
+    first: int = -1
+    text: str | None = None
+
+
+@attrs.frozen
+class Fetched:
+    """What follows in a partition: batches of records, the offset of the next event, and that of the first one."""
+
+    place: Place
+    code: KafkaCode
+    records: bytes = b""
+    end: int = -1
+    first: int = -1
+
+
+@attrs.frozen
+class FoundOffset:
+    """The first event of a time: its offset and its append time in ms; -1 without one."""
+
+    place: Place
+    code: KafkaCode
+    offset: int = -1
+    time_ms: int = -1

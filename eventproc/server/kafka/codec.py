@@ -1,0 +1,335 @@
+"""Requests and answers as bytes. The only importer of the library that knows the messages of each version.
+
+A frame is a length of four bytes and a message. A request begins with the number of its call, the version and a number
+that its answer repeats.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from kafka.protocol.metadata.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kafka.protocol.producer import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from kafka.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+from eventproc.server.frames import MalformedFrame
+from eventproc.server.kafka import calls as c
+from eventproc.server.kafka.kafka_errors import KafkaCode
+
+LENGTH: Final = struct.Struct(">i")
+"""The length of a frame."""
+
+FRAME_BYTES_MAX: Final = 16 * 2**20
+"""Largest frame of a client: a request of two partitions with an event of the largest size each. Kafka's own is 100
+MiB. Higher: more memory for a connection; lower: producers of large batches are cut off."""
+
+NODE: Final = 1
+"""Number of the broker: a server shows itself as the only one."""
+
+Call = (
+    c.ApiVersions
+    | c.Metadata
+    | c.Produce
+    | c.Fetch
+    | c.ListOffsets
+    | c.InitProducerId
+    | c.SaslHandshake
+    | c.SaslAuthenticate
+)
+
+_HEAD: Final = struct.Struct(">hhih")
+"""Number of the call, version, number of the request, length of the client's name (-1: none)."""
+
+_API_VERSIONS: Final = 18
+
+
+class Request(NamedTuple):
+    """A request: the call, its version, and the number that the answer repeats."""
+
+    call: Call
+    version: int
+    number: int
+
+
+class _Message(NamedTuple):
+    """The classes of a call's messages, the versions that are served, and how a request becomes a call."""
+
+    request: Any
+    answer: Any
+    least: int
+    most: int
+    call: Callable[[Any], Call]
+
+
+def _produce(body: Any) -> c.Produce:
+    batches = [
+        (c.Place(topic.name, part.index), bytes(part.records or b""))
+        for topic in body.topic_data
+        for part in topic.partition_data
+    ]
+    return c.Produce(batches, body.acks != 0, body.transactional_id)
+
+
+def _fetch(body: Any) -> c.Fetch:
+    wanted = [
+        c.FetchedPlace(c.Place(topic.topic, part.partition), part.fetch_offset, part.partition_max_bytes)
+        for topic in body.topics
+        for part in topic.partitions
+    ]
+    return c.Fetch(wanted, body.max_wait_ms, body.min_bytes, body.max_bytes)
+
+
+def _list_offsets(body: Any) -> c.ListOffsets:
+    return c.ListOffsets(
+        [
+            (c.Place(topic.name, part.partition_index), part.timestamp)
+            for topic in body.topics
+            for part in topic.partitions
+        ]
+    )
+
+
+# A test asks each call in each version that is announced.
+_MESSAGES: Final[Mapping[int, _Message]] = {
+    0: _Message(ProduceRequest, ProduceResponse, 3, 9, _produce),
+    1: _Message(FetchRequest, FetchResponse, 4, 12, _fetch),
+    2: _Message(ListOffsetsRequest, ListOffsetsResponse, 1, 6, _list_offsets),
+    3: _Message(
+        MetadataRequest,
+        MetadataResponse,
+        1,
+        9,
+        lambda body: c.Metadata(None if body.topics is None else [each.name for each in body.topics]),
+    ),
+    17: _Message(
+        SaslHandshakeRequest, SaslHandshakeResponse, 0, 1, lambda body: c.SaslHandshake(body.mechanism)
+    ),
+    _API_VERSIONS: _Message(ApiVersionsRequest, ApiVersionsResponse, 0, 3, lambda _: c.ApiVersions()),
+    22: _Message(
+        InitProducerIdRequest,
+        InitProducerIdResponse,
+        0,
+        4,
+        lambda body: c.InitProducerId(body.transactional_id, body.producer_id, body.producer_epoch),
+    ),
+    36: _Message(
+        SaslAuthenticateRequest,
+        SaslAuthenticateResponse,
+        0,
+        2,
+        lambda body: c.SaslAuthenticate(bytes(body.auth_bytes)),
+    ),
+}
+
+_NUMBERS: Final[Mapping[type, int]] = {
+    c.Produce: 0,
+    c.Fetch: 1,
+    c.ListOffsets: 2,
+    c.Metadata: 3,
+    c.SaslHandshake: 17,
+    c.ApiVersions: _API_VERSIONS,
+    c.InitProducerId: 22,
+    c.SaslAuthenticate: 36,
+}
+
+
+class UnsupportedApiVersions(Exception):
+    """A client asks for the versions in a version that is too new; it is answered in the oldest one (KIP-511)."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def parse_request(frame: bytes) -> Request:
+    """Return the request of a frame. Raises MalformedFrame, UnsupportedApiVersions."""
+    try:
+        key, version, number, name_bytes = _HEAD.unpack_from(frame)
+    except struct.error:
+        raise MalformedFrame(f"a frame of {len(frame)} bytes") from None
+    message = _MESSAGES.get(key)
+    if message is None or not message.least <= version <= message.most:
+        if key == _API_VERSIONS:
+            raise UnsupportedApiVersions(number)
+        raise MalformedFrame(f"call {key} in version {version}, which is not served")
+    at = _HEAD.size + max(name_bytes, 0)
+    try:
+        if message.request.flexible_version_q(version):
+            at = _after_tags(frame, at)
+        body = message.request.decode(memoryview(frame)[at:], version=version)
+        return Request(message.call(body), version, number)
+    except Exception as why:  # the library raises what its decoders meet
+        raise MalformedFrame(f"call {key} in version {version}: {why!r}") from None
+
+
+def _after_tags(frame: bytes, at: int) -> int:
+    """Return where the tagged fields of a head end. The clients that are known send none."""
+    if frame[at] != 0:
+        raise MalformedFrame("a head with tagged fields")
+    return at + 1
+
+
+def encode_answer(request: Request, **fields: object) -> bytes:
+    """Return the frame of an answer with these fields of the message."""
+    key = _NUMBERS[type(request.call)]
+    body = bytes(_MESSAGES[key].answer(version=request.version, **fields).encode(version=request.version))
+    # The head of this one answer has no tagged fields, because a client reads it before it knows the versions.
+    is_tagged = key != _API_VERSIONS and _MESSAGES[key].answer.flexible_version_q(request.version)
+    head = request.number.to_bytes(4, "big", signed=True) + (b"\0" if is_tagged else b"")
+    return b"".join((LENGTH.pack(len(head) + len(body)), head, body))
+
+
+def versions_answer(request: Request, code: KafkaCode = KafkaCode.NONE) -> bytes:
+    """Return which calls are served, in which versions."""
+    kind = ApiVersionsResponse.ApiVersion
+    served = [
+        kind(version=request.version, api_key=key, min_version=each.least, max_version=each.most)
+        for key, each in sorted(_MESSAGES.items())
+    ]
+    return encode_answer(request, error_code=int(code), api_keys=served)
+
+
+def metadata_answer(request: Request, address: tuple[str, int], topics: Sequence[c.TopicAnswer]) -> bytes:
+    """Return the topics, each partition of which the server at the address leads."""
+    version, of_topic = request.version, MetadataResponse.MetadataResponseTopic
+    (host, port) = address
+    broker = MetadataResponse.MetadataResponseBroker(
+        version=version, node_id=NODE, host=host, port=port, rack=None
+    )
+    return encode_answer(
+        request,
+        brokers=[broker],
+        cluster_id="eventproc",
+        controller_id=NODE,
+        topics=[
+            of_topic(
+                version=version,
+                error_code=int(topic.code),
+                name=topic.name,
+                is_internal=False,
+                partitions=[
+                    of_topic.MetadataResponsePartition(
+                        version=version,
+                        error_code=0,
+                        partition_index=number,
+                        leader_id=NODE,
+                        leader_epoch=0,
+                        replica_nodes=[NODE],
+                        isr_nodes=[NODE],
+                        offline_replicas=[],
+                    )
+                    for number in range(topic.partitions)
+                ],
+            )
+            for topic in topics
+        ],
+    )
+
+
+def produce_answer(request: Request, produced: Iterable[c.Produced]) -> bytes:
+    """Return where the batches of a request are."""
+    version, of_topic = request.version, ProduceResponse.TopicProduceResponse
+    return encode_answer(
+        request,
+        responses=[
+            of_topic(
+                version=version,
+                name=topic,
+                partition_responses=[
+                    of_topic.PartitionProduceResponse(
+                        version=version,
+                        index=each.place.partition,
+                        error_code=int(each.code),
+                        base_offset=each.offset,
+                        log_append_time_ms=-1,
+                        log_start_offset=each.first,
+                        record_errors=[],
+                        error_message=each.text,
+                    )
+                    for each in parts
+                ],
+            )
+            for topic, parts in groupby(produced, _topic)
+        ],
+    )
+
+
+def fetch_answer(request: Request, fetched: Iterable[c.Fetched]) -> bytes:
+    """Return what follows in the partitions of a request."""
+    version, of_topic = request.version, FetchResponse.FetchableTopicResponse
+    return encode_answer(
+        request,
+        error_code=0,
+        session_id=0,  # each request names all of its partitions
+        responses=[
+            of_topic(
+                version=version,
+                topic=topic,
+                partitions=[
+                    of_topic.PartitionData(
+                        version=version,
+                        partition_index=each.place.partition,
+                        error_code=int(each.code),
+                        high_watermark=each.end,
+                        last_stable_offset=each.end,  # what is not committed is not visible at all
+                        log_start_offset=each.first,
+                        aborted_transactions=None,
+                        preferred_read_replica=-1,
+                        records=each.records,
+                    )
+                    for each in parts
+                ],
+            )
+            for topic, parts in groupby(fetched, _topic)
+        ],
+    )
+
+
+def offsets_answer(request: Request, found: Iterable[c.FoundOffset]) -> bytes:
+    """Return the offsets of the times of a request."""
+    version, of_topic = request.version, ListOffsetsResponse.ListOffsetsTopicResponse
+    return encode_answer(
+        request,
+        topics=[
+            of_topic(
+                version=version,
+                name=topic,
+                partitions=[
+                    of_topic.ListOffsetsPartitionResponse(
+                        version=version,
+                        partition_index=each.place.partition,
+                        error_code=int(each.code),
+                        timestamp=each.time_ms,
+                        offset=each.offset,
+                        leader_epoch=0,
+                    )
+                    for each in parts
+                ],
+            )
+            for topic, parts in groupby(found, _topic)
+        ],
+    )
+
+
+def _topic(answer: c.Produced | c.Fetched | c.FoundOffset) -> str:
+    return answer.place.topic

@@ -1,0 +1,203 @@
+"""One connection of a client of Kafka: requests are carried out and answered in order, one at a time.
+
+Only batches of producers wait for their commit together: the next ones are read and decoded meanwhile, and those that
+wait share a transaction.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from contextlib import AsyncExitStack
+from itertools import islice
+from typing import Final, NamedTuple
+
+import anyio
+
+from eventproc.server.access.authority import Authority, Caller, NotAuthenticated, TooManyPasswords
+from eventproc.server.frames import ConnectionOver, FrameChannel
+from eventproc.server.kafka import calls as c
+from eventproc.server.kafka.codec import (
+    LENGTH,
+    Request,
+    UnsupportedApiVersions,
+    encode_answer,
+    fetch_answer,
+    metadata_answer,
+    offsets_answer,
+    parse_request,
+    produce_answer,
+    versions_answer,
+)
+from eventproc.server.kafka.fetch import PartitionReader
+from eventproc.server.kafka.kafka_errors import KafkaCode, KafkaRefusal
+from eventproc.server.kafka.produce import BatchAppender, DecodedBatch
+from eventproc.server.kafka.served_topics import ServedTopics
+from eventproc.server.strangers import Stranger
+
+PLAIN: Final = "PLAIN"
+"""The one mechanism: a user's name and password, or the user's name and one of its tokens."""
+
+
+WAITING_MAX: Final = 64
+"""Requests of a producer that wait for their commit. Clients have 5 in flight by default."""
+
+
+_Greeting = c.ApiVersions | c.SaslHandshake | c.SaslAuthenticate
+_Question = c.Fetch | c.ListOffsets | c.Metadata | c.InitProducerId
+
+
+class _WaitingBatches(NamedTuple):
+    """The batches of a request that is not answered yet. held: the memory of its frame."""
+
+    request: Request
+    batches: list[DecodedBatch]
+    held: AsyncExitStack
+
+    @property
+    def needs_answer(self) -> bool:
+        call = self.request.call
+        return isinstance(call, c.Produce) and call.needs_answer
+
+
+class KafkaConnection:
+    """Serves one connection. address: host and port that the client is told to connect to."""
+
+    def __init__(
+        self,
+        channel: FrameChannel,
+        authority: Authority,
+        stranger: Stranger,
+        topics: ServedTopics,
+        appender: BatchAppender,
+        reader: PartitionReader,
+        address: tuple[str, int],
+    ) -> None:
+        self._channel = channel
+        self._authority = authority
+        self._stranger = stranger
+        self._topics = topics
+        self._appender = appender
+        self._reader = reader
+        self._address = address
+        self._credentials: str | None = None
+        self._waiting: list[_WaitingBatches] = []
+        self._changed = anyio.Event()
+
+    async def serve(self) -> None:
+        """Serve until the peer leaves, which raises EndOfStream, or must be left, which raises why."""
+        if self._authority.is_required:
+            self._channel.limit_frames()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._append_waiting)
+                while True:
+                    (length,) = LENGTH.unpack(await self._channel.receive_head(LENGTH.size))
+                    if not self._channel.memory.has_room(length):
+                        await self._appended()
+                    async with AsyncExitStack() as held:
+                        frame = await held.enter_async_context(self._channel.receiving_payload(length))
+                        await self._handle(frame, held)
+        finally:
+            await self._channel.memory.give_back_all()
+
+    async def _handle(self, frame: bytes, held: AsyncExitStack) -> None:
+        """Answer a request, or let its batches wait; held: what has the memory of the frame."""
+        try:
+            request = parse_request(frame)
+        except UnsupportedApiVersions as why:  # a newer client than this server; it asks again (KIP-511)
+            await self._appended()
+            oldest = Request(c.ApiVersions(), 0, why.number)
+            await self._send(versions_answer(oldest, KafkaCode.UNSUPPORTED_VERSION))
+            return
+        call = request.call
+        if isinstance(call, c.Produce):
+            batches = self._appender.decode(call, await self._caller())
+            self._waiting.append(_WaitingBatches(request, batches, held.pop_all()))
+            self._note_change()
+            while len(self._waiting) >= WAITING_MAX:
+                await self._changed.wait()
+            return
+        await self._appended()
+        await self._send(await self._answer(request, call))
+
+    def _note_change(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    async def _appended(self) -> None:
+        """Wait until the batches of all earlier requests are answered."""
+        while self._waiting:
+            await self._changed.wait()
+
+    async def _append_waiting(self) -> None:
+        """Append what waits, together, and answer it, until cancelled."""
+        while True:
+            while not self._waiting:
+                await self._changed.wait()
+            together = self._waiting[:]
+            produced = iter(await self._appender.append([each for one in together for each in one.batches]))
+            for one in together:
+                answers = list(islice(produced, len(one.batches)))
+                if one.needs_answer:
+                    await self._send(produce_answer(one.request, answers))
+                await one.held.aclose()
+            del self._waiting[: len(together)]
+            self._note_change()
+
+    async def _send(self, answer: bytes) -> None:
+        async with self._channel.sending:
+            await self._channel.send_frame(answer)
+
+    async def _answer(self, request: Request, call: _Greeting | _Question) -> bytes:
+        """Carry a request out, and return its answer."""
+        match call:
+            case c.ApiVersions():
+                return versions_answer(request)
+            case c.SaslHandshake(mechanism):
+                code = KafkaCode.NONE if mechanism == PLAIN else KafkaCode.UNSUPPORTED_SASL_MECHANISM
+                return encode_answer(request, error_code=int(code), mechanisms=[PLAIN])
+            case c.SaslAuthenticate(data):
+                return await self._authenticate(request, data)
+            case c.Fetch() | c.ListOffsets() | c.Metadata() | c.InitProducerId():
+                return await self._answer_known(request, call, await self._caller())
+
+    async def _answer_known(self, request: Request, call: _Question, caller: Caller) -> bytes:
+        match call:
+            case c.Fetch():
+                return fetch_answer(request, await self._reader.fetch(call, caller))
+            case c.ListOffsets():
+                return offsets_answer(request, await self._reader.list_offsets(call, caller))
+            case c.Metadata(topics):
+                return metadata_answer(request, self._address, await self._topics.describe(caller, topics))
+            case c.InitProducerId():
+                return self._give_identity(request, call)
+
+    def _give_identity(self, request: Request, call: c.InitProducerId) -> bytes:
+        try:
+            producer_id, epoch = self._appender.new_identity(call)
+        except KafkaRefusal as why:
+            return encode_answer(request, error_code=int(why.code), producer_id=-1, producer_epoch=-1)
+        return encode_answer(request, error_code=0, producer_id=producer_id, producer_epoch=epoch)
+
+    async def _caller(self) -> Caller:
+        """Return who calls: the user may have been changed or deleted since. Raises ConnectionOver."""
+        try:
+            return await self._authority.authenticate(self._credentials)
+        except NotAuthenticated as why:
+            raise ConnectionOver(str(why)) from None
+
+    async def _authenticate(self, request: Request, data: bytes) -> bytes:
+        """Answer who the caller is: `PLAIN` sends another user's name (none), the name and the password."""
+        parts = data.split(b"\0")
+        code, text = KafkaCode.SASL_AUTHENTICATION_FAILED, "PLAIN wants a user and a password"
+        if len(parts) == 3 and b":" not in parts[1]:
+            credentials = "Basic " + b64encode(b":".join(parts[1:])).decode()
+            try:
+                await self._authority.authenticate(credentials)
+            except (NotAuthenticated, TooManyPasswords) as why:
+                text = str(why)
+            else:
+                self._credentials, code, text = credentials, KafkaCode.NONE, ""
+                self._stranger.accept()
+                self._channel.accept_frames()
+        return encode_answer(request, error_code=int(code), error_message=text or None, auth_bytes=b"")

@@ -1,0 +1,172 @@
+"""Appending the batches of producers, each record once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from eventproc.server.access.authority import Caller
+from eventproc.server.kafka.calls import InitProducerId, Place, Produce, Produced
+from eventproc.server.kafka.compression import Decompressor
+from eventproc.server.kafka.kafka_errors import REFUSALS, KafkaCode, KafkaRefusal, code_of
+from eventproc.server.kafka.recent_batches import RecentBatches
+from eventproc.server.kafka.record_batches import NO_PRODUCER, PlacedBatch, RecordBatch, decode_batch, place
+from eventproc.server.kafka.served_topics import ServedTopics
+from eventproc.store.access.permissions import Permission
+from eventproc.store.database import Database, Tx
+from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.errors import InvalidArgument, NotFound, SegmentSealed
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.limits import BATCH_BYTES_MAX
+from eventproc.store.model.producer_sequences import EPOCH_MAX, Misfit, next_position
+from eventproc.store.segments import SegmentEvents, WriterSequence, append, last_sequence
+
+BRIEF_BYTES_MAX: Final = 64 * 1024
+"""Bytes of batches that are appended on the event loop if nothing else waits: a switch of threads costs more."""
+
+REPEATABLE: Final = 5
+"""Batches of a producer and partition whose offsets are known to its repetitions: as many as clients have in flight."""
+
+PRODUCERS_MAX: Final = 10_000
+"""Producers and partitions whose batches are known. Those of others are told that a repeated batch is stored, without
+its offset. Higher: more memory."""
+
+
+_MISFITS: Final = {
+    Misfit.OLD_EPOCH: (KafkaCode.INVALID_PRODUCER_EPOCH, "the producer has written in a later epoch"),
+    Misfit.UNKNOWN: (KafkaCode.UNKNOWN_PRODUCER_ID, "nothing is known of the records before this batch"),
+    Misfit.GAP: (KafkaCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "records before this batch are missing"),
+}
+
+
+class _Appended(NamedTuple):
+    """Where a batch lies. offset: None if it was there before."""
+
+    stream_id: int
+    segment: SegmentId
+    offset: int | None
+
+
+class DecodedBatch(NamedTuple):
+    """What a producer sent for a partition, or why it is refused."""
+
+    place: Place
+    batch: RecordBatch | Exception
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that its events take in their segment."""
+        return 0 if isinstance(self.batch, Exception) else self.batch.events.size_bytes
+
+
+class BatchAppender:
+    """Appends for all connections of one server."""
+
+    def __init__(self, db: Database, topics: ServedTopics, recent: RecentBatches) -> None:
+        self._db = db
+        self._topics = topics
+        self._recent = recent
+        self._decompressor = Decompressor()
+        self._known: OrderedDict[tuple[int, SegmentId, int], deque[tuple[int, int, int]]] = OrderedDict()
+        """{(stream, segment, producer): (epoch, number of the first record, its offset) of the last batches}."""
+
+    def new_identity(self, call: InitProducerId) -> tuple[int, int]:
+        """Return the identity of a producer: its number and epoch. Raises KafkaRefusal."""
+        if call.transactional_id is not None:
+            raise KafkaRefusal(KafkaCode.INVALID_REQUEST, "transactions are not served")
+        if call.producer_id >= 0 and 0 <= call.epoch < EPOCH_MAX - 1:
+            return call.producer_id, call.epoch + 1
+        # Nobody else gets this number of 62 bits, also after a restart, and nothing need be stored.
+        return int.from_bytes(self._db.clock.random_bytes(8), "big") >> 2, 0
+
+    def decode(self, call: Produce, caller: Caller) -> list[DecodedBatch]:
+        """Return the batches of a request, each with why it is refused, if it is."""
+        decoded: list[DecodedBatch] = []
+        for where, raw in call.batches:
+            try:
+                self._topics.verify(caller, Permission.READ_UPDATE, where.topic)
+                decoded.append(DecodedBatch(where, decode_batch(raw, where.partition, self._decompressor)))
+            except REFUSALS as why:
+                decoded.append(DecodedBatch(where, why))
+        return decoded
+
+    async def append(self, batches: Sequence[DecodedBatch]) -> list[Produced]:
+        """Append the batches in order, in as few transactions as take them; return where, or why not."""
+        return [each for together in _transactions(batches) for each in await self._append_together(together)]
+
+    async def _append_together(self, batches: Sequence[DecodedBatch]) -> list[Produced]:
+        size_bytes = sum(each.size_bytes for each in batches)
+        write = partial(self._append_all, batches=batches)
+        try:
+            appended = await self._db.write(write, size_bytes=size_bytes, brief=size_bytes <= BRIEF_BYTES_MAX)
+        except REFUSALS as why:
+            appended = [why] * len(batches)
+        return [self._note(each, found) for each, found in zip(batches, appended, strict=True)]
+
+    def _append_all(self, tx: Tx, batches: Sequence[DecodedBatch]) -> list[_Appended | Exception]:
+        """Append each batch, or find out why not: a refusal concerns one batch alone."""
+        found: list[_Appended | Exception] = []
+        for where, batch in batches:
+            try:
+                found.append(batch if isinstance(batch, Exception) else self._append(tx, where, batch))
+            except (KafkaRefusal, NotFound, InvalidArgument, SegmentSealed) as why:
+                found.append(why)
+        return found
+
+    def _append(self, tx: Tx, where: Place, batch: RecordBatch) -> _Appended:
+        topic = self._topics.get(tx, where.topic)
+        segment = topic.segment(where)
+        if topic.needs_keys and not batch.has_keys:
+            raise invalid_argument("key", None, f"{topic.stream} is compacted, and its events need keys")
+        identity = None
+        if batch.producer_id != NO_PRODUCER:
+            writer = f"kafka/{where.partition}/{batch.producer_id}"
+            last = last_sequence(tx, topic.stream_id, writer)
+            position = next_position(last, batch.epoch, batch.first_sequence, batch.events.count)
+            if position is Misfit.REPEATED:
+                return _Appended(topic.stream_id, segment, None)
+            if isinstance(position, Misfit):
+                raise KafkaRefusal(*_MISFITS[position])
+            identity = WriterSequence(writer, position, after=last)
+        part = SegmentEvents(segment, batch.events)
+        (done,) = append(tx, topic.stream, topic.stream_id, [part], identity=identity)
+        return _Appended(topic.stream_id, segment, done.number)
+
+    def _note(self, sent: DecodedBatch, found: _Appended | Exception) -> Produced:
+        """Keep what consumers and repetitions ask for of a batch that is durable; return what its producer is told."""
+        where, batch = sent
+        if isinstance(found, Exception) or isinstance(batch, Exception):
+            assert isinstance(found, Exception), "what was refused is not appended"
+            return Produced(where, code_of(found), text=str(found))
+        key = found.stream_id, found.segment, batch.producer_id
+        if found.offset is None:
+            for epoch, first, offset in self._known.get(key, ()):
+                if (epoch, first) == (batch.epoch, batch.first_sequence):
+                    return Produced(where, KafkaCode.NONE, offset)
+            return Produced(where, KafkaCode.DUPLICATE_SEQUENCE_NUMBER)
+        if batch.producer_id != NO_PRODUCER:
+            batches = self._known.setdefault(key, deque(maxlen=REPEATABLE))
+            batches.append((batch.epoch, batch.first_sequence, found.offset))
+            self._known.move_to_end(key)
+            if len(self._known) > PRODUCERS_MAX:
+                self._known.popitem(last=False)
+        end = found.offset + batch.events.count
+        placed = PlacedBatch(found.offset, end, place(batch.raw, found.offset))
+        self._recent.add(found.stream_id, found.segment, placed)
+        return Produced(where, KafkaCode.NONE, found.offset)
+
+
+def _transactions(batches: Sequence[DecodedBatch]) -> Iterator[list[DecodedBatch]]:
+    """Yield the batches in groups that one transaction takes."""
+    together: list[DecodedBatch] = []
+    size_bytes = 0
+    for each in batches:
+        if together and size_bytes + each.size_bytes > BATCH_BYTES_MAX:
+            yield together
+            together, size_bytes = [], 0
+        together.append(each)
+        size_bytes += each.size_bytes
+    if together:
+        yield together

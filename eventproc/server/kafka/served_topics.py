@@ -1,0 +1,93 @@
+"""The topics of one scope: partition p of a topic is its segment number p, and an offset the number of an event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import attrs
+
+from eventproc.server.access.authority import Caller
+from eventproc.server.kafka.calls import Place, TopicAnswer
+from eventproc.server.kafka.kafka_errors import KafkaCode, KafkaRefusal
+from eventproc.store.access.permissions import Permission
+from eventproc.store.catalog import StreamRecord, current_epoch, find_stream, get_scope, list_topics
+from eventproc.store.database import Database, Tx
+from eventproc.store.model.argument_checks import invalid_argument
+from eventproc.store.model.errors import NotFound
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.partitions import partition_ids
+
+
+@attrs.frozen
+class ServedTopic:
+    """A topic. segments: its partitions, by number. ttl_ms: the time to live of its events. needs_keys: of each."""
+
+    stream: str
+    stream_id: int
+    segments: tuple[SegmentId, ...]
+    ttl_ms: int | None
+    needs_keys: bool
+
+    def segment(self, place: Place) -> SegmentId:
+        """Return the segment of a partition. Raises NotFound."""
+        if not 0 <= place.partition < len(self.segments):
+            raise NotFound(kind="partition", name=f"{self.stream} {place.partition}")
+        return self.segments[place.partition]
+
+
+class ServedTopics:
+    """The topics of one scope, by the names that clients know: those without the scope."""
+
+    def __init__(self, db: Database, scope: str) -> None:
+        self._db = db
+        self._scope = scope
+
+    async def verify_scope(self) -> None:
+        """Raise InvalidArgument unless the scope exists."""
+        try:
+            await self._db.read(partial(get_scope, name=self._scope))
+        except NotFound:
+            remedy = f"create it with `eventproc scope create {self._scope}`, or name another one with --kafka-scope"
+            raise invalid_argument("scope", self._scope, f"it does not exist; {remedy}") from None
+
+    def verify(self, caller: Caller, permission: Permission, topic: str) -> None:
+        """Raise NotPermitted unless the caller has the permission on a topic."""
+        caller.verify(permission, self._full_name(topic))
+
+    def get(self, tx: Tx, topic: str) -> ServedTopic:
+        """Return a topic. Raises NotFound, also for a stream: its segments are not partitions."""
+        name = self._full_name(topic)
+        found = find_stream(tx, name)
+        if found is None or not found.value.config.is_topic:
+            raise NotFound(kind="topic", name=name)
+        return _served(tx, found.value)
+
+    async def describe(self, caller: Caller, topics: Sequence[str] | None) -> list[TopicAnswer]:
+        """Return what there is of some topics; None: of all that the caller may read."""
+        return await self._db.read(partial(self._describe, caller=caller, topics=topics))
+
+    def _describe(self, tx: Tx, caller: Caller, topics: Sequence[str] | None) -> list[TopicAnswer]:
+        if topics is None:
+            names = [each.name.partition("/")[2] for each in list_topics(tx, self._scope)]
+            topics = [each for each in names if caller.may(Permission.READ, self._full_name(each))]
+        return [self._describe_one(tx, caller, each) for each in topics]
+
+    def _describe_one(self, tx: Tx, caller: Caller, topic: str) -> TopicAnswer:
+        if not caller.may(Permission.READ, self._full_name(topic)):
+            return TopicAnswer(topic, 0, KafkaCode.TOPIC_AUTHORIZATION_FAILED)
+        try:
+            return TopicAnswer(topic, len(self.get(tx, topic).segments))
+        except NotFound:
+            return TopicAnswer(topic, 0, KafkaCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _full_name(self, topic: str) -> str:
+        if "/" in topic:  # no such name exists; it must not look like another one
+            raise KafkaRefusal(KafkaCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic!r} is no name of a topic")
+        return f"{self._scope}/{topic}"
+
+
+def _served(tx: Tx, stream: StreamRecord) -> ServedTopic:
+    config = stream.config
+    segments = partition_ids(current_epoch(tx, stream))
+    return ServedTopic(stream.name, stream.stream_id, segments, config.ttl_ms, config.is_compacted)

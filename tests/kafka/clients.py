@@ -1,0 +1,183 @@
+"""Unmodified clients of Kafka behind one face, so that a test runs with each of them.
+
+Each function blocks; a test calls it in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition as AioPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+with warnings.catch_warnings():
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # how it reads its messages is deprecated in 3.11 and 3.12
+    from kafka.structs import TopicPartition as PythonPartition
+
+    import kafka
+
+PATIENCE_S = 60
+"""How long a client waits. It only turns a hanging test into a failure."""
+
+NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
+
+
+class Record(NamedTuple):
+    """A record that is sent. time: in ms, None for that of the client's clock."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    time: int | None = None
+
+
+class Received(NamedTuple):
+    """A record that was received."""
+
+    partition: int
+    offset: int
+    value: bytes | None
+    key: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    time: int
+
+
+class KafkaClient(NamedTuple):
+    """A client. produce: sends records to a partition, idempotently, and returns their offsets. consume: from the begin
+    of each partition on, until there are so many."""
+
+    name: str
+    produce: Callable[[str, str, int, Sequence[Record]], list[int]]
+    consume: Callable[[str, str, int, int], list[Received]]
+
+
+def confluent_producer(address: str, settings: Mapping[str, Any] = NO_SETTINGS) -> Producer:
+    return Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 1, **settings})
+
+
+def confluent_produce(
+    address: str,
+    topic: str,
+    partition: int,
+    records: Sequence[Record],
+    settings: Mapping[str, Any] = NO_SETTINGS,
+) -> list[int]:
+    """Raises KafkaException for the first record that is refused."""
+    producer = confluent_producer(address, settings)
+    offsets: list[int] = []
+    refused: list[KafkaError] = []
+
+    def note(why: KafkaError | None, message: Message) -> None:
+        if why is not None:
+            refused.append(why)
+        else:
+            offset = message.offset()
+            assert offset is not None
+            offsets.append(offset)
+
+    for each in records:
+        producer.produce(
+            *(topic, each.value, each.key, partition),
+            headers=list(each.headers),
+            timestamp=each.time or 0,  # 0: now
+            on_delivery=note,
+        )
+    assert producer.flush(PATIENCE_S) == 0
+    if refused:
+        raise KafkaException(refused[0])
+    return offsets
+
+
+def confluent_consumer(address: str, settings: Mapping[str, Any] = NO_SETTINGS) -> Consumer:
+    fixed = {"bootstrap.servers": address, "group.id": "none", "enable.auto.commit": False}
+    return Consumer({**fixed, **settings})
+
+
+def confluent_consume(address: str, topic: str, partitions: int, count: int) -> list[Received]:
+    consumer = confluent_consumer(address)
+    consumer.assign([TopicPartition(topic, each, 0) for each in range(partitions)])
+    try:
+        return take(consumer, count)
+    finally:
+        consumer.close()
+
+
+def take(consumer: Consumer, count: int) -> list[Received]:
+    """Return the next records of a consumer."""
+    found: list[Received] = []
+    while len(found) < count:
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None, f"only {len(found)} of {count} records came"
+        assert message.error() is None, message.error()
+        headers = tuple(message.headers() or ())
+        place = message.partition(), message.offset()
+        found.append(Received(*place, message.value(), message.key(), headers, message.timestamp()[1]))  # type: ignore[arg-type]
+    return found
+
+
+def python_produce(address: str, topic: str, partition: int, records: Sequence[Record]) -> list[int]:
+    producer = kafka.KafkaProducer(bootstrap_servers=address, enable_idempotence=True)
+    try:
+        sent = [
+            producer.send(topic, each.value, each.key, list(each.headers), partition, each.time)
+            for each in records
+        ]
+        return [each.get(PATIENCE_S).offset for each in sent]
+    finally:
+        producer.close()
+
+
+def python_consume(address: str, topic: str, partitions: int, count: int) -> list[Received]:
+    consumer = kafka.KafkaConsumer(bootstrap_servers=address, consumer_timeout_ms=PATIENCE_S * 1_000)
+    try:
+        consumer.assign([PythonPartition(topic, each) for each in range(partitions)])
+        consumer.seek_to_beginning()
+        found = [next(consumer) for _ in range(count)]
+    finally:
+        consumer.close()
+    return [_received(each) for each in found]
+
+
+def aio_produce(address: str, topic: str, partition: int, records: Sequence[Record]) -> list[int]:
+    async def produce() -> list[int]:
+        async with AIOKafkaProducer(bootstrap_servers=address, enable_idempotence=True) as producer:
+            sent = [
+                await producer.send(topic, each.value, each.key, partition, each.time, _any(each.headers))
+                for each in records
+            ]
+            return [(await each).offset for each in sent]
+
+    return asyncio.run(asyncio.wait_for(produce(), PATIENCE_S))
+
+
+def aio_consume(address: str, topic: str, partitions: int, count: int) -> list[Received]:
+    async def consume() -> list[Received]:
+        async with AIOKafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest") as consumer:
+            consumer.assign([AioPartition(topic, each) for each in range(partitions)])
+            return [_received(await consumer.getone()) for _ in range(count)]
+
+    return asyncio.run(asyncio.wait_for(consume(), PATIENCE_S))
+
+
+def _any(headers: Iterable[tuple[str, bytes | None]]) -> list[Any]:
+    """Return headers for a client whose types know no null, which it sends."""
+    return list(headers)
+
+
+def _received(record: Any) -> Received:
+    headers = tuple((name, value) for name, value in record.headers)
+    return Received(record.partition, record.offset, record.value, record.key, headers, record.timestamp)
+
+
+CONFLUENT = KafkaClient("confluent-kafka", confluent_produce, confluent_consume)
+CLIENTS = (
+    CONFLUENT,
+    KafkaClient("kafka-python", python_produce, python_consume),
+    KafkaClient("aiokafka", aio_produce, aio_consume),
+)

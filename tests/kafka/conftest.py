@@ -1,0 +1,47 @@
+"""A serving process with the scope `shop` for Kafka's clients, and its directory, opened by this process as well."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+import eventproc
+from eventproc import open_blocking
+from eventproc.runtime import Eventproc
+from tests.server.support import ServerProcess
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("kafka") / "served"
+    with open_blocking(path, durability="os") as ep:
+        ep.create_scope("shop")
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(directory: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(directory, kafka_scope="shop") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+async def ep(directory: Path, server: ServerProcess) -> AsyncIterator[Eventproc]:
+    async with eventproc.open(directory, host=False) as ep:
+        yield ep
+
+
+@pytest.fixture
+async def topic(ep: Eventproc, request: pytest.FixtureRequest) -> str:
+    """A topic of one partition, named after the test."""
+    name = f"t{crc32(request.node.name.encode()):x}"
+    await ep.create_topic(f"shop/{name}")
+    return name

@@ -1,0 +1,117 @@
+"""Kafka's clients of a directory with users: who may produce and read what, and what strangers get."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from anyio import to_thread
+from confluent_kafka import KafkaException, TopicPartition
+
+import eventproc
+from eventproc import Permission, open_blocking
+from eventproc.runtime import Eventproc
+from tests.kafka.clients import Record, confluent_consumer, confluent_produce, confluent_producer, take
+from tests.kafka.peer import PLAIN_BATCH, KafkaPeer, framed, produce_request
+from tests.server.support import ServerProcess
+
+pytestmark = pytest.mark.subprocess
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Files: the authority, the certificate, its key."""
+    folder = tmp_path_factory.mktemp("certificates")
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost")
+    found = {name: folder / name for name in ("authority", "certificate", "key")}
+    authority.cert_pem.write_to_path(found["authority"])
+    found["certificate"].write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
+    issued.private_key_pem.write_to_path(found["key"])
+    return found
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("kafka") / "served"
+    with open_blocking(path, durability="os") as ep:
+        ep.create_scope("shop")
+        ep.create_topic("shop/orders")
+        ep.create_topic("shop/others")
+        for user in ("writer", "reader", "stranger"):
+            ep.users.add(user, password=f"password of {user}")
+        ep.users.grant("writer", Permission.READ_UPDATE, "shop/orders")
+        ep.users.grant("reader", Permission.READ, "shop/orders")
+    path.chmod(0o700)
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(directory: Path, certified: dict[str, Path]) -> Iterator[ServerProcess]:
+    files = "--certificate", str(certified["certificate"]), "--key", str(certified["key"])
+    with ServerProcess(directory, *files, kafka_scope="shop") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+async def ep(directory: Path, server: ServerProcess) -> AsyncIterator[Eventproc]:
+    async with eventproc.open(directory, host=False) as ep:
+        yield ep
+
+
+def settings_of(user: str, certified: dict[str, Path], password: str = "") -> dict[str, Any]:
+    return {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(certified["authority"]),
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": password or f"password of {user}",
+        "message.timeout.ms": 5_000,
+    }
+
+
+def produce(server: ServerProcess, topic: str, settings: dict[str, Any]) -> list[int]:
+    return confluent_produce(server.kafka, topic, 0, [Record(b"v")], settings)
+
+
+async def test_users_produce_and_read_what_they_may_and_nothing_else(
+    server: ServerProcess, certified: dict[str, Path], ep: Eventproc
+) -> None:
+    may_write, may_read = settings_of("writer", certified), settings_of("reader", certified)
+    assert await to_thread.run_sync(produce, server, "orders", may_write) == [0]
+    for settings, topic in ((may_read, "orders"), (may_write, "others"), (may_read, "others")):
+        with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+            await to_thread.run_sync(produce, server, topic, settings)
+    del may_read["message.timeout.ms"]
+    consumer = confluent_consumer(server.kafka, may_read)
+    seen = await to_thread.run_sync(partial(consumer.list_topics, timeout=60))
+    assert [*seen.topics] == ["orders"]
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    assert [each.value for each in await to_thread.run_sync(take, consumer, 1)] == [b"v"]
+    await to_thread.run_sync(consumer.close)
+
+
+async def test_a_token_of_a_user_is_a_password(
+    server: ServerProcess, certified: dict[str, Path], ep: Eventproc
+) -> None:
+    token = await ep.users.add_token("writer", "kafka")
+    settings = settings_of("writer", certified, token.text)
+    assert len(await to_thread.run_sync(produce, server, "orders", settings)) == 1
+
+
+async def test_a_wrong_password_is_refused(server: ServerProcess, certified: dict[str, Path]) -> None:
+    producer = confluent_producer(server.kafka, settings_of("writer", certified, "wrong"))
+    with pytest.raises(KafkaException):
+        await to_thread.run_sync(partial(producer.list_topics, timeout=5))
+
+
+async def test_a_peer_without_credentials_learns_and_stores_nothing(
+    server: ServerProcess, certified: dict[str, Path]
+) -> None:
+    with KafkaPeer(server.kafka, certified["authority"]) as peer:
+        peer.send(framed(produce_request("orders", PLAIN_BATCH), 9))
+        assert peer.take() == b""

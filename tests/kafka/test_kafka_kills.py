@@ -1,0 +1,15 @@
+"""Kills of a server that Kafka's clients write to; `make torture-kafka` has more of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.kafka_kills import run
+
+pytestmark = [pytest.mark.subprocess, pytest.mark.torture]
+
+
+def test_each_record_is_stored_once_and_in_order_while_the_server_is_killed(tmp_path: Path) -> None:
+    assert run(tmp_path / "served", kills=3) > 0

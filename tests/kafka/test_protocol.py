@@ -1,0 +1,262 @@
+"""What clients rarely do, in bytes: repeated and missing batches, batches that are wrong, and frames of no client."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from random import Random
+
+import cramjam
+import crc32c
+import psutil
+import pytest
+
+from eventproc import CompactionPolicy
+from eventproc.runtime import Eventproc
+from tests.kafka.peer import (
+    HEAD,
+    PLAIN_BATCH,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    KafkaPeer,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    MetadataRequest,
+    MetadataResponse,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+    batch_of,
+    framed,
+)
+from tests.server.support import ServerProcess
+
+pytestmark = pytest.mark.subprocess
+
+
+def altered(batch: bytes, at: int, value: bytes) -> bytes:
+    """Return a batch with other bytes at a place, and the right checksum."""
+    changed = bytearray(batch)
+    changed[at : at + len(value)] = value
+    return sealed(changed)
+
+
+def sealed(batch: bytearray) -> bytes:
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[17:21] = crc32c.crc32c(memoryview(batch)[21:]).to_bytes(4, "big")
+    return bytes(batch)
+
+
+@pytest.fixture
+def peer(server: ServerProcess) -> Iterator[KafkaPeer]:
+    with KafkaPeer(server.kafka) as peer:
+        yield peer
+
+
+async def test_a_repeated_batch_is_answered_with_its_offset_and_is_not_stored_again(
+    peer: KafkaPeer, server: ServerProcess, topic: str
+) -> None:
+    first, second = batch_of(b"a", b"b", producer=(5, 0), first=0), batch_of(b"c", producer=(5, 0), first=2)
+    assert peer.produce(topic, first) == (0, 0)
+    assert peer.produce(topic, second) == (0, 2)
+    assert peer.produce(topic, first) == (0, 0)
+    with KafkaPeer(server.kafka) as other:
+        assert other.produce(topic, second) == (0, 2)
+    assert peer.fetch(topic, 3)[:2] == (0, 3)
+
+
+async def test_a_repeated_batch_is_known_to_another_server_which_has_not_its_offset(
+    peer: KafkaPeer, ep: Eventproc, topic: str
+) -> None:
+    first = batch_of(b"a", producer=(5, 0), first=0)
+    assert peer.produce(topic, first) == (0, 0)
+    with ServerProcess(ep.path or "", kafka_scope="shop") as server, KafkaPeer(server.kafka) as other:
+        assert other.produce(topic, first) == (46, -1)
+        assert other.produce(topic, batch_of(b"b", producer=(5, 0), first=1)) == (0, 1)
+
+
+async def test_a_batch_behind_a_gap_of_an_old_epoch_or_of_an_unknown_producer_is_refused(
+    peer: KafkaPeer, topic: str
+) -> None:
+    assert peer.produce(topic, batch_of(b"a", producer=(6, 1), first=0)) == (0, 0)
+    assert peer.produce(topic, batch_of(b"c", producer=(6, 1), first=2)) == (45, -1)
+    assert peer.produce(topic, batch_of(b"old", producer=(6, 0), first=1)) == (47, -1)
+    assert peer.produce(topic, batch_of(b"?", producer=(7, 0), first=3)) == (59, -1)
+    assert peer.produce(topic, batch_of(b"new", producer=(6, 2), first=0)) == (0, 1)
+    assert peer.fetch(topic, 2)[:2] == (0, 2)
+
+
+async def test_each_producer_gets_an_identity_of_its_own_and_the_next_epoch_of_the_one_that_it_has(
+    peer: KafkaPeer,
+) -> None:
+    def ask(producer_id: int, epoch: int, transactional_id: str | None = None) -> tuple[int, int, int]:
+        request = InitProducerIdRequest(
+            version=4,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=1,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
+        found = peer.ask(request, InitProducerIdResponse, 4)
+        return found.error_code, found.producer_id, found.producer_epoch
+
+    one, two = ask(-1, -1), ask(-1, -1)
+    assert (one[0], one[2]) == (0, 0)
+    assert one[1] != two[1]
+    assert ask(one[1], 0) == (0, one[1], 1)
+    assert ask(-1, -1, "shop") == (42, -1, -1)
+
+
+WRONG_BATCHES = {
+    "empty": (b"", 2),
+    "short": (PLAIN_BATCH[:40], 2),
+    "checksum": (PLAIN_BATCH[:-1] + b"?", 2),
+    "old format": (PLAIN_BATCH[:16] + b"\1" + PLAIN_BATCH[17:], 43),
+    "two batches": (PLAIN_BATCH + PLAIN_BATCH, 87),
+    "control": (altered(PLAIN_BATCH, 21, b"\0\x20"), 87),
+    "transactional": (altered(PLAIN_BATCH, 21, b"\0\x10"), 87),
+    "no records": (altered(altered(PLAIN_BATCH, 57, bytes(4)), 23, b"\xff" * 4), 87),
+    "fewer records": (altered(altered(PLAIN_BATCH, 57, b"\0\0\0\1"), 23, bytes(4)), 2),
+    "unknown compression": (altered(PLAIN_BATCH, 21, b"\0\6"), 2),
+    "not compressed": (altered(PLAIN_BATCH, 21, b"\0\4"), 2),
+    "long key": (batch_of(b"a", key=b"k" * 1_025), 87),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_BATCHES)
+async def test_a_wrong_batch_is_refused_with_its_code_and_the_connection_goes_on(
+    name: str, peer: KafkaPeer, topic: str
+) -> None:
+    batch, code = WRONG_BATCHES[name]
+    assert peer.produce(topic, batch) == (code, -1)
+    assert peer.produce(topic, PLAIN_BATCH) == (0, 0)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+async def test_a_small_batch_that_stands_for_a_gigabyte_is_refused_within_bounded_memory(
+    codec: str, peer: KafkaPeer, server: ServerProcess, topic: str
+) -> None:
+    zeros = bytes(2**30 if codec != "snappy" else 2**26)
+    match codec:
+        case "gzip":
+            number, small = 1, zlib.compress(zeros, 1, wbits=31)
+        case "snappy":
+            number, small = 2, bytes(cramjam.snappy.compress_raw(zeros))
+        case "lz4":
+            number, small = 3, bytes(cramjam.lz4.compress(zeros))
+        case _:
+            number, small = 4, bytes(cramjam.zstd.compress(zeros))
+    batch = sealed(bytearray(altered(PLAIN_BATCH, 21, bytes((0, number)))[:61] + small))
+    process = psutil.Process(server.pid)
+    before = process.memory_info().rss
+    assert peer.produce(topic, batch) == (10, -1)
+    assert process.memory_info().rss - before < 64 * 2**20
+
+
+async def test_an_unknown_topic_or_partition_is_refused(peer: KafkaPeer, topic: str) -> None:
+    assert peer.produce("absent", PLAIN_BATCH) == (3, -1)
+    assert peer.produce("shop/absent", PLAIN_BATCH) == (3, -1)
+    assert peer.produce(topic, PLAIN_BATCH, partition=4) == (3, -1)
+    assert peer.fetch("absent", 0) == (3, -1, b"")
+
+
+async def test_an_offset_outside_of_the_topic_is_out_of_range(peer: KafkaPeer, topic: str) -> None:
+    peer.produce(topic, PLAIN_BATCH)
+    assert peer.fetch(topic, 2) == (0, 2, b"")
+    assert peer.fetch(topic, 3) == (1, 2, b"")
+
+
+async def test_a_consumer_passes_a_range_of_which_a_compaction_has_left_nothing(
+    peer: KafkaPeer, ep: Eventproc, topic: str
+) -> None:
+    compacted = await ep.create_topic(f"shop/{topic}-c", compaction=CompactionPolicy(min_age_ms=0))
+    async with compacted.writer() as writer:
+        for value in (b"1", b"2", b"3"):
+            await writer.write(value, key="k")
+    await compacted.compact()
+    code, end, records = peer.fetch(f"{topic}-c", 0)
+    assert (code, end) == (0, 3)
+    first, last, count = struct.unpack_from(">q", records)[0], records[23:27], records[57:61]
+    assert (first, int.from_bytes(last, "big"), int.from_bytes(count, "big")) == (0, 2, 1)
+
+
+async def test_a_client_that_is_too_new_is_told_the_versions(peer: KafkaPeer) -> None:
+    peer.send(struct.pack(">i", 11) + HEAD.pack(18, 99, 7, 1) + b"p")
+    answer = peer.take()
+    found = ApiVersionsResponse.decode(memoryview(answer)[4:], version=0)
+    assert found.error_code == 35
+    assert {each.api_key for each in found.api_keys} >= {0, 1, 3, 18}
+
+
+async def test_frames_of_no_client_end_their_connection_and_hold_no_memory(
+    server: ServerProcess, topic: str
+) -> None:
+    random = Random(7)
+    valid = framed(ApiVersionsRequest(version=0), 0)
+    process = psutil.Process(server.pid)
+    before = process.memory_info().rss
+    for number in range(300):
+        with KafkaPeer(server.kafka) as peer:
+            match number % 4:
+                case 0:
+                    frame = random.randbytes(random.randrange(4, 200))
+                case 1:
+                    frame = struct.pack(">i", 2**31 - 1 - number) + os.urandom(100)
+                case 2:
+                    changed = bytearray(valid)
+                    changed[random.randrange(len(changed))] ^= 1 << random.randrange(8)
+                    frame = bytes(changed)
+                case _:
+                    body = HEAD.pack(random.choice((0, 1, 2, 3, 22)), random.randrange(13), 7, 0)
+                    body += random.randbytes(random.randrange(60))
+                    frame = struct.pack(">i", len(body)) + body
+            peer.send(frame)
+    with KafkaPeer(server.kafka) as peer:
+        assert peer.ask(ApiVersionsRequest(version=0), ApiVersionsResponse, 0).error_code == 0
+    assert process.memory_info().rss - before < 64 * 2**20
+
+
+async def test_a_frame_that_is_too_large_ends_its_connection(peer: KafkaPeer) -> None:
+    peer.send(struct.pack(">i", 2**30))
+    assert peer.take() == b""
+
+
+async def test_each_call_is_answered_in_each_version_that_is_announced(peer: KafkaPeer, topic: str) -> None:
+    announced = peer.ask(ApiVersionsRequest(version=0), ApiVersionsResponse, 0).api_keys
+    versions = {each.api_key: range(each.min_version, each.max_version + 1) for each in announced}
+    for version in versions.pop(18):
+        asked = ApiVersionsRequest(version=version, client_software_name="a", client_software_version="1")
+        assert peer.ask(asked, ApiVersionsResponse, version).error_code == 0
+    for version in versions.pop(0):
+        assert peer.produce(topic, PLAIN_BATCH, version=version)[0] == 0
+    end = peer.fetch(topic, 0)[1]
+    for version in versions.pop(1):
+        code, _, records = peer.fetch(topic, 0, version)
+        assert (code, len(records)) == (0, end // 2 * len(PLAIN_BATCH))
+    for version in versions.pop(2):
+        topics = ListOffsetsRequest.ListOffsetsTopic
+        part = topics.ListOffsetsPartition(version=version, partition_index=0, timestamp=-1)
+        wanted = [topics(version=version, name=topic, partitions=[part])]
+        offsets = peer.ask(
+            ListOffsetsRequest(version=version, topics=wanted), ListOffsetsResponse, version
+        ).topics
+        assert offsets[0].partitions[0].offset == end
+    for version in versions.pop(3):
+        names = [MetadataRequest.MetadataRequestTopic(version=version, name=topic)]
+        topics = peer.ask(MetadataRequest(version=version, topics=names), MetadataResponse, version).topics
+        assert [(each.name, len(each.partitions)) for each in topics] == [(topic, 1)]
+    for version in versions.pop(17):
+        handshake = SaslHandshakeRequest(version=version, mechanism="PLAIN")
+        assert peer.ask(handshake, SaslHandshakeResponse, version).error_code == 0
+    for version in versions.pop(22):
+        identity = InitProducerIdRequest(version=version, transactional_id=None, transaction_timeout_ms=1)
+        assert peer.ask(identity, InitProducerIdResponse, version).error_code == 0
+    for version in versions.pop(36):
+        password = SaslAuthenticateRequest(version=version, auth_bytes=b"\0anyone\0anything")
+        assert peer.ask(password, SaslAuthenticateResponse, version).error_code == 0  # there are no users
+    assert not versions
