@@ -61,6 +61,7 @@ class KeyState(Generic[V]):
     changes: str | None = attrs.field(default=None, kw_only=True)
     _codec: PayloadCodec[V] = attrs.field(init=False, eq=False)
     _reads_back: bool = attrs.field(init=False, eq=False)
+    _new: bytes = attrs.field(init=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
         from eventproc.streams.payloads.models import family_of  # few programs need it
@@ -85,6 +86,7 @@ class KeyState(Generic[V]):
         except Exception as why:  # of the user's class
             reason = f"its value for a new key cannot be made: {describe(why)}; give each field a default"
             raise invalid_argument("state", type_name(self.value), reason) from why
+        object.__setattr__(self, "_new", data)
         if self.changes is not None and not data:
             reason = "with changes=, an empty payload is a key without a value; give a codec that writes some"
             raise invalid_argument("state", type_name(self.value), reason)
@@ -107,6 +109,13 @@ class KeyState(Generic[V]):
         if self._reads_back:
             self._codec.decode(data)
         return data
+
+    def is_new(self, data: bytes) -> bool:
+        """Return whether these are the bytes of the value of a key that has none: it is made again, so none is stored.
+
+        Never of a class that makes another one each time, such as with the present time.
+        """
+        return data == self._new
 
     def reads(self, version: int) -> bool:
         """Return whether it reads what was stored under a version."""
