@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
+import anyio
 from playwright.sync_api import expect
 
 import eventproc
@@ -20,8 +20,8 @@ def test_processor_shows_how_long_the_calls_of_its_handler_take(visit: PageVisit
     app = eventproc.App()
 
     @app.processor("shop/waiting", group="waits")
-    def wait(event: eventproc.Event) -> None:
-        time.sleep(WAIT_MS / 1000)
+    async def wait(event: eventproc.Event) -> None:
+        await anyio.sleep(WAIT_MS / 1000)
 
     with eventproc.open_blocking(store) as ep:
         stream = ep.create_stream("shop/waiting")

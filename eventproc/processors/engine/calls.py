@@ -225,7 +225,7 @@ class Calls:
         handler, blocked_by, now_ms, queue = self.handler, self._blocked_by, self._pool.now_ms, taken[0]
         call, states, traces = handler.call, self._states, self._measure.traces
         is_plain = handler.decode is None and not handler.takes_context and states is None
-        begins_ms: list[int] = []
+        count, since_ms = 0, 0  # calls that no meter has, and when the last one began
         last: Event[Any] | None = None  # that was finished
         try:
             for _ in range(EVENTS_A_TURN):
@@ -242,15 +242,18 @@ class Calls:
                     self._drop_closing(queue)
                     continue
                 if states is not None and not states.has(item):
-                    self._meter.note(begins_ms, now_ms())
-                    begins_ms = []
+                    if count:
+                        self._note(count, since_ms, last)
+                        count = 0
                     await states.load((item,))
                     continue
                 began_ms = now_ms()
-                if begins_ms and began_ms != begins_ms[-1]:  # slow calls count before their turn ends
-                    self._meter.note(begins_ms, began_ms, last)
-                    begins_ms = []
-                begins_ms.append(began_ms)
+                if began_ms != since_ms:
+                    if count:
+                        self._note(count, since_ms, last)
+                        count = 0
+                    since_ms = began_ms
+                count += 1
                 worker.items, worker.since_ms, worker.retry = (item,), began_ms, queue.retry
                 worker.attempt = attempt = queue.next_attempt if queue.attempt or queue.alone else 1
                 event: Event[Any] = item[0]
@@ -267,8 +270,16 @@ class Calls:
                 worker.items, last = (), item[0]
                 self._finish(queue, event, left)
         finally:
-            self._meter.note(begins_ms, now_ms(), last)
+            if count:
+                self._note(count, since_ms, last)
         return None
+
+    def _note(self, count: int, began_ms: int, last: Event[Any] | None) -> None:
+        """Count calls that began at the same time; the last one has ended. last: the last event that was finished."""
+        now_ms = self._pool.now_ms()
+        self._meter.note(count, now_ms - began_ms, now_ms)
+        if last is not None:
+            self._meter.finished(last)
 
     async def _call(self, item: Item, attempt: int) -> tuple[Event[Any], Left]:
         """Call an async handler; return the event as it got it, and what it left."""
@@ -355,7 +366,7 @@ class Calls:
             states = [self._states.find(item) for item in items]
         attempt, retry, handler, measure = queue.next_attempt, queue.retry, self.handler, self._measure
         done: list[tuple[Event[Any], Left]] = []
-        begins_ms: list[int] = []
+        moments_ms: list[int] = []
 
         def run() -> BaseException | None:
             worker.thread = get_ident()
@@ -364,7 +375,7 @@ class Calls:
                     if blocked_by.active or item[1].owned.closing:
                         break
                     worker.items, worker.since_ms = (item,), pool.now_ms()
-                    begins_ms.append(worker.since_ms)
+                    moments_ms.append(worker.since_ms)
                     worker.attempt = 1 if done else attempt
                     worker.retry = None if done else retry
                     given = self._given(item, worker.attempt, cached)
@@ -377,7 +388,7 @@ class Calls:
             except BaseException as error:
                 return error
             finally:
-                begins_ms.append(pool.now_ms())  # when the last call ended
+                moments_ms.append(pool.now_ms())  # when the last call ended
             return None
 
         if not items or blocked_by.active:
@@ -385,7 +396,9 @@ class Calls:
         worker.items, worker.since_ms = tuple(items[:1]), pool.now_ms()
         error = await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._thread_limiter())
         worker.items = ()
-        self._meter.note(begins_ms[:-1], begins_ms[-1], items[len(done) - 1][0] if done else None)
+        self._meter.note_moments(moments_ms)
+        if done:
+            self._meter.finished(items[len(done) - 1][0])
         for event, left in done:
             self._finish(queue, event, left)
         if isinstance(error, anyio.get_cancelled_exc_class()):
@@ -426,7 +439,7 @@ class Calls:
         except Exception as error:
             return FailedCall(error, counts)
         finally:
-            self._meter.note([worker.since_ms], pool.now_ms())
+            self._note(1, worker.since_ms, None)
         worker.items = ()
         self._meter.finished(items[-1][0])
         left = NOTHING_LEFT if context is None else Left(context._end(), None, context._tables)
