@@ -18,13 +18,20 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = (
     *("name", "state", "processes=alive", "lag_events=group.events", "lag_bytes=group.bytes"),
-    *("lag_ms=group.age_ms", "progress_at_ms=group.moved_ms", "blocker"),
+    *("lag_ms=group.age_ms", "progress_at_ms=group.moved_ms"),
+    *("call_median_ms=calls.median_ms", "call_p99_ms=calls.p99_ms", "commit_age_ms", "blocker"),
 )
 COUNTS: Final = ("failed_calls", "retrying", "dead_letters", "skipped", "truncated", "restarts", "last_error")
 TABLES: Final = {
     "members": (
         *("reader", "pid", "alive", "state=status.state", "segments"),
         *(f"{name}=status.{name}" for name in COUNTS),
+        *(
+            "calls=status.calls.count",
+            "call_mean_ms=status.calls.mean_ms",
+            "call_median_ms=status.calls.median_ms",
+        ),
+        *("call_p99_ms=status.calls.p99_ms", "commit_age_ms=status.commit_age_ms"),
     ),
     "segments": (
         *("stream", "segment", "owner", "number", "lag_events=events", "lag_bytes=bytes", "lag_ms=age_ms"),

@@ -20,7 +20,10 @@ from eventproc.cli.options import (
 
 TABLES: Final = {
     "streams": ("name", "state", "events_per_second", "events", "bytes=size_bytes", "epoch"),
-    "groups": ("group", "kind", "paused", "members", "events", "bytes", "age_ms", "dead_letters"),
+    "groups": (
+        *("group", "kind", "paused", "members", "events", "bytes", "age_ms", "dead_letters"),
+        *("call_median_ms=calls.median_ms", "call_p99_ms=calls.p99_ms", "commit_age_ms"),
+    ),
 }
 """The tables of an overview: the field of each, and its columns."""
 

@@ -46,6 +46,7 @@ from eventproc.processors import (
 from eventproc.processors.context import SegmentEnd as SegmentEnd
 from eventproc.processors.dead_letters.operations import DeadLetter as DeadLetter, LetterCount as LetterCount
 from eventproc.processors.key_states import KeyStatesInfo as KeyStatesInfo, KeyValue as KeyValue
+from eventproc.processors.observe.call_durations import CallDurations as CallDurations
 from eventproc.processors.observe.status import (
     Blocker as Blocker,
     MemberStatus as MemberStatus,

@@ -103,6 +103,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run each test on one event loop and in one form of the database, by turns",
     )
+    parser.addoption(
+        "--rewrite", action="store_true", help="write the results that were found into golden scripts"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

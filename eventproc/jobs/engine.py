@@ -118,8 +118,9 @@ class JobCommitter(Committer[HeldDelivery, JobCommit]):
         measure: Telemetry,
         *,
         ended: Callable[[], None],
+        write_status: Callable[[Tx, str], None],
     ) -> None:
-        super().__init__(db, options, counters, measure, ended=ended)
+        super().__init__(db, options, counters, measure, ended=ended, write_status=write_status)
         self.accepted: list[HeldDelivery] = []
         self.released: dict[int, list[HeldDelivery]] = {}
         self.progress: dict[str, float] = {}
@@ -218,7 +219,13 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         self._lock_changed = anyio.Event()
         self._consumer = WorkerConsumer(db, options.group, options.name, self._admit)
         self._committer = JobCommitter(
-            db, options, self._consumer, self.counters, self.measure, ended=self._commit_ended
+            db,
+            options,
+            self._consumer,
+            self.counters,
+            self.measure,
+            ended=self._commit_ended,
+            write_status=self.write_status,
         )
         self._paused = False
         self._room = anyio.Event()
@@ -233,10 +240,9 @@ class WorkerEngine(HandlerEngine[JobCommitter]):
         """None: segments are shared."""
         return 0
 
-    async def publish(self, text: str) -> None:
-        """See `HandlerEngine.publish`."""
-        write = partial(write_status, group=self.options.group, reader=self._reader, epoch=0, status=text)
-        await self._db.write(write, step=Step.PROCESSOR_STATUS)
+    def write_status(self, tx: Tx, text: str) -> None:
+        """See `HandlerEngine.write_status`."""
+        write_status(tx, self.options.group, self._reader, 0, text)
 
     async def run(self) -> None:
         """See `HandlerEngine.run`. Raises NotFound if the share group was deleted, too."""

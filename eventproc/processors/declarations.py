@@ -240,7 +240,7 @@ def processor(
         on_truncated=on_truncated,
         on_segment_end=on_segment_end,
         worker=settings,
-        state=as_key_state(state),
+        state=as_key_state(state, name),
         on_timer=on_timer,
         idle_ms=idle_ms,
     )

@@ -9,11 +9,11 @@ import attrs
 
 from eventproc.store.model.argument_checks import (
     check_function,
-    check_instance,
     check_int,
     check_str,
     invalid_argument,
 )
+from eventproc.store.model.errors import InvalidArgument
 from eventproc.store.model.limits import EVENT_BYTES_MAX
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.short_repr import short_repr_of_fields
@@ -61,11 +61,14 @@ class KeyState(Generic[V]):
     changes: str | None = attrs.field(default=None, kw_only=True)
     _codec: PayloadCodec[V] = attrs.field(init=False, eq=False)
     _reads_back: bool = attrs.field(init=False, eq=False)
+    _new: bytes = attrs.field(init=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
         from eventproc.streams.payloads.models import family_of  # few programs need it
 
         kind: Any = self.value
+        if not callable(kind):
+            raise invalid_argument("state", kind, "it must be the class of the values")
         codec = codec_of(kind) if self.codec is None else codec_for(self.value, self.codec)
         object.__setattr__(self, "_codec", codec)
         # These write what they do not read, such as None for an int: the next owner of the key could not go on.
@@ -83,6 +86,7 @@ class KeyState(Generic[V]):
         except Exception as why:  # of the user's class
             reason = f"its value for a new key cannot be made: {describe(why)}; give each field a default"
             raise invalid_argument("state", type_name(self.value), reason) from why
+        object.__setattr__(self, "_new", data)
         if self.changes is not None and not data:
             reason = "with changes=, an empty payload is a key without a value; give a codec that writes some"
             raise invalid_argument("state", type_name(self.value), reason)
@@ -106,6 +110,13 @@ class KeyState(Generic[V]):
             self._codec.decode(data)
         return data
 
+    def is_new(self, data: bytes) -> bool:
+        """Return whether these are the bytes of the value of a key that has none: it is made again, so none is stored.
+
+        Never of a class that makes another one each time, such as with the present time.
+        """
+        return data == self._new
+
     def reads(self, version: int) -> bool:
         """Return whether it reads what was stored under a version."""
         return version == self.version or (self.upgrade is not None and version < self.version)
@@ -120,10 +131,21 @@ class KeyState(Generic[V]):
         return self.upgrade(version, data)
 
 
-def as_key_state(state: object) -> KeyState[Any] | None:
-    """Return what `state=` of a processor declares: a class stands for its KeyState. Raises InvalidArgument."""
+def as_key_state(state: object, processor: str | None = None) -> KeyState[Any] | None:
+    """Return what `state=` of a processor declares: a class stands for its KeyState.
+
+    Raises InvalidArgument, which names the processor.
+    """
     if state is None or isinstance(state, KeyState):
         return state
-    if isinstance(state, type) or get_origin(state) is not None:
+    of = "" if processor is None else f"state of the processor {processor!r}"
+    if not isinstance(state, type) and get_origin(state) is None:
+        reason = "it must be a class, or an eventproc.KeyState"
+        raise invalid_argument("state", state, f"{reason} ({of})" if of else reason)
+    try:
         return KeyState(state)  # type: ignore[arg-type]
-    return check_instance(KeyState, "state", state, "it must be a class, or an eventproc.KeyState")
+    except InvalidArgument as why:
+        if not of:
+            raise
+        reason = f"{why.reason} ({of}; declare a KeyState to pass options such as codec=)"
+        raise InvalidArgument(what=why.what, value=why.value, reason=reason) from why.__cause__

@@ -229,17 +229,24 @@ class ProcessorRun:
             await retry_transient(look, what, self._db.clock, LOG)
 
     async def _publish_changes(self, engine: HandlerEngine[Any]) -> None:
-        """Measure the lag, and publish the status that other processes may show, whenever it changed."""
-        published = ""
+        """Measure the lag, and publish the status that other processes may show, whenever it changed.
+
+        If durations alone have changed, the next commit takes it along: they change as long as there are events.
+        """
+        published: MemberStatus | None = None
         what = f"publishing the status of {self.options.label}"
         while True:
             await anyio.sleep(PUBLISH_MS / 1000)
             if engine.measure is not NOTHING:
                 await self._measure_lag(engine)
-            text = self._member_status(engine).to_json()
-            if text != published:
+            status = self._member_status(engine)
+            if status == published and not engine.status_waits:
+                continue
+            text = status.to_json()
+            can_wait = published is not None and status.differs_in_durations_alone(published)
+            if not (can_wait and engine.publish_with_commit(text)):
                 await retry_transient(partial(engine.publish, text), what, self._db.clock, LOG)
-                published = text
+            published = status
 
     async def _measure_lag(self, engine: HandlerEngine[Any]) -> None:
         group = await self._db.read(lambda tx: describe_any(tx, self.options.group))
@@ -262,6 +269,8 @@ class ProcessorRun:
             last_error=counters.last_error,
             blocker=self._blocker(engine),
             retrying=len(engine.pool.queues.failing),
+            calls=counters.calls.durations(),
+            commit_age_ms=counters.commit_age_ms,
         )
 
     def _blocker(self, engine: HandlerEngine[Any]) -> Blocker | None:
@@ -308,6 +317,8 @@ class ProcessorRun:
             truncated=0 if engine is None else engine.truncated,
             restarts=counters.restarts,
             last_commit_ms=counters.last_commit_ms,
+            commit_age_ms=counters.commit_age_ms,
+            calls=counters.calls.durations(),
             last_error=counters.last_error,
             blocker=None if engine is None else self._blocker(engine),
             error=None if self.failure is None else str(self.failure),

@@ -130,7 +130,7 @@ def window_processor(
     check_handler(target, name, EventArgument(payload, is_list=False), Window)
     if on_close is not None:
         check_on_end("on_close", on_close, target, name, Window)
-    state = _state_of(value)
+    state = _state_of(value, name)
     declared = WindowProcessor(
         name=name,
         function=target,
@@ -145,10 +145,13 @@ def window_processor(
     return declared.as_processor(stream, options)
 
 
-def _state_of(value: object) -> KeyState[Any]:
-    """Return how windows are kept whose values are of a class, or what says so. Raises InvalidArgument."""
+def _state_of(value: object, name: str) -> KeyState[Any]:
+    """Return how windows are kept whose values are of a class, or what says so. name: of their processor.
+
+    Raises InvalidArgument.
+    """
     if not isinstance(value, KeyState):
-        state = as_key_state(value)
+        state = as_key_state(value, name)
         if state is None:
             raise invalid_argument("value", None, "it must be the class of a window's value, or a KeyState")
         kind: Any = dict[str, state.value]  # type: ignore[name-defined]

@@ -9,6 +9,8 @@ import attrs
 from eventproc.groups import PROCESSOR, describe_group, describe_share_group, list_groups
 from eventproc.groups.describe import DescribedGroup
 from eventproc.processors.dead_letters.operations import count_letters
+from eventproc.processors.observe.call_durations import CallDurations
+from eventproc.processors.observe.status import oldest_commit, published_statuses, slowest
 from eventproc.store.catalog import list_streams
 from eventproc.store.database import Tx
 from eventproc.store.groups import OWNED, SHARE, GroupKind, GroupRecord
@@ -32,6 +34,7 @@ class Backlog:
     kind: "readers", "processor" or "share". members: readers, consumers or processes that take part.
     events, bytes: what is not finished. age_ms: time since the oldest of it was appended; None without one.
     dead_letters: events that it gave up and that nobody has decided about.
+    calls, commit_age_ms: of a processor or a worker, as in `ProcessorDescription`; None of others.
     """
 
     group: str
@@ -42,6 +45,8 @@ class Backlog:
     bytes: int
     age_ms: int | None
     dead_letters: int
+    calls: CallDurations | None = None
+    commit_age_ms: int | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -101,6 +106,7 @@ def _backlog(tx: Tx, group: GroupRecord) -> Backlog:
         found = owned = describe_group(tx, group.name)
         members = len(owned.members)
     gives_up = group.kind in (SHARE, PROCESSOR)
+    published = published_statuses(tx, group.name) if group.kind == PROCESSOR or group.worker else []
     return Backlog(
         group=group.name,
         kind=group.kind,
@@ -110,4 +116,6 @@ def _backlog(tx: Tx, group: GroupRecord) -> Backlog:
         bytes=found.bytes,
         age_ms=found.age_ms,
         dead_letters=count_letters(tx, group.name, "all").letters if gives_up else 0,
+        calls=slowest(published),
+        commit_age_ms=oldest_commit(published),
     )

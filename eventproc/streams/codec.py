@@ -90,7 +90,7 @@ def register_codec(
     else:
         reason = "it must have the methods encode and decode, or return such an object"
         raise invalid_argument("codec", made, reason)
-    codec_of.cache_clear()
+    _remembered_codec.cache_clear()
 
 
 @overload
@@ -133,9 +133,16 @@ def decode_of(codec: PayloadCodec[P]) -> Callable[[bytes], P] | None:
     return None if codec is _BYTES else codec.decode
 
 
-@lru_cache(CLASS_CODECS_MAX)
 def codec_of(kind: type) -> PayloadCodec[Any]:
     """Return the codec of values of a class, which is remembered. Raises InvalidArgument."""
+    try:
+        return _remembered_codec(kind)
+    except TypeError:  # the class has no hash
+        return codec_for(kind)
+
+
+@lru_cache(CLASS_CODECS_MAX)
+def _remembered_codec(kind: type) -> PayloadCodec[Any]:
     return codec_for(kind)
 
 

@@ -88,7 +88,10 @@ def table_columns(tx: Tx, *, except_prefix: str) -> TableColumns:
 
 def count_blobs(tx: Tx) -> BlobCounts:
     """Count extents and blobs, and those that do not fit together. Cost: reads both indexes once."""
-    without_blob = "SELECT count(*) FROM {} WHERE place IS NOT NULL AND place NOT IN (SELECT id FROM blob)"
+    without_blob = (
+        "SELECT count(*) FROM {0} WHERE place IS NOT NULL"
+        " AND NOT EXISTS (SELECT 1 FROM blob WHERE blob.id = {0}.place)"
+    )
     return BlobCounts(
         extents=_count(tx, "SELECT count(*) FROM extent"),
         blobs=_count(tx, "SELECT count(*) FROM blob"),
@@ -96,8 +99,8 @@ def count_blobs(tx: Tx) -> BlobCounts:
         staged_without_blob=_count(tx, without_blob.format("staged")),
         unused_blobs=_count(
             tx,
-            "SELECT count(*) FROM blob WHERE id NOT IN (SELECT place FROM extent WHERE place IS NOT NULL"
-            " UNION ALL SELECT place FROM staged WHERE place IS NOT NULL)",
+            "SELECT count(*) FROM blob WHERE NOT EXISTS (SELECT 1 FROM extent WHERE extent.place = blob.id)"
+            " AND NOT EXISTS (SELECT 1 FROM staged WHERE staged.place = blob.id)",
         ),
     )
 

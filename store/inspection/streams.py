@@ -9,7 +9,7 @@ from itertools import pairwise
 from eventproc.store.catalog import REQUEST_STREAM, STREAM, SYSTEM_SCOPE, StoredHistory, StreamRecord
 from eventproc.store.chunks.ingest import ALL_STREAMS
 from eventproc.store.database import Tx
-from eventproc.store.inspection.extents import extent_violations
+from eventproc.store.inspection.extents import LatestBlob, all_extents, extent_violations
 from eventproc.store.inspection.unfinished_events import unfinished_events
 from eventproc.store.model.cuts import StreamCut, verify_cut
 from eventproc.store.model.epochs import Epoch
@@ -20,8 +20,8 @@ from eventproc.store.model.states import StreamState
 from eventproc.store.records import find, get, keys
 from eventproc.store.replicated import LogId, list_logs
 from eventproc.store.replicated.log import SEGMENT, get_log
-from eventproc.store.segments import SegmentState, read_extents, segment_state, segment_states
-from eventproc.store.segments.extents import BlobLoader, decode_extent
+from eventproc.store.segments import SegmentState, segment_state, segment_states
+from eventproc.store.segments.extents import decode_extent
 
 
 def streams_to_check(tx: Tx) -> list[str]:
@@ -83,11 +83,12 @@ def _of_stream(tx: Tx, stream: StreamRecord) -> Iterator[str]:
             yield f"segment {segment}: its head is beyond its tail: {found}"
         if is_reserve(segment) and found.tail:
             yield f"segment {segment}: the reserve holds {found.tail_number} events"
-        # A key says nothing about the partition of its events, because a caller may choose any.
-        key_range = None if stream.config.is_topic else ranges.get(segment)
-        yield from extent_violations(tx, stream.stream_id, segment, found, key_range)
     if missing := set(ranges) - set(states):
         yield f"segments {sorted(missing)} are in its history and have no row"
+    # A key says nothing about the partition of its events, because a caller may choose any.
+    owned = {} if stream.config.is_topic else ranges
+    checked = {segment: (found, owned.get(segment)) for segment, found in states.items()}
+    yield from extent_violations(tx, stream.stream_id, checked)
     yield from _of_head(stream, history, states)
 
 
@@ -143,7 +144,8 @@ def _of_leftovers(tx: Tx, known: set[int]) -> Iterator[str]:
                 yield f"segment: rows of the deleted stream {stream_id}"
     waiting = (
         "SELECT stream_id, id FROM event_id"
-        " WHERE delayed IS NOT NULL AND delayed NOT IN (SELECT event_id FROM delayed_event)"
+        " WHERE delayed IS NOT NULL"
+        " AND NOT EXISTS (SELECT 1 FROM delayed_event WHERE delayed_event.event_id = event_id.delayed)"
     )
     for stream_id, id in tx.execute(waiting).fetchall():
         if stream_id in known:
@@ -159,9 +161,9 @@ def request_violations(tx: Tx) -> Iterator[str]:
     intents = [(target, kind) for _, target, kind in pending]
     if len(set(intents)) != len(intents):
         yield f"more than one pending request of a kind: {sorted(intents)}"
-    for row in tx.execute("SELECT id, finished_ms FROM request WHERE status != 'pending'").fetchall():
-        if row[1] is None:
-            yield f"request {row[0]} has an outcome and no finish time"
+    timeless = "SELECT id FROM request WHERE status != 'pending' AND finished_ms IS NULL"
+    for (request_id,) in tx.execute(timeless).fetchall():
+        yield f"request {request_id} has an outcome and no finish time"
     unfinished = set(unfinished_events(tx, REQUEST_STREAM))
     for request_id, target, kind in pending:
         if request_id not in unfinished:
@@ -174,7 +176,7 @@ def log_violations(tx: Tx, log: LogId) -> Iterator[str]:
     if state is None:
         yield f"log {log} has no segment"
         return
-    yield from (f"log {log}: {problem}" for problem in extent_violations(tx, log, SEGMENT, state, None))
+    yield from (f"log {log}: {problem}" for problem in extent_violations(tx, log, {SEGMENT: (state, None)}))
     newest = get_log(tx, log).value.snapshot
     snapshots = [offset for offset, is_snapshot in _entries(tx, log, state) if is_snapshot]
     if not state.head <= newest <= state.tail:
@@ -187,8 +189,8 @@ def log_violations(tx: Tx, log: LogId) -> Iterator[str]:
 
 def _entries(tx: Tx, log: LogId, state: SegmentState) -> Iterator[tuple[int, bool]]:
     """Yield where each readable entry begins, and whether it is a snapshot."""
-    blobs = BlobLoader(tx)
-    for extent in read_extents(tx, log, SEGMENT, state.head, limit=2**31):
+    blobs = LatestBlob(tx)
+    for extent in all_extents(tx, log, SEGMENT):
         for event in decode_extent(blobs, SEGMENT, extent).events(str(log)):
             if event.offset >= state.head:
                 entry = json.loads(event.payload.partition(b":")[2])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from eventproc.store.catalog import ABORT_STREAM, COMMIT_STREAM, find_stream
 from eventproc.store.database import Tx
@@ -25,8 +25,8 @@ def txn_violations(tx: Tx) -> Iterator[str]:
     yield from _of_rows(tx, txns)
     yield from _of_bells(tx, txns)
     yield from _of_joint(txns)
-    for stream_id in {txn.stream_id for txn in txns}:
-        yield from _of_order([txn for txn in txns if txn.stream_id == stream_id])
+    for _, of_stream in groupby(txns, key=lambda txn: txn.stream_id):
+        yield from _of_order(list(of_stream))
 
 
 def _of_rows(tx: Tx, txns: list[TxnRecord]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from eventproc.store.catalog import SYSTEM_EPOCH, SystemStream
 from eventproc.store.database import Tx
@@ -15,9 +16,10 @@ def unfinished_events(tx: Tx, stream: SystemStream) -> Iterator[str]:
     for segment in SYSTEM_EPOCH.ids:
         progress = get_progress(tx, stream.name, stream.stream_id, segment)
         progress.check()
-        found = read(tx, stream.stream_id, {segment: (progress.offset, None)}, bytes_max=2**30)
-        for run in found.runs:
-            for event in run.events(stream.name):
+        offset = progress.offset
+        while runs := read(tx, stream.stream_id, {segment: (offset, None)}).runs:
+            for event in chain.from_iterable(run.events(stream.name) for run in runs):
                 assert event.number >= progress.number, f"event {event.number} lies at {progress.offset}"
                 if not progress.is_finished(event.number):
                     yield event.payload.decode()
+            offset = runs[-1].end

@@ -34,6 +34,7 @@ VALIDATED: Final = {
     "Backlog",
     "BackupResult",
     "Blocker",
+    "CallDurations",
     "CreateStream",
     "DeleteScope",
     "DeleteStream",

@@ -18,11 +18,13 @@ import pytest
 import eventproc
 from eventproc.cli.main import run
 from eventproc.cluster import sweeper
+from eventproc.cluster.integrity_checks import IntegrityReport, verify_directory
 from eventproc.cluster.sweeper import sweep_chunks, walk_chunks
 from eventproc.describe import TaskStatus
 from eventproc.runtime import Eventproc
 from eventproc.server.endpoints import serve_metrics
 from eventproc.store.chunks.index import UNUSED_MS, is_marked_unused
+from eventproc.store.database import Tx
 from eventproc.store.file_store import open_file_store
 from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.errors import (
@@ -37,7 +39,7 @@ from eventproc.store.ownership import claim
 from eventproc.store.postgres import peers
 from eventproc.store.segments import Event
 from eventproc.streams import Stream
-from eventproc.testing import check
+from eventproc.testing import check, violations
 from eventproc.testing.clock import VirtualClock
 from eventproc.testing.crash import PATIENCE_S
 from tests.cluster.support import ended_task
@@ -108,6 +110,29 @@ async def test_moved_events_are_read_as_one_stream_by_ranges(
     assert await numbers_in(stream) == list(range(2000))
     assert {method for method, _ in s3.requests} == {"GET"}
     await check(ep.db)
+
+
+async def test_check_of_events_in_objects_passes_over_the_store_once(store: str, url: str) -> None:
+    async with eventproc.open(store, chunks=url) as ep:
+        await ep.create_scope("s")
+        stream = await ep.create_stream("s/t")
+        for first in range(0, 4000, 1000):
+            await write(stream, first)
+            await stream.offload()
+    passes = 0
+
+    def counted(tx: Tx) -> list[str]:
+        nonlocal passes
+        passes += 1
+        return violations(tx)
+
+    async with eventproc.open(store) as other:
+        assert await other.db.read(counted) == []
+    assert passes == 1
+    report = IntegrityReport("directory")
+    async with eventproc.open(store) as other:
+        await verify_directory(other.db, report)
+    assert (report.files, report.problems) == (4, [])
 
 
 @on_directory

@@ -19,7 +19,7 @@ PLACES: Final = (
     ),
     *("streams/shop/orders/epochs", "streams/shop/orders/transactions", "streams/shop/orders/plot"),
     *("topics", "topics/shop/clicks", "groups", "groups/shop/billing", "groups/shop/billing/partitions"),
-    "groups/shop/billing/state",
+    *("groups/shop/billing/state", "groups/shop/billing/state/size"),
     *("processors", "processors/shop/mailer", "processors/shop/mailer/dead-letters"),
     *("processors/shop/mailer/dead-letters/0.0:0", "shares", "shares/shop/queue", "jobs/shop/tasks"),
     *(

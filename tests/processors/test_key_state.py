@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import attrs
@@ -589,6 +589,17 @@ class Needs:
     value: int
 
 
+class WithoutHash(type):
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other
+
+
+class Unhashable(metaclass=WithoutHash):
+    """Its class cannot be a key of a dict, as some libraries need."""
+
+
 @pytest.mark.parametrize(
     ("handler", "choices", "reason"),
     [
@@ -596,7 +607,10 @@ class Needs:
         (add, {"batch": 5}, "a batch has events of several keys"),
         (add, {"retry": RetryPolicy(frees_key=True)}, "handles later events of a key before an earlier one"),
         (add, {"state": Needs}, "give each field a default"),
-        (add, {"state": 5}, "it must be a class, or an eventproc.KeyState"),
+        (add, {"state": 5}, r"it must be a class, or an eventproc.KeyState \(state of the processor 'add'\)"),
+        (add, {"state": Total()}, r"it must be a class, or an eventproc.KeyState \(.* 'add'\)"),
+        (add, {"state": Unhashable}, "unhashable type.*; pass codec=.*processor 'add'; declare a KeyState"),
+        (add, {"state": Annotated[int, []]}, "unhashable type.*; pass codec=.*processor 'add'"),
         (no_state, {}, "it must take an event, the state of its key"),
         (wrong, {}, "annotate it as Total"),
     ],
@@ -620,6 +634,23 @@ def test_a_declaration_that_cannot_be_kept_is_refused(
 def test_an_option_of_a_state_is_checked(choices: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidArgument, match=reason):
         KeyState(Total, **choices)
+
+
+@pytest.mark.parametrize("value", [Total(), [], 5])
+def test_a_state_of_an_object_in_place_of_a_class_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidArgument, match="it must be the class of the values"):
+        KeyState(value)
+
+
+def test_a_class_without_a_hash_is_a_state_with_a_codec() -> None:
+    class OneCodec:
+        def encode(self, value: Unhashable) -> bytes:
+            return b"one"
+
+        def decode(self, payload: bytes) -> Unhashable:
+            return Unhashable()
+
+    assert KeyState(Unhashable, codec=OneCodec()).encode(Unhashable()) == b"one"
 
 
 def test_a_state_of_several_streams_is_refused() -> None:

@@ -430,3 +430,27 @@ async def test_a_timer_whose_state_expires_between_two_attempts_is_called_off(
         await anyio.sleep(7)
         assert calls == [(1, 1)]
         assert await running.ep.state(GROUP, HeardCount).list() == []
+
+
+async def test_timers_that_wait_for_a_retry_do_not_keep_later_ones_waiting(
+    eventproc_runtime: VirtualRuntime,
+) -> None:
+    """One look finds a thousand timers, so these are more, and all of them are earlier than those that succeed."""
+    failing = [f"failing-{number}" for number in range(1_500)]
+    later = [f"later-{number}" for number in range(1_500)]
+    failed: list[str] = []
+
+    async def call(timer: Timer, heard: HeardCount, context: Context) -> None:
+        if timer.key in failing:
+            failed.append(timer.key)
+            raise ValueError("no")
+        await report(timer, heard, context)
+
+    hour_ms = 3_600_000
+    retry = RetryPolicy(attempts=None, wait_ms=hour_ms, wait_ms_max=hour_ms, jitter_ms=0)
+    async with eventproc_runtime.running(streams=[STREAM, OUT]) as running:
+        await write(running.ep, *((key, 0) for key in failing), *((key, 1) for key in later), ("last", 100))
+        async with running.ep.run(app_of(on_timer=call, retry=retry)):
+            await anyio.sleep(60)
+            assert sorted(failed) == sorted(failing)
+            assert {key for key, _, _ in await called(running.ep)} == set(later)

@@ -127,7 +127,7 @@ async def _verify(db: Database, twins: dict[SegmentId, Twin]) -> None:
             assert state is not None, f"segment {segment} is gone"
             assert (state.head, state.head_number) == (twin.offset(twin.head), twin.head)
             assert (state.tail, state.tail_number) == (twin.offset(len(twin.events)), len(twin.events))
-            found.extend(extent_violations(tx, STREAM_ID, segment, state, None))
+            found.extend(extent_violations(tx, STREAM_ID, {segment: (state, None)}))
             runs = read_runs(tx, segment, state.head)
             assert written(runs) == twin.events[twin.head :]
         return found

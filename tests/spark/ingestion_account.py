@@ -7,13 +7,11 @@ one that is thrown away because it is late, or the same row as the event before 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import attrs
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from eventproc.ingestion import (
     DataSchema,
@@ -49,13 +47,11 @@ MALFORMED_EVERY: Final = 17
 SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 86_400_000
 
 START_MS: Final = 4_102_444_800_000
 """Time of the first event: in 2100, so that the clock of the machine does not decide what is late. The late ones have
 the times of 1970."""
-
-Rows = Counter[tuple[Any, ...]]
-
 
 JOB_TIMEOUT_MS: Final = 180_000
 """How long the jobs of a task may make no progress. The first one of a worker needs a minute on a busy machine."""
@@ -132,79 +128,79 @@ def is_malformed(number: int) -> bool:
     return number % MALFORMED_EVERY == 3
 
 
-def expected(writer: str, count: int) -> tuple[Rows, Rows, Rows]:
-    """Return what the first events of a writer are: rows of the tables, and (table, number) of those that are none."""
-    rows: dict[tuple[int, str], tuple[int, int]] = {}
-    sums: dict[tuple[int], tuple[int, int]] = {}
-    odd = Rows()
-    for number in range(count):
+# The account.
+
+
+class IngestionAccount:
+    """Sums over the rows of tables and the unparseable events, for each writer and day.
+
+    Equal rows have equal sums, in any order, and also if a row is split into several ones with its time and dimensions.
+    Each sum exists a second time with a weight, the hash of time and dimensions: so a row in place of another one
+    differs too. No row is kept.
+    """
+
+    def __init__(self) -> None:
+        self.unparseable = 0
+        self._sums: defaultdict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0] * 4)
+        self._last: dict[tuple[str, str, str], int] = {}
+
+    def take_event(self, writer: str, number: int) -> None:
+        """Count what the event of a number is: a row of the tables, or of one, or none."""
         row, at_ms = row_of(number)
         is_timed = bool(number % TIMELESS_EVERY)
         if is_malformed(number):
-            odd.update([(EACH, number), (SUMS, number)])
-            continue
-        if not is_timed:
-            odd[SUMS, number] += 1
-        if at_ms < START_MS:
-            continue
-        _add(rows, (at_ms, str(row)), row)
+            self._take_odd(EACH, writer, number)
+        if is_malformed(number) or not is_timed:
+            self._take_odd(SUMS, writer, number)
+        if is_malformed(number) or at_ms < START_MS:
+            return
+        self._add(EACH, writer, (at_ms, str(row)), 1, row)
         if is_timed:
-            _add(sums, (at_ms // MINUTE_MS * MINUTE_MS,), row)
-    return _flat(rows), _flat(sums), odd
+            self._add(SUMS, writer, (at_ms // MINUTE_MS * MINUTE_MS,), 1, row)
+
+    def take_rows(self, table: str, rows: pa.RecordBatch) -> None:
+        """Count rows of a table. Their columns are the time, the dimensions, and the metrics."""
+        at_ms = rows.column(0).cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+        names = [each for each in rows.schema.names[1:] if each not in ("writer", "events", "total")]
+        keys = zip(*[each.to_pylist() for each in (at_ms, *map(rows.column, names))], strict=True)
+        others = (rows.column(each).to_pylist() for each in ("writer", "events", "total"))
+        for key, writer, events, total in zip(keys, *others, strict=True):
+            self._add(table, writer, key, events, total)
+
+    def take_unparseable(self, table: str, segment: str, writer: str, number: int) -> None:
+        """Count an event that is no row of a table. segment: in which it was. Raises AssertionError out of order."""
+        place = table, segment, writer
+        last = self._last.get(place, -1)
+        assert number > last, f"event {number} of {writer}, no row of {table}, came after {last} in {segment}"
+        self._last[place] = number
+        self._take_odd(table, writer, number)
+
+    def compare(self, wanted: IngestionAccount) -> None:
+        """Raise AssertionError if the sums differ, with some of them."""
+        days = sorted(self._sums.keys() | wanted._sums.keys())
+        wrong = [
+            f"{table} of {writer}, day {day}: {found[:2]} events and total, not {right[:2]}"
+            for table, writer, day in days
+            if (found := self._sums[table, writer, day]) != (right := wanted._sums[table, writer, day])
+        ]
+        assert not wrong, f"{len(wrong)} days of writers differ, in number or in rows, such as {wrong[:5]}"
+
+    def _take_odd(self, table: str, writer: str, number: int) -> None:
+        self.unparseable += 1
+        self._add(f"{ODD}, {table}", writer, (number * SECOND_MS,), 1, 0)
+
+    def _add(self, table: str, writer: str, key: tuple[Any, ...], events: int, total: int) -> None:
+        sums, weight = self._sums[table, writer, key[0] // DAY_MS], hash(key)
+        sums[0] += events
+        sums[1] += total
+        sums[2] += events * weight
+        sums[3] += total * weight
 
 
-def _add(to: dict[Any, tuple[int, int]], key: tuple[Any, ...], row: int) -> None:
-    events, total = to.get(key, (0, 0))
-    to[key] = events + 1, total + row
-
-
-def _flat(rows: dict[Any, tuple[int, int]]) -> Rows:
-    return Rows((*key, *sums) for key, sums in rows.items())
-
-
-# What is stored.
-
-
-def rows_of(table: pa.Table, writer: str) -> Rows:
-    """Return the rows of a writer in a table; those that are equal in time and dimensions are added up."""
-    of_writer = table.filter(pc.field("writer") == writer).drop_columns("writer")
-    keys = [each for each in of_writer.column_names if each not in ("events", "total")]
-    summed = of_writer.group_by(keys).aggregate([("events", "sum"), ("total", "sum")])
-    columns = [summed[each].to_pylist() for each in (*keys, "events_sum", "total_sum")]
-    return Rows(zip(*columns, strict=True))
-
-
-@attrs.frozen
-class UnparseableEvent:
-    """What is kept of an event that is no row of a table. segment: in which it was."""
-
-    table: str
-    segment: str
-    number: int
-
-
-def check_writer(
-    writer: str, count: int, tables: Mapping[str, pa.Table], odd: Sequence[UnparseableEvent]
-) -> None:
-    """Compare the first events of a writer with the tables and the unparseable events. Raises AssertionError.
-
-    tables: their columns are the time in ms, the dimensions, and the metrics. odd: as they were kept.
-    """
-    each, sums, unparseable = expected(writer, count)
-    _compare(f"{writer}, {EACH}", rows_of(tables[EACH], writer), each)
-    _compare(f"{writer}, {SUMS}", rows_of(tables[SUMS], writer), sums)
-    _compare(f"{writer}, {ODD}", Rows((event.table, event.number) for event in odd), unparseable)
-    last: dict[tuple[str, str], int] = {}
-    for event in odd:
-        place = event.table, event.segment
-        assert event.number > last.get(place, -1), f"{event} of {writer} came after {last[place]}"
-        last[place] = event.number
-
-
-def _compare(what: str, found: Rows, wanted: Rows) -> None:
-    """Raise AssertionError if the rows differ, with some of them."""
-    missing, more = wanted - found, found - wanted
-    assert not missing and not more, (
-        f"{what}: {missing.total()} rows are missing, such as {list(missing)[:5]}; {more.total()} are too many,"
-        f" such as {list(more)[:5]}"
-    )
+def account_of(counts: Mapping[str, int]) -> IngestionAccount:
+    """Return the account of the first events of writers: so many of each."""
+    account = IngestionAccount()
+    for writer, count in counts.items():
+        for number in range(count):
+            account.take_event(writer, number)
+    return account

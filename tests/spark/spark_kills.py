@@ -23,14 +23,12 @@ from typing import Final
 
 import attrs
 import psutil
-import pyarrow as pa
 import pyarrow.parquet
 from anyio import to_thread
 
 from eventproc import Event
 from eventproc.blocking import BlockingEventproc, BlockingStream, open_blocking
 from eventproc.cli.exit_codes import WRONG_STATE
-from eventproc.store.file_store import FileStore
 from eventproc.store.ingestion import read_offsets, read_tasks
 from eventproc.store.ingestion.iceberg import StoreTables
 from eventproc.store.ingestion.table_access import on_tables
@@ -46,8 +44,8 @@ from tests.spark.ingestion_account import (
     SPECS,
     STREAM,
     TASK_TIMEOUT_MS,
-    UnparseableEvent,
-    check_writer,
+    IngestionAccount,
+    account_of,
     event_of,
     payload_of,
 )
@@ -470,48 +468,43 @@ class SparkKills:
         stored = stored_events(ep, STREAM)
         for name in self._site.copies:
             assert stored_events(ep, name) == stored, f"{name} has other events"
-        tables = {spec.schema.datasource: self._read(spec.schema.datasource) for spec in SPECS}
-        odd = defaultdict[str, list[UnparseableEvent]](list)
+        found = IngestionAccount()
+        for spec in SPECS:
+            self._take_rows(spec.schema.datasource, found)
 
         def take(event: Event) -> None:
-            writer, number = event_of(event.payload)
             table, segment = (str(event.headers[name]) for name in ("ep-table", "ep-segment"))
-            odd[writer].append(UnparseableEvent(table, segment, number))
+            found.take_unparseable(table, segment, *event_of(event.payload))
 
         read_events(ep, ODD, take)
         for process in self._writers:
             name, acknowledged = process.name, process.acknowledged
             assert stored.get(name, 0) >= acknowledged, f"{name}: acknowledged events are lost"
-            check_writer(name, stored.get(name, 0), tables, odd[name])
             report.acknowledged += acknowledged
+        found.compare(account_of(stored))
         report.stored = sum(stored.values())
         report.writers = len(self._writers)
-        report.unparseable = sum(map(len, odd.values()))
+        report.unparseable = found.unparseable
         tasks = (
             ep._loop.call(db.read, lambda tx, spec=spec: read_tasks(tx, spec.schema.datasource))
             for spec in SPECS
         )
         report.tasks = dict(Counter(task.state.value for task in itertools.chain.from_iterable(tasks)))
 
-    def _read(self, name: str) -> pa.Table:
-        """Return a table: time in ms, dimensions, metrics."""
+    def _take_rows(self, name: str, account: IngestionAccount) -> None:
+        """Count the rows of a table."""
 
-        def read(tables: StoreTables) -> pa.Table:
+        def read(tables: StoreTables) -> None:
             used = [each.path for each in tables.used(name)]
             on_disk = [each for each in tables.files.paths(name) if each.endswith(".parquet")]
             self.report.files += len(used)
             self.report.orphans += len(on_disk) - len(used)
-            return pa.concat_tables([read_file(tables.files, each) for each in used])
+            for path in used:
+                with tables.files.open_arrow(path) as source:
+                    for rows in pyarrow.parquet.ParquetFile(source).iter_batches():
+                        account.take_rows(name, rows)
 
-        return self._ep._loop.call(on_tables, self._ep._twin.db, read)
-
-
-def read_file(files: FileStore, path: str) -> pa.Table:
-    """Return the rows of a file of a table."""
-    with files.open_arrow(path) as source:
-        rows = pyarrow.parquet.ParquetFile(source).read()
-    at_ms = rows.column(0).cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
-    return rows.set_column(0, rows.column_names[0], at_ms)
+        self._ep._loop.call(on_tables, self._ep._twin.db, read)
 
 
 def stored_events(ep: BlockingEventproc, name: str) -> dict[str, int]:

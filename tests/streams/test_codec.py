@@ -261,7 +261,7 @@ def registry() -> Iterator[None]:
     before = list(module._registered)
     yield
     module._registered[:] = before
-    codec_of.cache_clear()
+    module._remembered_codec.cache_clear()
 
 
 def test_a_codec_that_is_passed_goes_before_that_of_the_type() -> None:

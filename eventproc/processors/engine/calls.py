@@ -47,6 +47,7 @@ from eventproc.processors.errors import (
     failure_text,
 )
 from eventproc.processors.handler import Handler
+from eventproc.processors.observe.call_durations import CallMeter
 from eventproc.processors.observe.telemetry import NOTHING, Telemetry
 from eventproc.processors.options import Options
 from eventproc.processors.timers import TimerEvent
@@ -121,9 +122,11 @@ class Calls:
         clock: Clock,
         measure: Telemetry = NOTHING,
         states: KeyStateCache | None = None,
+        meter: CallMeter | None = None,
     ) -> None:
-        """states: the states of the keys of events; None: the handler takes none."""
+        """states: the states of the keys of events; None: the handler takes none. meter: measures the calls."""
         self._states = states
+        self._meter = meter or CallMeter()
         self._options = options
         self._pool = pool
         self._queues = pool.queues
@@ -222,38 +225,61 @@ class Calls:
         handler, blocked_by, now_ms, queue = self.handler, self._blocked_by, self._pool.now_ms, taken[0]
         call, states, traces = handler.call, self._states, self._measure.traces
         is_plain = handler.decode is None and not handler.takes_context and states is None
-        for _ in range(EVENTS_A_TURN):
-            if blocked_by.active:
-                break
-            if not queue.items and not self._queues.refill(queue):
-                self._queues.give_back(taken.pop())
-                if not self._queues:
+        count, since_ms = 0, 0  # calls that no meter has, and when the last one began
+        last: Event[Any] | None = None  # that was finished
+        try:
+            for _ in range(EVENTS_A_TURN):
+                if blocked_by.active:
                     break
-                queue = self._queues.take()
-                taken.append(queue)
-            item = queue.items[0]
-            if item[1].owned.closing:
-                self._drop_closing(queue)
-                continue
-            if states is not None and not states.has(item):
-                await states.load((item,))
-                continue
-            worker.items, worker.since_ms, worker.retry = (item,), now_ms(), queue.retry
-            worker.attempt = attempt = queue.next_attempt if queue.attempt or queue.alone else 1
-            event: Event[Any] = item[0]
-            try:
-                if is_plain and (traces is None or TRACEPARENT not in event.headers):
-                    result: object = await call(event)  # type: ignore[misc]
-                    left = NOTHING_LEFT
-                    if result is not None:
-                        self._listener.returned(item, result)
-                else:
-                    event, left = await self._call(item, attempt)
-            except Exception as error:
-                return FailedCall(error)
-            worker.items = ()
-            self._finish(queue, event, left)
+                if not queue.items and not self._queues.refill(queue):
+                    self._queues.give_back(taken.pop())
+                    if not self._queues:
+                        break
+                    queue = self._queues.take()
+                    taken.append(queue)
+                item = queue.items[0]
+                if item[1].owned.closing:
+                    self._drop_closing(queue)
+                    continue
+                if states is not None and not states.has(item):
+                    if count:
+                        self._note(count, since_ms, last)
+                        count = 0
+                    await states.load((item,))
+                    continue
+                began_ms = now_ms()
+                if began_ms != since_ms:
+                    if count:
+                        self._note(count, since_ms, last)
+                        count = 0
+                    since_ms = began_ms
+                count += 1
+                worker.items, worker.since_ms, worker.retry = (item,), began_ms, queue.retry
+                worker.attempt = attempt = queue.next_attempt if queue.attempt or queue.alone else 1
+                event: Event[Any] = item[0]
+                try:
+                    if is_plain and (traces is None or TRACEPARENT not in event.headers):
+                        result: object = await call(event)  # type: ignore[misc]
+                        left = NOTHING_LEFT
+                        if result is not None:
+                            self._listener.returned(item, result)
+                    else:
+                        event, left = await self._call(item, attempt)
+                except Exception as error:
+                    return FailedCall(error)
+                worker.items, last = (), item[0]
+                self._finish(queue, event, left)
+        finally:
+            if count:
+                self._note(count, since_ms, last)
         return None
+
+    def _note(self, count: int, began_ms: int, last: Event[Any] | None) -> None:
+        """Count calls that began at the same time; the last one has ended. last: the last event that was finished."""
+        now_ms = self._pool.now_ms()
+        self._meter.note(count, now_ms - began_ms, now_ms)
+        if last is not None:
+            self._meter.finished(last)
 
     async def _call(self, item: Item, attempt: int) -> tuple[Event[Any], Left]:
         """Call an async handler; return the event as it got it, and what it left."""
@@ -340,16 +366,18 @@ class Calls:
             states = [self._states.find(item) for item in items]
         attempt, retry, handler, measure = queue.next_attempt, queue.retry, self.handler, self._measure
         done: list[tuple[Event[Any], Left]] = []
+        moments_ms: list[int] = []
 
         def run() -> BaseException | None:
             worker.thread = get_ident()
-            for item, cached in zip(items, states, strict=False):
-                if blocked_by.active or item[1].owned.closing:
-                    return None
-                worker.items, worker.since_ms = (item,), pool.now_ms()
-                worker.attempt = 1 if done else attempt
-                worker.retry = None if done else retry
-                try:
+            try:
+                for item, cached in zip(items, states, strict=False):
+                    if blocked_by.active or item[1].owned.closing:
+                        break
+                    worker.items, worker.since_ms = (item,), pool.now_ms()
+                    moments_ms.append(worker.since_ms)
+                    worker.attempt = 1 if done else attempt
+                    worker.retry = None if done else retry
                     given = self._given(item, worker.attempt, cached)
                     if given is None:
                         done.append((item[0], NOTHING_LEFT))
@@ -357,8 +385,10 @@ class Calls:
                     with measure.processing(given[:1], self._attempts(item, worker.attempt)):
                         result = handler.on_thread(*given)
                     done.append((given[0], self._left(item, given, cached, result)))
-                except BaseException as error:
-                    return error
+            except BaseException as error:
+                return error
+            finally:
+                moments_ms.append(pool.now_ms())  # when the last call ended
             return None
 
         if not items or blocked_by.active:
@@ -366,6 +396,9 @@ class Calls:
         worker.items, worker.since_ms = tuple(items[:1]), pool.now_ms()
         error = await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=self._thread_limiter())
         worker.items = ()
+        self._meter.note_moments(moments_ms)
+        if done:
+            self._meter.finished(items[len(done) - 1][0])
         for event, left in done:
             self._finish(queue, event, left)
         if isinstance(error, anyio.get_cancelled_exc_class()):
@@ -405,7 +438,10 @@ class Calls:
                     await handler.call(events, *given)  # type: ignore[misc]
         except Exception as error:
             return FailedCall(error, counts)
+        finally:
+            self._note(1, worker.since_ms, None)
         worker.items = ()
+        self._meter.finished(items[-1][0])
         left = NOTHING_LEFT if context is None else Left(context._end(), None, context._tables)
         handled = iter(events)
         for queue, n in zip(taken, counts, strict=True):

@@ -108,6 +108,7 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         project: Callable[[ProgressCommit], Awaitable[None]] | None,
         follow: Callable[[], Awaitable[None]],
         ended: Callable[[], None],
+        write_status: Callable[[Tx, str], None],
         states: KeyStateCache | None = None,
     ) -> None:
         """Create the committer.
@@ -116,7 +117,7 @@ class SegmentCommitter(Committer[OwnedSegment, ProgressCommit]):
         follow: reads the ownership again, and drops the segments that were lost.
         project: makes what a projection handled durable in the user's database. None: there is none.
         """
-        super().__init__(db, options, counters, measure, ended=ended)
+        super().__init__(db, options, counters, measure, ended=ended, write_status=write_status)
         self.truncated = 0
         self._membership = membership
         self._segments = segments

@@ -151,6 +151,7 @@ class Committer(ABC, Generic[O, M]):
     """Takes what is finished at one moment and commits it; one commit at a time.
 
     outbox: what waits for the next commit.
+    status: of this process, which the next commit publishes; None: it publishes none.
     """
 
     def __init__(
@@ -161,9 +162,12 @@ class Committer(ABC, Generic[O, M]):
         measure: Telemetry,
         *,
         ended: Callable[[], None],
+        write_status: Callable[[Tx, str], None],
     ) -> None:
-        """ended: called after each commit, also after a failed one."""
+        """ended: called after each commit, also after a failed one. write_status: publishes the status."""
         self.outbox: Outbox[O] = Outbox()
+        self.status: str | None = None
+        self._write_status = write_status
         self._began: int | None = None  # how many events were finished when the present commit was taken
         self._came_bytes = 0  # payload bytes added to the outbox since then
         self._db = db
@@ -264,14 +268,18 @@ class Committer(ABC, Generic[O, M]):
     async def _publish(self, commit: M) -> None:
         """Make `commit` durable. If that fails or is cancelled, its outbox waits for the next commit."""
 
+        status, appended_ms = self.status, self._counters.calls.appended_ms
+
         def publish(tx: Tx) -> None:
             self._user_emitted = Counter()
             self.publish(tx, commit)
-            tx.after(partial(self._note, commit))
+            if status is not None and self.status is status:  # else a later one was published meanwhile
+                self._write_status(tx, status)
+            tx.after(partial(self._note, commit, status, appended_ms))
 
         clock = self._db.clock
         what = f"committing the progress of {self._options.label}"
-        streams = commit.streams
+        streams = commit.streams if status is None else None  # a status is no row of a stream
         self._began, self._came_bytes = commit.finished, 0
         began_ms = clock.monotonic_ms()
         try:
@@ -292,12 +300,13 @@ class Committer(ABC, Generic[O, M]):
             self._began = None
             self._ended()
 
-    def _note(self, commit: M) -> None:
+    def _note(self, commit: M, status: str | None, appended_ms: int | None) -> None:
         self._note_durable(commit)
-        self._counters.committed = commit.finished
         self._counters.emitted += sum(len(emitted) for _, _, emitted in commit.outbox.emitted)
         self._counters.emitted += self._user_emitted.total()
-        self._counters.last_commit_ms = self._db.clock.wall_ms()
+        self._counters.note_commit(commit.finished, self._db.clock.wall_ms(), appended_ms)
+        if self.status is status:
+            self.status = None
         self._durable = commit
 
     def _run_user_sql(self, tx: Tx, outbox: Outbox[O]) -> None:

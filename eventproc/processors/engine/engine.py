@@ -36,8 +36,7 @@ from eventproc.processors.errors import ProcessorFailed, failure_text
 from eventproc.processors.handler import Handler
 from eventproc.processors.options import OnFailure, Options, ProcessorLimits
 from eventproc.processors.retry import retry_transient
-from eventproc.store.database import Database
-from eventproc.store.faults import Step
+from eventproc.store.database import Database, Tx
 from eventproc.store.groups import SegmentKey
 from eventproc.store.model.errors import EventprocError
 from eventproc.store.model.progress import Progress
@@ -89,6 +88,7 @@ class Engine(HandlerEngine[SegmentCommitter]):
             project=None if self._user_database is None else self._user_database.commit,
             follow=self._follow,
             ended=self._commit_ended,
+            write_status=self.write_status,
             states=self.states,
         )
         self._releasing: set[OwnedSegment] = set()
@@ -124,9 +124,9 @@ class Engine(HandlerEngine[SegmentCommitter]):
         finally:
             self._reading_ended.set()
 
-    async def publish(self, text: str) -> None:
-        """See `HandlerEngine.publish`."""
-        await self._db.write(lambda tx: self.membership.publish(tx, text), step=Step.PROCESSOR_STATUS)
+    def write_status(self, tx: Tx, text: str) -> None:
+        """See `HandlerEngine.write_status`."""
+        self.membership.publish(tx, text)
 
     def begin_stop(self) -> None:
         """Begin no call any more, except those of an exactly-once round that has begun."""

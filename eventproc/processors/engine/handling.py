@@ -10,6 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
 import anyio
@@ -27,7 +28,8 @@ from eventproc.processors.handler import Handler
 from eventproc.processors.observe.status import Counters
 from eventproc.processors.observe.telemetry import event_fields, event_log, telemetry
 from eventproc.processors.options import Directive, Failure, OnFailure, Options, ProcessorLimits
-from eventproc.store.database import Database
+from eventproc.store.database import Database, Tx
+from eventproc.store.faults import Step
 from eventproc.store.segments import Event
 
 LOG = logging.getLogger("eventproc.processors")
@@ -63,7 +65,8 @@ class HandlerEngine(ABC, Generic[C]):
             limits=limits,
         )
         self.states = None if options.state is None else KeyStateCache(db, options)
-        self._calls = Calls(options, self.pool, self, db.clock, self.measure, self.states)
+        meter = self.counters.calls
+        self._calls = Calls(options, self.pool, self, db.clock, self.measure, self.states, meter)
         self._db = db
         self._make = make
         self._commits_when_idle = False
@@ -86,8 +89,25 @@ class HandlerEngine(ABC, Generic[C]):
         """How many segments this process owns."""
 
     @abstractmethod
-    async def publish(self, text: str) -> None:
+    def write_status(self, tx: Tx, text: str) -> None:
         """Let other processes see the status of this one."""
+
+    async def publish(self, text: str) -> None:
+        """Let other processes see the status of this one, in a transaction of its own."""
+        self._committer.status = None
+        await self._db.write(partial(self.write_status, text=text), step=Step.PROCESSOR_STATUS)
+
+    def publish_with_commit(self, text: str) -> bool:
+        """Publish the status with the next commit; return False, and do nothing, if none can be expected."""
+        if not self.is_busy or self.status_waits:
+            return False
+        self._committer.status = text
+        return True
+
+    @property
+    def status_waits(self) -> bool:
+        """Whether no commit has published the last status given to `publish_with_commit`."""
+        return self._committer.status is not None
 
     @property
     def truncated(self) -> int:

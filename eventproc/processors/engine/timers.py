@@ -42,9 +42,14 @@ LOOK_MS: Final = 1_000
 silent segment close later. Lower: an idle processor reads more often."""
 
 TIMERS_A_LOOK: Final = 1_000
-"""Timers that one look finds. The next look follows the commit of their calls. Higher: their events wait
-in memory. Lower: more looks when the windows of many keys end at once, and fewer timers that wait for a retry keep
-those behind them waiting."""
+"""Timers that looks find and no worker has taken yet. The next look follows the commit of their calls. Higher: their
+events wait in memory. Lower: more looks when the windows of many keys end at once."""
+
+ROWS_A_LOOK: Final = 10_000
+"""Rows that one look reads: also those of timers whose calls run, or wait for a retry. If so many wait, later ones wait
+too. Higher: each look takes longer, some 10 ms for these, and the events of the timers that wait need memory."""
+
+assert TIMERS_A_LOOK < ROWS_A_LOOK, "timers that wait for a retry keep later ones waiting"
 
 
 @attrs.frozen
@@ -121,7 +126,8 @@ class Timers:
         if not mine:
             return
         clock, what = self._db.clock, f"looking for timers of {self._options.label}"
-        look, advance = partial(self._find, owned=mine), partial(self._advance, owned=mine)
+        look = partial(self._find, owned=mine, rows_max=self._rows_max)
+        advance = partial(self._advance, owned=mine, rows_max=self._rows_max)
         seen = await retry_transient(lambda: self._db.read(look), what, clock, LOG)
         if seen is None:
             step, streams = Step.PROCESSOR_WATERMARK, frozenset({mine[0].assigned.stream})
@@ -131,21 +137,27 @@ class Timers:
         self._note(seen.watermark_ms)
         self._put(seen)
 
-    def _find(self, tx: Tx, owned: list[OwnedSegment]) -> SeenTimers | None:
+    @property
+    def _rows_max(self) -> int:
+        """How many rows a look reads: those of timers that workers have taken come first, and are passed over."""
+        taken = sum(map(len, self._handed_out.values())) - len(self._ready)
+        return min(max(taken, 0) + TIMERS_A_LOOK, ROWS_A_LOOK)
+
+    def _find(self, tx: Tx, owned: list[OwnedSegment], rows_max: int) -> SeenTimers | None:
         """Return what is due; None if event time has come further than is stored."""
         group, stream_id = self._options.group, owned[0].key[0]
         stored = stored_watermark(tx, group, stream_id)
         reached = next_watermark(tx, group, stream_id, self._options.idle_ms)
         if reached is not None and (stored is None or stored < reached):
             return None
-        return self._due(tx, owned, stored)
+        return self._due(tx, owned, stored, rows_max)
 
-    def _advance(self, tx: Tx, owned: list[OwnedSegment]) -> SeenTimers:
+    def _advance(self, tx: Tx, owned: list[OwnedSegment], rows_max: int) -> SeenTimers:
         """Store how far event time has come, and return what is due then."""
         reached = advance_watermark(tx, self._options.group, owned[0].key[0], self._options.idle_ms)
-        return self._due(tx, owned, reached)
+        return self._due(tx, owned, reached, rows_max)
 
-    def _due(self, tx: Tx, owned: list[OwnedSegment], reached_ms: int | None) -> SeenTimers:
+    def _due(self, tx: Tx, owned: list[OwnedSegment], reached_ms: int | None, rows_max: int) -> SeenTimers:
         for each in owned:
             if each not in self._ranges:
                 self._ranges[each] = self._range_of(tx, each)
@@ -153,7 +165,7 @@ class Timers:
             return SeenTimers(None, [])
         mine = canonical([found for each in owned if (found := self._ranges[each]) is not None])
         stream_id = owned[0].key[0]
-        due = due_timers(tx, stream_id, self._options.group, reached_ms, mine, TIMERS_A_LOOK)
+        due = due_timers(tx, stream_id, self._options.group, reached_ms, mine, rows_max)
         return SeenTimers(reached_ms, due)
 
     def _range_of(self, tx: Tx, owned: OwnedSegment) -> KeyRange | None:

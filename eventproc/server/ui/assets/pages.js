@@ -4,16 +4,17 @@ import { html, useEffect, useErrorBoundary, useState } from "./vendor/preact-htm
 import { OWN, RECONNECTED, REFUSED, actionsOf, call, entryOf, filled, find, pathOf, viewsOf, withQuery } from "./api.js";
 import { Actions } from "./actions.js";
 import { Events } from "./events.js";
+import { Growth, STATES_MS } from "./growth.js";
 import { useAnswer } from "./live.js";
 import { Picture } from "./picture.js";
-import { Fields, Payload, Table, Value, excerpt, number, time, words } from "./values.js";
+import { Fields, Payload, Table, Value, excerpt, number, time, withCalls, words } from "./values.js";
 
 const COLUMNS = {
   listAllStreams: ["name", "state", "events_per_second", "events", "size_bytes", "epoch", "created_ms"],
   listTopics: ["name", "state", "partitions", "partitioning", "events_per_second", "events", "size_bytes"],
   listGroups: ["name", "kind", "paused", "generation", "created_ms"],
   listShares: ["name", "paused", "generation", "created_ms"],
-  listProcessors: ["name", "state", "alive", "events", "bytes", "age_ms", "blocked by"],
+  listProcessors: ["name", "state", "alive", "events", "bytes", "age_ms", "call_median_ms", "call_p99_ms", "commit_age_ms", "blocked by"],
   listDeadLetters: ["id", "error_type", "error", "key", "origin_stream", "attempts", "failed_ms"],
   listDelayed: ["id", "due_ms", "key", "failure"],
   listStates: ["key", "value", "version", "expires_ms"],
@@ -55,20 +56,24 @@ function Errors({ rows }) {
   return html`<p>${[...counts].sort((one, other) => other[1] - one[1]).map(([type, count]) => html`<span class="key" key=${type}><bdi>${type ?? "no error"}</bdi> ${number(count)}</span>`)}</p>`;
 }
 
-// The page of a processor shows its group's fields beside its own.
+// The page of a processor shows its group's fields beside its own. That of a state has the name of a class, and no payload.
 function whole(found, id) {
+  if (id === "measureStates") {
+    const { payload, ...rest } = found;
+    return { ...rest, "class of values": payload };
+  }
   if (id !== "describeProcessor") return found;
   const { group, ...own } = found;
-  const { name, state, alive, blocker } = own;
-  const members = own.members.map(({ status, ...rest }) => ({ ...rest, ...status }));
-  return { name, state, alive, events_per_second: rateOf(group), blocker, members, ...group, ...own, members };
+  const { name, state, alive, blocker, calls, commit_age_ms } = own;
+  const members = own.members.map(({ status, ...rest }) => withCalls({ ...rest, ...status }));
+  return { name, state, alive, events_per_second: rateOf(group), commit_age_ms, blocker, calls, members, ...group, ...own, members };
 }
 
 // A list of processors shows what their groups are behind, and that of states how their values begin.
 function flat(row, id) {
   if (id === "listStates") return { ...row, value: excerpt(row.value) };
   if (id !== "listProcessors") return row;
-  return { ...row, events: row.group.events, bytes: row.group.bytes, age_ms: row.group.age_ms, "blocked by": row.blocker && `${row.blocker.error ?? "a call that runs"}, since ${time(row.blocker.since_ms)}` };
+  return { ...withCalls(row), events: row.group.events, bytes: row.group.bytes, age_ms: row.group.age_ms, "blocked by": row.blocker && `${row.blocker.error ?? "a call that runs"}, since ${time(row.blocker.since_ms)}` };
 }
 
 // What the caller may do, by the places of calls, and whether it is a user; null: it is not known yet. Asked again after a
@@ -173,7 +178,8 @@ export function Page({ api, path, place, label, query, operation, given, turn, r
   const isPicture = operation.operationId === "plotStream";
   const asked = withQuery(path, query);
   const [broken] = useErrorBoundary(); // what cannot be shown must not take the other pages with it
-  const { found, problem, isAnswered, again } = useAnswer(isEvents || isPicture ? `${path.replace(/\/(events|plot)$/, "")}` : asked, turn, refused);
+  const isSize = operation.operationId === "measureStates"; // which reads all of them: not after each change, too
+  const { found, problem, isAnswered, again } = useAnswer(isEvents || isPicture ? `${path.replace(/\/(events|plot)$/, "")}` : asked, isSize ? 0 : turn, refused, isSize ? STATES_MS : undefined);
   const may = usePermissions(given);
   const isEntry = operation.template.endsWith("}");
   const isNamed = isEntry && operation.names.length === SPLIT && given.scope;
@@ -197,6 +203,7 @@ export function Page({ api, path, place, label, query, operation, given, turn, r
     ${isEvents && html`<${Events} path=${path} place=${place} query=${query} refused=${refused} />`}
     ${isPicture && html`<${Picture} path=${path} turn=${turn} refused=${refused} />`}
     ${!isEvents && !isPicture && !rows && html`<${operation.operationId === "describeStream" || operation.operationId === "describeTopic" ? StreamPicture : "div"} given=${given} turn=${turn} refused=${refused} />`}
+    ${isSize && html`<${Growth} path=${path} found=${found} />`}
     ${rows && html`<${Filters} operation=${operation} place=${place} query=${query} />`}
     ${rows && html`<${List} api=${api} operation=${operation} given=${given} place=${place} query=${query} found=${found} />`}
     ${found && !rows && !isEvents && !isPicture && html`<${Entry} found=${whole(found, operation.operationId)} />`}

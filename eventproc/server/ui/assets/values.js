@@ -13,16 +13,19 @@ const TREE_MAX = 262144;
 const NAME = /^[^/\s]+\/[^/\s]+$/;
 const KINDS = { processor: "processors", share: "shares", readers: "groups" };
 
+// How long calls of a handler take, beside the other fields of a row.
+export const withCalls = ({ calls, ...rest }) => ({ ...rest, call_median_ms: calls?.median_ms ?? null, call_p99_ms: calls?.p99_ms ?? null });
+
 export const words = (name) => name.replace(/_ms$/, "").replace(/_/g, " ").replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase();
 
-function sized(bytes) {
+export function sized(bytes) {
   let unit = 0;
   for (; Math.abs(bytes) >= 1000 && unit < UNITS.length - 1; unit++) bytes /= 1000;
   return `${unit ? bytes.toFixed(1) : bytes} ${UNITS[unit]}`;
 }
 
 export function lasting(ms) {
-  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 1000) return `${number(ms < 10 ? ms : Math.round(ms))} ms`;
   if (ms < 120000) return `${(ms / 1000).toFixed(ms < 10000 ? 1 : 0)} s`;
   if (ms < 7200000) return `${Math.round(ms / 60000)} min`;
   if (ms < 172800000) return `${(ms / 3600000).toFixed(1)} h`;
