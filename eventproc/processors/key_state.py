@@ -66,9 +66,9 @@ class KeyState(Generic[V]):
     def __attrs_post_init__(self) -> None:
         from eventproc.streams.payloads.models import family_of  # few programs need it
 
+        if not callable(self.value):
+            raise invalid_argument("state", self.value, "it must be the class of the values")
         kind: Any = self.value
-        if not callable(kind):
-            raise invalid_argument("state", kind, "it must be the class of the values")
         codec = codec_of(kind) if self.codec is None else codec_for(self.value, self.codec)
         object.__setattr__(self, "_codec", codec)
         # These write what they do not read, such as None for an int: the next owner of the key could not go on.

@@ -37,7 +37,7 @@ class Record(NamedTuple):
     time: int | None = None
 
 
-class Received(NamedTuple):
+class ReceivedRecord(NamedTuple):
     """A record that was received."""
 
     partition: int
@@ -54,7 +54,7 @@ class KafkaClient(NamedTuple):
 
     name: str
     produce: Callable[[str, str, int, Sequence[Record]], list[int]]
-    consume: Callable[[str, str, int, int], list[Received]]
+    consume: Callable[[str, str, int, int], list[ReceivedRecord]]
 
 
 def confluent_producer(address: str, settings: Mapping[str, Any] = NO_SETTINGS) -> Producer:
@@ -99,7 +99,7 @@ def confluent_consumer(address: str, settings: Mapping[str, Any] = NO_SETTINGS) 
     return Consumer({**fixed, **settings})
 
 
-def confluent_consume(address: str, topic: str, partitions: int, count: int) -> list[Received]:
+def confluent_consume(address: str, topic: str, partitions: int, count: int) -> list[ReceivedRecord]:
     consumer = confluent_consumer(address)
     consumer.assign([TopicPartition(topic, each, 0) for each in range(partitions)])
     try:
@@ -108,16 +108,16 @@ def confluent_consume(address: str, topic: str, partitions: int, count: int) -> 
         consumer.close()
 
 
-def take(consumer: Consumer, count: int) -> list[Received]:
+def take(consumer: Consumer, count: int) -> list[ReceivedRecord]:
     """Return the next records of a consumer."""
-    found: list[Received] = []
+    found: list[ReceivedRecord] = []
     while len(found) < count:
         message = consumer.poll(PATIENCE_S)
         assert message is not None, f"only {len(found)} of {count} records came"
         assert message.error() is None, message.error()
         headers = tuple(message.headers() or ())
         place = message.partition(), message.offset()
-        found.append(Received(*place, message.value(), message.key(), headers, message.timestamp()[1]))  # type: ignore[arg-type]
+        found.append(ReceivedRecord(*place, message.value(), message.key(), headers, message.timestamp()[1]))  # type: ignore[arg-type]
     return found
 
 
@@ -125,7 +125,7 @@ def python_produce(address: str, topic: str, partition: int, records: Sequence[R
     producer = kafka.KafkaProducer(bootstrap_servers=address, enable_idempotence=True)
     try:
         sent = [
-            producer.send(topic, each.value, each.key, list(each.headers), partition, each.time)
+            producer.send(topic, each.value, each.key, _any(each.headers), partition, each.time)
             for each in records
         ]
         return [each.get(PATIENCE_S).offset for each in sent]
@@ -133,7 +133,7 @@ def python_produce(address: str, topic: str, partition: int, records: Sequence[R
         producer.close()
 
 
-def python_consume(address: str, topic: str, partitions: int, count: int) -> list[Received]:
+def python_consume(address: str, topic: str, partitions: int, count: int) -> list[ReceivedRecord]:
     consumer = kafka.KafkaConsumer(bootstrap_servers=address, consumer_timeout_ms=PATIENCE_S * 1_000)
     try:
         consumer.assign([PythonPartition(topic, each) for each in range(partitions)])
@@ -156,8 +156,8 @@ def aio_produce(address: str, topic: str, partition: int, records: Sequence[Reco
     return asyncio.run(asyncio.wait_for(produce(), PATIENCE_S))
 
 
-def aio_consume(address: str, topic: str, partitions: int, count: int) -> list[Received]:
-    async def consume() -> list[Received]:
+def aio_consume(address: str, topic: str, partitions: int, count: int) -> list[ReceivedRecord]:
+    async def consume() -> list[ReceivedRecord]:
         async with AIOKafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest") as consumer:
             consumer.assign([AioPartition(topic, each) for each in range(partitions)])
             return [_received(await consumer.getone()) for _ in range(count)]
@@ -170,9 +170,11 @@ def _any(headers: Iterable[tuple[str, bytes | None]]) -> list[Any]:
     return list(headers)
 
 
-def _received(record: Any) -> Received:
+def _received(record: Any) -> ReceivedRecord:
     headers = tuple((name, value) for name, value in record.headers)
-    return Received(record.partition, record.offset, record.value, record.key, headers, record.timestamp)
+    return ReceivedRecord(
+        record.partition, record.offset, record.value, record.key, headers, record.timestamp
+    )
 
 
 CONFLUENT = KafkaClient("confluent-kafka", confluent_produce, confluent_consume)

@@ -16,7 +16,7 @@ from tests.kafka.clients import (
     CLIENTS,
     CONFLUENT,
     KafkaClient,
-    Received,
+    ReceivedRecord,
     Record,
     confluent_consumer,
     confluent_produce,
@@ -44,10 +44,10 @@ ODD = [
 """Records that the model of the store says, and others that it does not."""
 
 
-def received(records: list[Record], partition: int = 0) -> list[Received]:
+def received(records: list[Record], partition: int = 0) -> list[ReceivedRecord]:
     """Return what a consumer gets of records that were sent to an empty partition."""
     return [
-        Received(partition, offset, each.value, each.key, each.headers, each.time or 0)
+        ReceivedRecord(partition, offset, each.value, each.key, each.headers, each.time or 0)
         for offset, each in enumerate(records)
     ]
 
@@ -133,7 +133,7 @@ async def test_a_waiting_consumer_gets_what_a_writer_of_the_library_writes(
     topic = await ep.create_topic("shop/live", partitions=1)
     consumer = confluent_consumer(server.kafka)
     consumer.assign([TopicPartition("live", 0, 0)])
-    found: list[Received] = []
+    found: list[ReceivedRecord] = []
     async with topic.writer() as writer, anyio.create_task_group() as tasks:
 
         async def wait() -> None:

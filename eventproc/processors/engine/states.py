@@ -93,10 +93,9 @@ class CachedState:
         options = self.options
         timer_ms = None if removes else timer_ms
         data = None if removes else options.encode(lent if returned is None else returned)
-        if returned is None and self.data is None and timer_ms is None and data is not None:
-            data = (
-                None if options.is_new(data) else data
-            )  # the call changed nothing of the value of a new key
+        is_untouched = returned is None and self.data is None and timer_ms is None
+        if is_untouched and data is not None and options.is_new(data):
+            data = None
         expires_ms = None if options.ttl_ms is None else clock.wall_ms() + options.ttl_ms
         self.value = lent if returned is None or returned is lent else NO_VALUE
         if (

@@ -10,7 +10,7 @@ import attrs
 from eventproc.server.kafka.kafka_errors import KafkaCode
 
 
-class Place(NamedTuple):
+class TopicPlace(NamedTuple):
     """A partition of a topic, by the name that Kafka's clients know."""
 
     topic: str
@@ -33,16 +33,16 @@ class Metadata:
 class Produce:
     """Append a batch of records to each of some partitions. needs_answer: whether the client waits for one."""
 
-    batches: Sequence[tuple[Place, bytes]]
+    batches: Sequence[tuple[TopicPlace, bytes]]
     needs_answer: bool
     transactional_id: str | None
 
 
 @attrs.frozen
-class FetchedPlace:
+class WantedPlace:
     """Where to read on, and how many bytes at most."""
 
-    place: Place
+    place: TopicPlace
     offset: int
     bytes_max: int
 
@@ -51,7 +51,7 @@ class FetchedPlace:
 class Fetch:
     """What follows in some partitions? Waits for bytes_min, for wait_ms at most."""
 
-    wanted: Sequence[FetchedPlace]
+    wanted: Sequence[WantedPlace]
     wait_ms: int
     bytes_min: int
     bytes_max: int
@@ -61,7 +61,7 @@ class Fetch:
 class ListOffsets:
     """Which events are the first ones of some times? times: in ms, -1 for the end, -2 for the begin."""
 
-    times: Sequence[tuple[Place, int]]
+    times: Sequence[tuple[TopicPlace, int]]
 
 
 @attrs.frozen
@@ -97,10 +97,10 @@ class TopicAnswer:
 
 
 @attrs.frozen
-class Produced:
+class BatchAnswer:
     """Where a batch was appended: the offset of its first record, -1 if it is not known; first: of its partition."""
 
-    place: Place
+    place: TopicPlace
     code: KafkaCode
     offset: int = -1
     first: int = -1
@@ -108,10 +108,10 @@ class Produced:
 
 
 @attrs.frozen
-class Fetched:
+class PartitionAnswer:
     """What follows in a partition: batches of records, the offset of the next event, and that of the first one."""
 
-    place: Place
+    place: TopicPlace
     code: KafkaCode
     records: bytes = b""
     end: int = -1
@@ -122,7 +122,7 @@ class Fetched:
 class FoundOffset:
     """The first event of a time: its offset and its append time in ms; -1 without one."""
 
-    place: Place
+    place: TopicPlace
     code: KafkaCode
     offset: int = -1
     time_ms: int = -1

@@ -63,7 +63,7 @@ _HEAD: Final = struct.Struct(">hhih")
 _API_VERSIONS: Final = 18
 
 
-class Request(NamedTuple):
+class KafkaRequest(NamedTuple):
     """A request: the call, its version, and the number that the answer repeats."""
 
     call: Call
@@ -83,7 +83,7 @@ class _Message(NamedTuple):
 
 def _produce(body: Any) -> c.Produce:
     batches = [
-        (c.Place(topic.name, part.index), bytes(part.records or b""))
+        (c.TopicPlace(topic.name, part.index), bytes(part.records or b""))
         for topic in body.topic_data
         for part in topic.partition_data
     ]
@@ -92,7 +92,7 @@ def _produce(body: Any) -> c.Produce:
 
 def _fetch(body: Any) -> c.Fetch:
     wanted = [
-        c.FetchedPlace(c.Place(topic.topic, part.partition), part.fetch_offset, part.partition_max_bytes)
+        c.WantedPlace(c.TopicPlace(topic.topic, part.partition), part.fetch_offset, part.partition_max_bytes)
         for topic in body.topics
         for part in topic.partitions
     ]
@@ -102,7 +102,7 @@ def _fetch(body: Any) -> c.Fetch:
 def _list_offsets(body: Any) -> c.ListOffsets:
     return c.ListOffsets(
         [
-            (c.Place(topic.name, part.partition_index), part.timestamp)
+            (c.TopicPlace(topic.name, part.partition_index), part.timestamp)
             for topic in body.topics
             for part in topic.partitions
         ]
@@ -161,7 +161,7 @@ class UnsupportedApiVersions(Exception):
         self.number = number
 
 
-def parse_request(frame: bytes) -> Request:
+def parse_request(frame: bytes) -> KafkaRequest:
     """Return the request of a frame. Raises MalformedFrame, UnsupportedApiVersions."""
     try:
         key, version, number, name_bytes = _HEAD.unpack_from(frame)
@@ -177,7 +177,7 @@ def parse_request(frame: bytes) -> Request:
         if message.request.flexible_version_q(version):
             at = _after_tags(frame, at)
         body = message.request.decode(memoryview(frame)[at:], version=version)
-        return Request(message.call(body), version, number)
+        return KafkaRequest(message.call(body), version, number)
     except Exception as why:  # the library raises what its decoders meet
         raise MalformedFrame(f"call {key} in version {version}: {why!r}") from None
 
@@ -189,7 +189,7 @@ def _after_tags(frame: bytes, at: int) -> int:
     return at + 1
 
 
-def encode_answer(request: Request, **fields: object) -> bytes:
+def encode_answer(request: KafkaRequest, **fields: object) -> bytes:
     """Return the frame of an answer with these fields of the message."""
     key = _NUMBERS[type(request.call)]
     body = bytes(_MESSAGES[key].answer(version=request.version, **fields).encode(version=request.version))
@@ -199,7 +199,7 @@ def encode_answer(request: Request, **fields: object) -> bytes:
     return b"".join((LENGTH.pack(len(head) + len(body)), head, body))
 
 
-def versions_answer(request: Request, code: KafkaCode = KafkaCode.NONE) -> bytes:
+def versions_answer(request: KafkaRequest, code: KafkaCode = KafkaCode.NONE) -> bytes:
     """Return which calls are served, in which versions."""
     kind = ApiVersionsResponse.ApiVersion
     served = [
@@ -209,7 +209,9 @@ def versions_answer(request: Request, code: KafkaCode = KafkaCode.NONE) -> bytes
     return encode_answer(request, error_code=int(code), api_keys=served)
 
 
-def metadata_answer(request: Request, address: tuple[str, int], topics: Sequence[c.TopicAnswer]) -> bytes:
+def metadata_answer(
+    request: KafkaRequest, address: tuple[str, int], topics: Sequence[c.TopicAnswer]
+) -> bytes:
     """Return the topics, each partition of which the server at the address leads."""
     version, of_topic = request.version, MetadataResponse.MetadataResponseTopic
     (host, port) = address
@@ -246,7 +248,7 @@ def metadata_answer(request: Request, address: tuple[str, int], topics: Sequence
     )
 
 
-def produce_answer(request: Request, produced: Iterable[c.Produced]) -> bytes:
+def produce_answer(request: KafkaRequest, produced: Iterable[c.BatchAnswer]) -> bytes:
     """Return where the batches of a request are."""
     version, of_topic = request.version, ProduceResponse.TopicProduceResponse
     return encode_answer(
@@ -274,7 +276,7 @@ def produce_answer(request: Request, produced: Iterable[c.Produced]) -> bytes:
     )
 
 
-def fetch_answer(request: Request, fetched: Iterable[c.Fetched]) -> bytes:
+def fetch_answer(request: KafkaRequest, fetched: Iterable[c.PartitionAnswer]) -> bytes:
     """Return what follows in the partitions of a request."""
     version, of_topic = request.version, FetchResponse.FetchableTopicResponse
     return encode_answer(
@@ -305,7 +307,7 @@ def fetch_answer(request: Request, fetched: Iterable[c.Fetched]) -> bytes:
     )
 
 
-def offsets_answer(request: Request, found: Iterable[c.FoundOffset]) -> bytes:
+def offsets_answer(request: KafkaRequest, found: Iterable[c.FoundOffset]) -> bytes:
     """Return the offsets of the times of a request."""
     version, of_topic = request.version, ListOffsetsResponse.ListOffsetsTopicResponse
     return encode_answer(
@@ -331,5 +333,5 @@ def offsets_answer(request: Request, found: Iterable[c.FoundOffset]) -> bytes:
     )
 
 
-def _topic(answer: c.Produced | c.Fetched | c.FoundOffset) -> str:
+def _topic(answer: c.BatchAnswer | c.PartitionAnswer | c.FoundOffset) -> str:
     return answer.place.topic

@@ -18,7 +18,7 @@ from eventproc.server.frames import ConnectionOver, FrameChannel
 from eventproc.server.kafka import calls as c
 from eventproc.server.kafka.codec import (
     LENGTH,
-    Request,
+    KafkaRequest,
     UnsupportedApiVersions,
     encode_answer,
     fetch_answer,
@@ -49,7 +49,7 @@ _Question = c.Fetch | c.ListOffsets | c.Metadata | c.InitProducerId
 class _WaitingBatches(NamedTuple):
     """The batches of a request that is not answered yet. held: the memory of its frame."""
 
-    request: Request
+    request: KafkaRequest
     batches: list[DecodedBatch]
     held: AsyncExitStack
 
@@ -60,7 +60,7 @@ class _WaitingBatches(NamedTuple):
 
 
 class KafkaConnection:
-    """Serves one connection. address: host and port that the client is told to connect to."""
+    """Serves one connection. address: host and port of this server, which the client learns."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class KafkaConnection:
             request = parse_request(frame)
         except UnsupportedApiVersions as why:  # a newer client than this server; it asks again (KIP-511)
             await self._appended()
-            oldest = Request(c.ApiVersions(), 0, why.number)
+            oldest = KafkaRequest(c.ApiVersions(), 0, why.number)
             await self._send(versions_answer(oldest, KafkaCode.UNSUPPORTED_VERSION))
             return
         call = request.call
@@ -148,7 +148,7 @@ class KafkaConnection:
         async with self._channel.sending:
             await self._channel.send_frame(answer)
 
-    async def _answer(self, request: Request, call: _Greeting | _Question) -> bytes:
+    async def _answer(self, request: KafkaRequest, call: _Greeting | _Question) -> bytes:
         """Carry a request out, and return its answer."""
         match call:
             case c.ApiVersions():
@@ -161,7 +161,7 @@ class KafkaConnection:
             case c.Fetch() | c.ListOffsets() | c.Metadata() | c.InitProducerId():
                 return await self._answer_known(request, call, await self._caller())
 
-    async def _answer_known(self, request: Request, call: _Question, caller: Caller) -> bytes:
+    async def _answer_known(self, request: KafkaRequest, call: _Question, caller: Caller) -> bytes:
         match call:
             case c.Fetch():
                 return fetch_answer(request, await self._reader.fetch(call, caller))
@@ -172,7 +172,7 @@ class KafkaConnection:
             case c.InitProducerId():
                 return self._give_identity(request, call)
 
-    def _give_identity(self, request: Request, call: c.InitProducerId) -> bytes:
+    def _give_identity(self, request: KafkaRequest, call: c.InitProducerId) -> bytes:
         try:
             producer_id, epoch = self._appender.new_identity(call)
         except KafkaRefusal as why:
@@ -186,7 +186,7 @@ class KafkaConnection:
         except NotAuthenticated as why:
             raise ConnectionOver(str(why)) from None
 
-    async def _authenticate(self, request: Request, data: bytes) -> bytes:
+    async def _authenticate(self, request: KafkaRequest, data: bytes) -> bytes:
         """Answer who the caller is: `PLAIN` sends another user's name (none), the name and the password."""
         parts = data.split(b"\0")
         code, text = KafkaCode.SASL_AUTHENTICATION_FAILED, "PLAIN wants a user and a password"

@@ -7,7 +7,14 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from eventproc.server.access.authority import Caller
-from eventproc.server.kafka.calls import Fetch, Fetched, FetchedPlace, FoundOffset, ListOffsets, Place
+from eventproc.server.kafka.calls import (
+    Fetch,
+    FoundOffset,
+    ListOffsets,
+    PartitionAnswer,
+    TopicPlace,
+    WantedPlace,
+)
 from eventproc.server.kafka.kafka_errors import REFUSALS, KafkaCode, KafkaRefusal, code_of
 from eventproc.server.kafka.recent_batches import RecentBatches
 from eventproc.server.kafka.record_batches import encode_runs
@@ -47,7 +54,7 @@ class _Partition(NamedTuple):
 
 
 class PartitionReader:
-    """Reads for one connection. changes: active; it is told which topics to watch."""
+    """Reads for one connection. changes: active; it gets the topics to watch."""
 
     def __init__(
         self, db: Database, topics: ServedTopics, recent: RecentBatches, changes: Subscription
@@ -58,7 +65,7 @@ class PartitionReader:
         self._changes = changes
         self._watched: set[int] = set()
 
-    async def fetch(self, call: Fetch, caller: Caller) -> list[Fetched]:
+    async def fetch(self, call: Fetch, caller: Caller) -> list[PartitionAnswer]:
         """Return what follows in the partitions of a request, after a wait for events if there are too few."""
         until_ms = self._db.clock.monotonic_ms() + min(call.wait_ms, WAIT_MS_MAX)
         bytes_max = max(min(call.bytes_max, FETCH_BYTES_MAX), 1)
@@ -86,7 +93,7 @@ class PartitionReader:
         self._watched = wanted
         return bool(added)
 
-    def _find_all(self, tx: Tx, places: Sequence[Place], caller: Caller) -> list[_Partition | Exception]:
+    def _find_all(self, tx: Tx, places: Sequence[TopicPlace], caller: Caller) -> list[_Partition | Exception]:
         found: list[_Partition | Exception] = []
         for each in places:
             try:
@@ -95,7 +102,7 @@ class PartitionReader:
                 found.append(why)
         return found
 
-    def _find(self, tx: Tx, where: Place, caller: Caller) -> _Partition:
+    def _find(self, tx: Tx, where: TopicPlace, caller: Caller) -> _Partition:
         self._topics.verify(caller, Permission.READ, where.topic)
         topic = self._topics.get(tx, where.topic)
         segment = topic.segment(where)
@@ -104,13 +111,13 @@ class PartitionReader:
         return _Partition(topic, segment, state)
 
     async def _collect(
-        self, wanted: Sequence[FetchedPlace], found: Sequence[_Partition | Exception], bytes_max: int
-    ) -> list[Fetched]:
+        self, wanted: Sequence[WantedPlace], found: Sequence[_Partition | Exception], bytes_max: int
+    ) -> list[PartitionAnswer]:
         """Return what follows in each partition: from memory, else from the database, up to bytes_max in all."""
-        answers: list[Fetched] = []
+        answers: list[PartitionAnswer] = []
         for each, partition in zip(wanted, found, strict=True):
             if isinstance(partition, Exception):
-                answers.append(Fetched(each.place, code_of(partition)))
+                answers.append(PartitionAnswer(each.place, code_of(partition)))
                 continue
             first, end = partition.state.head_number, partition.state.tail_number
             records, code = b"", KafkaCode.NONE
@@ -119,7 +126,7 @@ class PartitionReader:
             elif each.offset < end and bytes_max > 0:
                 records = await self._records(partition, each.offset, min(each.bytes_max, bytes_max))
             bytes_max -= len(records)
-            answers.append(Fetched(each.place, code, records, end, first))
+            answers.append(PartitionAnswer(each.place, code, records, end, first))
         return answers
 
     async def _records(self, partition: _Partition, offset: int, bytes_max: int) -> bytes:
@@ -165,7 +172,7 @@ def _read_from(
     return read(tx, stream_id, {segment: (offset, None)}, bytes_max=bytes_max).runs, tx.now_ms
 
 
-def _offset_at(tx: Tx, where: Place, partition: _Partition, time_ms: int) -> FoundOffset:
+def _offset_at(tx: Tx, where: TopicPlace, partition: _Partition, time_ms: int) -> FoundOffset:
     topic, segment, state = partition
     if time_ms == LATEST:
         return FoundOffset(where, KafkaCode.NONE, state.tail_number)

@@ -20,7 +20,7 @@ from eventproc.store.database import Database
 
 
 class KafkaServer(FrameServer):
-    """Serves a scope of one database. address: host and port that clients are told to connect to."""
+    """Serves a scope of one database. address: host and port of this server, which clients learn."""
 
     def __init__(
         self,

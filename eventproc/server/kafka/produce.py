@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from eventproc.server.access.authority import Caller
-from eventproc.server.kafka.calls import InitProducerId, Place, Produce, Produced
+from eventproc.server.kafka.calls import BatchAnswer, InitProducerId, Produce, TopicPlace
 from eventproc.server.kafka.compression import Decompressor
 from eventproc.server.kafka.kafka_errors import REFUSALS, KafkaCode, KafkaRefusal, code_of
 from eventproc.server.kafka.recent_batches import RecentBatches
@@ -52,7 +52,7 @@ class _Appended(NamedTuple):
 class DecodedBatch(NamedTuple):
     """What a producer sent for a partition, or why it is refused."""
 
-    place: Place
+    place: TopicPlace
     batch: RecordBatch | Exception
 
     @property
@@ -92,11 +92,11 @@ class BatchAppender:
                 decoded.append(DecodedBatch(where, why))
         return decoded
 
-    async def append(self, batches: Sequence[DecodedBatch]) -> list[Produced]:
+    async def append(self, batches: Sequence[DecodedBatch]) -> list[BatchAnswer]:
         """Append the batches in order, in as few transactions as take them; return where, or why not."""
         return [each for together in _transactions(batches) for each in await self._append_together(together)]
 
-    async def _append_together(self, batches: Sequence[DecodedBatch]) -> list[Produced]:
+    async def _append_together(self, batches: Sequence[DecodedBatch]) -> list[BatchAnswer]:
         size_bytes = sum(each.size_bytes for each in batches)
         write = partial(self._append_all, batches=batches)
         try:
@@ -115,7 +115,7 @@ class BatchAppender:
                 found.append(why)
         return found
 
-    def _append(self, tx: Tx, where: Place, batch: RecordBatch) -> _Appended:
+    def _append(self, tx: Tx, where: TopicPlace, batch: RecordBatch) -> _Appended:
         topic = self._topics.get(tx, where.topic)
         segment = topic.segment(where)
         if topic.needs_keys and not batch.has_keys:
@@ -134,18 +134,18 @@ class BatchAppender:
         (done,) = append(tx, topic.stream, topic.stream_id, [part], identity=identity)
         return _Appended(topic.stream_id, segment, done.number)
 
-    def _note(self, sent: DecodedBatch, found: _Appended | Exception) -> Produced:
-        """Keep what consumers and repetitions ask for of a batch that is durable; return what its producer is told."""
+    def _note(self, sent: DecodedBatch, found: _Appended | Exception) -> BatchAnswer:
+        """Keep what consumers and repetitions ask for of a batch that is durable; return the answer to its producer."""
         where, batch = sent
         if isinstance(found, Exception) or isinstance(batch, Exception):
             assert isinstance(found, Exception), "what was refused is not appended"
-            return Produced(where, code_of(found), text=str(found))
+            return BatchAnswer(where, code_of(found), text=str(found))
         key = found.stream_id, found.segment, batch.producer_id
         if found.offset is None:
             for epoch, first, offset in self._known.get(key, ()):
                 if (epoch, first) == (batch.epoch, batch.first_sequence):
-                    return Produced(where, KafkaCode.NONE, offset)
-            return Produced(where, KafkaCode.DUPLICATE_SEQUENCE_NUMBER)
+                    return BatchAnswer(where, KafkaCode.NONE, offset)
+            return BatchAnswer(where, KafkaCode.DUPLICATE_SEQUENCE_NUMBER)
         if batch.producer_id != NO_PRODUCER:
             batches = self._known.setdefault(key, deque(maxlen=REPEATABLE))
             batches.append((batch.epoch, batch.first_sequence, found.offset))
@@ -155,7 +155,7 @@ class BatchAppender:
         end = found.offset + batch.events.count
         placed = PlacedBatch(found.offset, end, place(batch.raw, found.offset))
         self._recent.add(found.stream_id, found.segment, placed)
-        return Produced(where, KafkaCode.NONE, found.offset)
+        return BatchAnswer(where, KafkaCode.NONE, found.offset)
 
 
 def _transactions(batches: Sequence[DecodedBatch]) -> Iterator[list[DecodedBatch]]:

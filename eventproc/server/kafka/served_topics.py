@@ -8,7 +8,7 @@ from functools import partial
 import attrs
 
 from eventproc.server.access.authority import Caller
-from eventproc.server.kafka.calls import Place, TopicAnswer
+from eventproc.server.kafka.calls import TopicAnswer, TopicPlace
 from eventproc.server.kafka.kafka_errors import KafkaCode, KafkaRefusal
 from eventproc.store.access.permissions import Permission
 from eventproc.store.catalog import StreamRecord, current_epoch, find_stream, get_scope, list_topics
@@ -29,7 +29,7 @@ class ServedTopic:
     ttl_ms: int | None
     needs_keys: bool
 
-    def segment(self, place: Place) -> SegmentId:
+    def segment(self, place: TopicPlace) -> SegmentId:
         """Return the segment of a partition. Raises NotFound."""
         if not 0 <= place.partition < len(self.segments):
             raise NotFound(kind="partition", name=f"{self.stream} {place.partition}")
