@@ -93,7 +93,7 @@ class Addresses:
             reason = "it stands for all addresses of this machine; name the one that clients use with --advertise HOST"
             raise invalid_argument("host", host, reason)
         if has_tls and found is not None:
-            reason = "Pravega's clients verify certificates by name; give a name of this machine with --advertise NAME"
+            reason = "clients verify certificates by name; give a name of this machine with --advertise NAME"
             raise invalid_argument("host", host, reason)
         return host
 
@@ -196,7 +196,7 @@ async def serve_endpoints(
                         _rest(
                             ep, authority, addresses.rest, certificates, has_page=addresses.has_page
                         ) as rest,
-                        _kafka(ep, authority, addresses, advertised, certificates) as kafka,
+                        _kafka(ep, authority, addresses, certificates) as kafka,
                     ):
                         yield attrs.evolve(
                             addresses,
@@ -283,7 +283,6 @@ async def _kafka(
     ep: Eventproc,
     authority: Authority,
     addresses: Addresses,
-    advertised: str,
     certificates: Certificates | None,
 ) -> AsyncIterator[tuple[str, int] | None]:
     """Serve Kafka's clients while the block runs, if there is an address; yield it with its actual port."""
@@ -293,6 +292,7 @@ async def _kafka(
     from eventproc.server.kafka.listener import KafkaServer  # few servers need the libraries of its messages
 
     host, port = addresses.kafka
+    advertised = attrs.evolve(addresses, host=host).advertised_host(has_tls=certificates is not None)
     async with await _listen_for_frames(host, port) as listener, BackgroundTasks() as tasks:
         bound = advertised, int(listener.extra(SocketAttribute.local_port))
         server = KafkaServer(ep.db, addresses.kafka_scope, bound, authority, _context(certificates))

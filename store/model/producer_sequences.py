@@ -51,4 +51,4 @@ def next_position(last: int, epoch: int, first: int, count: int) -> int | Misfit
     # Numbers come back, so that what is behind by more than half of them is ahead.
     if count <= behind <= min(stored, SEQUENCES // 2):
         return Misfit.REPEATED
-    return Misfit.GAP if stored else Misfit.UNKNOWN
+    return Misfit.GAP if last else Misfit.UNKNOWN

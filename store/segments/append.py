@@ -173,19 +173,19 @@ class _PendingAppends:
     def __init__(self) -> None:
         self._tails: dict[tuple[int, SegmentId], SegmentTail] = {}
         self._pending: dict[int, list[_PendingAppend]] = {}  # {stream id: appends in order}
-        self._identities: dict[int, list[WriterSequence]] = {}  # {stream id: of those appends}
+        self._identities: dict[int, dict[str, WriterSequence]] = {}  # {stream id: {writer: its last}}
 
     def has_appended(self, tx: Tx, stream_id: int, identity: WriterSequence) -> bool:
         """Return whether the writer has already made this append or a later one."""
-        here = (other for other in self._identities.get(stream_id, ()) if other.writer == identity.writer)
-        if any(identity.sequence <= other.sequence for other in here):
+        here = self._identities.get(stream_id, {}).get(identity.writer)
+        if here is not None and identity.sequence <= here.sequence:
             return True
         return identity.sequence <= _stored_sequence(tx, stream_id, identity.writer)
 
     def last_sequence(self, tx: Tx, stream_id: int, writer: str) -> int:
         """Return the sequence of the writer's last append, 0 if there is none."""
-        here = [each.sequence for each in self._identities.get(stream_id, ()) if each.writer == writer]
-        return max(here) if here else _stored_sequence(tx, stream_id, writer)
+        here = self._identities.get(stream_id, {}).get(writer)
+        return _stored_sequence(tx, stream_id, writer) if here is None else here.sequence
 
     def knows(self, stream_id: int) -> bool:
         """Return whether this object knows a tail of the stream."""
@@ -223,7 +223,7 @@ class _PendingAppends:
             tail.offset += len(events.data)
             tail.number += count
         if identity is not None:
-            self._identities.setdefault(stream_id, []).append(identity)
+            self._identities.setdefault(stream_id, {})[identity.writer] = identity
         return tuple(appended)
 
     def flush(self, tx: Tx) -> None:
@@ -241,7 +241,7 @@ class _PendingAppends:
                     tx.after(partial(tiny.note, stream_id, first.segment, first.offset))
             else:
                 _insert_blob(tx, stream_id, by_segment)
-            for identity in self._identities.get(stream_id, ()):
+            for identity in self._identities.get(stream_id, {}).values():
                 _store_sequence(tx, stream_id, identity)
             if by_segment and recent.wanted(stream_id):
                 runs = [run for appends in by_segment for run in _event_runs(appends)]

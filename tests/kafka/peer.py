@@ -34,8 +34,8 @@ with warnings.catch_warnings():
     from kafka.protocol.producer import (
         InitProducerIdRequest as InitProducerIdRequest,
         InitProducerIdResponse as InitProducerIdResponse,
-        ProduceRequest,
-        ProduceResponse,
+        ProduceRequest as ProduceRequest,
+        ProduceResponse as ProduceResponse,
     )
     from kafka.protocol.sasl import (
         SaslAuthenticateRequest as SaslAuthenticateRequest,
@@ -108,11 +108,11 @@ class KafkaPeer:
         return found.error_code, found.high_watermark, bytes(found.records or b"")
 
 
-def produce_request(topic: str, batch: bytes, partition: int = 0, version: int = 9) -> Any:
+def produce_request(topic: str, batch: bytes, partition: int = 0, version: int = 9, acks: int = -1) -> Any:
     topics = ProduceRequest.TopicProduceData
     part = topics.PartitionProduceData(version=version, index=partition, records=batch)
     asked = topics(version=version, name=topic, partition_data=[part])
-    return ProduceRequest(version=version, transactional_id=None, acks=-1, timeout_ms=1, topic_data=[asked])
+    return ProduceRequest(version=version, transactional_id=None, acks=acks, timeout_ms=1, topic_data=[asked])
 
 
 def framed(request: Any, version: int) -> bytes:

@@ -8,13 +8,16 @@ import zlib
 from collections.abc import Iterator
 from random import Random
 
+import anyio
 import cramjam
 import crc32c
+import httpx
 import psutil
 import pytest
 
 from eventproc import CompactionPolicy
 from eventproc.runtime import Eventproc
+from eventproc.testing.crash import PATIENCE_S
 from tests.kafka.peer import (
     HEAD,
     PLAIN_BATCH,
@@ -27,12 +30,15 @@ from tests.kafka.peer import (
     ListOffsetsResponse,
     MetadataRequest,
     MetadataResponse,
+    ProduceRequest,
+    ProduceResponse,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
     batch_of,
     framed,
+    produce_request,
 )
 from tests.server.support import ServerProcess
 
@@ -124,6 +130,9 @@ WRONG_BATCHES = {
     "fewer records": (altered(altered(PLAIN_BATCH, 57, b"\0\0\0\1"), 23, bytes(4)), 2),
     "unknown compression": (altered(PLAIN_BATCH, 21, b"\0\6"), 2),
     "not compressed": (altered(PLAIN_BATCH, 21, b"\0\4"), 2),
+    "no epoch": (batch_of(b"a", producer=(5, -1), first=0), 87),
+    "no numbers": (batch_of(b"a", producer=(5, 0), first=-1), 87),
+    "large": (batch_of(*[bytes(2**20)] * 9), 10),
     "long key": (batch_of(b"a", key=b"k" * 1_025), 87),
 }
 
@@ -163,6 +172,60 @@ async def test_an_unknown_topic_or_partition_is_refused(peer: KafkaPeer, topic: 
     assert peer.produce("shop/absent", PLAIN_BATCH) == (3, -1)
     assert peer.produce(topic, PLAIN_BATCH, partition=4) == (3, -1)
     assert peer.fetch("absent", 0) == (3, -1, b"")
+
+
+async def test_what_the_batches_of_a_request_become_is_bounded_together(
+    peer: KafkaPeer, server: ServerProcess, topic: str
+) -> None:
+    small = bytes(cramjam.zstd.compress(bytes(8 * 2**20)))
+    bomb = sealed(bytearray(altered(PLAIN_BATCH, 21, b"\0\4")[:61] + small))
+    topics = ProduceRequest.TopicProduceData
+    parts = [topics.PartitionProduceData(version=9, index=0, records=bomb) for _ in range(1_000)]
+    asked = topics(version=9, name=topic, partition_data=parts)
+    request = ProduceRequest(version=9, transactional_id=None, acks=-1, timeout_ms=1, topic_data=[asked])
+    process = psutil.Process(server.pid)
+    before = process.memory_info().rss
+    answers = peer.ask(request, ProduceResponse, 9).responses[0].partition_responses
+    assert {each.error_code for each in answers[3:]} == {10}
+    assert process.memory_info().rss - before < 128 * 2**20
+
+
+async def test_many_batches_of_a_request_are_appended_in_linear_time(peer: KafkaPeer, topic: str) -> None:
+    topics = ProduceRequest.TopicProduceData
+    batches = [batch_of(b"a", producer=(9, 0), first=each) for each in range(5_000)]
+    parts = [topics.PartitionProduceData(version=9, index=0, records=each) for each in batches]
+    asked = topics(version=9, name=topic, partition_data=parts)
+    request = ProduceRequest(version=9, transactional_id=None, acks=-1, timeout_ms=1, topic_data=[asked])
+    answers = peer.ask(request, ProduceResponse, 9).responses[0].partition_responses
+    assert [each.base_offset for each in answers] == list(range(5_000))
+
+
+async def test_batches_that_want_no_answer_are_stored_although_their_producer_leaves(
+    server: ServerProcess, ep: Eventproc, topic: str
+) -> None:
+    batch = batch_of(*[bytes(1_000)] * 100)
+    with KafkaPeer(server.kafka) as peer:
+        for _ in range(20):
+            peer.send(framed(produce_request(topic, batch, acks=0), 9))
+    async with (await ep.topic(f"shop/{topic}")).reader() as reader:
+        with anyio.fail_after(PATIENCE_S):
+            count = 0
+            async for _ in reader:
+                count += 1
+                if count == 2_000:
+                    break
+
+
+async def test_topics_that_cannot_exist_are_unknown(peer: KafkaPeer) -> None:
+    names = [MetadataRequest.MetadataRequestTopic(version=9, name=each) for each in ("a/b", "", "a/b")]
+    topics = peer.ask(MetadataRequest(version=9, topics=names), MetadataResponse, 9).topics
+    assert [(each.name, each.error_code) for each in topics] == [("a/b", 3), ("", 3)]
+
+
+async def test_a_request_that_names_more_than_the_bound_ends_its_connection(peer: KafkaPeer) -> None:
+    names = [MetadataRequest.MetadataRequestTopic(version=9, name="t")] * 5_001
+    peer.send(framed(MetadataRequest(version=9, topics=names), 9))
+    assert peer.take() == b""
 
 
 async def test_an_offset_outside_of_the_topic_is_out_of_range(peer: KafkaPeer, topic: str) -> None:
@@ -219,6 +282,21 @@ async def test_frames_of_no_client_end_their_connection_and_hold_no_memory(
     with KafkaPeer(server.kafka) as peer:
         assert peer.ask(ApiVersionsRequest(version=0), ApiVersionsResponse, 0).error_code == 0
     assert process.memory_info().rss - before < 64 * 2**20
+
+
+async def test_peers_that_leave_before_their_answers_hold_no_memory(ep: Eventproc, topic: str) -> None:
+    large = framed(produce_request(topic, batch_of(*[bytes(1_000)] * 1_000)), 9)
+    with ServerProcess(ep.path or "", rest=True, kafka_scope="shop") as server:
+        for _ in range(30):
+            with KafkaPeer(server.kafka) as peer:
+                peer.send(large * 3)
+        async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
+            with anyio.fail_after(PATIENCE_S):
+                while True:
+                    text = (await client.get(f"{server.rest}/metrics")).text
+                    if "\neventproc_kafka_connections 0.0\n" in text:
+                        break
+        assert "\neventproc_kafka_connection_bytes 0.0\n" in text
 
 
 async def test_a_frame_that_is_too_large_ends_its_connection(peer: KafkaPeer) -> None:

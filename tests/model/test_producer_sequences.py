@@ -24,7 +24,7 @@ class NaiveProducer:
             return None
         if any(stored[at : at + count] == numbers for at in range(len(stored))):
             return Misfit.REPEATED
-        return Misfit.GAP if stored else Misfit.UNKNOWN
+        return Misfit.GAP if self.stored else Misfit.UNKNOWN
 
 
 @given(

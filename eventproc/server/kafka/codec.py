@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kafka.protocol.consumer import (
     FetchRequest,
@@ -36,12 +36,18 @@ from eventproc.server.frames import MalformedFrame
 from eventproc.server.kafka import calls as c
 from eventproc.server.kafka.kafka_errors import KafkaCode
 
+T = TypeVar("T")
+
 LENGTH: Final = struct.Struct(">i")
 """The length of a frame."""
 
 FRAME_BYTES_MAX: Final = 16 * 2**20
 """Largest frame of a client: a request of two partitions with an event of the largest size each. Kafka's own is 100
 MiB. Higher: more memory for a connection; lower: producers of large batches are cut off."""
+
+PLACES_MAX: Final = 5_000
+"""Partitions, or topics, that a request names. Each costs some 20 us. Higher: one request keeps all others waiting for
+longer; lower: consumers of that many partitions are cut off."""
 
 NODE: Final = 1
 """Number of the broker: a server shows itself as the only one."""
@@ -81,32 +87,48 @@ class _Message(NamedTuple):
     call: Callable[[Any], Call]
 
 
+def _place(topic: str | None, partition: int) -> c.TopicPlace:
+    if topic is None:
+        raise MalformedFrame("a topic without a name")
+    return c.TopicPlace(topic, partition)
+
+
+def _bounded(places: Sequence[T]) -> Sequence[T]:
+    if len(places) > PLACES_MAX:
+        raise MalformedFrame(f"{len(places):,} partitions in a request, which has {PLACES_MAX:,} at most")
+    return places
+
+
 def _produce(body: Any) -> c.Produce:
     batches = [
-        (c.TopicPlace(topic.name, part.index), bytes(part.records or b""))
+        (_place(topic.name, part.index), bytes(part.records or b""))
         for topic in body.topic_data
         for part in topic.partition_data
     ]
-    return c.Produce(batches, body.acks != 0, body.transactional_id)
+    return c.Produce(_bounded(batches), body.acks != 0, body.transactional_id)
 
 
 def _fetch(body: Any) -> c.Fetch:
     wanted = [
-        c.WantedPlace(c.TopicPlace(topic.topic, part.partition), part.fetch_offset, part.partition_max_bytes)
+        c.WantedPlace(_place(topic.topic, part.partition), part.fetch_offset, part.partition_max_bytes)
         for topic in body.topics
         for part in topic.partitions
     ]
-    return c.Fetch(wanted, body.max_wait_ms, body.min_bytes, body.max_bytes)
+    return c.Fetch(_bounded(wanted), body.max_wait_ms, body.min_bytes, body.max_bytes)
 
 
 def _list_offsets(body: Any) -> c.ListOffsets:
-    return c.ListOffsets(
-        [
-            (c.TopicPlace(topic.name, part.partition_index), part.timestamp)
-            for topic in body.topics
-            for part in topic.partitions
-        ]
-    )
+    times = [
+        (_place(topic.name, part.partition_index), part.timestamp)
+        for topic in body.topics
+        for part in topic.partitions
+    ]
+    return c.ListOffsets(_bounded(times))
+
+
+def _metadata(body: Any) -> c.Metadata:
+    topics = body.topics
+    return c.Metadata(None if topics is None else [_place(each.name, 0).topic for each in _bounded(topics)])
 
 
 # A test asks each call in each version that is announced.
@@ -119,10 +141,10 @@ _MESSAGES: Final[Mapping[int, _Message]] = {
         MetadataResponse,
         1,
         9,
-        lambda body: c.Metadata(None if body.topics is None else [each.name for each in body.topics]),
+        _metadata,
     ),
     17: _Message(
-        SaslHandshakeRequest, SaslHandshakeResponse, 0, 1, lambda body: c.SaslHandshake(body.mechanism)
+        SaslHandshakeRequest, SaslHandshakeResponse, 1, 1, lambda body: c.SaslHandshake(body.mechanism)
     ),
     _API_VERSIONS: _Message(ApiVersionsRequest, ApiVersionsResponse, 0, 3, lambda _: c.ApiVersions()),
     22: _Message(
@@ -178,6 +200,8 @@ def parse_request(frame: bytes) -> KafkaRequest:
             at = _after_tags(frame, at)
         body = message.request.decode(memoryview(frame)[at:], version=version)
         return KafkaRequest(message.call(body), version, number)
+    except MalformedFrame:
+        raise
     except Exception as why:  # the library raises what its decoders meet
         raise MalformedFrame(f"call {key} in version {version}: {why!r}") from None
 

@@ -31,8 +31,10 @@ class Decompressor:
     def __init__(self) -> None:
         self._room = bytearray()
 
-    def decompress(self, data: bytes | memoryview, codec: int) -> bytes:
+    def decompress(self, data: bytes | memoryview, codec: int, bytes_max: int) -> bytes:
         """Return the records of a batch. Raises KafkaRefusal for what is too large or cannot be decompressed."""
+        if bytes_max <= 0:
+            raise _too_large()
         try:
             match codec:  # the numbers of the protocol
                 case 0:
@@ -51,7 +53,7 @@ class Decompressor:
             if _NO_ROOM in str(why):
                 raise _too_large() from None
             raise _corrupt(f"the records cannot be decompressed: {why}") from None
-        if len(found) > RECORDS_BYTES_MAX:
+        if len(found) > bytes_max:
             raise _too_large()
         return found
 
@@ -97,5 +99,5 @@ def _corrupt(text: str) -> KafkaRefusal:
 
 
 def _too_large() -> KafkaRefusal:
-    text = f"the records of a batch have {RECORDS_BYTES_MAX:,} bytes at most; send smaller batches"
+    text = f"a batch has {RECORDS_BYTES_MAX:,} bytes of records at most, and a request twice as many"
     return KafkaRefusal(KafkaCode.MESSAGE_TOO_LARGE, text)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import anyio
 
 from eventproc.server.access.authority import Authority, Caller, NotAuthenticated, TooManyPasswords
-from eventproc.server.frames import ConnectionOver, FrameChannel
+from eventproc.server.frames import STALLED_S, ConnectionOver, FrameChannel
 from eventproc.server.kafka import calls as c
 from eventproc.server.kafka.codec import (
     LENGTH,
@@ -90,15 +90,26 @@ class KafkaConnection:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._append_waiting)
-                while True:
-                    (length,) = LENGTH.unpack(await self._channel.receive_head(LENGTH.size))
-                    if not self._channel.memory.has_room(length):
+                try:
+                    while True:
+                        await self._handle_next()
+                except (anyio.EndOfStream, anyio.IncompleteRead):
+                    # What arrived is appended: a producer that wants no answers leaves when it has sent.
+                    with anyio.move_on_after(STALLED_S):
                         await self._appended()
-                    async with AsyncExitStack() as held:
-                        frame = await held.enter_async_context(self._channel.receiving_payload(length))
-                        await self._handle(frame, held)
+                    raise
         finally:
+            for each in self._waiting:
+                await each.held.aclose()
             await self._channel.memory.give_back_all()
+
+    async def _handle_next(self) -> None:
+        (length,) = LENGTH.unpack(await self._channel.receive_head(LENGTH.size))
+        if not self._channel.memory.has_room(length):
+            await self._appended()
+        async with AsyncExitStack() as held:
+            frame = await held.enter_async_context(self._channel.receiving_payload(length))
+            await self._handle(frame, held)
 
     async def _handle(self, frame: bytes, held: AsyncExitStack) -> None:
         """Answer a request, or let its batches wait; held: what has the memory of the frame."""
@@ -111,7 +122,8 @@ class KafkaConnection:
             return
         call = request.call
         if isinstance(call, c.Produce):
-            batches = self._appender.decode(call, await self._caller())
+            batches = await self._appender.decode(call, await self._caller())
+            await self._hold(sum(each.size_bytes for each in batches) - len(frame), held)
             self._waiting.append(_WaitingBatches(request, batches, held.pop_all()))
             self._note_change()
             while len(self._waiting) >= WAITING_MAX:
@@ -119,6 +131,16 @@ class KafkaConnection:
             return
         await self._appended()
         await self._send(await self._answer(request, call))
+
+    async def _hold(self, size_bytes: int, held: AsyncExitStack) -> None:
+        """Take memory for what the batches of a frame became beyond its own bytes, if it is more."""
+        if size_bytes <= 0:
+            return
+        memory = self._channel.memory
+        if not memory.has_room(size_bytes):
+            await self._appended()
+        await memory.take(size_bytes)
+        held.push_async_callback(memory.give_back, size_bytes)
 
     def _note_change(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
@@ -183,7 +205,7 @@ class KafkaConnection:
         """Return who calls: the user may have been changed or deleted since. Raises ConnectionOver."""
         try:
             return await self._authority.authenticate(self._credentials)
-        except NotAuthenticated as why:
+        except (NotAuthenticated, TooManyPasswords) as why:
             raise ConnectionOver(str(why)) from None
 
     async def _authenticate(self, request: KafkaRequest, data: bytes) -> bytes:

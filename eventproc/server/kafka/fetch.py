@@ -124,7 +124,7 @@ class PartitionReader:
             if not first <= each.offset <= end:
                 code = KafkaCode.OFFSET_OUT_OF_RANGE
             elif each.offset < end and bytes_max > 0:
-                records = await self._records(partition, each.offset, min(each.bytes_max, bytes_max))
+                records = await self._records(partition, each.offset, max(min(each.bytes_max, bytes_max), 1))
             bytes_max -= len(records)
             answers.append(PartitionAnswer(each.place, code, records, end, first))
         return answers

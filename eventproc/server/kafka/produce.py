@@ -7,12 +7,21 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+import anyio.lowlevel
+
 from eventproc.server.access.authority import Caller
 from eventproc.server.kafka.calls import BatchAnswer, InitProducerId, Produce, TopicPlace
 from eventproc.server.kafka.compression import Decompressor
 from eventproc.server.kafka.kafka_errors import REFUSALS, KafkaCode, KafkaRefusal, code_of
 from eventproc.server.kafka.recent_batches import RecentBatches
-from eventproc.server.kafka.record_batches import NO_PRODUCER, PlacedBatch, RecordBatch, decode_batch, place
+from eventproc.server.kafka.record_batches import (
+    NO_PRODUCER,
+    DecodedRoom,
+    PlacedBatch,
+    RecordBatch,
+    decode_batch,
+    place,
+)
 from eventproc.server.kafka.served_topics import ServedTopics
 from eventproc.store.access.permissions import Permission
 from eventproc.store.database import Database, Tx
@@ -25,6 +34,12 @@ from eventproc.store.segments import SegmentEvents, WriterSequence, append, last
 
 BRIEF_BYTES_MAX: Final = 64 * 1024
 """Bytes of batches that are appended on the event loop if nothing else waits: a switch of threads costs more."""
+
+BRIEF_BATCHES_MAX: Final = 8
+"""Batches, likewise: each takes some 30 us."""
+
+TOGETHER_MAX: Final = 500
+"""Batches that share a transaction. Higher: other writers wait for longer than the 20 ms of a group commit."""
 
 REPEATABLE: Final = 5
 """Batches of a producer and partition whose offsets are known to its repetitions: as many as clients have in flight."""
@@ -81,15 +96,20 @@ class BatchAppender:
         # Nobody else gets this number of 62 bits, also after a restart, and nothing need be stored.
         return int.from_bytes(self._db.clock.random_bytes(8), "big") >> 2, 0
 
-    def decode(self, call: Produce, caller: Caller) -> list[DecodedBatch]:
+    async def decode(self, call: Produce, caller: Caller) -> list[DecodedBatch]:
         """Return the batches of a request, each with why it is refused, if it is."""
         decoded: list[DecodedBatch] = []
+        room = DecodedRoom()
         for where, raw in call.batches:
             try:
                 self._topics.verify(caller, Permission.READ_UPDATE, where.topic)
-                decoded.append(DecodedBatch(where, decode_batch(raw, where.partition, self._decompressor)))
+                decoded.append(
+                    DecodedBatch(where, decode_batch(raw, where.partition, self._decompressor, room))
+                )
             except REFUSALS as why:
-                decoded.append(DecodedBatch(where, why))
+                decoded.append(DecodedBatch(where, why.with_traceback(None)))  # which holds what was decoded
+            if len(call.batches) > 1:
+                await anyio.lowlevel.checkpoint()
         return decoded
 
     async def append(self, batches: Sequence[DecodedBatch]) -> list[BatchAnswer]:
@@ -98,9 +118,10 @@ class BatchAppender:
 
     async def _append_together(self, batches: Sequence[DecodedBatch]) -> list[BatchAnswer]:
         size_bytes = sum(each.size_bytes for each in batches)
+        is_brief = size_bytes <= BRIEF_BYTES_MAX and len(batches) <= BRIEF_BATCHES_MAX
         write = partial(self._append_all, batches=batches)
         try:
-            appended = await self._db.write(write, size_bytes=size_bytes, brief=size_bytes <= BRIEF_BYTES_MAX)
+            appended = await self._db.write(write, size_bytes=size_bytes, brief=is_brief)
         except REFUSALS as why:
             appended = [why] * len(batches)
         return [self._note(each, found) for each, found in zip(batches, appended, strict=True)]
@@ -163,7 +184,8 @@ def _transactions(batches: Sequence[DecodedBatch]) -> Iterator[list[DecodedBatch
     together: list[DecodedBatch] = []
     size_bytes = 0
     for each in batches:
-        if together and size_bytes + each.size_bytes > BATCH_BYTES_MAX:
+        is_full = size_bytes + each.size_bytes > BATCH_BYTES_MAX or len(together) == TOGETHER_MAX
+        if together and is_full:
             yield together
             together, size_bytes = [], 0
         together.append(each)

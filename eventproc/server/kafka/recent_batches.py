@@ -17,6 +17,10 @@ RECENT_BYTES_MAX: Final = 64 * 2**20
 database, at ten times the cost for each event."""
 
 
+BATCH_OVERHEAD_BYTES: Final = 400
+"""Memory of a batch besides its bytes."""
+
+
 class RecentBatches:
     """The batches of all partitions, the oldest dropped first."""
 
@@ -31,10 +35,10 @@ class RecentBatches:
         batches = self._batches.setdefault(key, [])
         batches.insert(bisect_right(batches, batch.first, key=_first), batch)
         self._order.append(key)
-        self._size_bytes += len(batch.data)
+        self._size_bytes += len(batch.data) + BATCH_OVERHEAD_BYTES
         while self._size_bytes > RECENT_BYTES_MAX:
             oldest = self._order.popleft()
-            self._size_bytes -= len(self._batches[oldest].pop(0).data)
+            self._size_bytes -= len(self._batches[oldest].pop(0).data) + BATCH_OVERHEAD_BYTES
             if not self._batches[oldest]:
                 del self._batches[oldest]
 

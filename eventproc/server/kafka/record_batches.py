@@ -19,7 +19,7 @@ import attrs
 import crc32c
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from eventproc.server.kafka.compression import Decompressor
+from eventproc.server.kafka.compression import RECORDS_BYTES_MAX, Decompressor
 from eventproc.server.kafka.kafka_errors import KafkaCode, KafkaRefusal
 from eventproc.store.catalog.routes import NO_POINT
 from eventproc.store.model.limits import EVENT_BYTES_MAX
@@ -53,6 +53,13 @@ _APPEND_TIME: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 NO_PRODUCER: Final = -1
+
+REQUEST_BYTES_MAX: Final = 2 * RECORDS_BYTES_MAX
+"""Bytes of the records of a request, decompressed. Higher: more memory for each connection; lower: requests with
+compressed batches of many partitions are refused."""
+
+REQUEST_RECORDS_MAX: Final = 200_000
+"""Records of a request, each of which takes some 500 bytes of memory while it is decoded, and a microsecond."""
 
 KEYS_KNOWN: Final = 65_536
 """Keys whose text and point are kept, of some 200 bytes each. Higher: more memory; lower: 1 us more for each event of a
@@ -88,7 +95,15 @@ class PlacedBatch(NamedTuple):
     data: bytes
 
 
-def decode_batch(raw: bytes, partition: int, decompressor: Decompressor) -> RecordBatch:
+@attrs.define
+class DecodedRoom:
+    """What the batches of a request may still become: bytes and number of records."""
+
+    bytes_left: int = REQUEST_BYTES_MAX
+    records_left: int = REQUEST_RECORDS_MAX
+
+
+def decode_batch(raw: bytes, partition: int, decompressor: Decompressor, room: DecodedRoom) -> RecordBatch:
     """Return a batch of a producer as columns. About 1.5 us per record of 100 bytes.
 
     Raises KafkaRefusal, InvalidArgument.
@@ -105,7 +120,21 @@ def decode_batch(raw: bytes, partition: int, decompressor: Decompressor) -> Reco
         raise _corrupt("the checksum of a batch is wrong")
     if attributes & (_CONTROL | _TRANSACTIONAL | _APPEND_TIME) or count < 1 or last != count - 1:
         raise KafkaRefusal(KafkaCode.INVALID_RECORD, "a batch that clients do not send")
-    records = _records(raw, attributes & _CODEC, decompressor)
+    if producer < NO_PRODUCER or (producer != NO_PRODUCER and (epoch < 0 or sequence < 0)):
+        raise KafkaRefusal(KafkaCode.INVALID_RECORD, "a producer without an epoch, or without numbers")
+    if count > room.records_left:
+        text = f"a request has {REQUEST_RECORDS_MAX:,} records at most; send smaller batches"
+        raise KafkaRefusal(KafkaCode.MESSAGE_TOO_LARGE, text)
+    room.records_left -= count
+    left, room.bytes_left = (
+        room.bytes_left,
+        0,
+    )  # if this batch is too large, those behind it are not looked at
+    data = decompressor.decompress(
+        memoryview(raw)[_HEAD.size :], attributes & _CODEC, min(left, RECORDS_BYTES_MAX)
+    )
+    room.bytes_left = left - len(data)
+    records = _records(raw, data)
     if len(records) != count or list(map(_OFFSET, records)) != list(range(count)):
         raise _corrupt("the records of a batch are not numbered from 0 on")
     block = _block(records, partition)
@@ -113,15 +142,12 @@ def decode_batch(raw: bytes, partition: int, decompressor: Decompressor) -> Reco
     return RecordBatch(block.encode(), raw, has_keys, producer, epoch, sequence)
 
 
-def _records(raw: bytes, codec: int, decompressor: Decompressor) -> list[Any]:
-    """Return the records, whose offsets count from 0."""
-    plain = bytearray(raw)
-    plain[:8] = bytes(8)
-    if codec:
-        plain[_HEAD.size :] = decompressor.decompress(memoryview(raw)[_HEAD.size :], codec)
-        plain[_CHECKED] = plain[_CHECKED + 1] = 0  # the attributes: not compressed
+def _records(raw: bytes, data: bytes) -> list[Any]:
+    """Return the records, whose offsets count from 0. data: them, decompressed."""
+    # Without the offset of the batch, and without the attributes, which say how it was compressed.
+    head = b"".join((bytes(8), raw[8:_CHECKED], bytes(2), raw[_CHECKED + 2 : _HEAD.size]))
     try:
-        return list(DefaultRecordBatch(bytes(plain)))
+        return list(DefaultRecordBatch(head + data))
     except Exception as why:  # whatever its decoder meets
         raise _corrupt(f"a record cannot be decoded: {why!r}") from None
 

@@ -71,14 +71,14 @@ class ServedTopics:
         if topics is None:
             names = [each.name.partition("/")[2] for each in list_topics(tx, self._scope)]
             topics = [each for each in names if caller.may(Permission.READ, self._full_name(each))]
-        return [self._describe_one(tx, caller, each) for each in topics]
+        return [self._describe_one(tx, caller, each) for each in dict.fromkeys(topics)]
 
     def _describe_one(self, tx: Tx, caller: Caller, topic: str) -> TopicAnswer:
-        if not caller.may(Permission.READ, self._full_name(topic)):
-            return TopicAnswer(topic, 0, KafkaCode.TOPIC_AUTHORIZATION_FAILED)
         try:
+            if not caller.may(Permission.READ, self._full_name(topic)):
+                return TopicAnswer(topic, 0, KafkaCode.TOPIC_AUTHORIZATION_FAILED)
             return TopicAnswer(topic, len(self.get(tx, topic).segments))
-        except NotFound:
+        except (NotFound, KafkaRefusal):
             return TopicAnswer(topic, 0, KafkaCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _full_name(self, topic: str) -> str:
