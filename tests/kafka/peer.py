@@ -48,10 +48,10 @@ HEAD = struct.Struct(">hhih")
 
 
 class KafkaPeer:
-    """One connection, which sends what it is told to."""
+    """A client's connection, which sends any bytes, also wrong ones."""
 
     def __init__(self, address: str, authority: Path | None = None) -> None:
-        """authority: file of who has signed the server's certificate; None: the connection is not encrypted."""
+        """authority: file with the certificate of the authority that signed the server's; None: without TLS."""
         host, port = address.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), PATIENCE_S)
         if authority is not None:

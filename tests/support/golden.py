@@ -2,7 +2,7 @@
 
 A line is a step, such as `watermark 12:01:00`. The lines behind it that begin with `->` are its results. A line that
 begins with `#` is a comment. A test plays the steps and compares the results; `--rewrite` writes those that it found
-into the file. Whoever rewrites a script explains each line of the diff.
+into the file. The commit that rewrites a script explains each line of its diff.
 """
 
 from __future__ import annotations

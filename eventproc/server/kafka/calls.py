@@ -35,7 +35,6 @@ class Produce:
 
     batches: Sequence[tuple[TopicPlace, bytes]]
     needs_answer: bool
-    transactional_id: str | None
 
 
 @attrs.frozen
@@ -98,12 +97,11 @@ class TopicAnswer:
 
 @attrs.frozen
 class BatchAnswer:
-    """Where a batch was appended: the offset of its first record, -1 if it is not known; first: of its partition."""
+    """Where a batch was appended: the offset of its first record, -1 if it is not known. text: why it is refused."""
 
     place: TopicPlace
     code: KafkaCode
     offset: int = -1
-    first: int = -1
     text: str | None = None
 
 

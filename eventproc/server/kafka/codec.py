@@ -37,6 +37,7 @@ from eventproc.server.kafka import calls as c
 from eventproc.server.kafka.kafka_errors import KafkaCode
 
 T = TypeVar("T")
+A = TypeVar("A", c.BatchAnswer, c.PartitionAnswer, c.FoundOffset)
 
 LENGTH: Final = struct.Struct(">i")
 """The length of a frame."""
@@ -70,9 +71,10 @@ _API_VERSIONS: Final = 18
 
 
 class KafkaRequest(NamedTuple):
-    """A request: the call, its version, and the number that the answer repeats."""
+    """A request: the call, its number and version, and the number of the request, which the answer repeats."""
 
     call: Call
+    key: int
     version: int
     number: int
 
@@ -105,7 +107,7 @@ def _produce(body: Any) -> c.Produce:
         for topic in body.topic_data
         for part in topic.partition_data
     ]
-    return c.Produce(_bounded(batches), body.acks != 0, body.transactional_id)
+    return c.Produce(_bounded(batches), body.acks != 0)
 
 
 def _fetch(body: Any) -> c.Fetch:
@@ -163,24 +165,13 @@ _MESSAGES: Final[Mapping[int, _Message]] = {
     ),
 }
 
-_NUMBERS: Final[Mapping[type, int]] = {
-    c.Produce: 0,
-    c.Fetch: 1,
-    c.ListOffsets: 2,
-    c.Metadata: 3,
-    c.SaslHandshake: 17,
-    c.ApiVersions: _API_VERSIONS,
-    c.InitProducerId: 22,
-    c.SaslAuthenticate: 36,
-}
-
 
 class UnsupportedApiVersions(Exception):
-    """A client asks for the versions in a version that is too new; it is answered in the oldest one (KIP-511)."""
+    """A client asks for the versions in a version that is too new (KIP-511). request: in the oldest one, to answer."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
-        self.number = number
+        self.request = KafkaRequest(c.ApiVersions(), _API_VERSIONS, 0, number)
 
 
 def parse_request(frame: bytes) -> KafkaRequest:
@@ -199,7 +190,7 @@ def parse_request(frame: bytes) -> KafkaRequest:
         if message.request.flexible_version_q(version):
             at = _after_tags(frame, at)
         body = message.request.decode(memoryview(frame)[at:], version=version)
-        return KafkaRequest(message.call(body), version, number)
+        return KafkaRequest(message.call(body), key, version, number)
     except MalformedFrame:
         raise
     except Exception as why:  # the library raises what its decoders meet
@@ -215,10 +206,10 @@ def _after_tags(frame: bytes, at: int) -> int:
 
 def encode_answer(request: KafkaRequest, **fields: object) -> bytes:
     """Return the frame of an answer with these fields of the message."""
-    key = _NUMBERS[type(request.call)]
-    body = bytes(_MESSAGES[key].answer(version=request.version, **fields).encode(version=request.version))
+    answer, version = _MESSAGES[request.key].answer, request.version
+    body = bytes(answer(version=version, **fields).encode(version=version))
     # The head of this one answer has no tagged fields, because a client reads it before it knows the versions.
-    is_tagged = key != _API_VERSIONS and _MESSAGES[key].answer.flexible_version_q(request.version)
+    is_tagged = request.key != _API_VERSIONS and answer.flexible_version_q(version)
     head = request.number.to_bytes(4, "big", signed=True) + (b"\0" if is_tagged else b"")
     return b"".join((LENGTH.pack(len(head) + len(body)), head, body))
 
@@ -274,88 +265,87 @@ def metadata_answer(
 
 def produce_answer(request: KafkaRequest, produced: Iterable[c.BatchAnswer]) -> bytes:
     """Return where the batches of a request are."""
-    version, of_topic = request.version, ProduceResponse.TopicProduceResponse
-    return encode_answer(
-        request,
-        responses=[
-            of_topic(
-                version=version,
-                name=topic,
-                partition_responses=[
-                    of_topic.PartitionProduceResponse(
-                        version=version,
-                        index=each.place.partition,
-                        error_code=int(each.code),
-                        base_offset=each.offset,
-                        log_append_time_ms=-1,
-                        log_start_offset=each.first,
-                        record_errors=[],
-                        error_message=each.text,
-                    )
-                    for each in parts
-                ],
-            )
-            for topic, parts in groupby(produced, _topic)
-        ],
+    topics = _by_topic(
+        request.version,
+        ProduceResponse.TopicProduceResponse,
+        ProduceResponse.TopicProduceResponse.PartitionProduceResponse,
+        ("name", "partition_responses"),
+        produced,
+        lambda each: {
+            "index": each.place.partition,
+            "base_offset": each.offset,
+            "log_append_time_ms": -1,
+            "log_start_offset": -1,
+            "record_errors": [],
+            "error_message": each.text,
+        },
     )
+    return encode_answer(request, responses=topics)
 
 
 def fetch_answer(request: KafkaRequest, fetched: Iterable[c.PartitionAnswer]) -> bytes:
     """Return what follows in the partitions of a request."""
-    version, of_topic = request.version, FetchResponse.FetchableTopicResponse
-    return encode_answer(
-        request,
-        error_code=0,
-        session_id=0,  # each request names all of its partitions
-        responses=[
-            of_topic(
-                version=version,
-                topic=topic,
-                partitions=[
-                    of_topic.PartitionData(
-                        version=version,
-                        partition_index=each.place.partition,
-                        error_code=int(each.code),
-                        high_watermark=each.end,
-                        last_stable_offset=each.end,  # what is not committed is not visible at all
-                        log_start_offset=each.first,
-                        aborted_transactions=None,
-                        preferred_read_replica=-1,
-                        records=each.records,
-                    )
-                    for each in parts
-                ],
-            )
-            for topic, parts in groupby(fetched, _topic)
-        ],
+    topics = _by_topic(
+        request.version,
+        FetchResponse.FetchableTopicResponse,
+        FetchResponse.FetchableTopicResponse.PartitionData,
+        ("topic", "partitions"),
+        fetched,
+        lambda each: {
+            "partition_index": each.place.partition,
+            "high_watermark": each.end,
+            "last_stable_offset": each.end,  # what is not committed is not visible at all
+            "log_start_offset": each.first,
+            "aborted_transactions": None,
+            "preferred_read_replica": -1,
+            "records": each.records,
+        },
     )
+    # Session 0: each request names all of its partitions.
+    return encode_answer(request, error_code=0, session_id=0, responses=topics)
 
 
 def offsets_answer(request: KafkaRequest, found: Iterable[c.FoundOffset]) -> bytes:
     """Return the offsets of the times of a request."""
-    version, of_topic = request.version, ListOffsetsResponse.ListOffsetsTopicResponse
-    return encode_answer(
-        request,
-        topics=[
-            of_topic(
-                version=version,
-                name=topic,
-                partitions=[
-                    of_topic.ListOffsetsPartitionResponse(
-                        version=version,
-                        partition_index=each.place.partition,
-                        error_code=int(each.code),
-                        timestamp=each.time_ms,
-                        offset=each.offset,
-                        leader_epoch=0,
-                    )
-                    for each in parts
-                ],
-            )
-            for topic, parts in groupby(found, _topic)
-        ],
+    topics = _by_topic(
+        request.version,
+        ListOffsetsResponse.ListOffsetsTopicResponse,
+        ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse,
+        ("name", "partitions"),
+        found,
+        lambda each: {
+            "partition_index": each.place.partition,
+            "timestamp": each.time_ms,
+            "offset": each.offset,
+            "leader_epoch": 0,
+        },
     )
+    return encode_answer(request, topics=topics)
 
 
-def _topic(answer: c.BatchAnswer | c.PartitionAnswer | c.FoundOffset) -> str:
-    return answer.place.topic
+def _by_topic(
+    version: int,
+    of_topic: Any,
+    of_partition: Any,
+    names: tuple[str, str],
+    answers: Iterable[A],
+    fields: Callable[[A], dict[str, object]],
+) -> list[Any]:
+    """Return the answers of partitions, grouped by their topics, which stand together.
+
+    of_topic, of_partition: classes of their answers. names: a topic's fields for its name and its partitions. fields:
+    those of a partition, without the code.
+    """
+    topic_name, parts_name = names
+    return [
+        of_topic(
+            version=version,
+            **{
+                topic_name: topic,
+                parts_name: [
+                    of_partition(version=version, error_code=int(each.code), **fields(each)) for each in parts
+                ],
+            },
+        )
+        for topic, parts in groupby(answers, lambda each: each.place.topic)
+    ]

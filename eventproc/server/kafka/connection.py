@@ -37,10 +37,8 @@ from eventproc.server.strangers import Stranger
 PLAIN: Final = "PLAIN"
 """The one mechanism: a user's name and password, or the user's name and one of its tokens."""
 
-
 WAITING_MAX: Final = 64
 """Requests of a producer that wait for their commit. Clients have 5 in flight by default."""
-
 
 _Greeting = c.ApiVersions | c.SaslHandshake | c.SaslAuthenticate
 _Question = c.Fetch | c.ListOffsets | c.Metadata | c.InitProducerId
@@ -117,8 +115,7 @@ class KafkaConnection:
             request = parse_request(frame)
         except UnsupportedApiVersions as why:  # a newer client than this server; it asks again (KIP-511)
             await self._appended()
-            oldest = KafkaRequest(c.ApiVersions(), 0, why.number)
-            await self._send(versions_answer(oldest, KafkaCode.UNSUPPORTED_VERSION))
+            await self._send(versions_answer(why.request, KafkaCode.UNSUPPORTED_VERSION))
             return
         call = request.call
         if isinstance(call, c.Produce):

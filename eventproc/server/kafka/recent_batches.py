@@ -14,7 +14,7 @@ from eventproc.store.model.ids import SegmentId
 
 RECENT_BYTES_MAX: Final = 64 * 2**20
 """Bytes of all batches that are kept. Higher: more memory; lower: consumers that are some seconds behind read the
-database, at ten times the cost for each event."""
+database, and their batches are made again."""
 
 
 BATCH_OVERHEAD_BYTES: Final = 400

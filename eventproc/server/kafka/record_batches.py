@@ -10,7 +10,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import repeat
+from itertools import islice, repeat
 from operator import attrgetter
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -104,7 +104,7 @@ class DecodedRoom:
 
 
 def decode_batch(raw: bytes, partition: int, decompressor: Decompressor, room: DecodedRoom) -> RecordBatch:
-    """Return a batch of a producer as columns. About 1.5 us per record of 100 bytes.
+    """Return a batch of a producer as columns. About 2.4 us per record of 100 bytes.
 
     Raises KafkaRefusal, InvalidArgument.
     """
@@ -126,10 +126,8 @@ def decode_batch(raw: bytes, partition: int, decompressor: Decompressor, room: D
         text = f"a request has {REQUEST_RECORDS_MAX:,} records at most; send smaller batches"
         raise KafkaRefusal(KafkaCode.MESSAGE_TOO_LARGE, text)
     room.records_left -= count
-    left, room.bytes_left = (
-        room.bytes_left,
-        0,
-    )  # if this batch is too large, those behind it are not looked at
+    left = room.bytes_left
+    room.bytes_left = 0  # if this batch is too large, those behind it are not decompressed
     data = decompressor.decompress(
         memoryview(raw)[_HEAD.size :], attributes & _CODEC, min(left, RECORDS_BYTES_MAX)
     )
@@ -211,7 +209,7 @@ def place(raw: bytes, first: int) -> bytes:
 def encode_runs(runs: Sequence[EventRun], ttl_ms: int | None, now_ms: int) -> Iterator[PlacedBatch]:
     """Yield runs, each of which follows the one before, as batches of about BATCH_BYTES with all their offsets.
 
-    Events that have expired, or were removed by a compaction, leave a gap. About 1 us per event.
+    Events that have expired, or were removed by a compaction, leave a gap. About 2.4 us per event.
     """
     first, last = runs[0].first_number, runs[-1]
     end_of_runs = last.first_number + len(last)
@@ -220,7 +218,7 @@ def encode_runs(runs: Sequence[EventRun], ttl_ms: int | None, now_ms: int) -> It
     while first < end_of_runs:
         builder = DefaultRecordBatchBuilder(_FORMAT, 0, 0, -1, -1, -1, BATCH_BYTES)
         begun = taken
-        for number, time, key, value, headers in records[begun:]:
+        for number, time, key, value, headers in islice(records, begun, None):
             if builder.append(number - first, time, key, value, headers) is None:
                 break
             taken += 1
