@@ -124,3 +124,10 @@ class FoundOffset:
     code: KafkaCode
     offset: int = -1
     time_ms: int = -1
+
+
+Greeting = ApiVersions | SaslHandshake | SaslAuthenticate
+"""What a client asks before it is known."""
+
+DataCall = Metadata | Fetch | ListOffsets | InitProducerId
+"""What a client asks about topics and their events."""

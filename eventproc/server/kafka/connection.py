@@ -16,22 +16,12 @@ import anyio
 from eventproc.server.access.authority import Authority, Caller, NotAuthenticated, TooManyPasswords
 from eventproc.server.frames import STALLED_S, ConnectionOver, FrameChannel
 from eventproc.server.kafka import calls as c
-from eventproc.server.kafka.codec import (
-    LENGTH,
-    KafkaRequest,
-    UnsupportedApiVersions,
-    encode_answer,
-    fetch_answer,
-    metadata_answer,
-    offsets_answer,
-    parse_request,
-    produce_answer,
-    versions_answer,
-)
-from eventproc.server.kafka.fetch import PartitionReader
-from eventproc.server.kafka.kafka_errors import KafkaCode, KafkaRefusal
+from eventproc.server.kafka.answers import KafkaAnswers
+from eventproc.server.kafka.codec import UnsupportedApiVersions, parse_request, versions_answer
+from eventproc.server.kafka.codec.data import produce_answer
+from eventproc.server.kafka.codec.message import LENGTH, KafkaRequest, encode_answer
+from eventproc.server.kafka.kafka_errors import KafkaCode
 from eventproc.server.kafka.produce import BatchAppender, DecodedBatch
-from eventproc.server.kafka.served_topics import ServedTopics
 from eventproc.server.strangers import Stranger
 
 PLAIN: Final = "PLAIN"
@@ -39,9 +29,6 @@ PLAIN: Final = "PLAIN"
 
 WAITING_MAX: Final = 64
 """Requests of a producer that wait for their commit. Clients have 5 in flight by default."""
-
-_Greeting = c.ApiVersions | c.SaslHandshake | c.SaslAuthenticate
-_Question = c.Fetch | c.ListOffsets | c.Metadata | c.InitProducerId
 
 
 class _WaitingBatches(NamedTuple):
@@ -58,25 +45,21 @@ class _WaitingBatches(NamedTuple):
 
 
 class KafkaConnection:
-    """Serves one connection. address: host and port of this server, which the client learns."""
+    """Serves one connection. answers: to the calls that neither append nor greet."""
 
     def __init__(
         self,
         channel: FrameChannel,
         authority: Authority,
         stranger: Stranger,
-        topics: ServedTopics,
         appender: BatchAppender,
-        reader: PartitionReader,
-        address: tuple[str, int],
+        answers: KafkaAnswers,
     ) -> None:
         self._channel = channel
         self._authority = authority
         self._stranger = stranger
-        self._topics = topics
         self._appender = appender
-        self._reader = reader
-        self._address = address
+        self._answers = answers
         self._credentials: str | None = None
         self._waiting: list[_WaitingBatches] = []
         self._changed = anyio.Event()
@@ -127,7 +110,7 @@ class KafkaConnection:
                 await self._changed.wait()
             return
         await self._appended()
-        await self._send(await self._answer(request, call))
+        await self._send(await self._answer(request))
 
     async def _hold(self, size_bytes: int, held: AsyncExitStack) -> None:
         """Take memory for what the batches of a frame became beyond its own bytes, if it is more."""
@@ -167,9 +150,9 @@ class KafkaConnection:
         async with self._channel.sending:
             await self._channel.send_frame(answer)
 
-    async def _answer(self, request: KafkaRequest, call: _Greeting | _Question) -> bytes:
+    async def _answer(self, request: KafkaRequest) -> bytes:
         """Carry a request out, and return its answer."""
-        match call:
+        match request.call:
             case c.ApiVersions():
                 return versions_answer(request)
             case c.SaslHandshake(mechanism):
@@ -177,26 +160,7 @@ class KafkaConnection:
                 return encode_answer(request, error_code=int(code), mechanisms=[PLAIN])
             case c.SaslAuthenticate(data):
                 return await self._authenticate(request, data)
-            case c.Fetch() | c.ListOffsets() | c.Metadata() | c.InitProducerId():
-                return await self._answer_known(request, call, await self._caller())
-
-    async def _answer_known(self, request: KafkaRequest, call: _Question, caller: Caller) -> bytes:
-        match call:
-            case c.Fetch():
-                return fetch_answer(request, await self._reader.fetch(call, caller))
-            case c.ListOffsets():
-                return offsets_answer(request, await self._reader.list_offsets(call, caller))
-            case c.Metadata(topics):
-                return metadata_answer(request, self._address, await self._topics.describe(caller, topics))
-            case c.InitProducerId():
-                return self._give_identity(request, call)
-
-    def _give_identity(self, request: KafkaRequest, call: c.InitProducerId) -> bytes:
-        try:
-            producer_id, epoch = self._appender.new_identity(call)
-        except KafkaRefusal as why:
-            return encode_answer(request, error_code=int(why.code), producer_id=-1, producer_epoch=-1)
-        return encode_answer(request, error_code=0, producer_id=producer_id, producer_epoch=epoch)
+        return await self._answers.answer(request, await self._caller())
 
     async def _caller(self) -> Caller:
         """Return who calls: the user may have been changed or deleted since. Raises ConnectionOver."""

@@ -9,6 +9,7 @@ from anyio.abc import ByteStream
 from eventproc.server.access.authority import Authority
 from eventproc.server.frame_server import FrameServer
 from eventproc.server.frames import FrameChannel
+from eventproc.server.kafka.answers import KafkaAnswers
 from eventproc.server.kafka.codec import FRAME_BYTES_MAX
 from eventproc.server.kafka.connection import KafkaConnection
 from eventproc.server.kafka.fetch import PartitionReader
@@ -41,6 +42,5 @@ class KafkaServer(FrameServer):
         channel = FrameChannel(stream, self._budget, FRAME_BYTES_MAX)
         with self._db.subscribe() as changes:
             reader = PartitionReader(self._db, self.topics, self._recent, changes)
-            await KafkaConnection(
-                *(channel, self._authority, stranger, self.topics, self._appender, reader), self._address
-            ).serve()
+            answers = KafkaAnswers(self.topics, self._appender, reader, self._address)
+            await KafkaConnection(channel, self._authority, stranger, self._appender, answers).serve()

@@ -1,0 +1,175 @@
+"""The messages about events: topics, batches, offsets, and producers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from kafka.protocol.producer import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+
+from eventproc.server.kafka import calls as c
+from eventproc.server.kafka.codec.message import (
+    NODE,
+    KafkaRequest,
+    Message,
+    bounded,
+    by_topic,
+    encode_answer,
+    place_of,
+)
+
+
+def _produce(body: Any) -> c.Produce:
+    batches = [
+        (place_of(topic.name, part.index), bytes(part.records or b""))
+        for topic in body.topic_data
+        for part in topic.partition_data
+    ]
+    return c.Produce(bounded(batches), body.acks != 0)
+
+
+def _fetch(body: Any) -> c.Fetch:
+    wanted = [
+        c.WantedPlace(place_of(topic.topic, part.partition), part.fetch_offset, part.partition_max_bytes)
+        for topic in body.topics
+        for part in topic.partitions
+    ]
+    return c.Fetch(bounded(wanted), body.max_wait_ms, body.min_bytes, body.max_bytes)
+
+
+def _list_offsets(body: Any) -> c.ListOffsets:
+    times = [
+        (place_of(topic.name, part.partition_index), part.timestamp)
+        for topic in body.topics
+        for part in topic.partitions
+    ]
+    return c.ListOffsets(bounded(times))
+
+
+def _metadata(body: Any) -> c.Metadata:
+    topics = body.topics
+    return c.Metadata(None if topics is None else [place_of(each.name, 0).topic for each in bounded(topics)])
+
+
+def _init_producer(body: Any) -> c.InitProducerId:
+    return c.InitProducerId(body.transactional_id, body.producer_id, body.producer_epoch)
+
+
+MESSAGES: Final = (
+    Message(ProduceRequest, ProduceResponse, 3, 9, _produce),
+    Message(FetchRequest, FetchResponse, 4, 12, _fetch),
+    Message(ListOffsetsRequest, ListOffsetsResponse, 1, 6, _list_offsets),
+    Message(MetadataRequest, MetadataResponse, 1, 9, _metadata),
+    Message(InitProducerIdRequest, InitProducerIdResponse, 0, 4, _init_producer),
+)
+
+
+def metadata_answer(
+    request: KafkaRequest, address: tuple[str, int], topics: Sequence[c.TopicAnswer]
+) -> bytes:
+    """Return the topics, each partition of which the server at the address leads."""
+    version, of_topic = request.version, MetadataResponse.MetadataResponseTopic
+    (host, port) = address
+    broker = MetadataResponse.MetadataResponseBroker(
+        version=version, node_id=NODE, host=host, port=port, rack=None
+    )
+    return encode_answer(
+        request,
+        brokers=[broker],
+        cluster_id="eventproc",
+        controller_id=NODE,
+        topics=[
+            of_topic(
+                version=version,
+                error_code=int(topic.code),
+                name=topic.name,
+                is_internal=False,
+                partitions=[
+                    of_topic.MetadataResponsePartition(
+                        version=version,
+                        error_code=0,
+                        partition_index=number,
+                        leader_id=NODE,
+                        leader_epoch=0,
+                        replica_nodes=[NODE],
+                        isr_nodes=[NODE],
+                        offline_replicas=[],
+                    )
+                    for number in range(topic.partitions)
+                ],
+            )
+            for topic in topics
+        ],
+    )
+
+
+def produce_answer(request: KafkaRequest, produced: Iterable[c.BatchAnswer]) -> bytes:
+    """Return where the batches of a request are."""
+    topics = by_topic(
+        request.version,
+        ProduceResponse.TopicProduceResponse,
+        ProduceResponse.TopicProduceResponse.PartitionProduceResponse,
+        ("name", "partition_responses"),
+        produced,
+        lambda each: {
+            "index": each.place.partition,
+            "base_offset": each.offset,
+            "log_append_time_ms": -1,
+            "log_start_offset": -1,
+            "record_errors": [],
+            "error_message": each.text,
+        },
+    )
+    return encode_answer(request, responses=topics)
+
+
+def fetch_answer(request: KafkaRequest, fetched: Iterable[c.PartitionAnswer]) -> bytes:
+    """Return what follows in the partitions of a request."""
+    topics = by_topic(
+        request.version,
+        FetchResponse.FetchableTopicResponse,
+        FetchResponse.FetchableTopicResponse.PartitionData,
+        ("topic", "partitions"),
+        fetched,
+        lambda each: {
+            "partition_index": each.place.partition,
+            "high_watermark": each.end,
+            "last_stable_offset": each.end,  # what is not committed is not visible at all
+            "log_start_offset": each.first,
+            "aborted_transactions": None,
+            "preferred_read_replica": -1,
+            "records": each.records,
+        },
+    )
+    # Session 0: each request names all of its partitions.
+    return encode_answer(request, error_code=0, session_id=0, responses=topics)
+
+
+def offsets_answer(request: KafkaRequest, found: Iterable[c.FoundOffset]) -> bytes:
+    """Return the offsets of the times of a request."""
+    topics = by_topic(
+        request.version,
+        ListOffsetsResponse.ListOffsetsTopicResponse,
+        ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse,
+        ("name", "partitions"),
+        found,
+        lambda each: {
+            "partition_index": each.place.partition,
+            "timestamp": each.time_ms,
+            "offset": each.offset,
+            "leader_epoch": 0,
+        },
+    )
+    return encode_answer(request, topics=topics)

@@ -1,0 +1,126 @@
+"""What the messages of all calls share: their classes by version, bounds, and answers as bytes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from eventproc.server.frames import MalformedFrame
+from eventproc.server.kafka import calls as c
+from eventproc.server.kafka.calls import TopicPlace
+from eventproc.server.kafka.kafka_errors import KafkaCode
+
+T = TypeVar("T")
+
+Call: TypeAlias = c.Greeting | c.Produce | c.DataCall
+
+LENGTH: Final = struct.Struct(">i")
+"""The length of a frame."""
+
+PLACES_MAX: Final = 5_000
+"""Partitions, topics, groups or members that a request names. Each costs some 20 us. Higher: one request keeps all
+others waiting for longer; lower: consumers of that many partitions are cut off."""
+
+NODE: Final = 1
+"""Number of the broker: a server shows itself as the only one."""
+
+
+class Message(NamedTuple):
+    """The classes of a call's messages, the versions that are served, and how a request becomes a call.
+
+    is_head_plain: whether the head of the answer has no tagged fields in any version.
+    """
+
+    request: Any
+    answer: Any
+    least: int
+    most: int
+    call: Callable[[Any], Call]
+    is_head_plain: bool = False
+
+    @property
+    def key(self) -> int:
+        """The number of the call."""
+        number: int = self.request.API_KEY
+        return number
+
+
+class KafkaRequest(NamedTuple):
+    """A request: the call, its messages and version.
+
+    number: of the request, which the answer repeats. client: the name that the client gives itself.
+    """
+
+    call: Call
+    message: Message
+    version: int
+    number: int
+    client: str = ""
+
+
+class PartitionResult(Protocol):
+    """The answer for one partition."""
+
+    @property
+    def place(self) -> TopicPlace:
+        """The partition."""
+
+    @property
+    def code(self) -> KafkaCode:
+        """Why it is refused, if it is."""
+
+
+A = TypeVar("A", bound=PartitionResult)
+
+
+def place_of(topic: str | None, partition: int) -> TopicPlace:
+    """Return a place that a client names. Raises MalformedFrame."""
+    if topic is None:
+        raise MalformedFrame("a topic without a name")
+    return TopicPlace(topic, partition)
+
+
+def bounded(named: Sequence[T], what: str = "partitions") -> Sequence[T]:
+    """Return what a request names. Raises MalformedFrame if it is too much."""
+    if len(named) > PLACES_MAX:
+        raise MalformedFrame(f"{len(named):,} {what} in a request, which has {PLACES_MAX:,} at most")
+    return named
+
+
+def encode_answer(request: KafkaRequest, **fields: object) -> bytes:
+    """Return the frame of an answer with these fields of the message."""
+    message, version = request.message, request.version
+    body = bytes(message.answer(version=version, **fields).encode(version=version))
+    is_tagged = not message.is_head_plain and message.answer.flexible_version_q(version)
+    head = request.number.to_bytes(4, "big", signed=True) + (b"\0" if is_tagged else b"")
+    return b"".join((LENGTH.pack(len(head) + len(body)), head, body))
+
+
+def by_topic(
+    version: int,
+    of_topic: Any,
+    of_partition: Any,
+    names: tuple[str, str],
+    answers: Iterable[A],
+    fields: Callable[[A], dict[str, object]],
+) -> list[Any]:
+    """Return the answers of partitions, grouped by their topics, which stand together.
+
+    of_topic, of_partition: classes of their answers. names: a topic's fields for its name and its partitions. fields:
+    those of a partition, without the code.
+    """
+    topic_name, parts_name = names
+    return [
+        of_topic(
+            version=version,
+            **{
+                topic_name: topic,
+                parts_name: [
+                    of_partition(version=version, error_code=int(each.code), **fields(each)) for each in parts
+                ],
+            },
+        )
+        for topic, parts in groupby(answers, lambda each: each.place.topic)
+    ]
