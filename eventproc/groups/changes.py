@@ -36,6 +36,7 @@ from eventproc.store.groups import (
     GROUPS,
     OWNED,
     PROCESSOR,
+    READERS,
     SHARE,
     GroupKind,
     GroupOptions,
@@ -169,9 +170,10 @@ def verify_streams(tx: Tx, group: GroupRecord, *, may_be_gone: bool = False) -> 
 
 
 def verify_readers(group: GroupRecord) -> None:
-    """Raise NotAReaderGroup if the group belongs to a processor."""
-    if group.kind == PROCESSOR:
-        raise NotAReaderGroup(group=group.name, streams=tuple(each.name for each in group.streams))
+    """Raise NotAReaderGroup if the group belongs to a processor, or to clients of Kafka."""
+    if group.kind != READERS:
+        streams = tuple(each.name for each in group.streams)
+        raise NotAReaderGroup(group=group.name, streams=streams, kind=group.kind)
 
 
 def add_stream(tx: Tx, group: str, stream: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 import attrs
 
@@ -22,6 +22,7 @@ from eventproc.store.catalog import (
 from eventproc.store.database import Peers, Tx
 from eventproc.store.groups import (
     GROUP,
+    KAFKA,
     SHARE,
     DeliveryCounts,
     GroupKind,
@@ -32,6 +33,7 @@ from eventproc.store.groups import (
     ShareOptions,
     TakenIn,
     count_deliveries,
+    find_members,
     followed,
     get_group,
     online_members,
@@ -45,6 +47,7 @@ from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.deliveries import DeliveredRange
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.ids import SegmentId, number_of, printable
+from eventproc.store.model.kafka_rounds import NO_MEMBERS, KafkaPhase
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.model.short_repr import short_repr_of_fields
@@ -55,6 +58,21 @@ from eventproc.store.segments import first_event_age_ms
 GroupPhase: TypeAlias = Literal["empty", "assigning", "reconciling", "stable"]
 """What a group is doing; see `GroupDescription`."""
 
+_KAFKA_PHASES: Final[Mapping[KafkaPhase, GroupPhase]] = {
+    "empty": "empty",
+    "joining": "reconciling",
+    "syncing": "assigning",
+    "stable": "stable",
+}
+
+
+class _Assigning(TypedDict):
+    """Who decides which reader owns what, and what the group is doing."""
+
+    assignor: str
+    phase: GroupPhase
+
+
 ShareState: TypeAlias = Literal["empty", "active"]
 """Whether consumers hold events of a share group ("active") or not ("empty")."""
 
@@ -63,7 +81,8 @@ ShareState: TypeAlias = Literal["empty", "active"]
 class GroupInfo:
     """A group as `Eventproc.groups` and `Eventproc.share_groups` list it.
 
-    name: "scope/group". streams: what it reads. kind: "readers", "processor" when a processor owns it, or "share".
+    name: "scope/group". streams: what it reads. kind: "readers", "processor" when a processor owns it, "share", or
+        "kafka" for clients of Kafka.
     generation: grows with each change of members or owners; of a share group, with each reset. created_ms: wall clock.
     paused: whether it is paused. options: what it was created with, and was changed to. share: those of a share group;
         None for another one.
@@ -299,7 +318,7 @@ def group_info(group: GroupRecord) -> GroupInfo:
 def describe_group(tx: Tx, name: str, peers: Peers | None = None) -> GroupDescription:
     """Return the description of the group. Raises NotFound.
 
-    peers: the openings of the database; None: members have no `pid` and `alive`.
+    peers: the openings of the database; None: members have no `pid` and `alive`, as those of Kafka's clients.
     Costs a few look-ups for each segment of its streams that has events.
     """
     group = get_group(tx, name)
@@ -327,15 +346,22 @@ def describe_group(tx: Tx, name: str, peers: Peers | None = None) -> GroupDescri
         generation=group.generation,
         created_ms=group.created_ms,
         options=group.options,
-        members=tuple(_members(tx, name, state, peers)),
+        members=tuple(_members(tx, name, state, None if group.kind == KAFKA else peers)),
         cuts=cuts,
         segments=tuple(segments),
         replaced=tuple(replaced),
         lost_events=state.lost_events,
         checkpoints_started=tuple(each.name for each in state.started),
-        assignor=state.assignor,
-        phase=phase_of(state),
+        **_assigning(tx, group, state),
     )
+
+
+def _assigning(tx: Tx, group: GroupRecord, state: GroupState) -> _Assigning:
+    if group.kind != KAFKA:
+        return {"assignor": state.assignor, "phase": phase_of(state)}
+    found = find_members(tx, group.name)
+    known = NO_MEMBERS if found is None else found.value
+    return {"assignor": known.protocol or "", "phase": _KAFKA_PHASES[known.phase]}
 
 
 def phase_of(state: GroupState) -> GroupPhase:

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from eventproc.groups.stored_state import folded_state, member_rows, recorded
 from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GROUP,
+    KAFKA,
     SHARE,
+    GroupKind,
     GroupRecord,
+    SegmentKey,
+    find_members,
     group_names,
     progress_by_segment,
     read_deliveries,
     read_taken_in,
+    stored_assignments,
+    stored_members,
+    stored_waits,
 )
 from eventproc.store.inspection import (
     group_names_of_rows,
-    segment_rows,
     shared_violations,
-    stored_members,
     stream_violations,
     streams_to_check,
     unrecorded_states,
 )
 from eventproc.store.model.errors import EventprocError
+from eventproc.store.model.kafka_rounds import NO_MEMBERS
 from eventproc.store.records import find, get
 
 
@@ -48,7 +55,7 @@ def _group_violations(tx: Tx) -> Iterator[str]:
     for name in group_names(tx):
         try:
             group = get(tx, GROUP, name).value
-            found = _of_share_group(tx, group) if group.kind == SHARE else _of_group(tx, group)
+            found = _CHECKS.get(group.kind, _of_group)(tx, group)
             yield from (f"group {name}: {problem}" for problem in found)
         except (AssertionError, EventprocError) as error:
             yield f"group {name}: {error!r}"
@@ -69,13 +76,31 @@ def _of_share_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
             yield f"segment {key} stands at event {places[key].number}, its first unfinished one is {first}"
 
 
+def _of_kafka_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
+    found = find_members(tx, group.name)
+    known = NO_MEMBERS if found is None else found.value
+    if (rows := stored_members(tx, group.name).keys()) != known.members.keys():
+        yield f"its members are {sorted(known.members)}, their rows say {sorted(rows)}"
+    read = {each.stream_id for each in group.streams}
+    for key, (_, owner, epoch, _) in stored_assignments(tx, group.name).items():
+        if key[0] not in read:
+            yield f"it has a row of segment {key}, and does not read its stream"
+        if (owner is not None and owner not in known.members) or epoch > group.generation:
+            yield f"segment {key} is {owner}'s since {epoch}, the members are {sorted(known.members)}"
+
+
+def _segment_rows(tx: Tx, group: str) -> dict[SegmentKey, tuple[object, ...]]:
+    assigned = {key: row[1:] for key, row in stored_assignments(tx, group).items()}
+    return {**assigned, **dict(stored_waits(tx, group))}
+
+
 def _of_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
     state = folded_state(tx, group).state
     state.check()
     assigned = {each.key: (each.owner, each.owner_epoch, each.target) for each in state.assignments}
     for what, stored, derived in (
         ("record says", group, recorded(group, state)),
-        ("segments say", segment_rows(tx, group.name), {**assigned, **dict(state.waits)}),
+        ("segments say", _segment_rows(tx, group.name), {**assigned, **dict(state.waits)}),
         ("members say", stored_members(tx, group.name), member_rows(state)),
     ):
         if stored != derived:
@@ -85,3 +110,10 @@ def _of_group(tx: Tx, group: GroupRecord) -> Iterator[str]:
             moved = progress.offset - assignment.progress.offset
             if moved < 0 or (moved and assignment.owner is None):
                 yield f"segment {key} stands at {progress}, its log says {assignment}"
+
+
+_CHECKS: Final[Mapping[GroupKind, Callable[[Tx, GroupRecord], Iterator[str]]]] = {
+    SHARE: _of_share_group,
+    KAFKA: _of_kafka_group,
+}
+"""The checks of the kinds that have no log."""

@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from typing import Final
 
 from eventproc.groups.changes import departure
+from eventproc.groups.kafka_groups import change_members
 from eventproc.groups.state import GroupState, OnlineReader
 from eventproc.groups.stored_state import change, folded_state
 from eventproc.groups.targets import fallen_back
 from eventproc.groups.updates import ReaderLeft
 from eventproc.store.database import Database, SharedSlot, Subscription, Tx
 from eventproc.store.groups import (
+    KAFKA,
     GroupOptions,
     GroupRecord,
     channel_of,
@@ -171,6 +173,9 @@ def expire_silent(tx: Tx, db: Database, group: str, *, exclude: str = NO_READER)
 
     A static reader that is dead, silent or slow is away first. Raises NotFound.
     """
+    if get_group(tx, group).kind == KAFKA:
+        change_members(tx, group)
+        return folded_state(tx, get_group(tx, group)).state
     state, record = change(tx, group), get_group(tx, group)
     options = record.options
     dead = dead_among(db, group, state.present, exclude=exclude)

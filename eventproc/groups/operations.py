@@ -11,6 +11,7 @@ from eventproc.groups.changes import verify_streams
 from eventproc.groups.cuts import checkpoint_cuts, end_offsets, group_cuts
 from eventproc.groups.describe import describe_group
 from eventproc.groups.followed_streams import follow_catalog, stream_updates
+from eventproc.groups.kafka_groups import change_members
 from eventproc.groups.liveness import expire_silent
 from eventproc.groups.names import check_checkpoint, check_reader, stream_names
 from eventproc.groups.start_positions import (
@@ -27,6 +28,7 @@ from eventproc.groups.updates import CheckpointStarted, GroupReset, ReaderLeft, 
 from eventproc.store.catalog import StoredHistory, find_stream, get_stream, unfinished_parts
 from eventproc.store.database import Database, Tx
 from eventproc.store.groups import (
+    KAFKA,
     GroupStream,
     SegmentKey,
     get_group,
@@ -176,6 +178,8 @@ def reset_group(
             )
         )
     if not dry_run:
+        if get_group(tx, group).kind == KAFKA:
+            change_members(tx, group)  # without those that are silent
         change(tx, group, GroupReset(tuple(starts)))
     return previews
 

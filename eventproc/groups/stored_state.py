@@ -8,29 +8,43 @@ the log when a segment changes hands.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
 
-from eventproc.groups.state import GroupState, SegmentAssignment, apply
+from eventproc.groups.state import GroupState, OnlineReader, SegmentAssignment, apply
 from eventproc.groups.targets import NOT_COUNTED, following, needs_lag, needs_targets
-from eventproc.groups.updates import UPDATES, GroupReset, Update
+from eventproc.groups.updates import (
+    UPDATES,
+    GroupReset,
+    SegmentCompleted,
+    StreamAdded,
+    StreamDropped,
+    Update,
+)
 from eventproc.store.database import Tx
 from eventproc.store.groups import (
     GROUP,
+    KAFKA,
     GroupRecord,
     SegmentKey,
     channel_of,
     delete_member,
     delete_segment_rows,
     insert_member,
+    note_committed,
     progress_by_segment,
+    stored_assignments,
+    stored_members,
+    stored_waits,
     with_patience,
     write_owner,
     write_segment,
     write_waiting,
 )
 from eventproc.store.model.errors import NotFound
+from eventproc.store.model.group_errors import GroupNotEmpty, NotAReaderGroup
 from eventproc.store.records import Versioned, get, replace
 from eventproc.store.replicated import FoldedState, ReplicatedType, append, fold_tail
 from eventproc.store.segments import segment_state
@@ -44,6 +58,9 @@ GROUP_LOG: Final[ReplicatedType[GroupState, Update]] = ReplicatedType(
     upcasts={1: with_patience},
 )
 
+_POSITIONS: Final = (GroupReset, SegmentCompleted, StreamAdded, StreamDropped)
+"""The updates of a group of Kafka's clients, whose members and owners are decided elsewhere (`kafka_groups`)."""
+
 
 def change(tx: Tx, name: str, *updates: Update) -> GroupState:
     """Apply updates to the group, with the targets that follow, as one entry; return its state. Raises NotFound."""
@@ -51,18 +68,34 @@ def change(tx: Tx, name: str, *updates: Update) -> GroupState:
     before = folded_state(tx, record.value).state
     if not updates:
         return before
+    if record.value.kind == KAFKA:
+        _verify_kafka_may_follow(record.value, before, updates)
     after = GROUP_LOG.fold_all(before, updates)
-    if needs_targets(updates):
+    if record.value.log is not None and needs_targets(updates):
         unread = unread_events(tx, name, after) if needs_lag(after, updates) else NOT_COUNTED
         decided = following(after, updates, tx.monotonic_ms, unread)
         after = GROUP_LOG.fold_all(after, decided)
         updates = (*updates, *decided)
-    assert record.value.log is not None, f"group {name} was folded"
-    append(tx, record.value.log, GROUP_LOG, updates, after=after)
-    if any(isinstance(each, GroupReset) for each in updates):
+    if record.value.log is not None:
+        append(tx, record.value.log, GROUP_LOG, updates, after=after)
+    is_reset = any(isinstance(each, GroupReset) for each in updates)
+    if is_reset:
         record = attrs.evolve(record, value=attrs.evolve(record.value, reset=after.generation))
     write_state(tx, record, before, after)
+    if (
+        is_reset and record.value.kind == KAFKA
+    ):  # its clients begin where they like without a committed offset
+        note_committed(tx, name, after.open)
     return after
+
+
+def _verify_kafka_may_follow(group: GroupRecord, before: GroupState, updates: Sequence[Update]) -> None:
+    if not all(isinstance(each, _POSITIONS) for each in updates):
+        raise NotAReaderGroup(
+            group=group.name, streams=tuple(each.name for each in before.streams), kind=group.kind
+        )
+    if before.members and any(isinstance(each, GroupReset) for each in updates):
+        raise GroupNotEmpty(group=group.name, event="a reset", readers=tuple(before.members))
 
 
 def unread_events(tx: Tx, name: str, state: GroupState) -> dict[SegmentKey, int]:
@@ -81,10 +114,32 @@ def folded_state(
     tx: Tx, group: GroupRecord, known: FoldedState[GroupState] | None = None
 ) -> FoldedState[GroupState]:
     """Return the group's state; progress is as of the last change of owner. known: a state to continue from."""
+    if group.kind == KAFKA:
+        return FoldedState(0, _state_of_rows(tx, group), 0, 0)
     folded = None if group.log is None else fold_tail(tx, group.log, GROUP_LOG, known=known)
     if folded is None:
         raise NotFound(kind="group", name=group.name)
     return folded
+
+
+def _state_of_rows(tx: Tx, group: GroupRecord) -> GroupState:
+    """Return the state of a group without a log, whose record and rows say everything; all progress is in it."""
+    members = {
+        reader: OnlineReader(instance, epoch, joined_ms)
+        for reader, (instance, epoch, joined_ms) in stored_members(tx, group.name).items()
+    }
+    return GroupState(
+        generation=group.generation,
+        streams=group.streams,
+        paused=group.paused,
+        members=members,
+        assignments=tuple(
+            SegmentAssignment(*key, progress, owner, owner_epoch, target)
+            for key, (progress, owner, owner_epoch, target) in stored_assignments(tx, group.name).items()
+        ),
+        waits=stored_waits(tx, group.name),
+        options=group.options,
+    )
 
 
 def recorded(group: GroupRecord, state: GroupState) -> GroupRecord:
@@ -101,9 +156,11 @@ def recorded(group: GroupRecord, state: GroupState) -> GroupRecord:
     )
 
 
-def member_rows(state: GroupState) -> dict[str, tuple[str, int]]:
-    """Return the rows of members that belong to the state: instance and epoch of each reader online."""
-    return {reader: (member.instance, member.epoch) for reader, member in state.present.items()}
+def member_rows(state: GroupState) -> dict[str, tuple[str, int, int]]:
+    """Return the rows of members that belong to the state: instance, epoch and joined_ms of each reader online."""
+    return {
+        reader: (member.instance, member.epoch, member.joined_ms) for reader, member in state.present.items()
+    }
 
 
 def write_state(tx: Tx, record: Versioned[GroupRecord], before: GroupState, after: GroupState) -> None:
@@ -113,9 +170,8 @@ def write_state(tx: Tx, record: Versioned[GroupRecord], before: GroupState, afte
     for reader in old:
         if new.get(reader) != old[reader]:
             delete_member(tx, name, reader)
-    for reader, (instance, epoch) in new.items():
+    for reader, (instance, epoch, joined_ms) in new.items():
         if old.get(reader) != new[reader]:
-            joined_ms = after.present[reader].joined_ms
             insert_member(tx, name, reader, instance=instance, epoch=epoch, joined_ms=joined_ms)
     write_segments(tx, name, before, after)
     tx.wake(channel_of(name))

@@ -296,7 +296,7 @@ async def _kafka(
     async with await _listen_for_frames(host, port) as listener, BackgroundTasks() as tasks:
         bound = advertised, int(listener.extra(SocketAttribute.local_port))
         server = KafkaServer(ep.db, addresses.kafka_scope, bound, authority, _context(certificates))
-        await server.topics.verify_scope()
+        await server.begin()
         values = {
             "kafka_connections": lambda: server.connections,
             "kafka_connection_bytes": lambda: server.held_bytes,

@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from eventproc.store.database import Tx, Watch
+from eventproc.store.groups.kafka_members import KAFKA_MEMBERS, KAFKA_NOTES
 from eventproc.store.groups.records import GROUP, GROUPS, TRUNCATABLE, channel_of, raise_last_generation
 from eventproc.store.key_states import delete_state
 from eventproc.store.model.ids import SegmentId
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text
-from eventproc.store.records import delete, delete_all, get, keys
+from eventproc.store.records import delete, delete_all, get, keys, version_of
 from eventproc.store.replicated import delete_log
 
 SegmentKey: TypeAlias = tuple[int, SegmentId]
@@ -30,13 +31,7 @@ SegmentProgress: TypeAlias = tuple[SegmentKey, Progress]
 def watch_group(group: str) -> Watch:
     """Return the subscription to changes of the group's members and owners. Each wake-up costs one look-up."""
 
-    def probe(tx: Tx) -> object:
-        row = tx.execute(
-            "SELECT version FROM record WHERE kind = ? AND key = ?", (GROUP.name, group)
-        ).fetchone()
-        return None if row is None else row[0]
-
-    return Watch(channel_of(group), probe)
+    return Watch(channel_of(group), lambda tx: version_of(tx, GROUP, group))
 
 
 def watch_progress(group: str) -> Watch:
@@ -102,6 +97,32 @@ def progress_times(tx: Tx, group: str) -> dict[SegmentKey, int | None]:
         (group,),
     )
     return {(stream_id, segment): moved_ms for stream_id, segment, moved_ms in rows.fetchall()}
+
+
+def stored_assignments(tx: Tx, group: str) -> dict[SegmentKey, tuple[Progress, str | None, int, str | None]]:
+    """Return (progress, owner, owner epoch, target) of each open segment, sorted. One query."""
+    rows = tx.execute(
+        "SELECT stream_id, segment, finished, owner, owner_epoch, target FROM group_segment"
+        " WHERE group_name = ? AND waiting IS NULL ORDER BY stream_id, segment",
+        (group,),
+    ).fetchall()
+    return {
+        (stream_id, SegmentId(segment)): (progress_of_text(text, group, stream_id, segment), *assigned)
+        for stream_id, segment, text, *assigned in rows
+    }
+
+
+def stored_waits(tx: Tx, group: str) -> tuple[tuple[SegmentKey, tuple[SegmentId, ...]], ...]:
+    """Return each segment that waits, sorted, with what it waits for. One query."""
+    rows = tx.execute(
+        "SELECT stream_id, segment, waiting FROM group_segment WHERE group_name = ? AND waiting IS NOT NULL"
+        " ORDER BY stream_id, segment",
+        (group,),
+    ).fetchall()
+    return tuple(
+        ((stream_id, SegmentId(segment)), tuple(map(SegmentId, json.loads(waiting))))
+        for stream_id, segment, waiting in rows
+    )
 
 
 def note_committed(tx: Tx, group: str, keys: Iterable[SegmentKey]) -> None:
@@ -172,12 +193,14 @@ def write_waiting(tx: Tx, group: str, key: SegmentKey, predecessors: Iterable[Se
     )
 
 
-def insert_member(tx: Tx, group: str, reader: str, *, instance: str, epoch: int, joined_ms: int) -> None:
-    """Add the row of a reader that joined. Its first heartbeat is now."""
+def insert_member(
+    tx: Tx, group: str, reader: str, *, instance: str, epoch: int, joined_ms: int, status: str | None = None
+) -> None:
+    """Add the row of a reader that joined. Its first heartbeat is now. instance: "" for a client of Kafka."""
     tx.execute(
-        "INSERT INTO group_member (group_name, reader, instance, epoch, joined_ms, seen_ms)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        (group, reader, instance, epoch, joined_ms, tx.monotonic_ms),
+        "INSERT INTO group_member (group_name, reader, instance, epoch, joined_ms, seen_ms, status)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (group, reader, instance, epoch, joined_ms, tx.monotonic_ms, status),
     )
 
 
@@ -201,11 +224,20 @@ def write_heartbeats(tx: Tx, group: str) -> None:
 
 def silent_members(tx: Tx, group: str, patience_ms: int, *, exclude: str) -> frozenset[str]:
     """Return the readers, except `exclude`, that wrote no heartbeat for longer than `patience_ms`. One query."""
-    rows = tx.execute(
-        "SELECT reader FROM group_member WHERE group_name = ? AND seen_ms < ? AND reader != ?",
-        (group, tx.monotonic_ms - patience_ms, exclude),
-    ).fetchall()
-    return frozenset(reader for (reader,) in rows)
+    return frozenset(last_heard(tx, group, tx.monotonic_ms - patience_ms)) - {exclude}
+
+
+def last_heard(tx: Tx, group: str, before_ms: int) -> dict[str, int]:
+    """Return when readers were heard, monotonic, of those that were not heard since `before_ms`. One query."""
+    sql = "SELECT reader, seen_ms FROM group_member WHERE group_name = ? AND seen_ms < ?"
+    return dict(tx.execute(sql, (group, before_ms)).fetchall())
+
+
+def epoch_of_member(tx: Tx, group: str, reader: str) -> int | None:
+    """Return the epoch of a reader that is online; None if it is not. One look-up."""
+    sql = "SELECT epoch FROM group_member WHERE group_name = ? AND reader = ?"
+    row = tx.execute(sql, (group, reader)).fetchone()
+    return None if row is None else int(row[0])
 
 
 def write_status(tx: Tx, group: str, reader: str, epoch: int, status: str) -> None:
@@ -222,9 +254,17 @@ def online_members(tx: Tx, group: str) -> list[tuple[str, str, int, str | None]]
     return list(tx.execute(sql, (group,)).fetchall())
 
 
+def stored_members(tx: Tx, group: str) -> dict[str, tuple[str, int, int]]:
+    """Return (instance, epoch, joined_ms) of each reader online, by its id. One query."""
+    sql = "SELECT reader, instance, epoch, joined_ms FROM group_member WHERE group_name = ? ORDER BY reader"
+    return {reader: (instance, epoch, at_ms) for reader, instance, epoch, at_ms in tx.execute(sql, (group,))}
+
+
 def member_instances(tx: Tx) -> list[tuple[str, str]]:
-    """Return (group, instance) of all readers online in any group, sorted. One query."""
-    rows = tx.execute("SELECT DISTINCT group_name, instance FROM group_member ORDER BY group_name, instance")
+    """Return (group, instance) of all readers online in any group, sorted, without Kafka's clients. One query."""
+    rows = tx.execute(
+        "SELECT DISTINCT group_name, instance FROM group_member WHERE instance != '' ORDER BY group_name, instance"
+    )
     return list(rows.fetchall())
 
 
@@ -237,6 +277,8 @@ def delete_group(tx: Tx, name: str) -> None:
     for table in ("group_segment", "group_member", "delivery", "rate_limit", "job"):
         tx.execute(f"DELETE FROM {table} WHERE group_name = ?", (name,))
     delete_all(tx, TRUNCATABLE, keys(tx, TRUNCATABLE, prefix=f"{name}/"))
+    delete_all(tx, KAFKA_NOTES, keys(tx, KAFKA_NOTES, prefix=f"{name}/"))
+    delete_all(tx, KAFKA_MEMBERS, [name])
     delete_state(tx, name)
     raise_last_generation(tx, found.value.generation)
     tx.wake(channel_of(name))

@@ -23,7 +23,7 @@ from eventproc.store.model.limits import PRIORITY_MAX
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text
-from eventproc.store.records import Versioned, get, replace
+from eventproc.store.records import Versioned, get, replace, version_of
 from eventproc.store.segments import segment_ids
 
 SHARE_POLL_EVENTS: Final = 500
@@ -93,9 +93,7 @@ def watch_share(group: str) -> Watch:
     """
 
     def probe(tx: Tx) -> tuple[object, ...]:
-        version = tx.execute(
-            "SELECT version FROM record WHERE kind = ? AND key = ?", (GROUP.name, group)
-        ).fetchone()
+        version = version_of(tx, GROUP, group)
         changes = tx.execute(
             "SELECT count(*), sum(owner_epoch) FROM group_segment WHERE group_name = ?", (group,)
         ).fetchone()

@@ -10,8 +10,6 @@ from eventproc.store.database import Tx
 from eventproc.store.inspection.extents import blob_violations
 from eventproc.store.inspection.groups import (
     group_names_of_rows as group_names_of_rows,
-    segment_rows as segment_rows,
-    stored_members as stored_members,
     unrecorded_states as unrecorded_states,
 )
 from eventproc.store.inspection.streams import (

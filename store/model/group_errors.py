@@ -28,18 +28,20 @@ class ReaderOnline(Rejected):
 
 @error
 class NotAReaderGroup(Rejected):
-    """The group belongs to a processor, so readers cannot join it.
+    """The group belongs to a processor, or to clients of Kafka, so readers cannot join it.
 
     Read the stream directly, or create another reader group.
     """
 
     group: str
     streams: tuple[str, ...]
+    kind: str = "processor"
 
     def __str__(self) -> str:
-        streams = " and ".join(self.streams)
+        owners = "clients of Kafka" if self.kind == "kafka" else "a processor"
+        streams = " and ".join(self.streams) or "its streams"
         return (
-            f"group {self.group!r} belongs to a processor; read {streams} directly, or create another reader group "
+            f"group {self.group!r} belongs to {owners}; read {streams} directly, or create another reader group "
             f"(`eventproc group create`)"
         )
 

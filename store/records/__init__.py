@@ -27,4 +27,5 @@ from eventproc.store.records.records import (
     keys as keys,
     keys_containing as keys_containing,
     replace as replace,
+    version_of as version_of,
 )

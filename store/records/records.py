@@ -95,6 +95,12 @@ def find(tx: Tx, kind: RecordKind[T], key: str) -> Versioned[T] | None:
     return found  # type: ignore[no-any-return]  # a cast would be one more call
 
 
+def version_of(tx: Tx, kind: RecordKind[T], key: str) -> int | None:
+    """Return the version of a record, None without it: for those that know the record and ask if it changed."""
+    row = tx.execute("SELECT version FROM record WHERE kind = ? AND key = ?", (kind.name, key)).fetchone()
+    return None if row is None else int(row[0])
+
+
 def get(tx: Tx, kind: RecordKind[T], key: str) -> Versioned[T]:
     """Return the record. Raises NotFound."""
     if (found := find(tx, kind, key)) is None:
@@ -188,9 +194,6 @@ def _decode(tx: Tx, kind: RecordKind[T], key: str, body: bytes) -> T:
 
 
 def _why_stale(tx: Tx, kind: RecordKind[T], before: Versioned[T]) -> VersionConflict | NotFound:
-    row = tx.execute(
-        "SELECT version FROM record WHERE kind = ? AND key = ?", (kind.name, before.key)
-    ).fetchone()
-    if row is None:
+    if (actual := version_of(tx, kind, before.key)) is None:
         return NotFound(kind=kind.name, name=before.key)
-    return VersionConflict(key=f"{kind.name} {before.key}", expected=before.version, actual=row[0])
+    return VersionConflict(key=f"{kind.name} {before.key}", expected=before.version, actual=actual)

@@ -6,7 +6,16 @@ from enum import IntEnum
 from typing import Final
 
 from eventproc.server.access.authority import NotPermitted
-from eventproc.store.model.errors import InvalidArgument, NotFound, Retryable, SegmentSealed, StreamSealed
+from eventproc.store.model.errors import (
+    IllegalTransition,
+    InvalidArgument,
+    NotFound,
+    Retryable,
+    SegmentSealed,
+    StreamSealed,
+)
+from eventproc.store.model.group_errors import GroupNotEmpty
+from eventproc.store.model.kafka_rounds import MemberRefused
 
 
 class KafkaCode(IntEnum):
@@ -17,7 +26,16 @@ class KafkaCode(IntEnum):
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
     MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_NOT_AVAILABLE = 15
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
     TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
     UNSUPPORTED_SASL_MECHANISM = 33
     UNSUPPORTED_VERSION = 35
     INVALID_REQUEST = 42
@@ -29,6 +47,12 @@ class KafkaCode(IntEnum):
     KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
 
 
@@ -61,3 +85,30 @@ def code_of(why: Exception) -> KafkaCode:
     if isinstance(why, KafkaRefusal):
         return why.code
     return next(code for kind, code in _CODES if isinstance(why, kind))
+
+
+_GROUP_CODES: Final[tuple[tuple[type[Exception], KafkaCode], ...]] = (
+    (NotPermitted, KafkaCode.GROUP_AUTHORIZATION_FAILED),
+    (NotFound, KafkaCode.GROUP_ID_NOT_FOUND),
+    (GroupNotEmpty, KafkaCode.NON_EMPTY_GROUP),
+    (InvalidArgument, KafkaCode.INVALID_GROUP_ID),
+    (IllegalTransition, KafkaCode.COORDINATOR_NOT_AVAILABLE),  # the scope is being deleted
+    (Retryable, KafkaCode.COORDINATOR_NOT_AVAILABLE),
+)
+
+GROUP_REFUSALS: Final[tuple[type[Exception], ...]] = (
+    KafkaRefusal,
+    MemberRefused,
+    *(kind for kind, _ in _GROUP_CODES),
+)
+"""What `group_code_of` knows."""
+
+
+def group_code_of(why: Exception) -> KafkaCode:
+    """Return the code of one of GROUP_REFUSALS, of a call about a group."""
+    match why:
+        case KafkaRefusal():
+            return why.code
+        case MemberRefused():
+            return KafkaCode[why.problem.name]
+    return next(code for kind, code in _GROUP_CODES if isinstance(why, kind))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, SocketAttribute
 
 from eventproc.server.access.authority import Authority
 from eventproc.server.frame_server import FrameServer
@@ -13,6 +13,7 @@ from eventproc.server.kafka.answers import KafkaAnswers
 from eventproc.server.kafka.codec import FRAME_BYTES_MAX
 from eventproc.server.kafka.connection import KafkaConnection
 from eventproc.server.kafka.fetch import PartitionReader
+from eventproc.server.kafka.groups import KafkaGroups
 from eventproc.server.kafka.produce import BatchAppender
 from eventproc.server.kafka.recent_batches import RecentBatches
 from eventproc.server.kafka.served_topics import ServedTopics
@@ -34,13 +35,22 @@ class KafkaServer(FrameServer):
         super().__init__(authority, tls)
         self._db = db
         self._address = address
-        self.topics = ServedTopics(db, scope)
+        self._topics = ServedTopics(db, scope)
+        self._groups = KafkaGroups(db, self._topics)
         self._recent = RecentBatches()
-        self._appender = BatchAppender(db, self.topics, self._recent)
+        self._appender = BatchAppender(db, self._topics, self._recent)
+
+    async def begin(self) -> None:
+        """Make the server ready, before it serves. Raises InvalidArgument unless the scope exists."""
+        await self._topics.verify_scope()
+        await self._groups.hear_all()
 
     async def _speak(self, stream: ByteStream, stranger: Stranger) -> None:
         channel = FrameChannel(stream, self._budget, FRAME_BYTES_MAX)
         with self._db.subscribe() as changes:
-            reader = PartitionReader(self._db, self.topics, self._recent, changes)
-            answers = KafkaAnswers(self.topics, self._appender, reader, self._address)
+            reader = PartitionReader(self._db, self._topics, self._recent, changes)
+            peer = str(stream.extra(SocketAttribute.remote_address, ("unknown",))[0])
+            answers = KafkaAnswers(
+                *(self._topics, self._appender, reader, self._groups), address=self._address, peer=peer
+            )
             await KafkaConnection(channel, self._authority, stranger, self._appender, answers).serve()

@@ -41,15 +41,15 @@ class ServedTopics:
 
     def __init__(self, db: Database, scope: str) -> None:
         self._db = db
-        self._scope = scope
+        self.scope = scope
 
     async def verify_scope(self) -> None:
         """Raise InvalidArgument unless the scope exists."""
         try:
-            await self._db.read(partial(get_scope, name=self._scope))
+            await self._db.read(partial(get_scope, name=self.scope))
         except NotFound:
-            remedy = f"create it with `eventproc scope create {self._scope}`, or name another one with --kafka-scope"
-            raise invalid_argument("scope", self._scope, f"it does not exist; {remedy}") from None
+            remedy = f"create it with `eventproc scope create {self.scope}`, or name another one with --kafka-scope"
+            raise invalid_argument("scope", self.scope, f"it does not exist; {remedy}") from None
 
     def verify(self, caller: Caller, permission: Permission, topic: str) -> None:
         """Raise NotPermitted unless the caller has the permission on a topic."""
@@ -69,7 +69,7 @@ class ServedTopics:
 
     def _describe(self, tx: Tx, caller: Caller, topics: Sequence[str] | None) -> list[TopicAnswer]:
         if topics is None:
-            names = [each.name.partition("/")[2] for each in list_topics(tx, self._scope)]
+            names = [each.name.partition("/")[2] for each in list_topics(tx, self.scope)]
             topics = [each for each in names if caller.may(Permission.READ, self._full_name(each))]
         return [self._describe_one(tx, caller, each) for each in dict.fromkeys(topics)]
 
@@ -84,7 +84,7 @@ class ServedTopics:
     def _full_name(self, topic: str) -> str:
         if "/" in topic:  # no such name exists; it must not look like another one
             raise KafkaRefusal(KafkaCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic!r} is no name of a topic")
-        return f"{self._scope}/{topic}"
+        return f"{self.scope}/{topic}"
 
 
 def _served(tx: Tx, stream: StreamRecord) -> ServedTopic:

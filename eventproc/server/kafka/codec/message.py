@@ -10,11 +10,12 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 from eventproc.server.frames import MalformedFrame
 from eventproc.server.kafka import calls as c
 from eventproc.server.kafka.calls import TopicPlace
+from eventproc.server.kafka.group_calls import GroupCall
 from eventproc.server.kafka.kafka_errors import KafkaCode
 
 T = TypeVar("T")
 
-Call: TypeAlias = c.Greeting | c.Produce | c.DataCall
+Call: TypeAlias = c.Greeting | c.Produce | c.DataCall | GroupCall
 
 LENGTH: Final = struct.Struct(">i")
 """The length of a frame."""

@@ -1,0 +1,214 @@
+"""Groups of Kafka's clients, as functions of a transaction: rounds, commits, and the state that all groups have.
+
+What the clients know is in one record (`kafka_rounds`), which any server may change; so several servers serve one
+group. Where the group stands is in rows, as for every group: a topic has rows from the first commit or assignment on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+
+import attrs
+
+from eventproc.groups.changes import completion, ended_reserves
+from eventproc.groups.followed_streams import follow_catalog
+from eventproc.groups.names import group_name
+from eventproc.groups.start_positions import start_position_of
+from eventproc.groups.stored_state import change, folded_state, write_state
+from eventproc.groups.updates import StreamAdded
+from eventproc.store.catalog import find_stream, get_scope, verify_active
+from eventproc.store.database import Tx
+from eventproc.store.groups import (
+    GROUP,
+    GROUPS,
+    KAFKA,
+    GroupOptions,
+    GroupRecord,
+    SegmentKey,
+    begin_epoch,
+    channel_of,
+    commit_progress,
+    delete_member,
+    epoch_of_member,
+    find_members,
+    insert_member,
+    is_kafka_group,
+    last_generation,
+    last_heard,
+    progress_channel,
+    write_heartbeat,
+    write_members,
+    write_notes,
+)
+from eventproc.store.model.ids import SegmentId, number_of
+from eventproc.store.model.kafka_rounds import (
+    NO_MEMBERS,
+    KafkaMembers,
+    MemberProblem,
+    MemberRefused,
+    end_if_due,
+    leave,
+    overdue,
+)
+from eventproc.store.model.partitions import is_reserve
+from eventproc.store.model.progress import Progress
+from eventproc.store.records import create, get
+from eventproc.store.segments import offset_of_number, segment_state
+
+Step = Callable[[KafkaMembers], KafkaMembers]
+
+
+@attrs.frozen
+class KafkaCommit:
+    """What a client commits in a partition: the number of the next event to read, and what it says about that."""
+
+    stream: str
+    key: SegmentKey
+    number: int
+    note: str = ""
+
+
+def ensure_kafka_group(tx: Tx, name: str) -> None:
+    """Create the group, unless it exists. Raises MemberRefused if the name is that of a group of another kind.
+
+    Raises InvalidArgument for a name that no group may have; NotFound and IllegalTransition as `ensure_group`.
+    """
+    if (is_kafka := is_kafka_group(tx, name)) is None:
+        group_name(name)
+        verify_active(get_scope(tx, name.partition("/")[0]).value, "create a group")
+        generation = last_generation(tx) + 1
+        # A topic that is deleted leaves the group: its clients find out by themselves.
+        options = GroupOptions(on_deleted="drop")
+        record = GroupRecord(
+            name=name,
+            streams=(),
+            generation=generation,
+            reset=generation,
+            kind=KAFKA,
+            created_ms=tx.now_ms,
+            options=options,
+        )
+        create(tx, GROUP, name, record)
+        tx.wake(channel_of(name))
+        tx.wake(GROUPS)
+    elif not is_kafka:
+        raise MemberRefused(
+            MemberProblem.INCONSISTENT_GROUP_PROTOCOL,
+            f"{name} is a group of another kind; choose another name",
+        )
+
+
+def silent_kafka_members(tx: Tx, name: str, state: KafkaMembers) -> set[str]:
+    """Return the members that were silent for too long. One query."""
+    if not state.members:
+        return set()
+    shortest_ms = min(each.session_ms for each in state.members.values())
+    return overdue(state, last_heard(tx, name, tx.monotonic_ms - shortest_ms), tx.monotonic_ms)
+
+
+def write_heard(tx: Tx, name: str, member_id: str) -> None:
+    """Note that a member was heard now, if it is one."""
+    if (epoch := epoch_of_member(tx, name, member_id)) is not None:
+        write_heartbeat(tx, name, member_id, epoch)
+
+
+def change_members(tx: Tx, name: str, step: Step | None = None) -> KafkaMembers:
+    """Expire who is silent, end a round that is over, apply a step, and return the members. Raises what it raises."""
+    found = find_members(tx, name)
+    before = NO_MEMBERS if found is None else found.value
+    after = end_if_due(
+        leave(before, silent_kafka_members(tx, name, before), tx.monotonic_ms), tx.monotonic_ms
+    )
+    if step is not None:
+        after = step(after)
+    if after != before:
+        write_members(tx, name, found, after)
+        _write_member_rows(tx, name, before, after)
+        if before.owners != after.owners:
+            _write_owners(tx, name, after.owners)
+    return after
+
+
+def _write_member_rows(tx: Tx, name: str, before: KafkaMembers, after: KafkaMembers) -> None:
+    for member in before.members.keys() - after.members.keys():
+        delete_member(tx, name, member)
+    for member in sorted(after.members.keys() - before.members.keys()):
+        said = after.members[member]
+        status = json.dumps({"client": said.client, "host": said.host, "instance": said.instance})
+        insert_member(
+            *(tx, name, member), instance="", epoch=after.generation, joined_ms=tx.now_ms, status=status
+        )
+    if after.generation != before.generation:
+        begin_epoch(tx, name, after.generation)
+
+
+def _write_owners(tx: Tx, name: str, owners: Mapping[tuple[str, int], str]) -> None:
+    """Write who has which partition. Partitions of topics that do not exist have no row."""
+    follow_topics(tx, name, {topic for topic, _ in owners})
+    record = get(tx, GROUP, name)
+    before = folded_state(tx, record.value).state
+    names, generation = {each.stream_id: each.name for each in before.streams}, before.generation + 1
+    assignments = []
+    for each in before.assignments:
+        owner = owners.get((names[each.stream_id], number_of(each.segment)))
+        if is_reserve(each.segment) or owner == each.owner:
+            assignments.append(each)
+        else:
+            assignments.append(attrs.evolve(each, owner=owner, target=owner, owner_epoch=generation))
+    after = attrs.evolve(before, generation=generation, assignments=tuple(assignments))
+    write_state(tx, record, before, after)
+
+
+def follow_topics(tx: Tx, name: str, topics: Iterable[str]) -> None:
+    """Let the group have rows of all partitions of these topics, and of those that it has already."""
+    state = follow_catalog(tx, name)
+    known = {each.name for each in state.streams}
+    for topic in sorted(set(topics) - known):
+        found = find_stream(tx, topic)
+        if found is not None and found.value.config.is_topic:
+            state = change(tx, name, StreamAdded(start_position_of(tx, topic, added=True)))
+    while reserves := ended_reserves(tx, state):
+        for key in reserves:
+            state = change(tx, name, completion(tx, name, state, key, ""))
+
+
+def commit_offsets(
+    tx: Tx, name: str, commits: Iterable[KafkaCommit], *, member_id: str, generation: int
+) -> None:
+    """Store where the group reads on, in any direction. A number outside a partition is its nearest end.
+
+    generation: that of the member's round; -1 without a member, for a group that has none. Raises MemberRefused, and
+    as `ensure_kafka_group`.
+    Cost: some look-ups and an UPDATE for each partition.
+    """
+    if generation < 0:
+        ensure_kafka_group(tx, name)
+        if change_members(tx, name).members:
+            raise MemberRefused(
+                MemberProblem.UNKNOWN_MEMBER_ID, f"{name} has members, and this is none of them"
+            )
+    else:
+        epoch = epoch_of_member(tx, name, member_id) if is_kafka_group(tx, name) else None
+        if epoch is None:
+            raise MemberRefused(MemberProblem.UNKNOWN_MEMBER_ID, f"{member_id!r} is no member of {name}")
+        if epoch != generation:
+            raise MemberRefused(MemberProblem.ILLEGAL_GENERATION, f"round {generation} of {name} is over")
+    notes: dict[int, dict[SegmentId, str]] = {}
+    for each in commits:
+        progress = _progress_at(tx, each.key, each.number)
+        if not commit_progress(tx, name, each.key, progress):
+            follow_topics(tx, name, [each.stream])
+            commit_progress(tx, name, each.key, progress)
+        stream_id, segment = each.key
+        notes.setdefault(stream_id, {})[segment] = each.note
+    for stream_id, said in notes.items():
+        write_notes(tx, name, stream_id, said)
+    tx.wake(progress_channel(name))
+
+
+def _progress_at(tx: Tx, key: SegmentKey, number: int) -> Progress:
+    state = segment_state(tx, *key)
+    assert state is not None, f"{key} was found in this transaction"
+    kept = min(max(number, state.head_number), state.tail_number)
+    return Progress(kept, offset_of_number(tx, *key, kept))

@@ -1,0 +1,351 @@
+"""The messages about groups: members, rounds, and committed offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from kafka.protocol.admin import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from kafka.protocol.consumer import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
+
+from eventproc.server.frames import MalformedFrame
+from eventproc.server.kafka import group_calls as g
+from eventproc.server.kafka.calls import TopicPlace
+from eventproc.server.kafka.codec.message import (
+    NODE,
+    PLACES_MAX,
+    KafkaRequest,
+    Message,
+    bounded,
+    by_topic,
+    encode_answer,
+    place_of,
+)
+from eventproc.server.kafka.kafka_errors import KafkaCode
+from eventproc.store.model.kafka_rounds import KafkaMembers
+
+CONSUMER: Final = "consumer"
+"""What the members of a group of consumers do, by their protocol."""
+
+
+def partitions_of(assignment: bytes) -> tuple[TopicPlace, ...]:
+    """Return the partitions that the leader gave to a consumer; none if it is not in the form of consumers."""
+    try:
+        found = ConsumerProtocolAssignment.decode(assignment)
+        places = [
+            TopicPlace(each.topic, number) for each in found.assigned_partitions for number in each.partitions
+        ]
+    except Exception:  # the library raises what its decoders meet
+        return ()
+    return tuple(places) if len(places) <= PLACES_MAX else ()
+
+
+def _text(value: str | None) -> str:
+    if value is None:
+        raise MalformedFrame("a name is missing")
+    return value
+
+
+def _find(body: Any) -> g.FindCoordinator:
+    keys = bounded(body.coordinator_keys, "groups") if body.version >= 4 else [body.key]
+    return g.FindCoordinator(list(map(_text, keys)), body.key_type == 0)
+
+
+def _join(body: Any) -> g.JoinGroup:
+    round_ms = body.rebalance_timeout_ms if body.version >= 1 else body.session_timeout_ms
+    return g.JoinGroup(
+        group=_text(body.group_id),
+        member_id=_text(body.member_id),
+        instance=body.group_instance_id,
+        kind=_text(body.protocol_type),
+        protocols=tuple(
+            (_text(each.name), bytes(each.metadata)) for each in bounded(body.protocols, "protocols")
+        ),
+        session_ms=body.session_timeout_ms,
+        round_ms=round_ms,
+        takes_id=body.version >= 4,
+    )
+
+
+def _seat(body: Any) -> g.GroupSeat:
+    group, member_id = _text(body.group_id), _text(body.member_id)
+    return g.GroupSeat(group, member_id, body.group_instance_id, body.generation_id)
+
+
+def _sync(body: Any) -> g.SyncGroup:
+    given = {_text(each.member_id): bytes(each.assignment) for each in bounded(body.assignments, "members")}
+    return g.SyncGroup(_seat(body), given)
+
+
+def _leave(body: Any) -> g.LeaveGroup:
+    group = _text(body.group_id)
+    if body.version < 3:
+        return g.LeaveGroup([g.GroupSeat(group, _text(body.member_id), None)])
+    members = bounded(body.members, "members")
+    return g.LeaveGroup(
+        [g.GroupSeat(group, _text(each.member_id), each.group_instance_id) for each in members]
+    )
+
+
+def _commit(body: Any) -> g.OffsetCommit:
+    group, member_id = _text(body.group_id), _text(body.member_id)
+    commits = [
+        g.CommittedPlace(
+            place_of(topic.name, part.partition_index), part.committed_offset, part.committed_metadata or ""
+        )
+        for topic in body.topics
+        for part in topic.partitions
+    ]
+    seat = g.GroupSeat(group, member_id, body.group_instance_id, body.generation_id_or_member_epoch)
+    return g.OffsetCommit(seat, bounded(commits))
+
+
+def _places(topics: Any) -> Sequence[TopicPlace] | None:
+    if topics is None:
+        return None
+    return bounded([place_of(topic.name, number) for topic in topics for number in topic.partition_indexes])
+
+
+def _fetch(body: Any) -> g.OffsetFetch:
+    if body.version < 8:
+        return g.OffsetFetch([(_text(body.group_id), _places(body.topics))])
+    wanted = [(_text(each.group_id), _places(each.topics)) for each in bounded(body.groups, "groups")]
+    bounded([place for _, places in wanted for place in places or ()])
+    return g.OffsetFetch(wanted)
+
+
+def _forget(body: Any) -> g.OffsetDelete:
+    places = [
+        place_of(topic.name, part.partition_index) for topic in body.topics for part in topic.partitions
+    ]
+    return g.OffsetDelete(_text(body.group_id), bounded(places))
+
+
+def _names(names: Any) -> Sequence[str]:
+    return list(map(_text, bounded(names, "groups")))
+
+
+MESSAGES: Final = (
+    Message(FindCoordinatorRequest, FindCoordinatorResponse, 0, 4, _find),
+    Message(JoinGroupRequest, JoinGroupResponse, 0, 7, _join),
+    Message(SyncGroupRequest, SyncGroupResponse, 0, 5, _sync),
+    Message(HeartbeatRequest, HeartbeatResponse, 0, 4, lambda body: g.GroupHeartbeat(_seat(body))),
+    Message(LeaveGroupRequest, LeaveGroupResponse, 0, 5, _leave),
+    Message(OffsetCommitRequest, OffsetCommitResponse, 2, 8, _commit),
+    Message(OffsetFetchRequest, OffsetFetchResponse, 1, 8, _fetch),
+    Message(OffsetDeleteRequest, OffsetDeleteResponse, 0, 0, _forget),
+    Message(
+        *(DescribeGroupsRequest, DescribeGroupsResponse, 0, 5),
+        lambda body: g.DescribeGroups(_names(body.groups)),
+    ),
+    Message(
+        *(ListGroupsRequest, ListGroupsResponse, 0, 4),
+        lambda body: g.ListGroups(list(body.states_filter or ()) if body.version >= 4 else []),
+    ),
+    Message(
+        *(DeleteGroupsRequest, DeleteGroupsResponse, 0, 2),
+        lambda body: g.DeleteGroups(_names(body.groups_names)),
+    ),
+)
+
+
+def coordinator_answer(
+    request: KafkaRequest, call: g.FindCoordinator, address: tuple[str, int], code: KafkaCode
+) -> bytes:
+    """Return which server the members of groups ask: the one at the address."""
+    (host, port), node = address, NODE
+    if code is not KafkaCode.NONE:
+        host, port, node = "", -1, -1
+    where = {"node_id": node, "host": host, "port": port, "error_code": int(code), "error_message": None}
+    if request.version < 4:
+        return encode_answer(request, **where)
+    kind = FindCoordinatorResponse.Coordinator
+    found = [kind(version=request.version, key=each, **where) for each in call.keys]
+    return encode_answer(request, coordinators=found)
+
+
+def join_answer(request: KafkaRequest, joined: g.JoinAnswer) -> bytes:
+    """Return the round that a member has joined. Only the leader is told what the others said."""
+    kind, members, known = JoinGroupResponse.JoinGroupResponseMember, [], joined.members
+    if joined.code is KafkaCode.NONE and joined.leader == joined.member_id:
+        members = [
+            kind(
+                version=request.version,
+                member_id=name,
+                group_instance_id=each.instance,
+                metadata=dict(each.protocols).get(known.protocol or "", b""),
+            )
+            for name, each in known.members.items()
+        ]
+    return encode_answer(
+        request,
+        error_code=int(joined.code),
+        generation_id=known.generation if joined.code is KafkaCode.NONE else -1,
+        protocol_type=known.kind or None,
+        protocol_name=known.protocol or "",
+        leader=joined.leader,
+        member_id=joined.member_id,
+        members=members,
+    )
+
+
+def sync_answer(request: KafkaRequest, code: KafkaCode, members: KafkaMembers, assignment: bytes) -> bytes:
+    """Return what a member was given."""
+    return encode_answer(
+        request,
+        error_code=int(code),
+        protocol_type=members.kind or None,
+        protocol_name=members.protocol,
+        assignment=assignment,
+    )
+
+
+def leave_answer(request: KafkaRequest, left: Sequence[tuple[g.GroupSeat, KafkaCode]]) -> bytes:
+    """Return which members have left."""
+    if request.version < 3:
+        return encode_answer(request, error_code=int(left[0][1]))
+    kind = LeaveGroupResponse.MemberResponse
+    members = [
+        kind(
+            version=request.version,
+            member_id=seat.member_id,
+            group_instance_id=seat.instance,
+            error_code=int(code),
+        )
+        for seat, code in left
+    ]
+    return encode_answer(request, error_code=0, members=members)
+
+
+def commit_answer(request: KafkaRequest, done: Iterable[g.PlaceAnswer]) -> bytes:
+    """Return what was committed."""
+    kind = OffsetCommitResponse.OffsetCommitResponseTopic
+    return encode_answer(request, topics=_by_place(request, kind, kind.OffsetCommitResponsePartition, done))
+
+
+def forget_answer(request: KafkaRequest, code: KafkaCode, done: Iterable[g.PlaceAnswer]) -> bytes:
+    """Return in which partitions nothing is committed any more."""
+    kind = OffsetDeleteResponse.OffsetDeleteResponseTopic
+    topics = _by_place(request, kind, kind.OffsetDeleteResponsePartition, done)
+    return encode_answer(request, error_code=int(code), topics=topics)
+
+
+def _by_place(request: KafkaRequest, of_topic: Any, of_part: Any, done: Iterable[g.PlaceAnswer]) -> list[Any]:
+    names = ("name", "partitions")
+    return by_topic(
+        *(request.version, of_topic, of_part, names, done),
+        lambda each: {"partition_index": each.place.partition},
+    )
+
+
+def committed_answer(
+    request: KafkaRequest, found: Sequence[tuple[str, KafkaCode, Sequence[g.CommittedOffset]]]
+) -> bytes:
+    """Return what was committed in groups."""
+    version, of_group = request.version, OffsetFetchResponse.OffsetFetchResponseGroup
+    if version < 8:
+        ((_, code, offsets),) = found
+        kind = OffsetFetchResponse.OffsetFetchResponseTopic
+        topics = _committed(version, kind, kind.OffsetFetchResponsePartition, offsets)
+        return encode_answer(request, error_code=int(code), topics=topics)
+    of_topic = of_group.OffsetFetchResponseTopics
+    groups = [
+        of_group(
+            version=version,
+            group_id=group,
+            topics=_committed(version, of_topic, of_topic.OffsetFetchResponsePartitions, offsets),
+            error_code=int(code),
+        )
+        for group, code, offsets in found
+    ]
+    return encode_answer(request, groups=groups)
+
+
+def _committed(version: int, of_topic: Any, of_part: Any, offsets: Iterable[g.CommittedOffset]) -> list[Any]:
+    return by_topic(
+        *(version, of_topic, of_part, ("name", "partitions"), offsets),
+        lambda each: {
+            "partition_index": each.place.partition,
+            "committed_offset": each.number,
+            "committed_leader_epoch": -1,
+            "metadata": each.note,
+        },
+    )
+
+
+def described_answer(request: KafkaRequest, found: Iterable[g.GroupAnswer]) -> bytes:
+    """Return groups with their members."""
+    version, of_group = request.version, DescribeGroupsResponse.DescribedGroup
+    of_member = of_group.DescribedGroupMember
+    groups = [
+        of_group(
+            version=version,
+            error_code=int(each.code),
+            group_id=each.name,
+            group_state=each.state,
+            protocol_type=each.members.kind,
+            protocol_data=each.members.protocol or "",
+            members=[
+                of_member(
+                    version=version,
+                    member_id=name,
+                    group_instance_id=member.instance,
+                    client_id=member.client,
+                    client_host=f"/{member.host}",
+                    member_metadata=dict(member.protocols).get(each.members.protocol or "", b""),
+                    member_assignment=member.assignment,
+                )
+                for name, member in each.members.members.items()
+            ],
+        )
+        for each in found
+    ]
+    return encode_answer(request, groups=groups)
+
+
+def listed_answer(request: KafkaRequest, found: Iterable[g.GroupAnswer]) -> bytes:
+    """Return the names of groups."""
+    kind = ListGroupsResponse.ListedGroup
+    groups = [
+        kind(
+            version=request.version,
+            group_id=each.name,
+            protocol_type=each.members.kind or CONSUMER,
+            group_state=each.state,
+        )
+        for each in found
+    ]
+    return encode_answer(request, error_code=0, groups=groups)
+
+
+def deleted_answer(request: KafkaRequest, done: Mapping[str, KafkaCode]) -> bytes:
+    """Return which groups were deleted."""
+    kind = DeleteGroupsResponse.DeletableGroupResult
+    results = [
+        kind(version=request.version, group_id=name, error_code=int(code)) for name, code in done.items()
+    ]
+    return encode_answer(request, results=results)

@@ -1,0 +1,462 @@
+"""The groups of one scope, for their members: joining, heartbeats, commits, and what administrators ask.
+
+A server knows nothing of a group but what is stored: what it answers is written before. So members may ask another
+server of the same store, or this one after it was killed, and go on.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from eventproc.base.clock import new_id
+from eventproc.groups.kafka_groups import (
+    KafkaCommit,
+    change_members,
+    commit_offsets,
+    ensure_kafka_group,
+    write_heard,
+)
+from eventproc.server.access.authority import Caller
+from eventproc.server.kafka import group_calls as g
+from eventproc.server.kafka.calls import TopicPlace
+from eventproc.server.kafka.codec.groups import CONSUMER, partitions_of
+from eventproc.server.kafka.kafka_errors import (
+    GROUP_REFUSALS,
+    REFUSALS,
+    KafkaCode,
+    KafkaRefusal,
+    code_of,
+    group_code_of,
+)
+from eventproc.server.kafka.served_topics import ServedTopics
+from eventproc.store.access.permissions import Permission
+from eventproc.store.database import Database, Tx
+from eventproc.store.groups import (
+    GROUP,
+    KAFKA,
+    GroupRecord,
+    SegmentKey,
+    committed_progress,
+    delete_group,
+    find_members,
+    forget_progress,
+    group_names,
+    hear_all,
+    is_kafka_group,
+    last_heard,
+    read_notes,
+    watch_members,
+)
+from eventproc.store.model.errors import NotFound
+from eventproc.store.model.group_errors import GroupNotEmpty
+from eventproc.store.model.ids import number_of
+from eventproc.store.model.kafka_rounds import (
+    NO_MEMBERS,
+    KafkaMember,
+    KafkaMembers,
+    KafkaPhase,
+    assign,
+    awaits_join,
+    has_joined,
+    join,
+    leave,
+    left_ms,
+    overdue,
+    replace_instance,
+    verify_member,
+)
+from eventproc.store.records import Versioned, find
+
+SESSION_MS_MIN: Final = 1_000
+"""Shortest session of a member. With a shorter one a busy machine would be enough to expire it."""
+
+SESSION_MS_MAX: Final = 1_800_000
+"""Longest session, as in Kafka: for so long the partitions of a dead member are not consumed."""
+
+LOOK_MS: Final = 1_000
+"""How often a member that waits for a round looks whether others have fallen silent. Each look is one read."""
+
+BEATS_IN_SESSION: Final = 3
+"""How often within its session it is stored that a member was heard."""
+
+NOTE_BYTES_MAX: Final = 4_096
+"""Bytes that a member may say with a commit, as in Kafka."""
+
+IDS_MAX: Final = 10_000
+"""Ids that were given to members that have not joined yet. A member whose id was forgotten asks for another one."""
+
+GROUPS_KNOWN_MAX: Final = 1_000
+"""Groups whose members are kept decoded. Higher: more memory; lower: heartbeats of large groups cost milliseconds."""
+
+BRIEF_COMMITS_MAX: Final = 8
+"""Partitions of a commit that is written on the event loop if nothing else waits."""
+
+STATES: Final[dict[KafkaPhase, str]] = {
+    "empty": "Empty",
+    "joining": "PreparingRebalance",
+    "syncing": "CompletingRebalance",
+    "stable": "Stable",
+}
+"""What a group does, by Kafka's names."""
+
+
+class _Look(NamedTuple):
+    """The members of a group. wait_ms: when to look again. is_due: a round is over, or what was heard is not stored."""
+
+    members: KafkaMembers
+    wait_ms: int
+    is_due: bool = False
+
+
+class KafkaGroups:
+    """The groups of the scope of these topics, for all connections of one server."""
+
+    def __init__(self, db: Database, topics: ServedTopics) -> None:
+        self._db = db
+        self._topics = topics
+        self._ids: OrderedDict[str, None] = OrderedDict()
+        self._known: OrderedDict[str, Versioned[KafkaMembers]] = OrderedDict()
+
+    async def hear_all(self) -> None:
+        """Give every member a full session: nobody has heard them while no server ran."""
+        await self._db.write(partial(hear_all, scope=self._topics.scope))
+
+    async def join(self, call: g.JoinGroup, caller: Caller, client: str, host: str) -> g.JoinAnswer:
+        """Let a member join a round, and return the round when it is complete."""
+        member_id = call.member_id or f"{client or 'client'}-{new_id(self._db.clock)}"
+        try:
+            name = self._name(caller, Permission.READ_UPDATE, call.group)
+            if not SESSION_MS_MIN <= call.session_ms <= SESSION_MS_MAX or call.round_ms <= 0:
+                raise KafkaRefusal(KafkaCode.INVALID_SESSION_TIMEOUT, f"a session of {call.session_ms} ms")
+            if not call.member_id and call.instance is None and call.takes_id:
+                self._ids[member_id] = None
+                if len(self._ids) > IDS_MAX:
+                    self._ids.popitem(last=False)
+                return g.JoinAnswer(KafkaCode.MEMBER_ID_REQUIRED, member_id)
+            return await self._join(name, call, member_id, client, host)
+        except GROUP_REFUSALS as why:
+            return g.JoinAnswer(group_code_of(why), call.member_id)
+
+    async def _join(
+        self, name: str, call: g.JoinGroup, member_id: str, client: str, host: str
+    ) -> g.JoinAnswer:
+        joiner = KafkaMember(
+            client=client,
+            host=host,
+            session_ms=call.session_ms,
+            round_ms=call.round_ms,
+            protocols=call.protocols,
+            instance=call.instance,
+        )
+        may_be_new = not call.member_id or member_id in self._ids
+        replaced: list[str] = []
+
+        def write(tx: Tx) -> _Look:
+            def step(state: KafkaMembers) -> KafkaMembers:
+                holder = state.of_instance(call.instance)
+                if holder is not None and not call.member_id:
+                    replaced[:] = [holder]
+                    return replace_instance(state, call.kind, holder, member_id, joiner, tx.monotonic_ms)
+                if not may_be_new or holder is not None:
+                    verify_member(state, member_id, call.instance)
+                return join(state, call.kind, member_id, joiner, tx.monotonic_ms)
+
+            ensure_kafka_group(tx, name)
+            return _seen(tx, change_members(tx, name, step))
+
+        with self._db.subscribe([watch_members(name)]) as changes:
+            found = await self._db.write(write)
+            self._ids.pop(member_id, None)
+            while has_joined(found.members, member_id):
+                await changes.wait(found.wait_ms)
+                found = await self._look(name, member_id, beats=False)
+        members = found.members
+        verify_member(members, member_id, None)
+        leader = members.leader or ""
+        if members.phase == "stable" and leader == member_id:
+            leader = replaced[0] if replaced else ""  # there was no round to lead
+        return g.JoinAnswer(KafkaCode.NONE, member_id, members, leader)
+
+    async def _look(self, name: str, member_id: str, *, beats: bool) -> _Look:
+        """Return the members as they are when what is due was written. beats: also that this member was heard."""
+        found = await self._db.read(partial(self._look_at, name=name, member_id=member_id, beats=beats))
+        return await self._write_due(name, member_id, beats=beats) if found.is_due else found
+
+    def _look_at(self, tx: Tx, name: str, member_id: str, *, beats: bool) -> _Look:
+        members = self._find(tx, name)
+        if not members.members:
+            return _Look(members, LOOK_MS)
+        now_ms = tx.monotonic_ms
+        shortest_ms = min(each.session_ms for each in members.members.values())
+        heard = last_heard(tx, name, now_ms - shortest_ms // BEATS_IN_SESSION)
+        is_over = left_ms(members, now_ms) == 0 or bool(overdue(members, heard, now_ms) - {member_id})
+        return _seen(tx, members, is_due=is_over or (beats and member_id in heard))
+
+    def _find(self, tx: Tx, name: str) -> KafkaMembers:
+        found = find_members(tx, name, self._known.get(name))
+        if found is None:
+            return NO_MEMBERS
+        self._known[name] = found
+        if len(self._known) > GROUPS_KNOWN_MAX:
+            self._known.popitem(last=False)
+        return found.value
+
+    async def _write_due(self, name: str, member_id: str, *, beats: bool) -> _Look:
+        def write(tx: Tx) -> _Look:
+            if beats:
+                write_heard(tx, name, member_id)
+            return _seen(tx, change_members(tx, name))
+
+        return await self._db.write(write)
+
+    async def sync(self, call: g.SyncGroup, caller: Caller) -> tuple[KafkaCode, KafkaMembers, bytes]:
+        """Take what the leader assigns, and return what the member was given, when that is known."""
+        try:
+            return await self._sync(call, caller)
+        except GROUP_REFUSALS as why:
+            return group_code_of(why), NO_MEMBERS, b""
+
+    async def _sync(self, call: g.SyncGroup, caller: Caller) -> tuple[KafkaCode, KafkaMembers, bytes]:
+        seat = call.seat
+        name = self._name(caller, Permission.READ_UPDATE, seat.group)
+        with self._db.subscribe([watch_members(name)]) as changes:
+            found = await self._look(name, seat.member_id, beats=True)
+            while True:
+                members = found.members
+                verify_member(members, seat.member_id, seat.instance, seat.generation)
+                if members.phase == "joining":
+                    return KafkaCode.REBALANCE_IN_PROGRESS, members, b""
+                if members.phase == "stable":
+                    return KafkaCode.NONE, members, members.members[seat.member_id].assignment
+                if members.leader == seat.member_id:
+                    found = await self._db.write(partial(self._assign, name=name, call=call))
+                else:
+                    await changes.wait(found.wait_ms)
+                    found = await self._look(name, seat.member_id, beats=True)
+
+    def _assign(self, tx: Tx, name: str, call: g.SyncGroup) -> _Look:
+        seat = call.seat
+
+        def step(state: KafkaMembers) -> KafkaMembers:
+            verify_member(state, seat.member_id, seat.instance, seat.generation)
+            given = {}
+            for member, assignment in call.assignments.items():
+                places = partitions_of(assignment) if state.kind == CONSUMER else ()
+                owned = tuple((f"{self._topics.scope}/{each.topic}", each.partition) for each in places)
+                given[member] = assignment, owned
+            return assign(state, seat.member_id, given)
+
+        return _seen(tx, change_members(tx, name, step))
+
+    async def heartbeat(self, call: g.GroupHeartbeat, caller: Caller) -> KafkaCode:
+        """Note that a member is alive; return whether it has to join a round."""
+        seat = call.seat
+        try:
+            name = self._name(caller, Permission.READ_UPDATE, seat.group)
+            members = (await self._look(name, seat.member_id, beats=True)).members
+            verify_member(members, seat.member_id, seat.instance, seat.generation)
+        except GROUP_REFUSALS as why:
+            return group_code_of(why)
+        return KafkaCode.REBALANCE_IN_PROGRESS if awaits_join(members, seat.member_id) else KafkaCode.NONE
+
+    async def leave(self, call: g.LeaveGroup, caller: Caller) -> list[tuple[g.GroupSeat, KafkaCode]]:
+        """Let members leave; return each with whether it has."""
+        return [(seat, await self._refused(partial(self._leave, seat, caller))) for seat in call.seats]
+
+    async def _leave(self, seat: g.GroupSeat, caller: Caller) -> None:
+        name = self._name(caller, Permission.READ_UPDATE, seat.group)
+
+        def write(tx: Tx) -> None:
+            def step(state: KafkaMembers) -> KafkaMembers:
+                member = seat.member_id or state.of_instance(seat.instance) or ""
+                verify_member(state, member, seat.instance)
+                return leave(state, [member], tx.monotonic_ms)
+
+            change_members(tx, name, step)
+
+        await self._db.write(write)
+
+    async def commit_offsets(self, call: g.OffsetCommit, caller: Caller) -> list[g.PlaceAnswer]:
+        """Store what a member has processed; return what became of each partition."""
+        try:
+            name = self._name(caller, Permission.READ_UPDATE, call.seat.group)
+            write = partial(self._commit, name=name, call=call, caller=caller)
+            return await self._db.write(write, brief=len(call.commits) <= BRIEF_COMMITS_MAX)
+        except GROUP_REFUSALS as why:
+            return [g.PlaceAnswer(each.place, group_code_of(why)) for each in call.commits]
+
+    def _commit(self, tx: Tx, name: str, call: g.OffsetCommit, caller: Caller) -> list[g.PlaceAnswer]:
+        seat, commits, answers = call.seat, [], []
+        if seat.instance is not None:
+            verify_member(self._members_of(tx, name), seat.member_id, seat.instance)
+        for place, number, note in call.commits:
+            code = KafkaCode.NONE
+            try:
+                stream, key = self._partition(tx, caller, place)
+            except REFUSALS as why:
+                code = code_of(why)
+            else:
+                if len(note.encode()) > NOTE_BYTES_MAX:
+                    code = KafkaCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    commits.append(KafkaCommit(stream, key, number, note))
+            answers.append(g.PlaceAnswer(place, code))
+        generation = -1 if seat.generation is None else seat.generation
+        commit_offsets(tx, name, commits, member_id=seat.member_id, generation=generation)
+        return answers
+
+    def _partition(self, tx: Tx, caller: Caller, place: TopicPlace) -> tuple[str, SegmentKey]:
+        self._topics.verify(caller, Permission.READ, place.topic)
+        topic = self._topics.get(tx, place.topic)
+        return topic.stream, (topic.stream_id, topic.segment(place))
+
+    async def committed(
+        self, call: g.OffsetFetch, caller: Caller
+    ) -> list[tuple[str, KafkaCode, list[g.CommittedOffset]]]:
+        """Return what was committed in some groups."""
+        found: list[tuple[str, KafkaCode, list[g.CommittedOffset]]] = []
+        for group, places in call.wanted:
+            try:
+                name = self._name(caller, Permission.READ, group)
+                read = partial(self._committed, name=name, places=places, caller=caller)
+                found.append((group, KafkaCode.NONE, await self._db.read(read)))
+            except GROUP_REFUSALS as why:
+                code = group_code_of(why)
+                found.append((group, code, [g.CommittedOffset(each, code) for each in places or ()]))
+        return found
+
+    def _committed(
+        self, tx: Tx, name: str, places: Sequence[TopicPlace] | None, caller: Caller
+    ) -> list[g.CommittedOffset]:
+        record = find(tx, GROUP, name)
+        progress = committed_progress(tx, name) if record is not None and record.value.kind == KAFKA else {}
+        wants_all = places is None
+        if places is None:
+            places = self._committed_places(record, progress, caller)
+        answers = []
+        for place in places:
+            try:
+                _, (stream_id, segment) = self._partition(tx, caller, place)
+            except REFUSALS as why:
+                answers.append(g.CommittedOffset(place, code_of(why)))
+                continue
+            if (done := progress.get((stream_id, segment))) is None:
+                answers.append(g.CommittedOffset(place, KafkaCode.NONE))
+            else:
+                note = read_notes(tx, name, stream_id).get(segment, "")
+                answers.append(g.CommittedOffset(place, KafkaCode.NONE, done.number, note))
+        if wants_all:  # without those of topics that were deleted, or created again
+            return [each for each in answers if each.number >= 0]
+        return answers
+
+    async def forget_offsets(
+        self, call: g.OffsetDelete, caller: Caller
+    ) -> tuple[KafkaCode, list[g.PlaceAnswer]]:
+        """Let nothing be committed in some partitions of a group without members."""
+        try:
+            name = self._name(caller, Permission.READ_UPDATE, call.group)
+            write = partial(self._forget, name=name, call=call, caller=caller)
+            return KafkaCode.NONE, await self._db.write(write)
+        except GROUP_REFUSALS as why:
+            return group_code_of(why), []
+
+    def _forget(self, tx: Tx, name: str, call: g.OffsetDelete, caller: Caller) -> list[g.PlaceAnswer]:
+        self._verify_exists(tx, name)
+        subscribed = bool(change_members(tx, name).members)
+        answers = []
+        for place in call.places:
+            code = KafkaCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else KafkaCode.NONE
+            try:
+                _, key = self._partition(tx, caller, place)
+                if not subscribed:
+                    forget_progress(tx, name, [key])
+            except REFUSALS as why:
+                code = code_of(why)
+            answers.append(g.PlaceAnswer(place, code))
+        return answers
+
+    async def describe_groups(self, call: g.DescribeGroups, caller: Caller) -> list[g.GroupAnswer]:
+        """Return groups with their members. One that does not exist is dead."""
+        answers = []
+        for group in call.groups:
+            try:
+                name = self._name(caller, Permission.READ, group)
+                answers.append(await self._db.read(partial(self._describe, name=name, group=group)))
+            except GROUP_REFUSALS as why:
+                answers.append(g.GroupAnswer(group, group_code_of(why)))
+        return answers
+
+    def _describe(self, tx: Tx, name: str, group: str) -> g.GroupAnswer:
+        if not is_kafka_group(tx, name):
+            return g.GroupAnswer(group, KafkaCode.NONE)
+        members = self._members_of(tx, name)
+        return g.GroupAnswer(group, KafkaCode.NONE, STATES[members.phase], members)
+
+    async def list_groups(self, call: g.ListGroups, caller: Caller) -> list[g.GroupAnswer]:
+        """Return the groups that the caller may read."""
+        return await self._db.read(partial(self._list, call=call, caller=caller))
+
+    def _list(self, tx: Tx, call: g.ListGroups, caller: Caller) -> list[g.GroupAnswer]:
+        found = [
+            self._describe(tx, name, name.partition("/")[2])
+            for name in group_names(tx, self._topics.scope, kinds=[KAFKA])
+            if caller.may(Permission.READ, name)
+        ]
+        return [each for each in found if not call.states or each.state in call.states]
+
+    async def delete_groups(self, call: g.DeleteGroups, caller: Caller) -> dict[str, KafkaCode]:
+        """Delete groups without members."""
+        return {group: await self._refused(partial(self._delete, group, caller)) for group in call.groups}
+
+    async def _delete(self, group: str, caller: Caller) -> None:
+        name = self._name(caller, Permission.READ_UPDATE, group)
+
+        def write(tx: Tx) -> None:
+            self._verify_exists(tx, name)
+            if members := change_members(tx, name).members:
+                raise GroupNotEmpty(group=name, event="deletion", readers=tuple(members))
+            delete_group(tx, name)
+
+        await self._db.write(write)
+
+    async def _refused(self, act: Callable[[], Awaitable[None]]) -> KafkaCode:
+        try:
+            await act()
+        except GROUP_REFUSALS as why:
+            return group_code_of(why)
+        return KafkaCode.NONE
+
+    def _verify_exists(self, tx: Tx, name: str) -> None:
+        if not is_kafka_group(tx, name):
+            raise NotFound(kind="group", name=name)
+
+    def _committed_places(
+        self, group: Versioned[GroupRecord] | None, keys: Iterable[SegmentKey], caller: Caller
+    ) -> list[TopicPlace]:
+        """Return the partitions of these segments, as far as the caller may read them."""
+        streams = {} if group is None else {each.stream_id: each.name for each in group.value.streams}
+        return [
+            TopicPlace(streams[stream_id].partition("/")[2], number_of(segment))
+            for stream_id, segment in keys
+            if stream_id in streams and caller.may(Permission.READ, streams[stream_id])
+        ]
+
+    def _members_of(self, tx: Tx, name: str) -> KafkaMembers:
+        found = find_members(tx, name)
+        return NO_MEMBERS if found is None else found.value
+
+    def _name(self, caller: Caller, permission: Permission, group: str) -> str:
+        """Return the full name of a group. Raises NotPermitted, KafkaRefusal."""
+        if not group or "/" in group:
+            raise KafkaRefusal(KafkaCode.INVALID_GROUP_ID, f"{group!r} is no name of a group")
+        name = f"{self._topics.scope}/{group}"
+        caller.verify(permission, name)
+        return name
+
+
+def _seen(tx: Tx, members: KafkaMembers, *, is_due: bool = False) -> _Look:
+    left = left_ms(members, tx.monotonic_ms)
+    return _Look(members, LOOK_MS if left is None else min(left, LOOK_MS), is_due)

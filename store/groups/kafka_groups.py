@@ -1,0 +1,119 @@
+"""A group of Kafka's clients as it is stored: its members in one record, and what they committed in rows.
+
+The record is written before an answer that depends on it. A row of `group_member` says when a member was heard last,
+and which round it takes part in. A row of `group_segment` that never moved is a partition without a committed offset.
+`eventproc/groups/` decides what happens in a group. Source: docs/design/kafka.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from eventproc.store.database import Tx, Watch
+from eventproc.store.groups.kafka_members import (
+    KAFKA_MEMBERS,
+    KAFKA_NOTES,
+    CommitNotes,
+    KafkaMembers,
+    notes_key,
+)
+from eventproc.store.groups.records import GROUP, KAFKA, channel_of
+from eventproc.store.groups.rows import SegmentKey
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.kafka_rounds import KafkaMembers
+from eventproc.store.model.progress import Progress
+from eventproc.store.progress import progress_of_text, progress_text
+from eventproc.store.records import Versioned, create, find, keys, replace, version_of
+
+
+def find_members(
+    tx: Tx, group: str, known: Versioned[KafkaMembers] | None = None
+) -> Versioned[KafkaMembers] | None:
+    """Return the members of a group; None if it never had some. known: what was found before, if it is still so."""
+    if known is not None and version_of(tx, KAFKA_MEMBERS, group) == known.version:
+        return known
+    return find(tx, KAFKA_MEMBERS, group)
+
+
+def write_members(tx: Tx, group: str, before: Versioned[KafkaMembers] | None, after: KafkaMembers) -> None:
+    """Write the members, and wake those that wait for a round."""
+    if before is None:
+        create(tx, KAFKA_MEMBERS, group, after)
+    else:
+        replace(tx, KAFKA_MEMBERS, before, after)
+    tx.wake(channel_of(group))
+
+
+def watch_members(group: str) -> Watch:
+    """Return the subscription to the rounds of a group. Each wake-up costs one look-up."""
+    return Watch(channel_of(group), lambda tx: version_of(tx, KAFKA_MEMBERS, group))
+
+
+def begin_epoch(tx: Tx, group: str, epoch: int) -> None:
+    """Let all members take part in a round, and count as heard now."""
+    tx.execute(
+        "UPDATE group_member SET epoch = ?, seen_ms = ? WHERE group_name = ?", (epoch, tx.monotonic_ms, group)
+    )
+
+
+def hear_all(tx: Tx, scope: str) -> None:
+    """Count the members of all groups of Kafka's clients in a scope as heard now: nobody could hear them before."""
+    for name in keys(tx, KAFKA_MEMBERS, prefix=f"{scope}/"):
+        tx.execute("UPDATE group_member SET seen_ms = ? WHERE group_name = ?", (tx.monotonic_ms, name))
+
+
+def is_kafka_group(tx: Tx, name: str) -> bool | None:
+    """Return whether a group is one of Kafka's clients; None without such a group."""
+    found = find(tx, GROUP, name)
+    return None if found is None else found.value.kind == KAFKA
+
+
+def commit_progress(tx: Tx, group: str, key: SegmentKey, progress: Progress) -> bool:
+    """Store how far a group without owners to fence has come; return False if it has no row of the segment."""
+    done = tx.execute(
+        'UPDATE group_segment SET "offset" = ?, number = ?, finished = ?, moved_ms = ?'
+        " WHERE group_name = ? AND stream_id = ? AND segment = ?",
+        (progress.offset, progress.number, progress_text(progress), tx.now_ms, group, *key),
+    )
+    return done.rowcount == 1
+
+
+def committed_progress(tx: Tx, group: str) -> dict[SegmentKey, Progress]:
+    """Return how far the group has come in each segment in which something was committed, sorted. One query."""
+    rows = tx.execute(
+        "SELECT stream_id, segment, finished FROM group_segment WHERE group_name = ? AND moved_ms IS NOT NULL"
+        " ORDER BY stream_id, segment",
+        (group,),
+    )
+    return {
+        (stream_id, SegmentId(segment)): progress_of_text(text, group, stream_id, segment)
+        for stream_id, segment, text in rows.fetchall()
+    }
+
+
+def forget_progress(tx: Tx, group: str, keys: Iterable[SegmentKey]) -> None:
+    """Let nothing be committed in these segments."""
+    tx.executemany(
+        "UPDATE group_segment SET moved_ms = NULL WHERE group_name = ? AND stream_id = ? AND segment = ?",
+        [(group, *key) for key in keys],
+    )
+
+
+def read_notes(tx: Tx, group: str, stream_id: int) -> Mapping[SegmentId, str]:
+    """Return what was said in the last commits of the partitions of a stream. One look-up."""
+    found = find(tx, KAFKA_NOTES, notes_key(group, stream_id))
+    return {} if found is None else found.value.notes
+
+
+def write_notes(tx: Tx, group: str, stream_id: int, said: Mapping[SegmentId, str]) -> None:
+    """Note what was said in commits; nothing for the segments with an empty text. One look-up if nothing changes."""
+    key = notes_key(group, stream_id)
+    found = find(tx, KAFKA_NOTES, key)
+    before = {} if found is None else dict(found.value.notes)
+    after = {segment: text for segment, text in {**before, **said}.items() if text}
+    if after == before:
+        return
+    if found is None:
+        create(tx, KAFKA_NOTES, key, CommitNotes(after))
+    else:
+        replace(tx, KAFKA_NOTES, found, CommitNotes(after))

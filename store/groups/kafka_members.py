@@ -1,0 +1,28 @@
+"""The records of a group of Kafka's clients: its members, and what they said in commits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.kafka_rounds import KafkaMembers
+from eventproc.store.records import RecordKind
+
+
+@attrs.frozen
+class CommitNotes:
+    """What the members said when they committed, of the partitions of one stream for which they said something."""
+
+    notes: Mapping[SegmentId, str]
+
+
+KAFKA_MEMBERS: Final = RecordKind(name="kafka members", value=KafkaMembers, immutable=True)
+KAFKA_NOTES: Final = RecordKind(name="kafka notes", value=CommitNotes)
+
+
+def notes_key(group: str, stream_id: int) -> str:
+    """Return the key of the record of what was said in the commits of a stream."""
+    return f"{group}/{stream_id:016d}"
