@@ -14,7 +14,6 @@ from eventproc.store.groups.kafka_members import (
     KAFKA_MEMBERS,
     KAFKA_NOTES,
     CommitNotes,
-    KafkaMembers,
     notes_key,
 )
 from eventproc.store.groups.records import GROUP, KAFKA, channel_of
