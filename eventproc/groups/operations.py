@@ -178,9 +178,12 @@ def reset_group(
             )
         )
     if not dry_run:
-        if get_group(tx, group).kind == KAFKA:
+        is_kafka = get_group(tx, group).kind == KAFKA
+        if is_kafka:
             change_members(tx, group)  # without those that are silent
-        change(tx, group, GroupReset(tuple(starts)))
+        after = change(tx, group, GroupReset(tuple(starts)))
+        if is_kafka:  # its clients begin where they like if nothing is committed
+            note_committed(tx, group, after.open)
     return previews
 
 

@@ -33,7 +33,6 @@ from eventproc.store.groups import (
     delete_member,
     delete_segment_rows,
     insert_member,
-    note_committed,
     progress_by_segment,
     stored_assignments,
     stored_members,
@@ -78,14 +77,9 @@ def change(tx: Tx, name: str, *updates: Update) -> GroupState:
         updates = (*updates, *decided)
     if record.value.log is not None:
         append(tx, record.value.log, GROUP_LOG, updates, after=after)
-    is_reset = any(isinstance(each, GroupReset) for each in updates)
-    if is_reset:
+    if any(isinstance(each, GroupReset) for each in updates):
         record = attrs.evolve(record, value=attrs.evolve(record.value, reset=after.generation))
     write_state(tx, record, before, after)
-    if (
-        is_reset and record.value.kind == KAFKA
-    ):  # its clients begin where they like without a committed offset
-        note_committed(tx, name, after.open)
     return after
 
 
