@@ -72,6 +72,7 @@ async def test_each_call_about_groups_is_answered_in_each_version_that_is_announ
     host, port = server.kafka.rsplit(":", 1)
     for version in versions[10]:
         assert connect().find(version) == (0, host, int(port))
+    peer = connect()
     for version in versions[11]:
         peer = connect(f"joined-{version}")
         joined = peer.join(version)
