@@ -114,7 +114,7 @@ def write_heard(tx: Tx, name: str, member_id: str) -> None:
 
 
 def change_members(tx: Tx, name: str, step: Step | None = None) -> KafkaMembers:
-    """Expire who is silent, end a round that is over, apply a step, and return the members. Raises what it raises."""
+    """Expire silent members, end a round that is over, apply a step, and return the members. Raises what it raises."""
     found = find_members(tx, name)
     before = NO_MEMBERS if found is None else found.value
     after = end_if_due(
@@ -144,7 +144,7 @@ def _write_member_rows(tx: Tx, name: str, before: KafkaMembers, after: KafkaMemb
 
 
 def _write_owners(tx: Tx, name: str, owners: Mapping[tuple[str, int], str]) -> None:
-    """Write who has which partition. Partitions of topics that do not exist have no row."""
+    """Write the owners of partitions. Partitions of topics that do not exist have no row."""
     follow_topics(tx, name, {topic for topic, _ in owners})
     record = get(tx, GROUP, name)
     before = folded_state(tx, record.value).state

@@ -83,7 +83,7 @@ class KafkaMembers:
 
     @property
     def owners(self) -> dict[tuple[str, int], str]:
-        """Who was given which partition: {(stream, partition): member}."""
+        """The members by what they were given: {(stream, partition): member}."""
         return {where: name for name, member in self.members.items() for where in member.owned}
 
     def of_instance(self, instance: str | None) -> str | None:

@@ -11,6 +11,7 @@ import pytest
 import trustme
 from anyio import to_thread
 from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 import eventproc
 from eventproc import Permission, open_blocking
@@ -93,6 +94,40 @@ async def test_users_produce_and_read_what_they_may_and_nothing_else(
     consumer.assign([TopicPartition("orders", 0, 0)])
     assert [each.value for each in await to_thread.run_sync(take, consumer, 1)] == [b"v"]
     await to_thread.run_sync(consumer.close)
+
+
+async def test_members_of_a_group_may_change_it_and_read_what_they_commit(
+    server: ServerProcess, certified: dict[str, Path], ep: Eventproc
+) -> None:
+    await to_thread.run_sync(produce, server, "orders", settings_of("writer", certified))
+    shared = settings_of("reader", certified)
+    del shared["message.timeout.ms"]
+
+    def read(group: str) -> list[bytes | None]:
+        consumer = confluent_consumer(
+            server.kafka, {**shared, "group.id": group, "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["orders"])
+        try:
+            found = take(consumer, 1)
+            consumer.commit(asynchronous=False)
+        finally:
+            consumer.close()
+        return [each.value for each in found]
+
+    with pytest.raises(AssertionError, match="GROUP_AUTHORIZATION_FAILED"):
+        await to_thread.run_sync(read, "shippers")
+    assert await ep.groups("shop") == []
+    await ep.users.grant("reader", Permission.READ_UPDATE, "shop/shippers")
+    assert await to_thread.run_sync(read, "shippers") == [b"v"]
+    administrator = AdminClient({"bootstrap.servers": server.kafka, **shared})
+    listed = await to_thread.run_sync(lambda: administrator.list_consumer_groups().result(60))
+    assert [each.group_id for each in listed.valid] == ["shippers"]
+    stranger = settings_of("stranger", certified)
+    del stranger["message.timeout.ms"]
+    administrator = AdminClient({"bootstrap.servers": server.kafka, **stranger})
+    listed = await to_thread.run_sync(lambda: administrator.list_consumer_groups().result(60))
+    assert listed.valid == []
 
 
 async def test_a_token_of_a_user_is_a_password(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from eventproc.server.access.authority import Caller
 from eventproc.server.kafka import calls as c
-from eventproc.server.kafka.codec.data import fetch_answer, metadata_answer, offsets_answer
 from eventproc.server.kafka.codec.message import KafkaRequest, encode_answer
+from eventproc.server.kafka.codec.topics import fetch_answer, metadata_answer, offsets_answer
 from eventproc.server.kafka.fetch import PartitionReader
 from eventproc.server.kafka.group_answers import group_answer
 from eventproc.server.kafka.groups import KafkaGroups

@@ -18,8 +18,8 @@ from eventproc.server.frames import STALLED_S, ConnectionOver, FrameChannel
 from eventproc.server.kafka import calls as c
 from eventproc.server.kafka.answers import KafkaAnswers
 from eventproc.server.kafka.codec import UnsupportedApiVersions, parse_request, versions_answer
-from eventproc.server.kafka.codec.data import produce_answer
 from eventproc.server.kafka.codec.message import LENGTH, KafkaRequest, encode_answer
+from eventproc.server.kafka.codec.topics import produce_answer
 from eventproc.server.kafka.kafka_errors import KafkaCode
 from eventproc.server.kafka.produce import BatchAppender, DecodedBatch
 from eventproc.server.strangers import Stranger

@@ -20,8 +20,8 @@ from kafka.protocol.sasl import (
 
 from eventproc.server.frames import MalformedFrame
 from eventproc.server.kafka import calls as c
-from eventproc.server.kafka.codec import data, groups
-from eventproc.server.kafka.codec.message import KafkaRequest, Message, encode_answer
+from eventproc.server.kafka.codec import groups, topics
+from eventproc.server.kafka.codec.message import KafkaMessage, KafkaRequest, encode_answer
 from eventproc.server.kafka.kafka_errors import KafkaCode
 
 FRAME_BYTES_MAX: Final = 16 * 2**20
@@ -32,23 +32,23 @@ _HEAD: Final = struct.Struct(">hhih")
 """Number of the call, version, number of the request, length of the client's name (-1: none)."""
 
 # A client reads the head of this one answer before it knows the versions.
-_API_VERSIONS: Final = Message(
+_API_VERSIONS: Final = KafkaMessage(
     ApiVersionsRequest, ApiVersionsResponse, 0, 3, lambda _: c.ApiVersions(), is_head_plain=True
 )
 
 # A test asks each call in each version that is announced.
-_MESSAGES: Final[Mapping[int, Message]] = {
+_MESSAGES: Final[Mapping[int, KafkaMessage]] = {
     each.key: each
     for each in (
         _API_VERSIONS,
-        Message(
+        KafkaMessage(
             SaslHandshakeRequest, SaslHandshakeResponse, 1, 1, lambda body: c.SaslHandshake(body.mechanism)
         ),
-        Message(
+        KafkaMessage(
             *(SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2),
             lambda body: c.SaslAuthenticate(bytes(body.auth_bytes)),
         ),
-        *data.MESSAGES,
+        *topics.MESSAGES,
         *groups.MESSAGES,
     )
 }

@@ -38,8 +38,8 @@ from eventproc.server.kafka.calls import TopicPlace
 from eventproc.server.kafka.codec.message import (
     NODE,
     PLACES_MAX,
+    KafkaMessage,
     KafkaRequest,
-    Message,
     bounded,
     by_topic,
     encode_answer,
@@ -150,23 +150,23 @@ def _names(names: Any) -> Sequence[str]:
 
 
 MESSAGES: Final = (
-    Message(FindCoordinatorRequest, FindCoordinatorResponse, 0, 4, _find),
-    Message(JoinGroupRequest, JoinGroupResponse, 0, 7, _join),
-    Message(SyncGroupRequest, SyncGroupResponse, 0, 5, _sync),
-    Message(HeartbeatRequest, HeartbeatResponse, 0, 4, lambda body: g.GroupHeartbeat(_seat(body))),
-    Message(LeaveGroupRequest, LeaveGroupResponse, 0, 5, _leave),
-    Message(OffsetCommitRequest, OffsetCommitResponse, 2, 8, _commit),
-    Message(OffsetFetchRequest, OffsetFetchResponse, 1, 8, _fetch),
-    Message(OffsetDeleteRequest, OffsetDeleteResponse, 0, 0, _forget),
-    Message(
+    KafkaMessage(FindCoordinatorRequest, FindCoordinatorResponse, 0, 4, _find),
+    KafkaMessage(JoinGroupRequest, JoinGroupResponse, 0, 7, _join),
+    KafkaMessage(SyncGroupRequest, SyncGroupResponse, 0, 5, _sync),
+    KafkaMessage(HeartbeatRequest, HeartbeatResponse, 0, 4, lambda body: g.GroupHeartbeat(_seat(body))),
+    KafkaMessage(LeaveGroupRequest, LeaveGroupResponse, 0, 5, _leave),
+    KafkaMessage(OffsetCommitRequest, OffsetCommitResponse, 2, 8, _commit),
+    KafkaMessage(OffsetFetchRequest, OffsetFetchResponse, 1, 8, _fetch),
+    KafkaMessage(OffsetDeleteRequest, OffsetDeleteResponse, 0, 0, _forget),
+    KafkaMessage(
         *(DescribeGroupsRequest, DescribeGroupsResponse, 0, 5),
         lambda body: g.DescribeGroups(_names(body.groups)),
     ),
-    Message(
+    KafkaMessage(
         *(ListGroupsRequest, ListGroupsResponse, 0, 4),
         lambda body: g.ListGroups(list(body.states_filter or ()) if body.version >= 4 else []),
     ),
-    Message(
+    KafkaMessage(
         *(DeleteGroupsRequest, DeleteGroupsResponse, 0, 2),
         lambda body: g.DeleteGroups(_names(body.groups_names)),
     ),
@@ -189,7 +189,7 @@ def coordinator_answer(
 
 
 def join_answer(request: KafkaRequest, joined: g.JoinAnswer) -> bytes:
-    """Return the round that a member has joined. Only the leader is told what the others said."""
+    """Return the round that a member has joined. Only the leader gets what the others said."""
     kind, members, known = JoinGroupResponse.JoinGroupResponseMember, [], joined.members
     if joined.code is KafkaCode.NONE and joined.leader == joined.member_id:
         members = [

@@ -28,7 +28,7 @@ NODE: Final = 1
 """Number of the broker: a server shows itself as the only one."""
 
 
-class Message(NamedTuple):
+class KafkaMessage(NamedTuple):
     """The classes of a call's messages, the versions that are served, and how a request becomes a call.
 
     is_head_plain: whether the head of the answer has no tagged fields in any version.
@@ -55,7 +55,7 @@ class KafkaRequest(NamedTuple):
     """
 
     call: Call
-    message: Message
+    message: KafkaMessage
     version: int
     number: int
     client: str = ""

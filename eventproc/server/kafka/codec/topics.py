@@ -22,8 +22,8 @@ from kafka.protocol.producer import (
 from eventproc.server.kafka import calls as c
 from eventproc.server.kafka.codec.message import (
     NODE,
+    KafkaMessage,
     KafkaRequest,
-    Message,
     bounded,
     by_topic,
     encode_answer,
@@ -68,11 +68,11 @@ def _init_producer(body: Any) -> c.InitProducerId:
 
 
 MESSAGES: Final = (
-    Message(ProduceRequest, ProduceResponse, 3, 9, _produce),
-    Message(FetchRequest, FetchResponse, 4, 12, _fetch),
-    Message(ListOffsetsRequest, ListOffsetsResponse, 1, 6, _list_offsets),
-    Message(MetadataRequest, MetadataResponse, 1, 9, _metadata),
-    Message(InitProducerIdRequest, InitProducerIdResponse, 0, 4, _init_producer),
+    KafkaMessage(ProduceRequest, ProduceResponse, 3, 9, _produce),
+    KafkaMessage(FetchRequest, FetchResponse, 4, 12, _fetch),
+    KafkaMessage(ListOffsetsRequest, ListOffsetsResponse, 1, 6, _list_offsets),
+    KafkaMessage(MetadataRequest, MetadataResponse, 1, 9, _metadata),
+    KafkaMessage(InitProducerIdRequest, InitProducerIdResponse, 0, 4, _init_producer),
 )
 
 
