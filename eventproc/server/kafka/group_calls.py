@@ -138,7 +138,7 @@ GroupCall = (
 
 @attrs.frozen
 class JoinAnswer:
-    """The round that a member has joined, or why it could not. leader: the member that assigns; only it gets the others."""
+    """The round that a member has joined, or why not. leader: the member that assigns; only it gets the others."""
 
     code: KafkaCode
     member_id: str
