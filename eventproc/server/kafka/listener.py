@@ -15,6 +15,7 @@ from eventproc.server.kafka.connection import KafkaConnection
 from eventproc.server.kafka.fetch import PartitionReader
 from eventproc.server.kafka.produce import BatchAppender
 from eventproc.server.kafka.recent_batches import RecentBatches
+from eventproc.server.kafka.sasl import SaslSession
 from eventproc.server.kafka.served_topics import ServedTopics
 from eventproc.server.strangers import Stranger
 from eventproc.store.database import Database
@@ -43,4 +44,5 @@ class KafkaServer(FrameServer):
         with self._db.subscribe() as changes:
             reader = PartitionReader(self._db, self.topics, self._recent, changes)
             answers = KafkaAnswers(self.topics, self._appender, reader, self._address)
-            await KafkaConnection(channel, self._authority, stranger, self._appender, answers).serve()
+            sasl = SaslSession(self._authority, self._db.clock.random_bytes)
+            await KafkaConnection(channel, sasl, stranger, self._appender, answers).serve()
