@@ -60,10 +60,7 @@ class ApiToken:
 
 @attrs.frozen(kw_only=True)
 class User:
-    """A user. password: its hash by Argon2; None: the user has tokens only. scram: the verifiers of the same password.
-
-    A user without verifiers is stored as before there were any, so that older versions can read it.
-    """
+    """A user. password: its hash by Argon2; None: the user has tokens only. scram: the verifiers of this password."""
 
     name: str
     created_ms: int

@@ -421,7 +421,7 @@ async def test_a_wrong_proof_lets_others_wait_and_the_log_alone_says_why(
         await pause(0)
         pauses.append(seconds)
 
-    monkeypatch.setattr(authority_module.anyio, "sleep", note)
+    monkeypatch.setattr(anyio, "sleep", note)
     assert (await authority.authenticate_proof("ann", stored, lambda: True)).name == "ann"
     assert pauses == []
     for name, reason in (
@@ -460,13 +460,6 @@ async def test_a_proof_ends_with_the_password_and_with_the_user(ep: Eventproc) -
 
 
 # Records.
-
-
-async def test_a_user_without_verifiers_is_stored_as_before_there_were_any(ep: Eventproc) -> None:
-    await add(ep)
-    await ep.db.write(lambda tx: users.set_password(tx, "ann", "hash"))
-    rows = await ep.db.read(lambda tx: tx.execute("SELECT body FROM record WHERE kind = 'user'").fetchall())
-    assert [b"scram" in bytes(body) for (body,) in rows] == [False]
 
 
 async def test_users_tokens_and_grants_that_exist_or_are_missing_are_errors_that_change_nothing(
