@@ -25,14 +25,19 @@ pattern_argument: Final = click.argument("pattern", metavar="PATTERN")
 token_argument: Final = click.argument("token", metavar="TOKEN-NAME")
 
 
-def _with_password(name: str, without: bool) -> dict[str, str | None]:
-    """Return a user's name and the password that a person types, or the first line of standard input."""
+scram_option: Final = click.option(
+    "--scram", is_flag=True, help="Clients of Kafka may show the password by SCRAM-SHA-256 and SCRAM-SHA-512."
+)
+
+
+def _with_password(name: str, without: bool, scram: bool) -> dict[str, str | bool | None]:
+    """Return the arguments, with the password that a person types, or the first line of standard input."""
     if without:
-        return {"name": name, "password": None}
+        return {"name": name, "password": None, "scram": scram}
     if sys.stdin.isatty():
         text: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-        return {"name": name, "password": text}
-    return {"name": name, "password": sys.stdin.readline().rstrip("\r\n")}
+        return {"name": name, "password": text, "scram": scram}
+    return {"name": name, "password": sys.stdin.readline().rstrip("\r\n"), "scram": scram}
 
 
 @click.group(cls=Noun)
@@ -54,7 +59,8 @@ def user() -> None:
 @click.option(
     "--no-password", "without", is_flag=True, help="The user has tokens only; see `user add-token`."
 )
-async def add(ep: Eventproc, name: str, password: str | None) -> None:
+@scram_option
+async def add(ep: Eventproc, name: str, password: str | None, scram: bool) -> None:
     """Add a user, who may do nothing yet.
 
     On a terminal the command asks for the password twice. Otherwise it reads the first line of standard input.
@@ -63,8 +69,9 @@ async def add(ep: Eventproc, name: str, password: str | None) -> None:
         eventproc user add ann
         eventproc user add ann < password.txt
         eventproc user add robot --no-password
+        eventproc user add kafka --scram < password.txt
     """
-    await ep.users.add(name, password=password)
+    await ep.users.add(name, password=password, scram=scram)
 
 
 @user.shows(COLUMNS)
@@ -125,14 +132,15 @@ async def revoke(ep: Eventproc, name: str, pattern: str) -> None:
 @click.option(
     "--remove", "without", is_flag=True, help="The user has no password any more, and keeps its tokens."
 )
-def password(ep: Eventproc, name: str, password: str | None) -> Awaitable[None]:
+@scram_option
+def password(ep: Eventproc, name: str, password: str | None, scram: bool) -> Awaitable[None]:
     """Change the password of a user, which is read as by `user add`.
 
     Examples:
         eventproc user password ann
         eventproc user password robot --remove
     """
-    return ep.users.set_password(name, password)
+    return ep.users.set_password(name, password, scram=scram)
 
 
 @user.command("add-token")

@@ -1,4 +1,4 @@
-"""Users in the directory's store: their grants, the hash of their password, and those of their tokens.
+"""Users in the directory's store: their grants, the hashes of their password, and those of their tokens.
 
 A user is a record, and every change of one counts up a number, which servers watch. Nothing here can be turned back
 into a password or a token.
@@ -15,6 +15,7 @@ from typing import Final
 import attrs
 
 from eventproc.store.access.permissions import Grant, Permission, check_pattern
+from eventproc.store.access.scram import ScramVerifier
 from eventproc.store.database import Tx, Watch
 from eventproc.store.model.argument_checks import check_str, invalid_argument
 from eventproc.store.model.errors import NotFound
@@ -59,13 +60,14 @@ class ApiToken:
 
 @attrs.frozen(kw_only=True)
 class User:
-    """A user. password: its hash by Argon2; None: the user has tokens only."""
+    """A user. password: its hash by Argon2; None: the user has tokens only. scram: the verifiers of this password."""
 
     name: str
     created_ms: int
     password: str | None = None
     grants: tuple[Grant, ...] = ()
     tokens: tuple[ApiToken, ...] = ()
+    scram: tuple[ScramVerifier, ...] = ()
 
     def may(self, permission: Permission, resource: str) -> bool:
         """Return whether a grant gives this permission on a resource."""
@@ -88,14 +90,20 @@ def check_user_name(text: str) -> str:
     return _check_name("user name", text)
 
 
-def add_user(tx: Tx, name: str, password: str | None, grants: Iterable[Grant] = ()) -> User:
-    """Create a user. password: its hash. Raises AlreadyExists, InvalidArgument."""
+def add_user(
+    tx: Tx,
+    name: str,
+    password: str | None,
+    grants: Iterable[Grant] = (),
+    scram: tuple[ScramVerifier, ...] = (),
+) -> User:
+    """Create a user. password: its hash; scram: its verifiers. Raises AlreadyExists, InvalidArgument."""
     check_user_name(name)
     if len(keys(tx, USER)) >= USERS_MAX:
         raise invalid_argument(
             "user name", name, f"the directory has {USERS_MAX:,} users, which is the limit"
         )
-    made = User(name=name, created_ms=tx.now_ms, password=password, grants=tuple(grants))
+    made = User(name=name, created_ms=tx.now_ms, password=password, grants=tuple(grants), scram=scram)
     create(tx, USER, name, made)
     note_change(tx)
     return made
@@ -118,9 +126,9 @@ def delete_user(tx: Tx, name: str) -> None:
     note_change(tx)
 
 
-def set_password(tx: Tx, name: str, password: str | None) -> None:
-    """Replace the hash of a user's password; None removes it. Raises NotFound, InvalidArgument."""
-    _change(tx, name, lambda user: attrs.evolve(user, password=password))
+def set_password(tx: Tx, name: str, password: str | None, scram: tuple[ScramVerifier, ...] = ()) -> None:
+    """Replace the hash and the verifiers of a user's password; None removes it. Raises NotFound, InvalidArgument."""
+    _change(tx, name, lambda user: attrs.evolve(user, password=password, scram=scram))
 
 
 def grant(tx: Tx, name: str, given: Grant) -> bool:

@@ -119,6 +119,10 @@ def _add_compaction(_: Tx) -> None:
     """Change nothing. An older version must not open the store: it cannot read compacted blobs."""
 
 
+def _add_scram(_: Tx) -> None:
+    """Change nothing. An older version must not open the store: it cannot read a user with verifiers of SCRAM."""
+
+
 SYSTEM_MIGRATIONS: Final = (
     Migration(number=1, apply=_create_system),
     Migration(number=2, apply=adding(ADDED_2)),
@@ -135,5 +139,6 @@ SYSTEM_MIGRATIONS: Final = (
     Migration(number=13, apply=_add_compaction),
     Migration(number=14, apply=adding(ADDED_14)),
     Migration(number=15, apply=adding(ADDED_15)),
+    Migration(number=16, apply=_add_scram),
 )
 """The first schema, with every table and the rows of the internal streams, and what was added to it since."""

@@ -43,6 +43,7 @@ async def test_a_password_is_kept_as_a_hash_and_never_shown(ep: Eventproc) -> No
     stored = await ep.db.read(lambda tx: get_user(tx, "ann"))
     assert stored.password is not None
     assert is_password(stored.password, "correct horse")
+    assert stored.scram == ()
     await ep.users.set_password("ann", None)
     assert not (await ep.users.get("ann")).has_password
     wrong: list[object] = ["short", "x" * 2_000, b"secret bytes", 5, "ep1_looks_like_a_token", "\ud800" * 9]
@@ -51,6 +52,22 @@ async def test_a_password_is_kept_as_a_hash_and_never_shown(ep: Eventproc) -> No
             await ep.users.set_password("ann", each)  # type: ignore[arg-type]  # refused
         assert "secret" not in str(caught.value)
     assert not (await ep.users.get("ann")).has_password
+
+
+async def test_verifiers_are_kept_if_they_are_asked_for_with_this_password(ep: Eventproc) -> None:
+    assert not (await ep.users.add("bob", password="correct horse")).has_scram
+    assert (await ep.users.add("ann", password="correct horse", scram=True)).has_scram
+    stored = await ep.db.read(lambda tx: get_user(tx, "ann"))
+    assert [each.mechanism for each in stored.scram] == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+    await ep.users.set_password("ann", "another password")
+    assert not (await ep.users.get("ann")).has_scram
+    await ep.users.set_password("ann", "another password", scram=True)
+    assert (await ep.db.read(lambda tx: get_user(tx, "ann"))).scram != stored.scram
+    with pytest.raises(InvalidArgument, match="no password"):
+        await ep.users.set_password("ann", None, scram=True)
+    with pytest.raises(InvalidArgument, match="True or False"):
+        await ep.users.set_password("ann", "another password", scram="yes")  # type: ignore[arg-type]  # refused
+    assert (await ep.users.get("ann")).has_scram
 
 
 async def test_a_password_without_its_package_is_refused_with_the_extra_to_install(

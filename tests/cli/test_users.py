@@ -36,8 +36,12 @@ def test_a_password_is_read_from_standard_input_and_kept_as_a_hash(cli: Cli) -> 
     assert cli("user", "list", "-o", "json").json()[0]["has_password"] is True
     cli("user", "password", "ann", stdin=b"another password\n").ok()
     assert is_password(stored(cli).password or "", "another password")
+    assert stored(cli).scram == ()
+    cli("user", "password", "ann", "--scram", stdin=b"another password\n").ok()
+    assert cli("user", "describe", "ann", "-o", "json").json()["has_scram"] is True
     cli("user", "password", "ann", "--remove").ok()
-    assert stored(cli).password is None
+    assert (stored(cli).password, stored(cli).scram) == (None, ())
+    assert "no password" in cli("user", "add", "bob", "--no-password", "--scram").refused(2)
 
 
 def test_a_password_that_is_too_short_or_missing_adds_no_user(cli: Cli) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
+import trustme
 
 import eventproc
 from eventproc import open_blocking
@@ -17,6 +18,19 @@ from tests.server.support import ServerProcess
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Files: the authority, the certificate, its key."""
+    folder = tmp_path_factory.mktemp("certificates")
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost")
+    found = {name: folder / name for name in ("authority", "certificate", "key")}
+    authority.cert_pem.write_to_path(found["authority"])
+    found["certificate"].write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
+    issued.private_key_pem.write_to_path(found["key"])
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 from anyio import to_thread
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -21,19 +20,6 @@ from tests.kafka.peer import PLAIN_BATCH, KafkaPeer, framed, produce_request
 from tests.server.support import ServerProcess
 
 pytestmark = pytest.mark.subprocess
-
-
-@pytest.fixture(scope="module")
-def certified(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Files: the authority, the certificate, its key."""
-    folder = tmp_path_factory.mktemp("certificates")
-    authority = trustme.CA()
-    issued = authority.issue_cert("localhost")
-    found = {name: folder / name for name in ("authority", "certificate", "key")}
-    authority.cert_pem.write_to_path(found["authority"])
-    found["certificate"].write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
-    issued.private_key_pem.write_to_path(found["key"])
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,15 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import Any
 
 import anyio
 import jwt
 import pytest
+from scramp import ScramMechanism
 
 import eventproc
+from eventproc.base.clock import SystemClock
 from eventproc.runtime import Eventproc
 from eventproc.server.access import authority as authority_module, delegation as delegation_module
 from eventproc.server.access.authority import (
@@ -20,6 +23,8 @@ from eventproc.server.access.authority import (
     REMEMBER_MS,
     TRUSTED,
     WRONG,
+    WRONG_PROOF,
+    WRONG_PROOF_S,
     Authority,
     NotAuthenticated,
     NotPermitted,
@@ -38,6 +43,7 @@ from eventproc.server.access.delegation import (
 from eventproc.store.access import users
 from eventproc.store.access.passwords import hash_of_nobody, hash_password, is_password
 from eventproc.store.access.permissions import Grant
+from eventproc.store.access.scram import SALT_BYTES, make_verifier, new_verifiers
 from eventproc.store.database import Tx
 from eventproc.store.model.errors import AlreadyExists, InvalidArgument, NotFound
 from eventproc.testing import VirtualClock
@@ -354,6 +360,103 @@ async def test_no_record_has_a_token_or_a_password(ep: Eventproc) -> None:
     token, body = await ep.db.write(make)
     assert PASSWORD.encode() not in body
     assert token.rpartition("_")[2].encode() not in body
+
+
+# SCRAM.
+
+
+def test_a_verifier_is_that_of_the_standards() -> None:
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    stored = make_verifier("pencil", "SCRAM-SHA-256", salt, 4096)
+    keys = base64.b64decode(stored.stored_key), base64.b64decode(stored.server_key)
+    nonce = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    server: Any = ScramMechanism(stored.mechanism).make_server(lambda _: (salt, *keys, 4096), s_nonce=nonce)
+    server.set_client_first("n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
+    # The messages of section 3 of RFC 7677.
+    assert server.get_server_first() == f"r=rOprNGfwEbeRWgbNEkqO{nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    proof = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    server.set_client_final(f"c=biws,r=rOprNGfwEbeRWgbNEkqO{nonce},p={proof}")
+    assert server.get_server_final() == "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+def test_verifiers_of_the_same_password_differ_and_their_number_of_iterations_is_one_that_clients_take() -> (
+    None
+):
+    first, second = (new_verifiers(PASSWORD, SystemClock().random_bytes) for _ in range(2))
+    assert [each.mechanism for each in first] == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+    parts = [(each.salt, each.stored_key, each.server_key) for each in (*first, *second)]
+    assert len({part for each in parts for part in each}) == 12
+    assert all(100_000 < each.iterations <= 1_000_000 for each in first)
+
+
+async def test_users_without_verifiers_and_unknown_ones_look_as_others_on_each_server_and_for_ever(
+    ep: Eventproc,
+) -> None:
+    stored = make_verifier(PASSWORD, "SCRAM-SHA-256", b"s" * SALT_BYTES, 600_000)
+    await ep.db.write(lambda tx: users.add_user(tx, "ann", "hash", scram=(stored,)))
+    await add(ep, "bob")
+    server, other = await loaded(ep), await loaded(ep)
+    assert server.verifier_of("ann", "SCRAM-SHA-256") == stored
+    made = [server.verifier_of(name, "SCRAM-SHA-256") for name in ("bob", "carl", "carla")]
+    made.append(server.verifier_of("ann", "SCRAM-SHA-512"))
+    assert made[:3] == [other.verifier_of(name, "SCRAM-SHA-256") for name in ("bob", "carl", "carla")]
+    assert len({each.salt for each in made}) == 4
+    assert {each.iterations for each in made[:3]} == {600_000}
+    assert {len(base64.b64decode(each.salt)) for each in made} == {SALT_BYTES}
+    assert {len(base64.b64decode(each.stored_key)) for each in made} == {32, 64}
+
+
+async def test_a_wrong_proof_lets_others_wait_and_the_log_alone_says_why(
+    ep: Eventproc, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored = make_verifier(PASSWORD, "SCRAM-SHA-256", b"s" * SALT_BYTES, 4_096)
+    await ep.db.write(lambda tx: users.add_user(tx, "ann", "hash", scram=(stored,)))
+    await add(ep, "bob")
+    authority = await loaded(ep)
+    pauses, pause = list[float](), anyio.sleep
+
+    async def note(seconds: float) -> None:
+        assert authority._hashing.locked()
+        leaving.cancel()  # the peer leaves: the time is not saved
+        await pause(0)
+        pauses.append(seconds)
+
+    monkeypatch.setattr(anyio, "sleep", note)
+    assert (await authority.authenticate_proof("ann", stored, lambda: True)).name == "ann"
+    assert pauses == []
+    for name, reason in (
+        ("ann", "user ann by SCRAM: the password is wrong"),
+        ("bob", "user bob by SCRAM: it has no verifiers; set its password again"),
+        ("carl", "user carl by SCRAM: there is no such user"),
+        ("ep1_secret", "a proof without the name of a user by SCRAM: there is no such user"),
+    ):
+        with anyio.CancelScope() as leaving, pytest.raises(NotAuthenticated) as why:
+            await authority.authenticate_proof(name, stored, lambda: False)
+        assert str(why.value) == WRONG_PROOF
+        assert reason in caplog.text
+    assert "ep1_secret" not in caplog.text
+    assert pauses == [WRONG_PROOF_S] * 4
+    monkeypatch.setattr(authority, "_waiting", PASSWORDS_WAITING_MAX)
+    with pytest.raises(TooManyPasswords):
+        await authority.authenticate_proof("ann", stored, lambda: True)
+
+
+async def test_a_proof_ends_with_the_password_and_with_the_user(ep: Eventproc) -> None:
+    stored, other = (
+        make_verifier(PASSWORD, "SCRAM-SHA-256", salt * SALT_BYTES, 4_096) for salt in (b"s", b"t")
+    )
+    await ep.db.write(lambda tx: users.add_user(tx, "ann", "hash", scram=(stored,)))
+    authority = await loaded(ep)
+    assert authority.proved("ann", stored).name == "ann"
+    await ep.db.write(lambda tx: users.set_password(tx, "ann", "hash", (other,)))
+    await authority.load()
+    with pytest.raises(NotAuthenticated):
+        authority.proved("ann", stored)
+    assert authority.proved("ann", other).name == "ann"
+    await ep.db.write(lambda tx: users.delete_user(tx, "ann"))
+    await authority.load()
+    with pytest.raises(NotAuthenticated):
+        authority.proved("ann", other)
 
 
 # Records.

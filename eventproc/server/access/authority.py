@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import hmac
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import blake2b
 from types import MappingProxyType
@@ -33,6 +34,7 @@ from eventproc.server.access.delegation import (
 )
 from eventproc.store.access.passwords import PASSWORD_BYTES_MAX, hash_of_nobody, is_password
 from eventproc.store.access.permissions import Permission
+from eventproc.store.access.scram import ScramVerifier, find_secret, make_secret, verifier_of_nobody
 from eventproc.store.access.users import (
     TOKEN_PREFIX,
     WATCH,
@@ -53,7 +55,12 @@ REMEMBER_MS: Final = 300_000
 """How long a password that was right is not hashed again. Higher: fewer hashes; a changed password ends it at once."""
 
 PASSWORDS_WAITING_MAX: Final = 64
-"""Passwords that wait for their hash; further ones are refused for the moment. Each takes some 0.2 s, one at a time."""
+"""Passwords and proofs of SCRAM that wait for their comparison; further ones are refused for the moment. Each password
+takes some 0.2 s, one at a time."""
+
+WRONG_PROOF_S: Final = 0.2
+"""How long a wrong proof of SCRAM lets all others wait, in s: as long as a wrong password, so that guesses are as slow.
+Higher: a stranger keeps others waiting for longer; lower: more guesses per second."""
 
 DECODED_MAX: Final = 4_096
 """Delegation tokens whose signature is known to be right, of about 1 kB each. Higher: more memory;
@@ -67,6 +74,12 @@ RETRY_MS: Final = 1_000
 
 WRONG: Final = "the credentials are wrong or have expired"
 """The same for an unknown user, a wrong password, and a token that is unknown or expired."""
+
+WRONG_PROOF: Final = (
+    "the credentials are wrong, or the password of the user was set without SCRAM: "
+    "an administrator sets it again with `eventproc user password --scram`"
+)
+"""The same for an unknown user, a wrong password, and a user without verifiers; the log says which."""
 
 OTHER_TOKEN: Final = "the token is not that of this page; open the address that `eventproc ui` has printed"
 
@@ -82,7 +95,7 @@ class NotPermitted(Exception):
 
 
 class TooManyPasswords(Exception):
-    """Too many passwords wait for their hash; the caller may try again."""
+    """Too many passwords wait for their comparison; the caller may try again."""
 
 
 @attrs.frozen
@@ -122,18 +135,19 @@ TRUSTED: Final = Caller()
 
 @attrs.frozen
 class _Table:
-    """All users of one moment, and the signer of delegation tokens; None without users."""
+    """All users of one moment, the signer of delegation tokens, and the secret of SCRAM; None without users."""
 
     users: Mapping[str, User] = MappingProxyType({})
     tokens: Mapping[str, tuple[User, ApiToken]] = MappingProxyType({})
     keys: TokenKeys | None = None
     signer: TokenSigner | None = None
+    secret: bytes | None = None
 
     @classmethod
-    def of(cls, users: Iterable[User], keys: TokenKeys | None) -> _Table:
+    def of(cls, users: Iterable[User], keys: TokenKeys | None, secret: bytes | None) -> _Table:
         by_name = {each.name: each for each in users}
         tokens = {token.id: (user, token) for user in by_name.values() for token in user.tokens}
-        return cls(by_name, tokens, keys, None if keys is None else TokenSigner(keys))
+        return cls(by_name, tokens, keys, None if keys is None else TokenSigner(keys), secret)
 
 
 class Authority:
@@ -157,10 +171,10 @@ class Authority:
 
     async def load(self) -> None:
         """Read all users, and renew the key of delegation tokens if that is due."""
-        users, keys = await self._db.read(_read)
-        if users and keys is None:
-            keys = await self._db.write(renew_keys)
-        self._table = _Table.of(users, keys)
+        users, keys, secret = await self._db.read(_read)
+        if users and (keys is None or secret is None):
+            keys, secret = await self._db.write(_make_secrets)
+        self._table = _Table.of(users, keys, secret)
         self._decoded.clear()
         if users and not self._is_required:
             self._is_required = True
@@ -216,21 +230,27 @@ class Authority:
         key = blake2b(f"{name}\0{password}\0{stored}".encode(), key=self._secret).digest()
         if self._is_remembered(key):
             return user
+        async with self._turn():
+            # A client that begins with many calls sends the same password with each: one comparison is enough.
+            if not self._is_remembered(key):
+                is_right = await to_thread.run_sync(_is_right, stored, password)
+                if not is_right:
+                    return None
+                self._remember(key)
+        user = self._table.users.get(name)  # it may have changed meanwhile
+        return user if user is not None and user.password == stored else None
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Compare one password or proof at a time while the block runs. Raises TooManyPasswords."""
         if self._waiting >= PASSWORDS_WAITING_MAX:
             raise TooManyPasswords("too many passwords are being checked; try again")
         self._waiting += 1
         try:
             async with self._hashing:
-                # A client that begins with many calls sends the same password with each: one comparison is enough.
-                if not self._is_remembered(key):
-                    is_right = await to_thread.run_sync(_is_right, stored, password)
-                    if not is_right:
-                        return None
-                    self._remember(key)
+                yield
         finally:
             self._waiting -= 1
-        user = self._table.users.get(name)  # it may have changed meanwhile
-        return user if user is not None and user.password == stored else None
 
     def _is_remembered(self, key: bytes) -> bool:
         return self._right.get(key, 0) > self._clock.monotonic_ms()
@@ -250,6 +270,49 @@ class Authority:
             return None
         expires_ms = token.expires_ms
         return None if expires_ms is not None and self._clock.wall_ms() >= expires_ms else user
+
+    # SCRAM.
+
+    def verifier_of(self, name: str, mechanism: str) -> ScramVerifier:
+        """Return what verifies a user's proof; for a user without it what looks the same, and what no proof fits."""
+        made = verifier_of_nobody(self._table.secret or self._secret, name, mechanism)
+        user = self._table.users.get(name)
+        return next((each for each in (user.scram if user else ()) if each.mechanism == mechanism), made)
+
+    async def authenticate_proof(
+        self, name: str, verifier: ScramVerifier, is_right: Callable[[], bool]
+    ) -> Caller:
+        """Return the user whose client proves that it knows the password. Raises NotAuthenticated, TooManyPasswords.
+
+        is_right: compares the proof. Cost: microseconds, but a wrong proof lets further ones and passwords wait.
+        """
+        async with self._turn():
+            if not is_right():
+                with anyio.CancelScope(shield=True):  # a peer that leaves does not save the time
+                    await anyio.sleep(WRONG_PROOF_S)
+                about = _about_user(name, "a proof")
+                LOG.warning("credentials were refused: %s by SCRAM: %s", about, self._why(name))
+                raise NotAuthenticated(WRONG_PROOF)
+        return self.proved(name, verifier)
+
+    def proved(self, name: str, verifier: ScramVerifier) -> Caller:
+        """Return the user that had this verifier. Raises NotAuthenticated if the user does not have it any more."""
+        user = self._table.users.get(name)
+        if user is None or verifier not in user.scram:
+            LOG.warning("credentials were refused: user %s was deleted or has another password", _shown(name))
+            raise NotAuthenticated(WRONG_PROOF)
+        return Caller(user)
+
+    def _why(self, name: str) -> str:
+        """Return why a proof is wrong, for the log."""
+        user = self._table.users.get(name)
+        if user is None:
+            return "there is no such user"
+        if not user.scram:
+            return (
+                f"it has no verifiers; set its password again with `eventproc user password {name} --scram`"
+            )
+        return "the password is wrong"
 
     # Delegation tokens.
 
@@ -320,8 +383,12 @@ class TokenAuthority(Authority):
         return TRUSTED
 
 
-def _read(tx: Tx) -> tuple[list[User], TokenKeys | None]:
-    return list_users(tx), current_keys(tx)
+def _read(tx: Tx) -> tuple[list[User], TokenKeys | None, bytes | None]:
+    return list_users(tx), current_keys(tx), find_secret(tx)
+
+
+def _make_secrets(tx: Tx) -> tuple[TokenKeys, bytes]:
+    return renew_keys(tx), make_secret(tx)
 
 
 def _is_right(stored: str | None, password: str) -> bool:
@@ -330,21 +397,24 @@ def _is_right(stored: str | None, password: str) -> bool:
 
 
 def _about(scheme: str, given: str) -> str:
-    """Return what the log may say of refused credentials: the name of the user, never a secret.
-
-    Some callers give a secret in place of the name, so that only what may be a name and no token is shown.
-    """
+    """Return what the log may say of refused credentials: the name of the user, never a secret."""
     if scheme.lower() != "basic":
         return "a token"
     try:
         name, colon, _ = base64.b64decode(given.strip(), validate=True).decode().partition(":")
-        if not colon or name.startswith(f"{TOKEN_PREFIX}_"):
-            return "Basic credentials without a user"
-        return f"user {check_user_name(name)}"
+        return _about_user(name if colon else "", "Basic credentials")
     except ValueError:
         return "Basic credentials that are not base64"
+
+
+def _about_user(name: str, given: str) -> str:
+    """Return what the log may say of a name that was given with credentials: some give a secret in its place."""
+    try:
+        if not name.startswith(f"{TOKEN_PREFIX}_"):
+            return f"user {check_user_name(name)}"
     except InvalidArgument:
-        return "Basic credentials with what is no name of a user"
+        pass
+    return f"{given} without the name of a user"
 
 
 def _shown(text: str) -> str:

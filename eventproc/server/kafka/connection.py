@@ -6,14 +6,13 @@ wait share a transaction.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from contextlib import AsyncExitStack
 from itertools import islice
 from typing import Final, NamedTuple
 
 import anyio
 
-from eventproc.server.access.authority import Authority, Caller, NotAuthenticated, TooManyPasswords
+from eventproc.server.access.authority import Caller, NotAuthenticated, TooManyPasswords
 from eventproc.server.frames import STALLED_S, ConnectionOver, FrameChannel
 from eventproc.server.kafka import calls as c
 from eventproc.server.kafka.answers import KafkaAnswers
@@ -22,10 +21,8 @@ from eventproc.server.kafka.codec.message import LENGTH, KafkaRequest, encode_an
 from eventproc.server.kafka.codec.topics import produce_answer
 from eventproc.server.kafka.kafka_errors import KafkaCode
 from eventproc.server.kafka.produce import BatchAppender, DecodedBatch
+from eventproc.server.kafka.sasl import SASL_MECHANISMS, SaslSession
 from eventproc.server.strangers import Stranger
-
-PLAIN: Final = "PLAIN"
-"""The one mechanism: a user's name and password, or the user's name and one of its tokens."""
 
 WAITING_MAX: Final = 64
 """Requests of a producer that wait for their commit. Clients have 5 in flight by default."""
@@ -45,28 +42,27 @@ class _WaitingBatches(NamedTuple):
 
 
 class KafkaConnection:
-    """Serves one connection. answers: to the calls that neither append nor greet."""
+    """Serves one connection. sasl: who the client is. answers: to the calls that neither append nor greet."""
 
     def __init__(
         self,
         channel: FrameChannel,
-        authority: Authority,
+        sasl: SaslSession,
         stranger: Stranger,
         appender: BatchAppender,
         answers: KafkaAnswers,
     ) -> None:
         self._channel = channel
-        self._authority = authority
+        self._sasl = sasl
         self._stranger = stranger
         self._appender = appender
         self._answers = answers
-        self._credentials: str | None = None
         self._waiting: list[_WaitingBatches] = []
         self._changed = anyio.Event()
 
     async def serve(self) -> None:
         """Serve until the peer leaves, which raises EndOfStream, or must be left, which raises why."""
-        if self._authority.is_required:
+        if self._sasl.is_required:
             self._channel.limit_frames()
         try:
             async with anyio.create_task_group() as tasks:
@@ -156,31 +152,29 @@ class KafkaConnection:
             case c.ApiVersions():
                 return versions_answer(request)
             case c.SaslHandshake(mechanism):
-                code = KafkaCode.NONE if mechanism == PLAIN else KafkaCode.UNSUPPORTED_SASL_MECHANISM
-                return encode_answer(request, error_code=int(code), mechanisms=[PLAIN])
+                code = self._sasl.choose(mechanism)
+                return encode_answer(request, error_code=int(code), mechanisms=[*SASL_MECHANISMS])
             case c.SaslAuthenticate(data):
                 return await self._authenticate(request, data)
-        return await self._answers.answer(request, await self._caller())
+            case _:
+                return await self._answers.answer(request, await self._caller())
 
     async def _caller(self) -> Caller:
         """Return who calls: the user may have been changed or deleted since. Raises ConnectionOver."""
         try:
-            return await self._authority.authenticate(self._credentials)
+            return await self._sasl.caller()
         except (NotAuthenticated, TooManyPasswords) as why:
             raise ConnectionOver(str(why)) from None
 
     async def _authenticate(self, request: KafkaRequest, data: bytes) -> bytes:
-        """Answer who the caller is: `PLAIN` sends another user's name (none), the name and the password."""
-        parts = data.split(b"\0")
-        code, text = KafkaCode.SASL_AUTHENTICATION_FAILED, "PLAIN wants a user and a password"
-        if len(parts) == 3 and b":" not in parts[1]:
-            credentials = "Basic " + b64encode(b":".join(parts[1:])).decode()
-            try:
-                await self._authority.authenticate(credentials)
-            except (NotAuthenticated, TooManyPasswords) as why:
-                text = str(why)
-            else:
-                self._credentials, code, text = credentials, KafkaCode.NONE, ""
+        """Answer a message of the mechanism."""
+        code, text, reply = KafkaCode.NONE, None, b""
+        try:
+            reply, is_known = await self._sasl.take(data)
+        except (NotAuthenticated, TooManyPasswords) as why:
+            code, text = KafkaCode.SASL_AUTHENTICATION_FAILED, str(why)
+        else:
+            if is_known:
                 self._stranger.accept()
                 self._channel.accept_frames()
-        return encode_answer(request, error_code=int(code), error_message=text or None, auth_bytes=b"")
+        return encode_answer(request, error_code=int(code), error_message=text, auth_bytes=reply)

@@ -16,6 +16,7 @@ from eventproc.server.kafka.fetch import PartitionReader
 from eventproc.server.kafka.groups import KafkaGroups
 from eventproc.server.kafka.produce import BatchAppender
 from eventproc.server.kafka.recent_batches import RecentBatches
+from eventproc.server.kafka.sasl import SaslSession
 from eventproc.server.kafka.served_topics import ServedTopics
 from eventproc.server.strangers import Stranger
 from eventproc.store.database import Database
@@ -53,4 +54,5 @@ class KafkaServer(FrameServer):
             answers = KafkaAnswers(
                 *(self._topics, self._appender, reader, self._groups), address=self._address, peer=peer
             )
-            await KafkaConnection(channel, self._authority, stranger, self._appender, answers).serve()
+            sasl = SaslSession(self._authority, self._db.clock.random_bytes)
+            await KafkaConnection(channel, sasl, stranger, self._appender, answers).serve()
