@@ -6,7 +6,20 @@ from enum import IntEnum
 from typing import Final
 
 from eventproc.server.access.authority import NotPermitted
-from eventproc.store.model.errors import InvalidArgument, NotFound, Retryable, SegmentSealed, StreamSealed
+from eventproc.store.model.errors import (
+    AlreadyExists,
+    IllegalTransition,
+    InProgress,
+    InvalidArgument,
+    InvalidCut,
+    NotFound,
+    Retryable,
+    ScaleRefused,
+    SegmentSealed,
+    StillPending,
+    StreamReplaced,
+    StreamSealed,
+)
 
 
 class KafkaCode(IntEnum):
@@ -16,10 +29,17 @@ class KafkaCode(IntEnum):
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
+    REQUEST_TIMED_OUT = 7
     MESSAGE_TOO_LARGE = 10
+    INVALID_TOPIC_EXCEPTION = 17
     TOPIC_AUTHORIZATION_FAILED = 29
     UNSUPPORTED_SASL_MECHANISM = 33
     UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
     INVALID_REQUEST = 42
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
     POLICY_VIOLATION = 44
@@ -29,7 +49,9 @@ class KafkaCode(IntEnum):
     KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
+    UNKNOWN_LEADER_EPOCH = 75
     INVALID_RECORD = 87
+    MISMATCHED_ENDPOINT_TYPE = 114
 
 
 class KafkaRefusal(Exception):
@@ -43,6 +65,13 @@ class KafkaRefusal(Exception):
 _CODES: Final[tuple[tuple[type[Exception], KafkaCode], ...]] = (
     (NotPermitted, KafkaCode.TOPIC_AUTHORIZATION_FAILED),
     (NotFound, KafkaCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (StreamReplaced, KafkaCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (AlreadyExists, KafkaCode.TOPIC_ALREADY_EXISTS),
+    (ScaleRefused, KafkaCode.INVALID_PARTITIONS),
+    (StillPending, KafkaCode.REQUEST_TIMED_OUT),
+    (InProgress, KafkaCode.REQUEST_TIMED_OUT),  # another change of the topic is not done yet
+    (InvalidCut, KafkaCode.OFFSET_OUT_OF_RANGE),  # a truncation that another one has overtaken
+    (IllegalTransition, KafkaCode.POLICY_VIOLATION),
     (
         SegmentSealed,
         KafkaCode.POLICY_VIOLATION,

@@ -9,6 +9,7 @@ from anyio.abc import ByteStream
 from eventproc.server.access.authority import Authority
 from eventproc.server.frame_server import FrameServer
 from eventproc.server.frames import FrameChannel
+from eventproc.server.kafka.administration import TopicAdministration
 from eventproc.server.kafka.answers import KafkaAnswers
 from eventproc.server.kafka.codec import FRAME_BYTES_MAX
 from eventproc.server.kafka.connection import KafkaConnection
@@ -36,11 +37,14 @@ class KafkaServer(FrameServer):
         self._address = address
         self.topics = ServedTopics(db, scope)
         self._recent = RecentBatches()
+        self._administration = TopicAdministration(db, self.topics)
         self._appender = BatchAppender(db, self.topics, self._recent)
 
     async def _speak(self, stream: ByteStream, stranger: Stranger) -> None:
         channel = FrameChannel(stream, self._budget, FRAME_BYTES_MAX)
         with self._db.subscribe() as changes:
             reader = PartitionReader(self._db, self.topics, self._recent, changes)
-            answers = KafkaAnswers(self.topics, self._appender, reader, self._address)
+            answers = KafkaAnswers(
+                *(self.topics, self._administration, self._appender, reader, self._address)
+            )
             await KafkaConnection(channel, self._authority, stranger, self._appender, answers).serve()

@@ -20,7 +20,7 @@ from kafka.protocol.sasl import (
 
 from eventproc.server.frames import MalformedFrame
 from eventproc.server.kafka import calls as c
-from eventproc.server.kafka.codec import data
+from eventproc.server.kafka.codec import administration, data
 from eventproc.server.kafka.codec.message import KafkaRequest, Message, encode_answer
 from eventproc.server.kafka.kafka_errors import KafkaCode
 
@@ -49,6 +49,7 @@ _MESSAGES: Final[Mapping[int, Message]] = {
             lambda body: c.SaslAuthenticate(bytes(body.auth_bytes)),
         ),
         *data.MESSAGES,
+        *administration.MESSAGES,
     )
 }
 

@@ -9,12 +9,13 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from eventproc.server.frames import MalformedFrame
 from eventproc.server.kafka import calls as c
+from eventproc.server.kafka.admin_calls import AdminCall
 from eventproc.server.kafka.calls import TopicPlace
 from eventproc.server.kafka.kafka_errors import KafkaCode
 
 T = TypeVar("T")
 
-Call: TypeAlias = c.Greeting | c.Produce | c.DataCall
+Call: TypeAlias = c.Greeting | c.Produce | c.DataCall | AdminCall
 
 LENGTH: Final = struct.Struct(">i")
 """The length of a frame."""
@@ -25,6 +26,9 @@ others waiting for longer; lower: consumers of that many partitions are cut off.
 
 NODE: Final = 1
 """Number of the broker: a server shows itself as the only one."""
+
+CLUSTER: Final = "eventproc"
+"""Name of the cluster that clients see."""
 
 
 class Message(NamedTuple):
