@@ -44,6 +44,9 @@ SET_FOR_TOPIC: Final = 1
 DEFAULT: Final = 5
 """Where the value of a config comes from: nothing was set."""
 
+CONFIGS_SINCE: Final = 5
+"""The first version in which the answer to a creation has configs."""
+
 CONTROLLERS: Final = 2
 """What a client asks of a cluster that it reaches by a controller."""
 
@@ -161,7 +164,7 @@ def created_answer(request: KafkaRequest, outcomes: Iterable[a.TopicOutcome]) ->
                     config_source=DEFAULT if config.is_default else SET_FOR_TOPIC,
                     is_sensitive=False,
                 )
-                for config in each.configs
+                for config in (each.configs if version >= CONFIGS_SINCE else ())
             ],
         )
         for each in outcomes
