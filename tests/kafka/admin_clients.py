@@ -20,17 +20,12 @@ from aiokafka.admin import (
     RecordsToDelete,
 )
 from aiokafka.admin.config_resource import ConfigResource as AioResource, ConfigResourceType as AioType
-from aiokafka.errors import KafkaError as AioError
+from aiokafka.errors import BrokerResponseError as AioError
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
-    NewTopic,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.kafka.clients import NO_SETTINGS, PATIENCE_S
 
@@ -43,7 +38,7 @@ with warnings.catch_warnings():
         ConfigResourceType as PythonType,
         KafkaAdminClient,
     )
-    from kafka.errors import KafkaError as PythonError
+    from kafka.errors import BrokerResponseError as PythonError
     from kafka.structs import TopicPartition as PythonPartition
 
 
@@ -177,7 +172,9 @@ def python_grow(address: str, topic: str, count: int) -> int:
 
 
 def python_alter(address: str, topic: str, configs: Mapping[str, str | None]) -> int:
-    changes = {name: ("DELETE" if value is None else "SET", value) for name, value in configs.items()}
+    changes: dict[str, Any] = {
+        name: ("DELETE" if value is None else "SET", value) for name, value in configs.items()
+    }
     resource = PythonResource(PythonType.TOPIC, topic, configs=changes)
     with python_admin(address) as admin:
         found = admin.alter_configs([resource], raise_on_unknown=False)["topic"][topic]
@@ -189,7 +186,7 @@ def python_truncate(address: str, topic: str, partition: int, offset: int) -> in
         try:
             admin.delete_records({PythonPartition(topic, partition): offset})
         except PythonError as why:
-            return int(why.errno)
+            return int(why.errno or -1)
         return 0
 
 
@@ -232,7 +229,7 @@ def aio_grow(address: str, topic: str, count: int) -> int:
     try:
         _aio(address, lambda admin: admin.create_partitions({topic: AioPartitions(count)}))
     except AioError as why:
-        return int(why.errno)
+        return int(why.errno or -1)
     return 0
 
 
@@ -248,7 +245,7 @@ def aio_truncate(address: str, topic: str, partition: int, offset: int) -> int:
     try:
         _aio(address, lambda admin: admin.delete_records(places))
     except AioError as why:
-        return int(why.errno)
+        return int(why.errno or -1)
     return 0
 
 

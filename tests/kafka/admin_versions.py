@@ -73,7 +73,7 @@ def speak_of_partitions(peer: KafkaPeer, versions: dict[int, range]) -> None:
         part = of_topic.DeleteRecordsPartition
         parts = [
             part(version=version, partition_index=number, offset=offset)
-            for number, offset in ((0, -1), (0, 1), (9, 0))
+            for number, offset in ((0, -1), (1, 1), (9, 0))
         ]
         asked = [of_topic(version=version, name="created-2", partitions=parts)]
         cut = DeleteRecordsRequest(version=version, topics=asked, timeout_ms=60_000)

@@ -17,9 +17,19 @@ with warnings.catch_warnings():
     warnings.simplefilter(
         "ignore", DeprecationWarning
     )  # how it reads its messages is deprecated in 3.11 and 3.12
-    from kafka.protocol.admin import (
+    from kafka.protocol.admin.cluster import (
+        DescribeClusterRequest as DescribeClusterRequest,
+        DescribeClusterResponse as DescribeClusterResponse,
+    )
+    from kafka.protocol.admin.configs import (
         AlterConfigsRequest as AlterConfigsRequest,
         AlterConfigsResponse as AlterConfigsResponse,
+        DescribeConfigsRequest as DescribeConfigsRequest,
+        DescribeConfigsResponse as DescribeConfigsResponse,
+        IncrementalAlterConfigsRequest as IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponse as IncrementalAlterConfigsResponse,
+    )
+    from kafka.protocol.admin.topics import (
         CreatePartitionsRequest as CreatePartitionsRequest,
         CreatePartitionsResponse as CreatePartitionsResponse,
         CreateTopicsRequest as CreateTopicsRequest,
@@ -28,12 +38,6 @@ with warnings.catch_warnings():
         DeleteRecordsResponse as DeleteRecordsResponse,
         DeleteTopicsRequest as DeleteTopicsRequest,
         DeleteTopicsResponse as DeleteTopicsResponse,
-        DescribeClusterRequest as DescribeClusterRequest,
-        DescribeClusterResponse as DescribeClusterResponse,
-        DescribeConfigsRequest as DescribeConfigsRequest,
-        DescribeConfigsResponse as DescribeConfigsResponse,
-        IncrementalAlterConfigsRequest as IncrementalAlterConfigsRequest,
-        IncrementalAlterConfigsResponse as IncrementalAlterConfigsResponse,
     )
     from kafka.protocol.consumer import (
         FetchRequest,

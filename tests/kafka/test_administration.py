@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from anyio import to_thread
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, NewTopic, ResourceType
+from confluent_kafka.admin._config import AlterConfigOpType
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
 
 import eventproc
 from eventproc import (
@@ -332,7 +335,7 @@ async def test_users_administer_what_they_may_and_nothing_else(guarded: tuple[Se
         }
 
     async def codes(user: str, old: str, new: str) -> list[int]:
-        given = {"settings": settings(user)}
+        given: dict[str, Any] = {"settings": settings(user)}
         calls = (
             partial(confluent_create, server.kafka, new, 1, **given),
             partial(confluent_grow, server.kafka, old, 2, **given),

@@ -85,7 +85,7 @@ class ConfigResource:
 class DescribeConfigs:
     """Show configs. resources: each with the names of the wanted ones, None: all. is_explained: with their meaning."""
 
-    resources: Sequence[tuple[ConfigResource, Sequence[str] | None]]
+    resources: Mapping[ConfigResource, Sequence[str] | None]
     is_explained: bool
 
 

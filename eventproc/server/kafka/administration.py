@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import ClassVar, Final
@@ -40,14 +40,22 @@ from eventproc.server.kafka.topic_configs import (
 )
 from eventproc.store.access.permissions import Permission
 from eventproc.store.database import Database, Tx
-from eventproc.store.model.errors import InvalidArgument
+from eventproc.store.model.errors import InvalidArgument, NotFound
 from eventproc.store.model.names import StreamName
 from eventproc.store.model.policies import ScalingPolicy, StreamConfig
-from eventproc.store.segments import SegmentState, segment_state
+from eventproc.store.segments import segment_state
 from eventproc.streams.request_calls import WAIT_MS, Patience, run_request
-from eventproc.topics.operations import TruncatePartitions, delete_topic
+from eventproc.topics.operations import delete_topic, new_heads
 from eventproc.workflows.preview import preview
-from eventproc.workflows.requests import PRESENT, CreateStream, OfStream, Operation, UpdateStream, stream_of
+from eventproc.workflows.requests import (
+    PRESENT,
+    CreateStream,
+    OfStream,
+    Operation,
+    TruncateStream,
+    UpdateStream,
+    stream_of,
+)
 
 DELETE_MS_MIN: Final = 5_000
 """Shortest time that a deletion waits. It is a seal and what follows it: a client that waits for nothing, which Kafka
@@ -72,6 +80,20 @@ class AlterTopicConfigs(OfStream):
         found = stream_of(tx, self)
         config, fields = changed_config(found.config, self.changes)
         return UpdateStream(found.name, found.stream_id, config, keep_segments=True, fields=fields)
+
+
+@attrs.frozen
+class TruncateBeforeNumbers(OfStream):
+    """Remove the events of partitions before a number each. Planning raises InvalidArgument for one beyond the end."""
+
+    kind: ClassVar[str] = TruncateStream.kind
+    numbers: dict[int, int]
+
+    def plan(self, tx: Tx) -> TruncateStream:
+        """See `Operation`."""
+        found = stream_of(tx, self)
+        heads = new_heads(tx, found, before_numbers=self.numbers)
+        return TruncateStream(found.name, found.stream_id, heads)
 
 
 @contextmanager
@@ -169,33 +191,52 @@ class TopicAdministration:
         await self._run(operation, patience, is_dry=is_dry)
 
     async def truncate(self, call: DeleteRecords, caller: Caller) -> list[FirstOffset]:
-        """Remove the oldest events of partitions, one after the other."""
+        """Remove the oldest events of partitions: those of a topic together, and one topic after the other."""
         patience = self._patience(call.timeout_ms)
-        outcomes: list[FirstOffset] = []
+        topics: dict[str, dict[TopicPlace, int]] = {}
         for place, offset in call.firsts:
+            topics.setdefault(place.topic, {})[place] = offset
+        outcomes: list[FirstOffset] = []
+        for topic, offsets in topics.items():
             try:
-                first = await self._truncate(place, offset, caller, patience)
-                outcomes.append(FirstOffset(place, KafkaCode.NONE, first))
+                name = self._topics.permitted(caller, topic)
+                outcomes += await self._truncate(topic, name, offsets, patience)
             except REFUSALS as why:
-                outcomes.append(FirstOffset(place, code_of(why)))
+                outcomes += [FirstOffset(each, code_of(why)) for each in offsets]
         return outcomes
 
-    async def _truncate(self, place: TopicPlace, offset: int, caller: Caller, patience: Patience) -> int:
-        name = self._topics.permitted(caller, place.topic)
-        stream_id, state = await self._db.read(partial(self._state, place=place))
-        first = state.tail_number if offset == END else offset
-        if not 0 <= first <= state.tail_number:
-            text = f"partition {place.partition} of {name} ends at {state.tail_number}"
-            raise KafkaRefusal(KafkaCode.OFFSET_OUT_OF_RANGE, text)
-        operation = TruncatePartitions(name, stream_id, place.partition, before_number=first)
-        await self._run(operation, patience, is_dry=False)
-        return max(first, state.head_number)
+    async def _truncate(
+        self, topic: str, name: str, offsets: Mapping[TopicPlace, int], patience: Patience
+    ) -> list[FirstOffset]:
+        stream_id, firsts = await self._db.read(partial(self._firsts, topic=topic, offsets=offsets))
+        moved = {
+            each.place.partition: each.offset
+            for each in firsts
+            if each.offset > 0 and each.code == KafkaCode.NONE
+        }
+        if moved:
+            with _refusing(KafkaCode.OFFSET_OUT_OF_RANGE):
+                operation = TruncateBeforeNumbers(name, stream_id, moved)
+                await self._run(operation, patience, is_dry=False)
+        return firsts
 
-    def _state(self, tx: Tx, place: TopicPlace) -> tuple[int, SegmentState]:
-        topic = self._topics.get(tx, place.topic)
-        state = segment_state(tx, topic.stream_id, topic.segment(place))
-        assert state is not None, f"partition {place.partition} of {topic.stream} has no row"
-        return topic.stream_id, state
+    def _firsts(self, tx: Tx, topic: str, offsets: Mapping[TopicPlace, int]) -> tuple[int, list[FirstOffset]]:
+        """Return the id of a topic, and where its partitions begin after a truncation."""
+        found = self._topics.get(tx, topic)
+        firsts: list[FirstOffset] = []
+        for place, offset in offsets.items():
+            try:
+                state = segment_state(tx, found.stream_id, found.segment(place))
+            except NotFound as why:
+                firsts.append(FirstOffset(place, code_of(why)))
+                continue
+            assert state is not None, f"partition {place.partition} of {found.stream} has no row"
+            first = state.tail_number if offset == END else offset
+            if 0 <= first <= state.tail_number:
+                firsts.append(FirstOffset(place, KafkaCode.NONE, max(first, state.head_number)))
+            else:
+                firsts.append(FirstOffset(place, KafkaCode.OFFSET_OUT_OF_RANGE))
+        return found.stream_id, firsts
 
     async def describe(self, call: DescribeConfigs, caller: Caller) -> list[ResourceOutcome]:
         """Return the configs of topics, and of the server."""
@@ -203,7 +244,7 @@ class TopicAdministration:
 
     def _describe(self, tx: Tx, call: DescribeConfigs, caller: Caller) -> list[ResourceOutcome]:
         outcomes: list[ResourceOutcome] = []
-        for resource, names in call.resources:
+        for resource, names in call.resources.items():
             try:
                 configs = self._configs(tx, resource, caller)
                 chosen = [each for each in configs if names is None or each.name in names]

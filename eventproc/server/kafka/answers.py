@@ -33,6 +33,8 @@ class KafkaAnswers:
 
     async def answer(self, request: KafkaRequest, caller: Caller) -> bytes:
         """Carry a request out, and return its answer. A call that is refused changes nothing."""
+        if isinstance(request.call, a.AdminCall):
+            return await self._administer(request, request.call, caller)
         match request.call:
             case c.Fetch() as call:
                 return fetch_answer(request, await self._reader.fetch(call, caller))
@@ -44,9 +46,8 @@ class KafkaAnswers:
                 return metadata_answer(request, self._address, await self._topics.describe(caller, topics))
             case c.InitProducerId() as call:
                 return self._give_identity(request, call)
-            case call if isinstance(call, a.AdminCall):
-                return await self._administer(request, call, caller)
-        raise AssertionError(f"{request.call} is not answered here")
+            case _:
+                raise AssertionError(f"{request.call} is not answered here")
 
     async def _administer(self, request: KafkaRequest, asked: a.AdminCall, caller: Caller) -> bytes:
         administration = self._administration

@@ -160,7 +160,8 @@ class KafkaConnection:
                 return encode_answer(request, error_code=int(code), mechanisms=[PLAIN])
             case c.SaslAuthenticate(data):
                 return await self._authenticate(request, data)
-        return await self._answers.answer(request, await self._caller())
+            case _:
+                return await self._answers.answer(request, await self._caller())
 
     async def _caller(self) -> Caller:
         """Return who calls: the user may have been changed or deleted since. Raises ConnectionOver."""

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from kafka.protocol.admin import (
+from kafka.protocol.admin.cluster import DescribeClusterRequest, DescribeClusterResponse
+from kafka.protocol.admin.configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kafka.protocol.admin.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreateTopicsRequest,
@@ -16,12 +23,6 @@ from kafka.protocol.admin import (
     DeleteRecordsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
 
 from eventproc.server.kafka import admin_calls as a
@@ -92,10 +93,10 @@ def _delete_records(body: Any) -> a.DeleteRecords:
 
 def _describe_configs(body: Any) -> a.DescribeConfigs:
     bounded([each for one in body.resources for each in one.configuration_keys or ()], "configs")
-    resources = [
-        (a.ConfigResource(each.resource_type, each.resource_name), each.configuration_keys)
+    resources = {
+        a.ConfigResource(each.resource_type, each.resource_name): each.configuration_keys
         for each in bounded(body.resources, "resources")
-    ]
+    }
     return a.DescribeConfigs(resources, bool(body.include_documentation))
 
 

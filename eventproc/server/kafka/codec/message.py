@@ -70,10 +70,12 @@ class PartitionResult(Protocol):
     @property
     def place(self) -> TopicPlace:
         """The partition."""
+        ...
 
     @property
     def code(self) -> KafkaCode:
         """Why it is refused, if it is."""
+        ...
 
 
 A = TypeVar("A", bound=PartitionResult)
