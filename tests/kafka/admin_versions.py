@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.kafka.peer import (
@@ -93,12 +94,10 @@ def speak_of_partitions(peer: KafkaPeer, versions: dict[int, range]) -> None:
         assert found == [(0, 0, 0), (0, -1, -1), (75, -1, -1), (3, -1, -1)]
 
 
-def described(peer: KafkaPeer, version: int = 4) -> dict[str, tuple[str, int, int]]:
+def described(peer: KafkaPeer, version: int = 4, topic: str = "created-2") -> dict[str, tuple[str, int, int]]:
     """Return the value, the type and the source of each config of a topic."""
     of_resource = DescribeConfigsRequest.DescribeConfigsResource
-    resource = of_resource(
-        version=version, resource_type=2, resource_name="created-2", configuration_keys=None
-    )
+    resource = of_resource(version=version, resource_type=2, resource_name=topic, configuration_keys=None)
     asked = DescribeConfigsRequest(version=version, resources=[resource], include_synonyms=True)
     (found,) = peer.ask(asked, DescribeConfigsResponse, version).results
     assert found.error_code == 0
@@ -110,10 +109,45 @@ def described(peer: KafkaPeer, version: int = 4) -> dict[str, tuple[str, int, in
 
 def altered(peer: KafkaPeer, request: Any, response: Any, version: int) -> int:
     """Set a config of a topic to a value that the version has; return the code."""
+    return changed(peer, "created-2", [("retention.ms", 0, str(version + 1))], (request, response, version))
+
+
+INCREMENTAL = (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, 1)
+
+
+def changed(
+    peer: KafkaPeer,
+    topic: str,
+    changes: Sequence[tuple[str, int, str | None]],
+    messages: tuple[Any, Any, int] = INCREMENTAL,
+    is_dry: bool = False,
+) -> int:
+    """Change configs, each by the number of an operation; return the code."""
+    request, response, version = messages
     of_resource = request.AlterConfigsResource
-    how = {"config_operation": 0} if request is IncrementalAlterConfigsRequest else {}
-    config = of_resource.AlterableConfig(version=version, name="retention.ms", value=str(version + 1), **how)
-    resource = of_resource(version=version, resource_type=2, resource_name="created-2", configs=[config])
-    asked = request(version=version, resources=[resource], validate_only=False)
+    configs = [
+        of_resource.AlterableConfig(
+            version=version,
+            name=name,
+            value=value,
+            **({"config_operation": how} if request is IncrementalAlterConfigsRequest else {}),
+        )
+        for name, how, value in changes
+    ]
+    resource = of_resource(version=version, resource_type=2, resource_name=topic, configs=configs)
+    asked = request(version=version, resources=[resource], validate_only=is_dry)
     code: int = peer.ask(asked, response, version).responses[0].error_code
     return code
+
+
+def truncated(peer: KafkaPeer, topic: str, offsets: Mapping[int, int]) -> list[tuple[int, int, int]]:
+    """Remove the events of partitions before offsets; return each partition with its begin and code."""
+    of_topic = DeleteRecordsRequest.DeleteRecordsTopic
+    parts = [
+        of_topic.DeleteRecordsPartition(version=2, partition_index=number, offset=offset)
+        for number, offset in offsets.items()
+    ]
+    asked = [of_topic(version=2, name=topic, partitions=parts)]
+    cut = DeleteRecordsRequest(version=2, topics=asked, timeout_ms=60_000)
+    found = peer.ask(cut, DeleteRecordsResponse, 2).topics[0].partitions
+    return [(each.partition_index, each.low_watermark, each.error_code) for each in found]

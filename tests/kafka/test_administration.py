@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import anyio
@@ -38,6 +39,7 @@ from tests.kafka.admin_clients import (
     confluent_truncate,
     python_admin,
 )
+from tests.kafka.admin_versions import changed, described, truncated
 from tests.kafka.clients import Record, confluent_consumer, confluent_produce, take
 from tests.kafka.peer import (
     CreateTopicsRequest,
@@ -45,6 +47,7 @@ from tests.kafka.peer import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     KafkaPeer,
+    batch_of,
     framed,
     new_topic,
 )
@@ -256,6 +259,87 @@ async def test_all_records_of_a_partition_are_deleted_and_others_stay(
     assert await to_thread.run_sync(confluent_truncate, server.kafka, "emptied", 1, -1) == 0
     assert await to_thread.run_sync(confluent_truncate, server.kafka, "emptied", 1, 2) == 0  # they are gone
     assert [(each.first, each.end) for each in await topic.partitions()] == [(0, 5), (5, 5)]
+
+
+async def test_any_changes_of_configs_are_taken_as_asked_or_change_nothing(
+    peer: KafkaPeer, ep: Eventproc
+) -> None:
+    def shown() -> dict[str, str]:
+        return {name: each[0] for name, each in described(peer, topic="changing").items()}
+
+    random = Random(11)
+    values = {
+        "retention.ms": ("-1", "1", "9223372036854775807", "9223372036854775808", "1_000", "0", ""),
+        "retention.bytes": ("-1", "9223372036854775807", "5", "-2", "x", "٣"),
+        "cleanup.policy": ("delete", "compact", "delete, compact", "compact,delete", "none", ""),
+        "min.compaction.lag.ms": ("0", "3", "-1", "99999999999999"),
+        "delete.retention.ms": ("0", "7", "1e3"),
+        "max.message.bytes": ("8388608", "1"),
+        "segment.bytes": ("1",),
+        "unknown": ("1",),
+    }
+    await ep.create_topic("shop/changing")
+    before, taken = shown(), 0
+    for _ in range(400):
+        chosen = random.sample(sorted(values), random.randrange(1, 4))
+        changes = [(name, random.choice((0, 0, 0, 1)), random.choice(values[name])) for name in chosen]
+        assert changed(peer, "changing", changes, is_dry=True) in (0, 40)
+        assert shown() == before
+        code = changed(peer, "changing", changes)
+        after = shown()
+        if code == 40:
+            assert after == before
+            continue
+        assert code == 0
+        asked = {name: DEFAULTS[name] if how else value for name, how, value in changes if name in DEFAULTS}
+        asked |= (
+            {"cleanup.policy": "compact,delete"} if "compact" in asked.get("cleanup.policy", "")[1:] else {}
+        )
+        assert asked.items() <= after.items()
+        assert asked.get("cleanup.policy", before["cleanup.policy"]) == after["cleanup.policy"]
+        before, taken = after, taken + 1
+    assert 50 < taken < 350
+
+
+async def test_an_operation_that_does_not_exist_ends_its_connection(peer: KafkaPeer, topic: str) -> None:
+    with pytest.raises(AssertionError):
+        changed(peer, topic, [("retention.ms", 4, "1")])
+    assert peer.take() == b""
+
+
+async def test_partitions_that_a_request_names_together_are_truncated_each_by_itself(
+    peer: KafkaPeer, ep: Eventproc
+) -> None:
+    topic = await ep.create_topic("shop/together", partitions=5)
+    for partition in range(5):
+        assert peer.produce("together", batch_of(*[b"a"] * 6), partition) == (0, 0)
+    assert truncated(peer, "together", {3: 2, 9: 0, 0: -1, 1: 7, 4: -2, 2: 0}) == [
+        *((3, 2, 0), (9, -1, 3), (0, 6, 0), (1, -1, 1), (4, -1, 1), (2, 0, 0)),
+    ]
+    assert [each.first for each in await topic.partitions()] == [6, 0, 0, 2, 0]
+    await topic.seal()
+    assert truncated(peer, "together", {1: 1, 2: 9}) == [(1, -1, 44), (2, -1, 44)]
+
+
+async def test_growing_can_be_tried_and_names_only_the_only_broker(
+    server: ServerProcess, ep: Eventproc, topic: str
+) -> None:
+    def grow(count: int, brokers: list[list[int]], is_dry: bool) -> int:
+        with python_admin(server.kafka) as admin:
+            wanted = {topic: {"count": count, "assignments": brokers}}
+            found = admin.create_partitions(wanted, validate_only=is_dry, raise_errors=False)
+            return int(found.results[0].error_code)
+
+    for count, brokers, is_dry, code in (
+        (3, [[1], [1]], True, 0),
+        (3, [[1], [2]], False, 39),
+        (3, [[1]], False, 39),
+        (1, [], True, 37),
+    ):
+        assert await to_thread.run_sync(grow, count, brokers, is_dry) == code
+        assert (await config_of(ep, topic)).scaling.segments_min == 1
+    assert await to_thread.run_sync(grow, 3, [[1], [1]], False) == 0
+    assert (await config_of(ep, topic)).scaling.segments_min == 3
 
 
 async def test_a_call_that_waits_for_nothing_creates_and_deletes_completely(

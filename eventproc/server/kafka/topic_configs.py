@@ -19,6 +19,9 @@ from eventproc.store.model.policies import ScalingPolicy, StreamConfig, as_confi
 PARTITIONS: Final = 1
 """Partitions of a topic whose creation names no number, as `ep.create_topic` has it."""
 
+LONG_MAX: Final = 2**63 - 1
+"""Largest number of the protocol."""
+
 
 class ConfigKind(IntEnum):
     """The type of a config's value, with the numbers of the protocol."""
@@ -86,8 +89,8 @@ def _number(name: str, value: str, least: int) -> int:
         number = int(value)
     except ValueError:
         number = least - 1
-    if number < least:
-        raise InvalidArgument(what=name, value=value, reason=f"it must be an int of at least {least}")
+    if not least <= number <= LONG_MAX or str(number) != value:  # such as 1_000
+        raise InvalidArgument(what=name, value=value, reason=f"it must be a 64-bit int of at least {least}")
     return number
 
 
