@@ -240,6 +240,8 @@ async def test_a_server_shows_what_it_is_and_cannot_be_changed(server: ServerPro
         "message.max.bytes": "8388608",
         "num.partitions": "1",
     }
+    with pytest.raises(KafkaException, match="UNKNOWN_TOPIC_OR_PART"):
+        await to_thread.run_sync(confluent_configs, server.kafka, "absent")
     changes = [("num.partitions", "2", AlterConfigOpType.SET)]
     change = partial(confluent_change, server.kafka, ResourceType.BROKER, "1")
     assert await to_thread.run_sync(change, changes) == 42

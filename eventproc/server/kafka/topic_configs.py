@@ -64,7 +64,7 @@ class ShownConfig:
 
 
 @attrs.frozen
-class _Config:
+class _TopicConfig:
     """A config that changes a field of a topic's configuration.
 
     field: its name, as `StreamConfig.with_fields` takes it. read: its text. write: the configuration with another one.
@@ -94,7 +94,7 @@ def _number(name: str, value: str, least: int) -> int:
     return number
 
 
-def _limit(name: str, limit: str, about: str) -> _Config:
+def _limit(name: str, limit: str, about: str) -> _TopicConfig:
     """Return the row of a limit of the retention; -1 is no limit."""
 
     def read(config: StreamConfig) -> str:
@@ -106,7 +106,7 @@ def _limit(name: str, limit: str, about: str) -> _Config:
         changes: dict[str, Any] = {limit: None if number == -1 else number}
         return attrs.evolve(config, retention=attrs.evolve(config.retention, **changes))
 
-    return _Config(name, ConfigKind.LONG, f"retention.{limit}", read, write, about)
+    return _TopicConfig(name, ConfigKind.LONG, f"retention.{limit}", read, write, about)
 
 
 def _policy(config: StreamConfig) -> str:
@@ -148,7 +148,7 @@ LAG: Final = "min.compaction.lag.ms"
 TOMBSTONES: Final = "delete.retention.ms"
 
 # Written in this order: a lag needs the policy.
-_CONFIGS: Final[Mapping[str, _Config]] = MappingProxyType(
+_CONFIGS: Final[Mapping[str, _TopicConfig]] = MappingProxyType(
     {
         each.name: each
         for each in (
@@ -158,17 +158,17 @@ _CONFIGS: Final[Mapping[str, _Config]] = MappingProxyType(
                 "size_bytes",
                 "Size of the events that the whole topic keeps; -1: no limit.",
             ),
-            _Config(
+            _TopicConfig(
                 *(CLEANUP, ConfigKind.LIST, "compaction.min_age_ms", _policy, _with_policy),
                 "delete: retention truncates; compact: only the newest event of each key is kept; or both.",
             ),
-            _Config(
+            _TopicConfig(
                 *(LAG, ConfigKind.LONG, "compaction.min_age_ms"),
                 lambda config: str(config.compaction.min_age_ms or 0),
                 _with_lag,
                 "How long a compacted topic keeps an event in any case.",
             ),
-            _Config(
+            _TopicConfig(
                 *(TOMBSTONES, ConfigKind.LONG, "compaction.tombstone_ms"),
                 lambda config: str(config.compaction.tombstone_ms),
                 _with_tombstones,
@@ -267,7 +267,7 @@ def changed_config(
     return after, tuple(dict.fromkeys([row.field for row in written]))
 
 
-def _wanted_value(row: _Config, config: StreamConfig, change: ConfigChange) -> str:
+def _wanted_value(row: _TopicConfig, config: StreamConfig, change: ConfigChange) -> str:
     """Return the value that a change asks for, in the form in which it is shown. Raises InvalidArgument."""
     if change.operation == ConfigOperation.DELETE:
         return row.read(_DEFAULTS)
