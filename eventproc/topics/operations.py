@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import attrs
@@ -12,7 +13,7 @@ from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import check_int
 from eventproc.store.model.epochs import Epoch
 from eventproc.store.model.errors import InvalidArgument
-from eventproc.store.model.ids import SegmentId
+from eventproc.store.model.ids import SegmentId, number_of
 from eventproc.store.model.partitions import Router, growth, partition_ids
 from eventproc.store.model.ranges import KeyRange
 from eventproc.store.model.short_repr import short_repr_of_fields
@@ -93,11 +94,14 @@ class TruncatePartitions(OfStream):
         found = _topic_of(tx, self)
         if self.cut is not None:
             return TruncateTo(found.name, found.stream_id, self.cut, if_version=self.if_version).plan(tx)
+        numbers = None
+        if self.partition is not None and self.before_number is not None:
+            numbers = {self.partition: self.before_number}
         heads = new_heads(
             *(tx, found),
             partition=self.partition,
             before_ms=self.before_ms,
-            before_number=self.before_number,
+            before_numbers=numbers,
         )
         return TruncateStream(found.name, found.stream_id, heads, if_version=self.if_version)
 
@@ -131,19 +135,24 @@ def new_heads(
     tx: Tx,
     topic: StreamRecord,
     *,
-    partition: int | None,
+    partition: int | None = None,
     before_ms: int | None = None,
-    before_number: int | None = None,
+    before_numbers: Mapping[int, int] | None = None,
 ) -> dict[SegmentId, int]:
     """Return the offsets of the cut at which a truncation puts the head: the heads of now, moved where events go.
 
-    partition: the only one to truncate; None: all. before_ms, before_number: what `Topic.truncate` says.
+    partition: the only one to truncate by a time; None: all. before_ms: what `Topic.truncate` says. before_numbers:
+    the number that it calls `before_number`, of each partition to truncate.
     Raises InvalidArgument if there is no such partition, or the number lies beyond its end.
     """
     epoch = current_epoch(tx, topic)
+    router = Router(epoch)
     chosen = partition_ids(epoch)
     if partition is not None:
-        chosen = (Router(epoch).partition(partition, topic=topic.name),)
+        chosen = (router.partition(partition, topic=topic.name),)
+    numbers = {
+        router.partition(each, topic=topic.name): number for each, number in (before_numbers or {}).items()
+    }
     heads = {}
     for segment in epoch.ids:
         state = segment_state(tx, topic.stream_id, segment)
@@ -151,9 +160,9 @@ def new_heads(
         head = state.head
         if segment in chosen and before_ms is not None:
             head = max(head, offset_at_time(tx, topic.stream_id, segment, before_ms))
-        elif segment in chosen and before_number is not None:
+        elif (before_number := numbers.get(segment)) is not None:
             if before_number > state.tail_number:
-                reason = f"partition {partition} ends at event {state.tail_number}"
+                reason = f"partition {number_of(segment)} ends at event {state.tail_number}"
                 raise InvalidArgument(what="before_number", value=str(before_number), reason=reason)
             gone = before_number - state.head_number
             head = offset_after(tx, topic.stream_id, segment, head, gone) if gone > 0 else head

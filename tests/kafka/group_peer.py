@@ -34,7 +34,7 @@ with warnings.catch_warnings():
         SyncGroupRequest,
         SyncGroupResponse,
     )
-    from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
+    from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP_CALLS = {8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47}
 """The numbers of the calls about groups."""
@@ -169,7 +169,9 @@ class GroupPeer(KafkaPeer):
         kind: Any = (
             of_group.OffsetFetchRequestTopics if version >= 8 else OffsetFetchRequest.OffsetFetchRequestTopic
         )
-        topics = topic and [kind(version=version, name=topic, partition_indexes=list(partitions))]
+        topics: Any = None
+        if topic is not None:
+            topics = [kind(version=version, name=topic, partition_indexes=list(partitions))]
         if version >= 8:
             groups = [of_group(version=version, group_id=self.group, topics=topics)]
             request = OffsetFetchRequest(version=version, groups=groups, require_stable=False)

@@ -17,11 +17,35 @@ with warnings.catch_warnings():
     warnings.simplefilter(
         "ignore", DeprecationWarning
     )  # how it reads its messages is deprecated in 3.11 and 3.12
+    from kafka.protocol.admin.cluster import (
+        DescribeClusterRequest as DescribeClusterRequest,
+        DescribeClusterResponse as DescribeClusterResponse,
+    )
+    from kafka.protocol.admin.configs import (
+        AlterConfigsRequest as AlterConfigsRequest,
+        AlterConfigsResponse as AlterConfigsResponse,
+        DescribeConfigsRequest as DescribeConfigsRequest,
+        DescribeConfigsResponse as DescribeConfigsResponse,
+        IncrementalAlterConfigsRequest as IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponse as IncrementalAlterConfigsResponse,
+    )
+    from kafka.protocol.admin.topics import (
+        CreatePartitionsRequest as CreatePartitionsRequest,
+        CreatePartitionsResponse as CreatePartitionsResponse,
+        CreateTopicsRequest as CreateTopicsRequest,
+        CreateTopicsResponse as CreateTopicsResponse,
+        DeleteRecordsRequest as DeleteRecordsRequest,
+        DeleteRecordsResponse as DeleteRecordsResponse,
+        DeleteTopicsRequest as DeleteTopicsRequest,
+        DeleteTopicsResponse as DeleteTopicsResponse,
+    )
     from kafka.protocol.consumer import (
         FetchRequest,
         FetchResponse,
         ListOffsetsRequest as ListOffsetsRequest,
         ListOffsetsResponse as ListOffsetsResponse,
+        OffsetForLeaderEpochRequest as OffsetForLeaderEpochRequest,
+        OffsetForLeaderEpochResponse as OffsetForLeaderEpochResponse,
     )
     from kafka.protocol.metadata import (
         MetadataRequest as MetadataRequest,
@@ -113,6 +137,23 @@ def produce_request(topic: str, batch: bytes, partition: int = 0, version: int =
     part = topics.PartitionProduceData(version=version, index=partition, records=batch)
     asked = topics(version=version, name=topic, partition_data=[part])
     return ProduceRequest(version=version, transactional_id=None, acks=acks, timeout_ms=1, topic_data=[asked])
+
+
+def new_topic(name: str, partitions: int, version: int = 5, **configs: str) -> Any:
+    """Return a topic to create. configs: with _ in place of the dots of their names."""
+    of_topic = CreateTopicsRequest.CreatableTopic
+    given = [
+        of_topic.CreatableTopicConfig(version=version, name=key.replace("_", "."), value=value)
+        for key, value in configs.items()
+    ]
+    return of_topic(
+        version=version,
+        name=name,
+        num_partitions=partitions,
+        replication_factor=-1,
+        assignments=[],
+        configs=given,
+    )
 
 
 def framed(request: Any, version: int) -> bytes:

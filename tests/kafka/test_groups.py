@@ -104,7 +104,7 @@ def aio_read(address: str, group: str, topic: str, count: int, commits: bool) ->
             auto_offset_reset="earliest",
             enable_auto_commit=False,
         ) as consumer:
-            found = [(await consumer.getone()).value for _ in range(count)]
+            found: list[Any] = [(await consumer.getone()).value for _ in range(count)]
             if commits:
                 await consumer.commit()
             return found

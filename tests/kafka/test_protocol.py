@@ -18,6 +18,7 @@ import pytest
 from eventproc import CompactionPolicy
 from eventproc.runtime import Eventproc
 from eventproc.testing.crash import PATIENCE_S
+from tests.kafka.admin_versions import speak_administration
 from tests.kafka.group_peer import GROUP_CALLS
 from tests.kafka.peer import (
     HEAD,
@@ -338,4 +339,5 @@ async def test_each_call_is_answered_in_each_version_that_is_announced(peer: Kaf
     for version in versions.pop(36):
         password = SaslAuthenticateRequest(version=version, auth_bytes=b"\0anyone\0anything")
         assert peer.ask(password, SaslAuthenticateResponse, version).error_code == 0  # there are no users
+    speak_administration(peer, versions)
     assert versions.keys() == GROUP_CALLS  # test_group_protocol.py asks these

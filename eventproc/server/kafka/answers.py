@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from eventproc.server.access.authority import Caller
-from eventproc.server.kafka import calls as c
+from eventproc.server.kafka import admin_calls as a, calls as c
+from eventproc.server.kafka.administration import TopicAdministration
+from eventproc.server.kafka.codec import administration as admin_codec
 from eventproc.server.kafka.codec.message import KafkaRequest, encode_answer
-from eventproc.server.kafka.codec.topics import fetch_answer, metadata_answer, offsets_answer
+from eventproc.server.kafka.codec.topics import epochs_answer, fetch_answer, metadata_answer, offsets_answer
 from eventproc.server.kafka.fetch import PartitionReader
 from eventproc.server.kafka.group_answers import group_answer
 from eventproc.server.kafka.groups import KafkaGroups
@@ -20,6 +22,7 @@ class KafkaAnswers:
     def __init__(
         self,
         topics: ServedTopics,
+        administration: TopicAdministration,
         appender: BatchAppender,
         reader: PartitionReader,
         groups: KafkaGroups,
@@ -28,6 +31,7 @@ class KafkaAnswers:
         peer: str,
     ) -> None:
         self._topics = topics
+        self._administration = administration
         self._appender = appender
         self._reader = reader
         self._groups = groups
@@ -36,11 +40,15 @@ class KafkaAnswers:
 
     async def answer(self, request: KafkaRequest, caller: Caller) -> bytes:
         """Carry a request out, and return its answer. A call that is refused changes nothing."""
+        if isinstance(request.call, a.AdminCall):
+            return await self._administer(request, request.call, caller)
         match request.call:
             case c.Fetch() as call:
                 return fetch_answer(request, await self._reader.fetch(call, caller))
             case c.ListOffsets() as call:
                 return offsets_answer(request, await self._reader.list_offsets(call, caller))
+            case c.OffsetForLeaderEpoch() as call:
+                return epochs_answer(request, await self._reader.epoch_ends(call, caller))
             case c.Metadata(topics):
                 return metadata_answer(request, self._address, await self._topics.describe(caller, topics))
             case c.InitProducerId() as call:
@@ -51,6 +59,25 @@ class KafkaAnswers:
                 return await group_answer(
                     self._groups, request, call, caller, address=self._address, peer=self._peer
                 )
+
+    async def _administer(self, request: KafkaRequest, asked: a.AdminCall, caller: Caller) -> bytes:
+        administration = self._administration
+        match asked:
+            case a.CreateTopics() as call:
+                return admin_codec.created_answer(request, await administration.create(call, caller))
+            case a.DeleteTopics() as call:
+                return admin_codec.deleted_answer(request, await administration.delete(call, caller))
+            case a.CreatePartitions() as call:
+                return admin_codec.grown_answer(request, await administration.grow(call, caller))
+            case a.DeleteRecords() as call:
+                return admin_codec.truncated_answer(request, await administration.truncate(call, caller))
+            case a.DescribeConfigs() as call:
+                described = await administration.describe(call, caller)
+                return admin_codec.configs_answer(request, described, call.is_explained)
+            case a.AlterConfigs() as call:
+                return admin_codec.altered_answer(request, await administration.alter(call, caller))
+            case a.DescribeCluster() as call:
+                return admin_codec.cluster_answer(request, call, self._address)
 
     def _give_identity(self, request: KafkaRequest, call: c.InitProducerId) -> bytes:
         try:

@@ -64,6 +64,22 @@ class ListOffsets:
 
 
 @attrs.frozen
+class EpochPlace:
+    """An epoch of a partition's leader. current: the epoch that the client knows, -1: none."""
+
+    place: TopicPlace
+    current: int
+    epoch: int
+
+
+@attrs.frozen
+class OffsetForLeaderEpoch:
+    """Where do epochs of leaders end? The only leader has epoch 0."""
+
+    wanted: Sequence[EpochPlace]
+
+
+@attrs.frozen
 class InitProducerId:
     """Give a producer its identity, or the next epoch of the one that it has (-1: none)."""
 
@@ -126,8 +142,18 @@ class FoundOffset:
     time_ms: int = -1
 
 
+@attrs.frozen
+class EpochEnd:
+    """Where the epoch of a leader ends: -1 and -1 for one that has not begun."""
+
+    place: TopicPlace
+    code: KafkaCode
+    epoch: int = -1
+    offset: int = -1
+
+
 Greeting = ApiVersions | SaslHandshake | SaslAuthenticate
 """What a client asks before it is known."""
 
-DataCall = Metadata | Fetch | ListOffsets | InitProducerId
+DataCall = Metadata | Fetch | ListOffsets | OffsetForLeaderEpoch | InitProducerId
 """What a client asks about topics and their events."""

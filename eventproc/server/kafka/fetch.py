@@ -8,9 +8,12 @@ from typing import Final, NamedTuple
 
 from eventproc.server.access.authority import Caller
 from eventproc.server.kafka.calls import (
+    EpochEnd,
+    EpochPlace,
     Fetch,
     FoundOffset,
     ListOffsets,
+    OffsetForLeaderEpoch,
     PartitionAnswer,
     TopicPlace,
     WantedPlace,
@@ -40,6 +43,9 @@ more calls of a consumer of many partitions."""
 
 WAIT_MS_MAX: Final = 30_000
 """How long a consumer may let the server wait for events. Higher: the server notices later that the peer has left."""
+
+LEADER_EPOCH: Final = 0
+"""Epoch of the leader of each partition: it never changes."""
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -160,6 +166,27 @@ class PartitionReader:
             except REFUSALS as why:
                 found.append(FoundOffset(where, code_of(why)))
         return found
+
+    async def epoch_ends(self, call: OffsetForLeaderEpoch, caller: Caller) -> list[EpochEnd]:
+        """Return where epochs of leaders end."""
+        return await self._db.read(partial(self._epoch_ends, call=call, caller=caller))
+
+    def _epoch_ends(self, tx: Tx, call: OffsetForLeaderEpoch, caller: Caller) -> list[EpochEnd]:
+        found: list[EpochEnd] = []
+        for each in call.wanted:
+            try:
+                found.append(_epoch_end(each, self._find(tx, each.place, caller)))
+            except REFUSALS as why:
+                found.append(EpochEnd(each.place, code_of(why)))
+        return found
+
+
+def _epoch_end(wanted: EpochPlace, partition: _Partition) -> EpochEnd:
+    if wanted.current > LEADER_EPOCH:
+        raise KafkaRefusal(KafkaCode.UNKNOWN_LEADER_EPOCH, f"no leader has had epoch {wanted.current}")
+    if wanted.epoch != LEADER_EPOCH:
+        return EpochEnd(wanted.place, KafkaCode.NONE)
+    return EpochEnd(wanted.place, KafkaCode.NONE, LEADER_EPOCH, partition.state.tail_number)
 
 
 def _read_from(

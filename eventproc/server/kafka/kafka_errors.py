@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
 
 from eventproc.server.access.authority import NotPermitted
 from eventproc.store.model.errors import (
+    AlreadyExists,
     IllegalTransition,
+    InProgress,
     InvalidArgument,
+    InvalidCut,
     NotFound,
     Retryable,
+    ScaleRefused,
     SegmentSealed,
+    StillPending,
+    StreamReplaced,
     StreamSealed,
 )
 from eventproc.store.model.group_errors import GroupNotEmpty
@@ -25,9 +32,11 @@ class KafkaCode(IntEnum):
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
+    REQUEST_TIMED_OUT = 7
     MESSAGE_TOO_LARGE = 10
     OFFSET_METADATA_TOO_LARGE = 12
     COORDINATOR_NOT_AVAILABLE = 15
+    INVALID_TOPIC_EXCEPTION = 17
     ILLEGAL_GENERATION = 22
     INCONSISTENT_GROUP_PROTOCOL = 23
     INVALID_GROUP_ID = 24
@@ -38,6 +47,11 @@ class KafkaCode(IntEnum):
     GROUP_AUTHORIZATION_FAILED = 30
     UNSUPPORTED_SASL_MECHANISM = 33
     UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
     INVALID_REQUEST = 42
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
     POLICY_VIOLATION = 44
@@ -49,11 +63,13 @@ class KafkaCode(IntEnum):
     UNKNOWN_PRODUCER_ID = 59
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
+    UNKNOWN_LEADER_EPOCH = 75
     MEMBER_ID_REQUIRED = 79
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
+    MISMATCHED_ENDPOINT_TYPE = 114
 
 
 class KafkaRefusal(Exception):
@@ -67,6 +83,13 @@ class KafkaRefusal(Exception):
 _CODES: Final[tuple[tuple[type[Exception], KafkaCode], ...]] = (
     (NotPermitted, KafkaCode.TOPIC_AUTHORIZATION_FAILED),
     (NotFound, KafkaCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (StreamReplaced, KafkaCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (AlreadyExists, KafkaCode.TOPIC_ALREADY_EXISTS),
+    (ScaleRefused, KafkaCode.INVALID_PARTITIONS),
+    (StillPending, KafkaCode.REQUEST_TIMED_OUT),
+    (InProgress, KafkaCode.REQUEST_TIMED_OUT),  # another change of the topic is not done yet
+    (InvalidCut, KafkaCode.OFFSET_OUT_OF_RANGE),  # a truncation that another one has overtaken
+    (IllegalTransition, KafkaCode.POLICY_VIOLATION),
     (
         SegmentSealed,
         KafkaCode.POLICY_VIOLATION,
@@ -82,9 +105,15 @@ REFUSALS: Final[tuple[type[Exception], ...]] = (KafkaRefusal, *(kind for kind, _
 
 def code_of(why: Exception) -> KafkaCode:
     """Return the code of one of REFUSALS."""
+    return _code_in(_CODES, why)
+
+
+def _code_in(codes: Iterable[tuple[type[Exception], KafkaCode]], why: Exception) -> KafkaCode:
     if isinstance(why, KafkaRefusal):
         return why.code
-    return next(code for kind, code in _CODES if isinstance(why, kind))
+    if isinstance(why, MemberRefused):
+        return KafkaCode[why.problem.name]
+    return next(code for kind, code in codes if isinstance(why, kind))
 
 
 _GROUP_CODES: Final[tuple[tuple[type[Exception], KafkaCode], ...]] = (
@@ -106,9 +135,4 @@ GROUP_REFUSALS: Final[tuple[type[Exception], ...]] = (
 
 def group_code_of(why: Exception) -> KafkaCode:
     """Return the code of one of GROUP_REFUSALS, of a call about a group."""
-    match why:
-        case KafkaRefusal():
-            return why.code
-        case MemberRefused():
-            return KafkaCode[why.problem.name]
-    return next(code for kind, code in _GROUP_CODES if isinstance(why, kind))
+    return _code_in(_GROUP_CODES, why)

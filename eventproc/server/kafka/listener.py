@@ -9,6 +9,7 @@ from anyio.abc import ByteStream, SocketAttribute
 from eventproc.server.access.authority import Authority
 from eventproc.server.frame_server import FrameServer
 from eventproc.server.frames import FrameChannel
+from eventproc.server.kafka.administration import TopicAdministration
 from eventproc.server.kafka.answers import KafkaAnswers
 from eventproc.server.kafka.codec import FRAME_BYTES_MAX
 from eventproc.server.kafka.connection import KafkaConnection
@@ -39,6 +40,7 @@ class KafkaServer(FrameServer):
         self._topics = ServedTopics(db, scope)
         self._groups = KafkaGroups(db, self._topics)
         self._recent = RecentBatches()
+        self._administration = TopicAdministration(db, self._topics)
         self._appender = BatchAppender(db, self._topics, self._recent)
 
     async def begin(self) -> None:
@@ -52,7 +54,9 @@ class KafkaServer(FrameServer):
             reader = PartitionReader(self._db, self._topics, self._recent, changes)
             peer = str(stream.extra(SocketAttribute.remote_address, ("unknown",))[0])
             answers = KafkaAnswers(
-                *(self._topics, self._appender, reader, self._groups), address=self._address, peer=peer
+                *(self._topics, self._administration, self._appender, reader, self._groups),
+                address=self._address,
+                peer=peer,
             )
             sasl = SaslSession(self._authority, self._db.clock.random_bytes)
             await KafkaConnection(channel, sasl, stranger, self._appender, answers).serve()

@@ -11,7 +11,7 @@ from eventproc.server.access.authority import Caller
 from eventproc.server.kafka.calls import TopicAnswer, TopicPlace
 from eventproc.server.kafka.kafka_errors import KafkaCode, KafkaRefusal
 from eventproc.store.access.permissions import Permission
-from eventproc.store.catalog import StreamRecord, current_epoch, find_stream, get_scope, list_topics
+from eventproc.store.catalog import StreamRecord, current_epoch, get_scope, get_topic, list_topics
 from eventproc.store.database import Database, Tx
 from eventproc.store.model.argument_checks import invalid_argument
 from eventproc.store.model.errors import NotFound
@@ -57,11 +57,16 @@ class ServedTopics:
 
     def get(self, tx: Tx, topic: str) -> ServedTopic:
         """Return a topic. Raises NotFound, also for a stream: its segments are not partitions."""
-        name = self._full_name(topic)
-        found = find_stream(tx, name)
-        if found is None or not found.value.config.is_topic:
-            raise NotFound(kind="topic", name=name)
-        return _served(tx, found.value)
+        return _served(tx, self.record(tx, topic))
+
+    def record(self, tx: Tx, topic: str) -> StreamRecord:
+        """Return what is stored of a topic. Raises NotFound as `get`."""
+        return get_topic(tx, self._full_name(topic)).value
+
+    def permitted(self, caller: Caller, topic: str) -> str:
+        """Return the name of a topic in the library. Raises NotPermitted unless the caller may change it."""
+        self.verify(caller, Permission.READ_UPDATE, topic)
+        return self._full_name(topic)
 
     async def describe(self, caller: Caller, topics: Sequence[str] | None) -> list[TopicAnswer]:
         """Return what there is of some topics; None: of all that the caller may read."""

@@ -30,7 +30,7 @@ from kafka.protocol.consumer import (
     SyncGroupResponse,
 )
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
-from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
+from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 from eventproc.server.frames import MalformedFrame
 from eventproc.server.kafka import group_calls as g

@@ -9,13 +9,14 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from eventproc.server.frames import MalformedFrame
 from eventproc.server.kafka import calls as c
+from eventproc.server.kafka.admin_calls import AdminCall
 from eventproc.server.kafka.calls import TopicPlace
 from eventproc.server.kafka.group_calls import GroupCall
 from eventproc.server.kafka.kafka_errors import KafkaCode
 
 T = TypeVar("T")
 
-Call: TypeAlias = c.Greeting | c.Produce | c.DataCall | GroupCall
+Call: TypeAlias = c.Greeting | c.Produce | c.DataCall | GroupCall | AdminCall
 
 LENGTH: Final = struct.Struct(">i")
 """The length of a frame."""
@@ -26,6 +27,9 @@ others waiting for longer; lower: consumers of that many partitions are cut off.
 
 NODE: Final = 1
 """Number of the broker: a server shows itself as the only one."""
+
+CLUSTER: Final = "eventproc"
+"""Name of the cluster that clients see."""
 
 
 class KafkaMessage(NamedTuple):
@@ -67,10 +71,12 @@ class PartitionResult(Protocol):
     @property
     def place(self) -> TopicPlace:
         """The partition."""
+        ...
 
     @property
     def code(self) -> KafkaCode:
         """Why it is refused, if it is."""
+        ...
 
 
 A = TypeVar("A", bound=PartitionResult)

@@ -10,6 +10,8 @@ from kafka.protocol.consumer import (
     FetchResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
 )
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.producer import (
@@ -21,6 +23,7 @@ from kafka.protocol.producer import (
 
 from eventproc.server.kafka import calls as c
 from eventproc.server.kafka.codec.message import (
+    CLUSTER,
     NODE,
     KafkaMessage,
     KafkaRequest,
@@ -58,6 +61,15 @@ def _list_offsets(body: Any) -> c.ListOffsets:
     return c.ListOffsets(bounded(times))
 
 
+def _epochs(body: Any) -> c.OffsetForLeaderEpoch:
+    wanted = [
+        c.EpochPlace(place_of(topic.topic, part.partition), part.current_leader_epoch, part.leader_epoch)
+        for topic in body.topics
+        for part in topic.partitions
+    ]
+    return c.OffsetForLeaderEpoch(bounded(wanted))
+
+
 def _metadata(body: Any) -> c.Metadata:
     topics = body.topics
     return c.Metadata(None if topics is None else [place_of(each.name, 0).topic for each in bounded(topics)])
@@ -72,6 +84,7 @@ MESSAGES: Final = (
     KafkaMessage(FetchRequest, FetchResponse, 4, 12, _fetch),
     KafkaMessage(ListOffsetsRequest, ListOffsetsResponse, 1, 6, _list_offsets),
     KafkaMessage(MetadataRequest, MetadataResponse, 1, 9, _metadata),
+    KafkaMessage(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, 2, 4, _epochs),
     KafkaMessage(InitProducerIdRequest, InitProducerIdResponse, 0, 4, _init_producer),
 )
 
@@ -88,7 +101,7 @@ def metadata_answer(
     return encode_answer(
         request,
         brokers=[broker],
-        cluster_id="eventproc",
+        cluster_id=CLUSTER,
         controller_id=NODE,
         topics=[
             of_topic(
@@ -170,6 +183,21 @@ def offsets_answer(request: KafkaRequest, found: Iterable[c.FoundOffset]) -> byt
             "timestamp": each.time_ms,
             "offset": each.offset,
             "leader_epoch": 0,
+        },
+    )
+    return encode_answer(request, topics=topics)
+
+
+def epochs_answer(request: KafkaRequest, ends: Iterable[c.EpochEnd]) -> bytes:
+    """Return where epochs of leaders end."""
+    of_topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+    topics = by_topic(
+        request.version,
+        *(of_topic, of_topic.EpochEndOffset, ("topic", "partitions"), ends),
+        lambda each: {
+            "partition": each.place.partition,
+            "leader_epoch": each.epoch,
+            "end_offset": each.offset,
         },
     )
     return encode_answer(request, topics=topics)
