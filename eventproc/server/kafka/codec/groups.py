@@ -180,7 +180,13 @@ def coordinator_answer(
     (host, port), node = address, NODE
     if code is not KafkaCode.NONE:
         host, port, node = "", -1, -1
-    where = {"node_id": node, "host": host, "port": port, "error_code": int(code), "error_message": None}
+    where: dict[str, Any] = {
+        "node_id": node,
+        "host": host,
+        "port": port,
+        "error_code": int(code),
+        "error_message": None,
+    }
     if request.version < 4:
         return encode_answer(request, **where)
     kind = FindCoordinatorResponse.Coordinator
