@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -117,8 +117,9 @@ class FrameChannel:
         self.memory = MemoryShare(budget)
         """Its bytes of large frames, while they are handled and kept."""
         self._received = bytearray()
-        is_of_bytes = isinstance(stream, ByteReceiveStream)
-        self._receive_chunk = partial(stream.receive, CHUNK_BYTES) if is_of_bytes else stream.receive
+        self._receive_chunk: Callable[[], Awaitable[bytes]] = (
+            partial(stream.receive, CHUNK_BYTES) if isinstance(stream, ByteReceiveStream) else stream.receive
+        )
         self.sending = anyio.Lock(fast_acquire=True)
         """Held while a reply is made and sent, so that a connection holds one large reply at most."""
 
