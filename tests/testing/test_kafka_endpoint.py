@@ -140,3 +140,14 @@ def test_a_waiting_consumer_gets_what_the_test_writes() -> None:
             producer.write(b"2")
         assert [each.value for each in take(consumer, 1)] == [b"2"]
         consumer.close()
+
+
+def test_a_member_of_a_group_subscribes() -> None:
+    with KafkaEndpoint() as kafka:
+        kafka.create_topic("orders")
+        confluent_produce(kafka.bootstrap_servers, "orders", 0, [Record(b"1")])
+        settings = {"group.id": "mailer", "auto.offset.reset": "earliest"}
+        consumer = confluent_consumer(kafka.bootstrap_servers, settings)
+        consumer.subscribe(["orders"])
+        assert [each.value for each in take(consumer, 1)] == [b"1"]
+        consumer.close()
