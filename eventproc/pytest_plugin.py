@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixtures `eventproc_runtime`, `eventproc_world` and `eventproc_crash`, and the marker `seeds`.
+"""The pytest plugin: the marker `seeds`, and the fixtures `eventproc_runtime`, `_world`, `_crash` and `_kafka`.
 
 It imports nothing until it is used.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 if TYPE_CHECKING:
-    from eventproc.testing import CrashDirectory, SimulatedWorld, VirtualRuntime
+    from eventproc.testing import CrashDirectory, KafkaEndpoint, SimulatedWorld, VirtualRuntime
 
 FIXTURE = "eventproc_runtime"
 WORLD = "eventproc_world"
@@ -98,6 +98,15 @@ def eventproc_crash(tmp_path: Path) -> Iterator[CrashDirectory]:
 
     with CrashDirectory(tmp_path / "eventproc") as crash:
         yield crash
+
+
+@pytest.fixture
+def eventproc_kafka() -> Iterator[KafkaEndpoint]:
+    """An endpoint for Kafka's clients, on a new system in memory. Needs the extras `server` and `kafka`."""
+    from eventproc.testing import KafkaEndpoint
+
+    with KafkaEndpoint() as kafka:
+        yield kafka
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from functools import partial
 from threading import Thread
 from types import TracebackType
@@ -161,6 +161,10 @@ class Loop:
             if opened:
                 self.start(undo, opened[0])
             raise
+
+    def entering(self, block: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
+        """Return a block for `with`, which enters and leaves this one in one task of the loop."""
+        return self._portal.wrap_async_context_manager(block)
 
     def check(self) -> None:
         """Raise Closed after `end`, and ForkedError in a forked child."""

@@ -11,11 +11,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from stat import S_IROTH, S_IXOTH
 from typing import Final
 
-import anyio
 import attrs
 from anyio import to_thread
-from anyio.abc import SocketAttribute, SocketStream
-from anyio.streams.stapled import MultiListener
+from anyio.abc import SocketAttribute
 
 from eventproc.base.tasks import BackgroundTasks
 from eventproc.cluster.segment_containers import serving_containers
@@ -25,7 +23,8 @@ from eventproc.server.access.authority import Authority, TokenAuthority
 from eventproc.server.access.certificates import Certificates
 from eventproc.server.controller.service import Controller
 from eventproc.server.controller.serving import serving_controller
-from eventproc.server.listening import listen_at, naming_address, notice_dead_peers
+from eventproc.server.frame_server import listen_for_frames
+from eventproc.server.listening import listen_at
 from eventproc.server.wire.greeting import greets, unverified_tls
 from eventproc.server.wire.listener import SegmentStore
 from eventproc.store.model.argument_checks import invalid_argument
@@ -168,7 +167,7 @@ async def serve_endpoints(
     host, has_tls = addresses.host, certificates is not None
     advertised = addresses.advertised_host(has_tls=has_tls)
     authority = await _authority(ep, addresses.hosts, is_encrypted=has_tls or allows_plain)
-    async with await _listen_for_frames(host, addresses.segment_store_port) as listener:
+    async with await listen_for_frames(host, addresses.segment_store_port) as listener:
         store_port = int(listener.extra(SocketAttribute.local_port))
         with listen_at(host, addresses.controller_port, CONTROLLER_CONNECTIONS_MAX) as listening:
             port = listening.getsockname()[1]
@@ -268,16 +267,6 @@ async def _rest(
             yield bound
 
 
-async def _listen_for_frames(host: str, port: int) -> MultiListener[SocketStream]:
-    """Return what listens there, for a `FrameServer`. Raises OSError, which names the address."""
-    with naming_address(host, port):
-        listener = await anyio.create_tcp_listener(local_host=host, local_port=port)
-    assert isinstance(listener, MultiListener)
-    for each in listener.listeners:
-        notice_dead_peers(each.extra(SocketAttribute.raw_socket))
-    return listener
-
-
 @asynccontextmanager
 async def _kafka(
     ep: Eventproc,
@@ -289,21 +278,15 @@ async def _kafka(
     if addresses.kafka is None:
         yield None
         return
-    from eventproc.server.kafka.listener import KafkaServer  # few servers need the libraries of its messages
+    from eventproc.server.kafka.serving import serving_kafka  # few servers need the libraries of its messages
 
-    host, port = addresses.kafka
-    advertised = attrs.evolve(addresses, host=host).advertised_host(has_tls=certificates is not None)
-    async with await _listen_for_frames(host, port) as listener, BackgroundTasks() as tasks:
-        bound = advertised, int(listener.extra(SocketAttribute.local_port))
-        server = KafkaServer(ep.db, addresses.kafka_scope, bound, authority, _context(certificates))
-        await server.begin()
-        values = {
-            "kafka_connections": lambda: server.connections,
-            "kafka_connection_bytes": lambda: server.held_bytes,
-        }
-        with reporting(ep.db, values):
-            tasks.start_soon(server.serve, listener)
-            yield bound
+    advertised = attrs.evolve(addresses, host=addresses.kafka[0]).advertised_host(
+        has_tls=certificates is not None
+    )
+    async with serving_kafka(
+        ep.db, authority, addresses.kafka_scope, addresses.kafka, advertised, _context(certificates)
+    ) as bound:
+        yield bound
 
 
 @asynccontextmanager

@@ -9,11 +9,13 @@ from typing import Final
 
 import anyio
 from anyio.abc import ByteStream, Listener, SocketAttribute, SocketStream
+from anyio.streams.stapled import MultiListener
 from anyio.streams.tls import TLSStream
 
 from eventproc.base.tasks import first_leaf
 from eventproc.server.access.authority import Authority
 from eventproc.server.frames import ConnectionOver, MalformedFrame, MemoryBudget
+from eventproc.server.listening import naming_address, notice_dead_peers
 from eventproc.server.strangers import Stranger, Strangers
 from eventproc.store.model.errors import EventprocError, Fenced, Retryable
 
@@ -88,6 +90,16 @@ class FrameServer(ABC):
             return await TLSStream.wrap(
                 stream, server_side=True, ssl_context=self._tls, standard_compatible=False
             )
+
+
+async def listen_for_frames(host: str, port: int) -> MultiListener[SocketStream]:
+    """Return what listens there, for a `FrameServer`. Raises OSError, which names the address."""
+    with naming_address(host, port):
+        listener = await anyio.create_tcp_listener(local_host=host, local_port=port)
+    assert isinstance(listener, MultiListener)
+    for each in listener.listeners:
+        notice_dead_peers(each.extra(SocketAttribute.raw_socket))
+    return listener
 
 
 def _report(stream: SocketStream, why: BaseException) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import anyio
-from anyio.abc import AnyByteStream, ByteReceiveStream, ObjectReceiveStream
-from anyio.streams.buffered import BufferedByteReceiveStream
+from anyio.abc import AnyByteStream, ByteReceiveStream
 
 CHUNK_BYTES: Final = 64 * 1024
 """Bytes that are taken from the socket in a turn: a block of the Rust client of 500 small events. Higher: more memory
@@ -104,21 +104,6 @@ class MemoryShare:
         await self.give_back(self._held)
 
 
-class _Chunks(ObjectReceiveStream[bytes]):
-    """What arrives, as it arrives. Of a stream of bytes, the buffer would ask for a head alone, then for the rest."""
-
-    def __init__(self, stream: ByteReceiveStream) -> None:
-        self._stream = stream
-
-    async def receive(self) -> bytes:
-        """Return the next bytes."""
-        return await self._stream.receive(CHUNK_BYTES)
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()
-
-
 class FrameChannel:
     """Reads and sends the frames of one connection, whose heads a protocol knows.
 
@@ -131,8 +116,10 @@ class FrameChannel:
         self._most = self._payload_bytes_max = payload_bytes_max
         self.memory = MemoryShare(budget)
         """Its bytes of large frames, while they are handled and kept."""
-        chunks = _Chunks(stream) if isinstance(stream, ByteReceiveStream) else stream
-        self._received = BufferedByteReceiveStream(chunks)
+        self._received = bytearray()
+        self._receive_chunk: Callable[[], Awaitable[bytes]] = (
+            partial(stream.receive, CHUNK_BYTES) if isinstance(stream, ByteReceiveStream) else stream.receive
+        )
         self.sending = anyio.Lock(fast_acquire=True)
         """Held while a reply is made and sent, so that a connection holds one large reply at most."""
 
@@ -148,11 +135,19 @@ class FrameChannel:
         """Return the next bytes, with which a frame begins. Waits without end unless the connection holds memory."""
         if self.memory.is_held:
             return await self.receive(count)
-        return await self._received.receive_exactly(count)
+        return await self._receive_exactly(count)
 
     @asynccontextmanager
     async def receiving_payload(self, length: int, name: str = "a frame") -> AsyncIterator[bytes]:
-        """Yield the payload of a frame whose head was received; its memory is held while the block runs.
+        """Yield what `receive_payload` returns; its memory is held while the block runs."""
+        payload, held_bytes = await self.receive_payload(length, name)
+        try:
+            yield payload
+        finally:
+            await self.memory.give_back(held_bytes)
+
+    async def receive_payload(self, length: int, name: str = "a frame") -> tuple[bytes, int]:
+        """Return the payload of a frame whose head was received, and the memory that it holds, to be given back.
 
         name: of the frame, for the error. Raises EndOfStream, IncompleteRead, MalformedFrame, ConnectionOver;
         TimeoutError if the peer does not finish the frame.
@@ -164,16 +159,30 @@ class FrameChannel:
         await self.memory.take(rest)
         try:
             pieces = [await self.receive(min(rest - at, PIECE_BYTES)) for at in range(0, rest, PIECE_BYTES)]
-            yield b"".join((start, *pieces))
-        finally:
+        except BaseException:
             await self.memory.give_back(rest)
+            raise
+        return b"".join((start, *pieces)), rest
 
     async def receive(self, count: int) -> bytes:
         """Return the next bytes of a frame that has begun."""
-        if len(self._received.buffer) >= count:  # there is nothing to wait for
-            return await self._received.receive_exactly(count)
+        if len(self._received) >= count:  # there is nothing to wait for
+            return await self._receive_exactly(count)
         with anyio.fail_after(STALLED_S):
-            return await self._received.receive_exactly(count)
+            return await self._receive_exactly(count)
+
+    async def _receive_exactly(self, count: int) -> bytes:
+        """Return the next bytes. Keeps CHUNK_BYTES of those that follow, at most."""
+        received = self._received
+        while len(received) < count:
+            try:
+                received.extend(await self._receive_chunk())
+            except anyio.EndOfStream as why:
+                raise anyio.IncompleteRead from why
+        with memoryview(received) as view:
+            taken = bytes(view[:count])
+        del received[:count]
+        return taken
 
     async def send_frame(self, frame: bytes) -> None:
         """Send a complete frame; the caller holds `sending`.

@@ -13,6 +13,7 @@
 | `KillAt` | kill the real process at a named point |
 | `CrashDirectory`, `CrashProcess` | kill and suspend real processes; the pytest fixture `eventproc_crash` |
 | `SignalAt`, `kill_now` | kill or suspend the real process at a named point, or immediately |
+| `KafkaEndpoint` | serve Kafka's clients from memory; the fixture `eventproc_kafka` |
 | `check_directory` | check a whole directory: requests, pages, invariants |
 | `disk_full` | simulate a full disk |
 | `verify_storage` | check that a storage of your own keeps the contract of `EventStorage` |
@@ -36,6 +37,7 @@ from eventproc.testing.faults import (
     fault_points,
     run_until_death,
 )
+from eventproc.testing.kafka_endpoint import KafkaEndpoint
 from eventproc.testing.seeds import run_seeded, seeded_schedule
 from eventproc.testing.virtual_runtime import RunningApp, VirtualRuntime
 from eventproc.testing.world import SimulatedInstance, SimulatedWorld
@@ -47,6 +49,7 @@ __all__ = [
     "Deaths",
     "Fault",
     "FaultPlan",
+    "KafkaEndpoint",
     "KillAt",
     "LinkedListStorage",
     "RunningApp",

@@ -115,7 +115,9 @@ class KafkaPeer:
         found = self.ask(request, ProduceResponse, version).responses[0].partition_responses[0]
         return found.error_code, found.base_offset
 
-    def fetch(self, topic: str, offset: int, version: int = 11) -> tuple[int, int, bytes]:
+    def fetch(
+        self, topic: str, offset: int, version: int = 11, *, wait_ms: int = 0, bytes_min: int = 1
+    ) -> tuple[int, int, bytes]:
         """Return the code, the end and the records of a partition."""
         topics = FetchRequest.FetchTopic
         part = topics.FetchPartition(
@@ -123,8 +125,8 @@ class KafkaPeer:
         )
         request = FetchRequest(
             version=version,
-            max_wait_ms=0,
-            min_bytes=1,
+            max_wait_ms=wait_ms,
+            min_bytes=bytes_min,
             max_bytes=1_000_000,
             topics=[topics(version=version, topic=topic, partitions=[part])],
         )

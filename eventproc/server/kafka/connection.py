@@ -6,14 +6,13 @@ wait share a transaction.
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from itertools import islice
 from typing import Final, NamedTuple
 
 import anyio
 
 from eventproc.server.access.authority import Caller, NotAuthenticated, TooManyPasswords
-from eventproc.server.frames import STALLED_S, ConnectionOver, FrameChannel
+from eventproc.server.frames import PIECE_BYTES, STALLED_S, ConnectionOver, FrameChannel
 from eventproc.server.kafka import calls as c
 from eventproc.server.kafka.answers import KafkaAnswers
 from eventproc.server.kafka.codec import UnsupportedApiVersions, parse_request, versions_answer
@@ -29,11 +28,11 @@ WAITING_MAX: Final = 64
 
 
 class _WaitingBatches(NamedTuple):
-    """The batches of a request that is not answered yet. held: the memory of its frame."""
+    """The batches of a request that is not answered yet. held_bytes: the memory that they hold."""
 
     request: KafkaRequest
     batches: list[DecodedBatch]
-    held: AsyncExitStack
+    held_bytes: int
 
     @property
     def needs_answer(self) -> bool:
@@ -76,47 +75,40 @@ class KafkaConnection:
                         await self._appended()
                     raise
         finally:
-            for each in self._waiting:
-                await each.held.aclose()
             await self._channel.memory.give_back_all()
 
     async def _handle_next(self) -> None:
         (length,) = LENGTH.unpack(await self._channel.receive_head(LENGTH.size))
         if not self._channel.memory.has_room(length):
             await self._appended()
-        async with AsyncExitStack() as held:
-            frame = await held.enter_async_context(self._channel.receiving_payload(length))
-            await self._handle(frame, held)
+        frame, held_bytes = await self._channel.receive_payload(length)
+        held_bytes = await self._handle(frame, held_bytes)
+        await self._channel.memory.give_back(held_bytes)  # an error ends the connection, which gives back all
 
-    async def _handle(self, frame: bytes, held: AsyncExitStack) -> None:
-        """Answer a request, or let its batches wait; held: what has the memory of the frame."""
+    async def _handle(self, frame: bytes, held_bytes: int) -> int:
+        """Answer a request, or let its batches wait; return the memory of the frame that nothing needs any more."""
         try:
             request = parse_request(frame)
         except UnsupportedApiVersions as why:  # a newer client than this server; it asks again (KIP-511)
             await self._appended()
             await self._send(versions_answer(why.request, KafkaCode.UNSUPPORTED_VERSION))
-            return
+            return held_bytes
         call = request.call
         if isinstance(call, c.Produce):
             batches = await self._appender.decode(call, await self._caller())
-            await self._hold(sum(each.size_bytes for each in batches) - len(frame), held)
-            self._waiting.append(_WaitingBatches(request, batches, held.pop_all()))
+            # What the batches became beyond the bytes of the frame, if it is more.
+            grown_bytes = max(sum(each.size_bytes for each in batches) - len(frame), 0)
+            if not self._channel.memory.has_room(grown_bytes):
+                await self._appended()
+            await self._channel.memory.take(grown_bytes)
+            self._waiting.append(_WaitingBatches(request, batches, held_bytes + grown_bytes))
             self._note_change()
             while len(self._waiting) >= WAITING_MAX:
                 await self._changed.wait()
-            return
+            return 0
         await self._appended()
         await self._send(await self._answer(request))
-
-    async def _hold(self, size_bytes: int, held: AsyncExitStack) -> None:
-        """Take memory for what the batches of a frame became beyond its own bytes, if it is more."""
-        if size_bytes <= 0:
-            return
-        memory = self._channel.memory
-        if not memory.has_room(size_bytes):
-            await self._appended()
-        await memory.take(size_bytes)
-        held.push_async_callback(memory.give_back, size_bytes)
+        return held_bytes
 
     def _note_change(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
@@ -134,11 +126,15 @@ class KafkaConnection:
                 await self._changed.wait()
             together = self._waiting[:]
             produced = iter(await self._appender.append([each for one in together for each in one.batches]))
+            answers = b""  # sent together: a call of the system costs more than an answer
             for one in together:
-                answers = list(islice(produced, len(one.batches)))
+                batches = list(islice(produced, len(one.batches)))
                 if one.needs_answer:
-                    await self._send(produce_answer(one.request, answers))
-                await one.held.aclose()
+                    answers += produce_answer(one.request, batches)
+                if answers and (len(answers) >= PIECE_BYTES or one is together[-1]):
+                    await self._send(answers)
+                    answers = b""
+                await self._channel.memory.give_back(one.held_bytes)
             del self._waiting[: len(together)]
             self._note_change()
 

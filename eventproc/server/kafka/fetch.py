@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+import attrs
+
 from eventproc.server.access.authority import Caller
 from eventproc.server.kafka.calls import (
     EpochEnd,
@@ -59,6 +61,44 @@ class _Partition(NamedTuple):
     state: SegmentState
 
 
+@attrs.define
+class _Growth:
+    """How much has come to some partitions since their records were read, by their tails alone.
+
+    A tail counts payloads, not keys and headers; how large events are with them is known of those that were read.
+    """
+
+    _missing_bytes: float = 0
+    _event_bytes: float = 0
+    _tail_bytes: int = -1
+    _tail_number: int = -1
+
+    def note(self, wanted: Sequence[WantedPlace], found: Sequence[_Partition], size: int, least: int) -> None:
+        """Note that the partitions have a size from the wanted places on, which is less than the least one."""
+        self._tail_bytes, self._tail_number = _tails(found)
+        self._missing_bytes = least - size
+        self._event_bytes = size / max(self._tail_number - sum(each.offset for each in wanted), 1)
+
+    def may_suffice(self, wanted: Sequence[WantedPlace], found: Sequence[_Partition | Exception]) -> bool:
+        """Return whether to read: half of what was missing seems to be there, or a partition is refused."""
+        known = [each for each in found if isinstance(each, _Partition)]
+        if len(known) < len(found) or any(map(_is_outside, wanted, known)):
+            return True
+        tail_bytes, tail_number = _tails(known)
+        if (events := tail_number - self._tail_number) == 0:
+            return False
+        grown_bytes = max(tail_bytes - self._tail_bytes, events * self._event_bytes)
+        return not self._event_bytes or 2 * grown_bytes >= self._missing_bytes
+
+
+def _tails(partitions: Sequence[_Partition]) -> tuple[int, int]:
+    return sum(each.state.tail for each in partitions), sum(each.state.tail_number for each in partitions)
+
+
+def _is_outside(wanted: WantedPlace, partition: _Partition) -> bool:
+    return not partition.state.head_number <= wanted.offset <= partition.state.tail_number
+
+
 class PartitionReader:
     """Reads for one connection. changes: active; it gets the topics to watch."""
 
@@ -75,16 +115,21 @@ class PartitionReader:
         """Return what follows in the partitions of a request, after a wait for events if there are too few."""
         until_ms = self._db.clock.monotonic_ms() + min(call.wait_ms, WAIT_MS_MAX)
         bytes_max = max(min(call.bytes_max, FETCH_BYTES_MAX), 1)
+        least = min(max(call.bytes_min, 1), bytes_max)
         places = [each.place for each in call.wanted]
+        growth = _Growth()
         while True:
             found = await self._db.read(partial(self._find_all, places=places, caller=caller))
             is_new = self._watch(found)
-            answers = await self._collect(call.wanted, found, bytes_max)
-            size_bytes = sum(len(each.records) for each in answers)
             left_ms = until_ms - self._db.clock.monotonic_ms()
-            refused = any(each.code is not KafkaCode.NONE for each in answers)
-            if size_bytes >= min(max(call.bytes_min, 1), bytes_max) or refused or left_ms <= 0:
-                return answers
+            if is_new or left_ms <= 0 or growth.may_suffice(call.wanted, found):
+                answers = await self._collect(call.wanted, found, bytes_max)
+                size_bytes = sum(len(each.records) for each in answers)
+                refused = any(each.code is not KafkaCode.NONE for each in answers)
+                if size_bytes >= least or refused or left_ms <= 0:
+                    return answers
+                known = [each for each in found if isinstance(each, _Partition)]
+                growth.note(call.wanted, known, size_bytes, least)
             if not is_new:  # else an append may have come between the read and the watch
                 await self._changes.wait(left_ms)
 
@@ -127,7 +172,7 @@ class PartitionReader:
                 continue
             first, end = partition.state.head_number, partition.state.tail_number
             records, code = b"", KafkaCode.NONE
-            if not first <= each.offset <= end:
+            if _is_outside(each, partition):
                 code = KafkaCode.OFFSET_OUT_OF_RANGE
             elif each.offset < end and bytes_max > 0:
                 records = await self._records(partition, each.offset, max(min(each.bytes_max, bytes_max), 1))
