@@ -13,7 +13,6 @@ import attrs
 
 from eventproc.groups.changes import completion, ended_reserves
 from eventproc.groups.followed_streams import follow_catalog
-from eventproc.groups.names import group_name
 from eventproc.groups.start_positions import start_position_of
 from eventproc.groups.stored_state import change, folded_state, write_state
 from eventproc.groups.updates import StreamAdded
@@ -40,6 +39,7 @@ from eventproc.store.groups import (
     write_heartbeat,
     write_members,
     write_notes,
+    write_segment,
 )
 from eventproc.store.model.ids import SegmentId, number_of
 from eventproc.store.model.kafka_rounds import (
@@ -72,10 +72,9 @@ class KafkaCommit:
 def ensure_kafka_group(tx: Tx, name: str) -> None:
     """Create the group, unless it exists. Raises MemberRefused if the name is that of a group of another kind.
 
-    Raises InvalidArgument for a name that no group may have; NotFound and IllegalTransition as `ensure_group`.
+    name: a valid one. Raises NotFound and IllegalTransition as `ensure_group`.
     """
     if (is_kafka := is_kafka_group(tx, name)) is None:
-        group_name(name)
         verify_active(get_scope(tx, name.partition("/")[0]).value, "create a group")
         generation = last_generation(tx) + 1
         # A topic that is deleted leaves the group: its clients find out by themselves.
@@ -113,13 +112,18 @@ def write_heard(tx: Tx, name: str, member_id: str) -> None:
         write_heartbeat(tx, name, member_id, epoch)
 
 
+def present_members(tx: Tx, name: str) -> KafkaMembers:
+    """Return the members as `change_members` would leave them; nothing is written."""
+    found = find_members(tx, name)
+    before = NO_MEMBERS if found is None else found.value
+    now_ms = tx.monotonic_ms
+    return end_if_due(leave(before, silent_kafka_members(tx, name, before), now_ms), now_ms)
+
+
 def change_members(tx: Tx, name: str, step: Step | None = None) -> KafkaMembers:
     """Expire silent members, end a round that is over, apply a step, and return the members. Raises what it raises."""
     found = find_members(tx, name)
-    before = NO_MEMBERS if found is None else found.value
-    after = end_if_due(
-        leave(before, silent_kafka_members(tx, name, before), tx.monotonic_ms), tx.monotonic_ms
-    )
+    before, after = NO_MEMBERS if found is None else found.value, present_members(tx, name)
     if step is not None:
         after = step(after)
     if after != before:
@@ -196,15 +200,23 @@ def commit_offsets(
             raise MemberRefused(MemberProblem.ILLEGAL_GENERATION, f"round {generation} of {name} is over")
     notes: dict[int, dict[SegmentId, str]] = {}
     for each in commits:
-        progress = _progress_at(tx, each.key, each.number)
-        if not commit_progress(tx, name, each.key, progress):
-            follow_topics(tx, name, [each.stream])
-            commit_progress(tx, name, each.key, progress)
+        _commit(tx, name, each)
         stream_id, segment = each.key
         notes.setdefault(stream_id, {})[segment] = each.note
     for stream_id, said in notes.items():
         write_notes(tx, name, stream_id, said)
     tx.wake(progress_channel(name))
+
+
+def _commit(tx: Tx, name: str, commit: KafkaCommit) -> None:
+    progress = _progress_at(tx, commit.key, commit.number)
+    if commit_progress(tx, name, commit.key, progress):
+        return
+    follow_topics(tx, name, [commit.stream])
+    if not commit_progress(tx, name, commit.key, progress):
+        # An empty partition of a sealed topic: a group begins behind it.
+        write_segment(tx, name, commit.key, progress, owner=None, owner_epoch=0, target=None)
+        commit_progress(tx, name, commit.key, progress)
 
 
 def _progress_at(tx: Tx, key: SegmentKey, number: int) -> Progress:

@@ -19,16 +19,16 @@ from eventproc.store.groups.kafka_members import (
 from eventproc.store.groups.records import GROUP, KAFKA, channel_of
 from eventproc.store.groups.rows import SegmentKey
 from eventproc.store.model.ids import SegmentId
-from eventproc.store.model.kafka_rounds import KafkaMembers
+from eventproc.store.model.kafka_rounds import KafkaMembers, give_time
 from eventproc.store.model.progress import Progress
 from eventproc.store.progress import progress_of_text, progress_text
-from eventproc.store.records import Versioned, create, find, keys, replace, version_of
+from eventproc.store.records import Versioned, create, find, get, keys, replace, version_of
 
 
 def find_members(
     tx: Tx, group: str, known: Versioned[KafkaMembers] | None = None
 ) -> Versioned[KafkaMembers] | None:
-    """Return the members of a group; None if it never had some. known: what was found before, if it is still so."""
+    """Return the members of a group; None if it never had some. known: those of this group that were found before."""
     if known is not None and version_of(tx, KAFKA_MEMBERS, group) == known.version:
         return known
     return find(tx, KAFKA_MEMBERS, group)
@@ -56,9 +56,12 @@ def begin_epoch(tx: Tx, group: str, epoch: int) -> None:
 
 
 def hear_all(tx: Tx, scope: str) -> None:
-    """Count the members of all groups of Kafka's clients in a scope as heard now: nobody could hear them before."""
+    """Count the members of all groups of Kafka's clients in a scope as heard now, and give rounds their full time."""
     for name in keys(tx, KAFKA_MEMBERS, prefix=f"{scope}/"):
         tx.execute("UPDATE group_member SET seen_ms = ? WHERE group_name = ?", (tx.monotonic_ms, name))
+        found = get(tx, KAFKA_MEMBERS, name)
+        if (after := give_time(found.value, tx.monotonic_ms)) is not found.value:
+            write_members(tx, name, found, after)
 
 
 def is_kafka_group(tx: Tx, name: str) -> bool | None:
@@ -91,11 +94,16 @@ def committed_progress(tx: Tx, group: str) -> dict[SegmentKey, Progress]:
 
 
 def forget_progress(tx: Tx, group: str, keys: Iterable[SegmentKey]) -> None:
-    """Let nothing be committed in these segments."""
+    """Let nothing be committed in these segments, and nothing be said about it."""
+    forgotten = list(keys)
     tx.executemany(
         "UPDATE group_segment SET moved_ms = NULL WHERE group_name = ? AND stream_id = ? AND segment = ?",
-        [(group, *key) for key in keys],
+        [(group, *key) for key in forgotten],
     )
+    for stream in {stream_id for stream_id, _ in forgotten}:
+        write_notes(
+            tx, group, stream, {segment: "" for stream_id, segment in forgotten if stream_id == stream}
+        )
 
 
 def read_notes(tx: Tx, group: str, stream_id: int) -> Mapping[SegmentId, str]:

@@ -42,6 +42,7 @@ def watch_progress(group: str) -> Watch:
 
     def probe(tx: Tx) -> object:
         # No prefix moves back between two changes of the group, which `watch_group` reports: the sum shows each move.
+        # In a group of Kafka's clients, a commit that goes back may hide another one from other processes.
         return tx.execute(
             "SELECT coalesce(sum(number), 0) FROM group_segment WHERE group_name = ?", (group,)
         ).fetchone()[0]

@@ -56,8 +56,9 @@ class KafkaMember:
 
     @property
     def size_bytes(self) -> int:
-        """What it adds to the record, apart from its names."""
-        return len(self.assignment) + sum(len(said) for _, said in self.protocols)
+        """What the client makes the record hold for it, apart from the assignment of its leader."""
+        names = (self.client, self.host, self.instance or "", *(name for name, _ in self.protocols))
+        return sum(len(each.encode()) for each in names) + sum(len(said) for _, said in self.protocols)
 
 
 @attrs.frozen(kw_only=True)
@@ -66,8 +67,8 @@ class KafkaMembers:
 
     generation: the number of the last complete round. kind: what they do with it, "consumer" for consumers.
     protocol, leader: the way to assign of that round, and the member that assigns.
-    until_ms: when the round that they join ends at the latest, monotonic. first: it is the first one of a group that
-        was empty, and waits for further members until then.
+    until_ms: when the round that they join ends at the latest, monotonic. lasts_ms: how long after its begin that is.
+    first: it is the first one of a group that was empty, and waits for further members until then.
     """
 
     __repr__ = short_repr_of_fields
@@ -79,7 +80,13 @@ class KafkaMembers:
     leader: str | None = None
     members: Mapping[str, KafkaMember] = attrs.field(factory=dict)
     until_ms: int | None = None
+    lasts_ms: int = 0
     first: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """What its members say and were given."""
+        return sum(each.size_bytes + len(each.assignment) for each in self.members.values())
 
     @property
     def owners(self) -> dict[tuple[str, int], str]:
@@ -164,7 +171,7 @@ def _verify_agrees(others: Mapping[str, KafkaMember], kind: str, wanted: str, jo
             MemberProblem.INCONSISTENT_GROUP_PROTOCOL, "it and the other members know no common way to assign"
         )
     total = sum(each.size_bytes for each in others.values()) + joiner.size_bytes
-    if len(others) >= MEMBERS_MAX or total > MEMBERS_BYTES_MAX:
+    if len(others) >= MEMBERS_MAX or total + len(wanted.encode()) > MEMBERS_BYTES_MAX:
         raise MemberRefused(
             MemberProblem.GROUP_MAX_SIZE_REACHED,
             f"a group has {MEMBERS_MAX} members and {MEMBERS_BYTES_MAX:,} bytes of what they say at most",
@@ -181,11 +188,13 @@ def _begin(state: KafkaMembers, now_ms: int, joined: Collection[str] = ()) -> Ka
     members = {name: attrs.evolve(each, joined=name in joined) for name, each in state.members.items()}
     longest_ms = max(each.round_ms for each in members.values())
     is_first = state.phase == "empty"
+    lasts_ms = min(FIRST_ROUND_MS, longest_ms) if is_first else longest_ms
     return attrs.evolve(
         state,
         phase="joining",
         members=members,
-        until_ms=now_ms + (min(FIRST_ROUND_MS, longest_ms) if is_first else longest_ms),
+        until_ms=now_ms + lasts_ms,
+        lasts_ms=lasts_ms,
         first=is_first,
     )
 
@@ -200,14 +209,23 @@ def left_ms(state: KafkaMembers, now_ms: int) -> int | None:
     """Return how long the round still waits for members; 0 if it is over, None if there is none."""
     if state.phase != "joining" or state.until_ms is None:
         return None
-    longest_ms = max((each.round_ms for each in state.members.values()), default=0)
-    # More is left than a round may take if the monotonic clock went back: the machine was restarted.
-    return min(max(state.until_ms - now_ms, 0), longest_ms)
+    return min(max(state.until_ms - now_ms, 0), state.lasts_ms)
 
 
 def end_if_due(state: KafkaMembers, now_ms: int) -> KafkaMembers:
-    """Return the group after its round, if that is over."""
+    """Return the group after its round, if that is over.
+
+    A round that would last for longer than a round may is given its time once more: the monotonic clock went back,
+    because the machine was restarted.
+    """
+    if state.until_ms is not None and state.until_ms - now_ms > state.lasts_ms:
+        return give_time(state, now_ms)
     return _end(state, now_ms) if left_ms(state, now_ms) == 0 else state
+
+
+def give_time(state: KafkaMembers, now_ms: int) -> KafkaMembers:
+    """Return the group with the full time of its round, if one is under way: its members could not join until now."""
+    return state if state.until_ms is None else attrs.evolve(state, until_ms=now_ms + state.lasts_ms)
 
 
 def _end(state: KafkaMembers, now_ms: int) -> KafkaMembers:
@@ -233,6 +251,7 @@ def _end(state: KafkaMembers, now_ms: int) -> KafkaMembers:
         leader=leader,
         members=members,
         until_ms=None,
+        lasts_ms=0,
         first=False,
     )
 
@@ -241,25 +260,28 @@ def _emptied(state: KafkaMembers) -> KafkaMembers:
     return KafkaMembers(generation=state.generation + 1)
 
 
-def assign(
-    state: KafkaMembers, member_id: str, given: Mapping[str, tuple[bytes, tuple[tuple[str, int], ...]]]
-) -> KafkaMembers:
+def assign(state: KafkaMembers, member_id: str, given: Mapping[str, bytes]) -> KafkaMembers:
     """Return the group after its leader said what each member gets; unchanged if another member asks.
 
-    given: {member: (in the client's own form, as partitions)}. Raises MemberRefused.
+    given: in the client's own form, by member. Raises MemberRefused.
     """
     if state.phase != "syncing" or member_id != state.leader:
         return state
-    if sum(len(each) for each, _ in given.values()) > MEMBERS_BYTES_MAX:
+    if sum(map(len, given.values())) > MEMBERS_BYTES_MAX:
         raise MemberRefused(
             MemberProblem.GROUP_MAX_SIZE_REACHED, f"an assignment has {MEMBERS_BYTES_MAX:,} bytes at most"
         )
-    nothing: tuple[bytes, tuple[tuple[str, int], ...]] = (b"", ())
-    members = {}
-    for name, each in state.members.items():
-        assignment, owned = given.get(name, nothing)
-        members[name] = attrs.evolve(each, assignment=assignment, owned=owned)
+    members = {
+        name: attrs.evolve(each, assignment=given.get(name, b""), owned=())
+        for name, each in state.members.items()
+    }
     return attrs.evolve(state, phase="stable", members=members)
+
+
+def note_owned(state: KafkaMembers, owned: Mapping[str, tuple[tuple[str, int], ...]]) -> KafkaMembers:
+    """Return the group with the partitions that its leader has given to each member."""
+    members = {name: attrs.evolve(each, owned=owned.get(name, ())) for name, each in state.members.items()}
+    return attrs.evolve(state, members=members)
 
 
 def leave(state: KafkaMembers, gone: Collection[str], now_ms: int) -> KafkaMembers:

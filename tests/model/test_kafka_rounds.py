@@ -20,9 +20,11 @@ from eventproc.store.model.kafka_rounds import (
     assign,
     awaits_join,
     end_if_due,
+    give_time,
     join,
     leave,
     left_ms,
+    note_owned,
     overdue,
     replace_instance,
     verify_member,
@@ -47,8 +49,8 @@ def stable(*names: str) -> KafkaMembers:
     for name in names:
         state = join(state, KIND, name, member(), 0)
     state = end_if_due(state, FIRST_ROUND_MS)
-    given = {name: (name.encode(), (("s/t", at),)) for at, name in enumerate(names)}
-    return assign(state, names[0], given)
+    state = assign(state, names[0], {name: name.encode() for name in names})
+    return note_owned(state, {name: (("s/t", at),) for at, name in enumerate(names)})
 
 
 class NaiveGroup:
@@ -132,7 +134,7 @@ def test_a_group_has_the_members_and_rounds_of_its_naive_twin(
             case _:
                 if naive.phase == "syncing" and name == state.leader:
                     naive.phase = "stable"
-                state = assign(state, name, {each: (each.encode(), ()) for each in state.members})
+                state = assign(state, name, {each: each.encode() for each in state.members})
         assert (state.phase, state.generation) == (naive.phase, naive.rounds)
         assert {
             each: dict(found.protocols)["range"] for each, found in state.members.items()
@@ -201,10 +203,17 @@ def test_a_member_that_shares_no_way_to_assign_or_does_something_else_is_refused
 def test_a_group_is_bounded_in_members_and_in_what_they_say() -> None:
     full = attrs.evolve(stable("a"), members={str(each): member() for each in range(MEMBERS_MAX)})
     assert refusal(join, full, KIND, "b", member(), 0) is MemberProblem.GROUP_MAX_SIZE_REACHED
-    long = member(bytes(MEMBERS_BYTES_MAX))
-    assert refusal(join, stable("a"), KIND, "b", long, 0) is MemberProblem.GROUP_MAX_SIZE_REACHED
+    long = "n" * MEMBERS_BYTES_MAX
+    for each in (
+        member(bytes(MEMBERS_BYTES_MAX)),
+        member(names=("range", long)),
+        attrs.evolve(member(), client=long),
+        member(instance=long),
+    ):
+        assert refusal(join, stable("a"), KIND, "b", each, 0) is MemberProblem.GROUP_MAX_SIZE_REACHED
+    assert refusal(join, NO_MEMBERS, long, "b", member(), 0) is MemberProblem.GROUP_MAX_SIZE_REACHED
     syncing = end_if_due(join(NO_MEMBERS, KIND, "a", member(), 0), FIRST_ROUND_MS)
-    too_much = {"a": (bytes(MEMBERS_BYTES_MAX + 1), ())}
+    too_much = {"a": bytes(MEMBERS_BYTES_MAX + 1)}
     assert refusal(assign, syncing, "a", too_much) is MemberProblem.GROUP_MAX_SIZE_REACHED
 
 
@@ -218,7 +227,8 @@ def test_a_member_of_another_round_or_none_is_refused() -> None:
 def test_a_client_with_a_name_of_its_own_gets_back_what_it_had_without_a_round() -> None:
     state = join(NO_MEMBERS, KIND, "a", member(instance="one"), 0)
     state = join(state, KIND, "b", member(), 0)
-    state = assign(end_if_due(state, FIRST_ROUND_MS), "a", {"a": (b"mine", (("s/t", 0),))})
+    state = assign(end_if_due(state, FIRST_ROUND_MS), "a", {"a": b"mine"})
+    state = note_owned(state, {"a": (("s/t", 0),)})
     back = replace_instance(state, KIND, "a", "a2", member(instance="one"), 9)
     assert (back.phase, back.generation, back.leader) == ("stable", 1, "a2")
     assert back.members["a2"].assignment == b"mine"
@@ -245,6 +255,18 @@ def test_a_silent_member_is_overdue_unless_it_has_joined_a_round_and_waits() -> 
     assert overdue(joining, {"a": 0, "b": 0}, 20_001) == {"a"}
 
 
-def test_a_round_does_not_wait_for_longer_than_its_slowest_member_after_a_restart_of_the_machine() -> None:
+def test_a_round_does_not_wait_for_longer_than_it_may_after_a_restart_of_the_machine() -> None:
     joining = join(stable("a", "b"), KIND, "b", member(b"other"), 10**9)
     assert left_ms(joining, 5) == ROUND_MS
+    first = join(NO_MEMBERS, KIND, "a", member(), 10**9)
+    for state, lasts_ms in ((joining, ROUND_MS), (first, FIRST_ROUND_MS)):
+        again = end_if_due(state, 5)
+        assert (again.phase, left_ms(again, 6)) == ("joining", lasts_ms - 1)
+        assert end_if_due(again, 5 + lasts_ms).phase == "syncing"
+
+
+def test_a_round_during_which_no_server_ran_has_its_full_time_once_more() -> None:
+    joining = join(stable("a", "b"), KIND, "b", member(b"other"), 0)
+    again = give_time(joining, 10 * ROUND_MS)
+    assert left_ms(again, 10 * ROUND_MS) == ROUND_MS
+    assert give_time(stable("a"), 5) == stable("a")

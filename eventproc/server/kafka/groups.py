@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Final, NamedTuple
 
 from eventproc.base.clock import new_id
@@ -17,8 +17,10 @@ from eventproc.groups.kafka_groups import (
     change_members,
     commit_offsets,
     ensure_kafka_group,
+    present_members,
     write_heard,
 )
+from eventproc.groups.names import group_name
 from eventproc.server.access.authority import Caller
 from eventproc.server.kafka import group_calls as g
 from eventproc.server.kafka.calls import TopicPlace
@@ -60,10 +62,12 @@ from eventproc.store.model.kafka_rounds import (
     KafkaPhase,
     assign,
     awaits_join,
+    end_if_due,
     has_joined,
     join,
     leave,
     left_ms,
+    note_owned,
     overdue,
     replace_instance,
     verify_member,
@@ -85,11 +89,21 @@ BEATS_IN_SESSION: Final = 3
 NOTE_BYTES_MAX: Final = 4_096
 """Bytes that a member may say with a commit, as in Kafka."""
 
+ID_CLIENT_CHARS_MAX: Final = 200
+"""Characters of a client's name with which the ids of its members begin."""
+
 IDS_MAX: Final = 10_000
 """Ids that were given to members that have not joined yet. A member whose id was forgotten asks for another one."""
 
-GROUPS_KNOWN_MAX: Final = 1_000
-"""Groups whose members are kept decoded. Higher: more memory; lower: heartbeats of large groups cost milliseconds."""
+KNOWN_BYTES_MAX: Final = 32 * 2**20
+"""What the members of groups that are kept decoded say and were given, in bytes. Higher: more memory; lower: heartbeats
+of large groups cost milliseconds."""
+
+KNOWN_MEMBER_BYTES: Final = 1_024
+"""What a member that is kept decoded counts beside that."""
+
+OWNED_MAX: Final = 10_000
+"""Partitions of a group of which is noted who was given them. Each is in the record of the group's members."""
 
 BRIEF_COMMITS_MAX: Final = 8
 """Partitions of a commit that is written on the event loop if nothing else waits."""
@@ -103,12 +117,44 @@ STATES: Final[dict[KafkaPhase, str]] = {
 """What a group does, by Kafka's names."""
 
 
+class _Found(NamedTuple):
+    """The members of a group as they are stored. reset: of the group, which none that was deleted shares."""
+
+    reset: int
+    members: Versioned[KafkaMembers]
+
+
 class _Look(NamedTuple):
     """The members of a group. wait_ms: when to look again. is_due: a round is over, or what was heard is not stored."""
 
     members: KafkaMembers
     wait_ms: int
     is_due: bool = False
+
+
+class _KnownMembers:
+    """The members of groups as they were decoded last, up to KNOWN_BYTES_MAX; the oldest entry goes first."""
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[str, tuple[_Found, int]] = OrderedDict()
+        self._size_bytes = 0
+
+    def find(self, name: str) -> _Found | None:
+        known = self._groups.get(name)
+        return None if known is None else known[0]
+
+    def keep(self, name: str, found: _Found) -> None:
+        members = found.members.value
+        size_bytes = members.size_bytes + (len(members.members) + 1) * KNOWN_MEMBER_BYTES
+        self._drop(self._groups.pop(name, None))
+        self._groups[name] = found, size_bytes
+        self._size_bytes += size_bytes
+        while self._size_bytes > KNOWN_BYTES_MAX:
+            self._drop(self._groups.popitem(last=False)[1])
+
+    def _drop(self, entry: tuple[_Found, int] | None) -> None:
+        if entry is not None:
+            self._size_bytes -= entry[1]
 
 
 class KafkaGroups:
@@ -118,15 +164,15 @@ class KafkaGroups:
         self._db = db
         self._topics = topics
         self._ids: OrderedDict[str, None] = OrderedDict()
-        self._known: OrderedDict[str, Versioned[KafkaMembers]] = OrderedDict()
+        self._known = _KnownMembers()
 
     async def hear_all(self) -> None:
-        """Give every member a full session: nobody has heard them while no server ran."""
+        """Give every member a full session, and every round its full time: while no server ran, none was heard."""
         await self._db.write(partial(hear_all, scope=self._topics.scope))
 
     async def join(self, call: g.JoinGroup, caller: Caller, client: str, host: str) -> g.JoinAnswer:
         """Let a member join a round, and return the round when it is complete."""
-        member_id = call.member_id or f"{client or 'client'}-{new_id(self._db.clock)}"
+        member_id = call.member_id or self._new_member_id(client)
         try:
             name = self._name(caller, Permission.READ_UPDATE, call.group)
             if not SESSION_MS_MIN <= call.session_ms <= SESSION_MS_MAX or call.round_ms <= 0:
@@ -139,6 +185,10 @@ class KafkaGroups:
             return await self._join(name, call, member_id, client, host)
         except GROUP_REFUSALS as why:
             return g.JoinAnswer(group_code_of(why), call.member_id)
+
+    def _new_member_id(self, client: str) -> str:
+        begin = "".join(each for each in client[:ID_CLIENT_CHARS_MAX] if each.isprintable())
+        return f"{begin or 'client'}-{new_id(self._db.clock)}"
 
     async def _join(
         self, name: str, call: g.JoinGroup, member_id: str, client: str, host: str
@@ -155,6 +205,8 @@ class KafkaGroups:
         replaced: list[str] = []
 
         def write(tx: Tx) -> _Look:
+            replaced.clear()  # it may run again
+
             def step(state: KafkaMembers) -> KafkaMembers:
                 holder = state.of_instance(call.instance)
                 if holder is not None and not call.member_id:
@@ -174,7 +226,7 @@ class KafkaGroups:
                 await changes.wait(found.wait_ms)
                 found = await self._look(name, member_id, beats=False)
         members = found.members
-        verify_member(members, member_id, None)
+        verify_member(members, member_id, call.instance)
         leader = members.leader or ""
         if members.phase == "stable" and leader == member_id:
             leader = replaced[0] if replaced else ""  # there was no round to lead
@@ -182,27 +234,30 @@ class KafkaGroups:
 
     async def _look(self, name: str, member_id: str, *, beats: bool) -> _Look:
         """Return the members as they are when what is due was written. beats: also that this member was heard."""
-        found = await self._db.read(partial(self._look_at, name=name, member_id=member_id, beats=beats))
+        known = self._known.find(name)
+        stored, found = await self._db.read(
+            partial(self._look_at, name=name, member_id=member_id, beats=beats, known=known)
+        )
+        if stored is not None and stored is not known:
+            self._known.keep(name, stored)
         return await self._write_due(name, member_id, beats=beats) if found.is_due else found
 
-    def _look_at(self, tx: Tx, name: str, member_id: str, *, beats: bool) -> _Look:
-        members = self._find(tx, name)
+    def _look_at(
+        self, tx: Tx, name: str, member_id: str, known: _Found | None, *, beats: bool
+    ) -> tuple[_Found | None, _Look]:
+        stored = _find(tx, name, known)
+        members = NO_MEMBERS if stored is None else stored.members.value
         if not members.members:
-            return _Look(members, LOOK_MS)
+            return stored, _Look(members, LOOK_MS)
         now_ms = tx.monotonic_ms
         shortest_ms = min(each.session_ms for each in members.members.values())
         heard = last_heard(tx, name, now_ms - shortest_ms // BEATS_IN_SESSION)
-        is_over = left_ms(members, now_ms) == 0 or bool(overdue(members, heard, now_ms) - {member_id})
-        return _seen(tx, members, is_due=is_over or (beats and member_id in heard))
-
-    def _find(self, tx: Tx, name: str) -> KafkaMembers:
-        found = find_members(tx, name, self._known.get(name))
-        if found is None:
-            return NO_MEMBERS
-        self._known[name] = found
-        if len(self._known) > GROUPS_KNOWN_MAX:
-            self._known.popitem(last=False)
-        return found.value
+        is_due = (
+            end_if_due(members, now_ms) is not members
+            or bool(overdue(members, heard, now_ms) - {member_id})
+            or (beats and member_id in heard)
+        )
+        return stored, _seen(tx, members, is_due=is_due)
 
     async def _write_due(self, name: str, member_id: str, *, beats: bool) -> _Look:
         def write(tx: Tx) -> _Look:
@@ -242,14 +297,37 @@ class KafkaGroups:
 
         def step(state: KafkaMembers) -> KafkaMembers:
             verify_member(state, seat.member_id, seat.instance, seat.generation)
-            given = {}
-            for member, assignment in call.assignments.items():
-                places = partitions_of(assignment) if state.kind == CONSUMER else ()
-                owned = tuple((f"{self._topics.scope}/{each.topic}", each.partition) for each in places)
-                given[member] = assignment, owned
-            return assign(state, seat.member_id, given)
+            after = assign(state, seat.member_id, call.assignments)
+            return state if after is state else note_owned(after, self._owned(tx, after))
 
         return _seen(tx, change_members(tx, name, step))
+
+    def _owned(self, tx: Tx, state: KafkaMembers) -> dict[str, tuple[tuple[str, int], ...]]:
+        """Return the partitions that each member was given, as far as they exist and there is room for them."""
+        if state.kind != CONSUMER:
+            return {}
+        room, topics = OWNED_MAX, dict[str, tuple[str, int]]()
+        owned = {}
+        for name, member in state.members.items():
+            places = partitions_of(member.assignment)
+            if (room := room - len(places)) < 0:
+                break
+            for topic in {each.topic for each in places} - topics.keys():
+                topics[topic] = self._extent(tx, topic)
+            owned[name] = tuple(
+                (topics[each.topic][0], each.partition)
+                for each in places
+                if 0 <= each.partition < topics[each.topic][1]
+            )
+        return owned
+
+    def _extent(self, tx: Tx, topic: str) -> tuple[str, int]:
+        """Return the full name of a topic and its number of partitions, 0 without such a topic."""
+        try:
+            found = self._topics.get(tx, topic)
+        except (NotFound, KafkaRefusal):
+            return topic, 0
+        return found.stream, len(found.segments)
 
     async def heartbeat(self, call: g.GroupHeartbeat, caller: Caller) -> KafkaCode:
         """Note that a member is alive; return whether it has to join a round."""
@@ -291,7 +369,9 @@ class KafkaGroups:
     def _commit(self, tx: Tx, name: str, call: g.OffsetCommit, caller: Caller) -> list[g.PlaceAnswer]:
         seat, commits, answers = call.seat, [], []
         if seat.instance is not None:
-            verify_member(self._members_of(tx, name), seat.member_id, seat.instance)
+            found = _find(tx, name, self._known.find(name))
+            members = NO_MEMBERS if found is None else found.members.value
+            verify_member(members, seat.member_id, seat.instance)
         for place, number, note in call.commits:
             code = KafkaCode.NONE
             try:
@@ -305,7 +385,8 @@ class KafkaGroups:
                     commits.append(KafkaCommit(stream, key, number, note))
             answers.append(g.PlaceAnswer(place, code))
         generation = -1 if seat.generation is None else seat.generation
-        commit_offsets(tx, name, commits, member_id=seat.member_id, generation=generation)
+        if commits:  # otherwise there is nothing for which a group would be created
+            commit_offsets(tx, name, commits, member_id=seat.member_id, generation=generation)
         return answers
 
     def _partition(self, tx: Tx, caller: Caller, place: TopicPlace) -> tuple[str, SegmentKey]:
@@ -333,20 +414,23 @@ class KafkaGroups:
     ) -> list[g.CommittedOffset]:
         record = find(tx, GROUP, name)
         progress = committed_progress(tx, name) if record is not None and record.value.kind == KAFKA else {}
-        wants_all = places is None
+        wants_all, notes = places is None, cache(partial(read_notes, tx, name))
         if places is None:
             places = self._committed_places(record, progress, caller)
         answers = []
         for place in places:
             try:
                 _, (stream_id, segment) = self._partition(tx, caller, place)
+            except NotFound:  # as of a partition in which nothing was committed
+                answers.append(g.CommittedOffset(place, KafkaCode.NONE))
+                continue
             except REFUSALS as why:
                 answers.append(g.CommittedOffset(place, code_of(why)))
                 continue
             if (done := progress.get((stream_id, segment))) is None:
                 answers.append(g.CommittedOffset(place, KafkaCode.NONE))
             else:
-                note = read_notes(tx, name, stream_id).get(segment, "")
+                note = notes(stream_id).get(segment, "")
                 answers.append(g.CommittedOffset(place, KafkaCode.NONE, done.number, note))
         if wants_all:  # without those of topics that were deleted, or created again
             return [each for each in answers if each.number >= 0]
@@ -366,16 +450,16 @@ class KafkaGroups:
     def _forget(self, tx: Tx, name: str, call: g.OffsetDelete, caller: Caller) -> list[g.PlaceAnswer]:
         self._verify_exists(tx, name)
         subscribed = bool(change_members(tx, name).members)
-        answers = []
+        answers, keys = [], []
         for place in call.places:
             code = KafkaCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else KafkaCode.NONE
             try:
-                _, key = self._partition(tx, caller, place)
-                if not subscribed:
-                    forget_progress(tx, name, [key])
+                keys.append(self._partition(tx, caller, place)[1])
             except REFUSALS as why:
                 code = code_of(why)
             answers.append(g.PlaceAnswer(place, code))
+        if not subscribed:
+            forget_progress(tx, name, keys)
         return answers
 
     async def describe_groups(self, call: g.DescribeGroups, caller: Caller) -> list[g.GroupAnswer]:
@@ -392,7 +476,7 @@ class KafkaGroups:
     def _describe(self, tx: Tx, name: str, group: str) -> g.GroupAnswer:
         if not is_kafka_group(tx, name):
             return g.GroupAnswer(group, KafkaCode.NONE)
-        members = self._members_of(tx, name)
+        members = present_members(tx, name)
         return g.GroupAnswer(group, KafkaCode.NONE, STATES[members.phase], members)
 
     async def list_groups(self, call: g.ListGroups, caller: Caller) -> list[g.GroupAnswer]:
@@ -444,17 +528,24 @@ class KafkaGroups:
             if stream_id in streams and caller.may(Permission.READ, streams[stream_id])
         ]
 
-    def _members_of(self, tx: Tx, name: str) -> KafkaMembers:
-        found = find_members(tx, name)
-        return NO_MEMBERS if found is None else found.value
-
     def _name(self, caller: Caller, permission: Permission, group: str) -> str:
-        """Return the full name of a group. Raises NotPermitted, KafkaRefusal."""
-        if not group or "/" in group:
-            raise KafkaRefusal(KafkaCode.INVALID_GROUP_ID, f"{group!r} is no name of a group")
-        name = f"{self._topics.scope}/{group}"
+        """Return the full name of a group. Raises NotPermitted, InvalidArgument."""
+        name = group_name(f"{self._topics.scope}/{group}")
         caller.verify(permission, name)
         return name
+
+
+def _find(tx: Tx, name: str, known: _Found | None) -> _Found | None:
+    """Return the members of a group. known: what was found before, which is returned if it is still so."""
+    group = find(tx, GROUP, name)
+    if group is None:
+        return None
+    reset = group.value.reset
+    before = known.members if known is not None and known.reset == reset else None
+    found = find_members(tx, name, before)
+    if found is None:
+        return None
+    return known if known is not None and found is before else _Found(reset, found)
 
 
 def _seen(tx: Tx, members: KafkaMembers, *, is_due: bool = False) -> _Look:

@@ -133,9 +133,9 @@ def _places(topics: Any) -> Sequence[TopicPlace] | None:
 def _fetch(body: Any) -> g.OffsetFetch:
     if body.version < 8:
         return g.OffsetFetch([(_text(body.group_id), _places(body.topics))])
-    wanted = [(_text(each.group_id), _places(each.topics)) for each in bounded(body.groups, "groups")]
-    bounded([place for _, places in wanted for place in places or ()])
-    return g.OffsetFetch(wanted)
+    wanted = {_text(each.group_id): _places(each.topics) for each in bounded(body.groups, "groups")}
+    bounded([place for places in wanted.values() for place in places or ()])
+    return g.OffsetFetch(list(wanted.items()))
 
 
 def _forget(body: Any) -> g.OffsetDelete:
@@ -146,7 +146,7 @@ def _forget(body: Any) -> g.OffsetDelete:
 
 
 def _names(names: Any) -> Sequence[str]:
-    return list(map(_text, bounded(names, "groups")))
+    return list(dict.fromkeys(map(_text, bounded(names, "groups"))))
 
 
 MESSAGES: Final = (
@@ -164,7 +164,7 @@ MESSAGES: Final = (
     ),
     KafkaMessage(
         *(ListGroupsRequest, ListGroupsResponse, 0, 4),
-        lambda body: g.ListGroups(list(body.states_filter or ()) if body.version >= 4 else []),
+        lambda body: g.ListGroups(bounded(body.states_filter or (), "states") if body.version >= 4 else []),
     ),
     KafkaMessage(
         *(DeleteGroupsRequest, DeleteGroupsResponse, 0, 2),
