@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Literal, TypeAlias, TypedDict
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
 from eventproc.groups.cuts import end_offsets, stream_cut
+from eventproc.groups.kafka_groups import present_members
 from eventproc.groups.state import GroupState
 from eventproc.groups.stored_state import folded_state
 from eventproc.store.catalog import (
@@ -33,7 +34,6 @@ from eventproc.store.groups import (
     ShareOptions,
     TakenIn,
     count_deliveries,
-    find_members,
     followed,
     get_group,
     online_members,
@@ -47,7 +47,7 @@ from eventproc.store.model.cuts import StreamCut
 from eventproc.store.model.deliveries import DeliveredRange
 from eventproc.store.model.errors import InvalidCut, NotFound
 from eventproc.store.model.ids import SegmentId, number_of, printable
-from eventproc.store.model.kafka_rounds import NO_MEMBERS, KafkaPhase
+from eventproc.store.model.kafka_rounds import KafkaMembers, KafkaPhase
 from eventproc.store.model.partitions import is_reserve
 from eventproc.store.model.progress import Progress
 from eventproc.store.model.short_repr import short_repr_of_fields
@@ -64,13 +64,6 @@ _KAFKA_PHASES: Final[Mapping[KafkaPhase, GroupPhase]] = {
     "syncing": "assigning",
     "stable": "stable",
 }
-
-
-class _Assigning(TypedDict):
-    """Who decides which reader owns what, and what the group is doing."""
-
-    assignor: str
-    phase: GroupPhase
 
 
 ShareState: TypeAlias = Literal["empty", "active"]
@@ -323,6 +316,8 @@ def describe_group(tx: Tx, name: str, peers: Peers | None = None) -> GroupDescri
     """
     group = get_group(tx, name)
     state = folded_state(tx, group).state
+    if (kafka := present_members(tx, name) if group.kind == KAFKA else None) is not None:
+        state = _with_members_of(state, kafka)
     finished = progress_by_segment(tx, name)
     segments: list[SegmentLag] = []
     replaced: list[str] = []
@@ -346,22 +341,27 @@ def describe_group(tx: Tx, name: str, peers: Peers | None = None) -> GroupDescri
         generation=group.generation,
         created_ms=group.created_ms,
         options=group.options,
-        members=tuple(_members(tx, name, state, None if group.kind == KAFKA else peers)),
+        members=tuple(_members(tx, name, state, peers if kafka is None else None)),
         cuts=cuts,
         segments=tuple(segments),
         replaced=tuple(replaced),
         lost_events=state.lost_events,
         checkpoints_started=tuple(each.name for each in state.started),
-        **_assigning(tx, group, state),
+        assignor=state.assignor if kafka is None else kafka.protocol or "",
+        phase=phase_of(state) if kafka is None else _KAFKA_PHASES[kafka.phase],
     )
 
 
-def _assigning(tx: Tx, group: GroupRecord, state: GroupState) -> _Assigning:
-    if group.kind != KAFKA:
-        return {"assignor": state.assignor, "phase": phase_of(state)}
-    found = find_members(tx, group.name)
-    known = NO_MEMBERS if found is None else found.value
-    return {"assignor": known.protocol or "", "phase": _KAFKA_PHASES[known.phase]}
+def _with_members_of(state: GroupState, kafka: KafkaMembers) -> GroupState:
+    """Return the state of a group without the clients whose sessions have ended: perhaps no other one expires them."""
+    return attrs.evolve(
+        state,
+        members={name: each for name, each in state.members.items() if name in kafka.members},
+        assignments=tuple(
+            each if each.owner in kafka.members else attrs.evolve(each, owner=None, target=None)
+            for each in state.assignments
+        ),
+    )
 
 
 def phase_of(state: GroupState) -> GroupPhase:

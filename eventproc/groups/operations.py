@@ -155,6 +155,9 @@ def reset_group(
     Raises NotFound, InvalidArgument, InvalidCut (also if the end lies before the start), and as `ensure_group`.
     Cost: a few look-ups for each segment of the streams.
     """
+    is_kafka = get_group(tx, group).kind == KAFKA
+    if is_kafka and until not in ("same", None):
+        raise invalid_argument("end", until, f"{group} belongs to clients of Kafka, which read without end")
     starts = reset_positions(tx, group, start, checkpoint=checkpoint, streams=streams, until=until)
     described = describe_group(tx, group)
     before = {} if described.replaced else group_cuts(tx, group)
@@ -178,7 +181,6 @@ def reset_group(
             )
         )
     if not dry_run:
-        is_kafka = get_group(tx, group).kind == KAFKA
         if is_kafka:
             change_members(tx, group)  # without those that are silent
         after = change(tx, group, GroupReset(tuple(starts)))

@@ -133,7 +133,7 @@ class HandlerAbandoned(ProcessorFailed):
 
 @error
 class NotAProcessorGroup(Rejected):
-    """The group belongs to readers, or to share consumers, and not to a processor or worker.
+    """The group belongs to readers, share consumers or clients of Kafka, and not to a processor or worker.
 
     Use `ep.group(name)` or `ep.share_group(name)`, or give the group of a processor or worker.
     """
@@ -142,7 +142,7 @@ class NotAProcessorGroup(Rejected):
     kind: str
 
     def __str__(self) -> str:
-        owners = "share consumers" if self.kind == "share" else self.kind
+        owners = {"share": "share consumers", "kafka": "clients of Kafka"}.get(self.kind, self.kind)
         return f"group {self.group!r} belongs to {owners}, not to a processor or worker"
 
 

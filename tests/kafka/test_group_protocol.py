@@ -10,7 +10,7 @@ from zlib import crc32
 
 import pytest
 
-from eventproc.errors import GroupNotEmpty, NotAReaderGroup
+from eventproc.errors import GroupNotEmpty, InvalidArgument, NotAProcessorGroup, NotAReaderGroup
 from eventproc.runtime import Eventproc
 from tests.kafka.group_peer import GROUP_CALLS, GroupPeer, assignment
 from tests.kafka.peer import ApiVersionsRequest, ApiVersionsResponse, KafkaPeer, batch_of
@@ -219,6 +219,49 @@ async def test_a_client_with_a_name_of_its_own_comes_back_without_a_round_and_fe
     assert first.commit(orders, {0: 0}) == [25]
 
 
+async def test_a_client_with_a_name_of_its_own_is_fenced_while_it_waits_for_a_round(
+    connect: Connect, orders: str
+) -> None:
+    first, other, again = connect(), connect(), connect()
+    together(partial(first.join, instance="one"), other.join)
+    with ThreadPoolExecutor(2) as threads:
+        waiting = threads.submit(first.join, said=b"more", instance="one")
+        while other.beat() == 0:
+            pass
+        started = threads.submit(again.join, said=b"more", instance="one")
+        # With 25 it would join again, and fence the other one.
+        assert waiting.result().error_code == 82
+        assert other.join().error_code == 0
+        assert started.result().error_code == 0
+
+
+async def test_a_lone_member_that_died_is_not_described_as_one_that_consumes(
+    connect: Connect, ep: Eventproc, orders: str, group: str
+) -> None:
+    member, admin = connect(), connect()
+    member.consume_alone(orders, 0, 1, session_ms=1_000)
+    found = await ep.group(f"shop/{group}")
+    assert len((await found.describe()).assignment[member.member_id]) == 2
+    while admin.describe().group_state != "Empty":
+        pass
+    assert group not in admin.names(states=["Stable"])
+    described = await found.describe()
+    assert (described.members, described.assignment, described.phase) == ((), {}, "empty")
+    assert [each.owner for each in described.segments if each.events] == []
+
+
+async def test_a_group_that_was_deleted_and_created_again_has_its_new_members_only(
+    server: ServerProcess, connect: Connect, ep: Eventproc, orders: str, group: str
+) -> None:
+    with ServerProcess(ep.path or "", kafka_scope="shop") as other:
+        for _ in range(2):
+            member, elsewhere = connect(), connect(group, other.kafka)
+            member.consume_alone(orders, 0, 1)
+            elsewhere.member_id, elsewhere.generation = member.member_id, member.generation
+            assert elsewhere.beat() == 0
+            await (await ep.group(f"shop/{group}")).delete()
+
+
 async def test_numbers_are_committed_in_any_direction_and_outside_of_a_partition_at_its_nearest_end(
     connect: Connect, orders: str
 ) -> None:
@@ -237,10 +280,24 @@ async def test_numbers_are_committed_in_any_direction_and_outside_of_a_partition
     assert member.commit(orders, {5: 1}) == [3]
     assert member.commit("unknown", {0: 1}) == [3]
     assert member.committed("unknown", [0]) == {("unknown", 0): (-1, "")}
+    unknown = connect("unknown")
+    assert unknown.commit("unknown", {0: 1}) == [3]
+    assert unknown.group not in unknown.names()  # what is refused creates no group
+
+
+async def test_an_empty_partition_of_a_sealed_topic_takes_commits(
+    connect: Connect, ep: Eventproc, orders: str
+) -> None:
+    member = connect()
+    assert member.produce(orders, batch_of(b"a"))[0] == 0
+    topic = await ep.topic(f"shop/{orders}")
+    await topic.seal()
+    assert member.commit(orders, {0: 1, 1: 0}, note="end") == [0, 0]
+    assert member.committed(None) == {(orders, 0): (1, "end"), (orders, 1): (0, "end")}
 
 
 async def test_a_client_without_membership_commits_for_a_group_without_members_only(
-    connect: Connect, orders: str
+    connect: Connect, ep: Eventproc, orders: str, group: str
 ) -> None:
     alone = connect()
     assert alone.commit(orders, {0: 0}) == [0]
@@ -250,8 +307,11 @@ async def test_a_client_without_membership_commits_for_a_group_without_members_o
     assert alone.commit(orders, {0: 0}) == [25]
     assert (alone.forget(orders, 0), alone.delete()) == ((0, [86]), 68)
     assert member.leave() == 0
+    assert alone.commit(orders, {0: 0}, note="old") == [0]
     assert alone.forget(orders, 0) == (0, [0])
     assert alone.committed(None) == {}
+    await (await ep.group(f"shop/{group}")).reset_partitions("head")
+    assert alone.committed(orders, [0]) == {(orders, 0): (0, "")}
     assert alone.delete() == 0
     assert alone.delete() == 69
     assert alone.describe().group_state == "Dead"
@@ -333,6 +393,10 @@ async def test_the_library_resets_and_deletes_a_group_of_clients_only_without_me
     (preview,) = await found.reset("head", dry_run=True)
     assert (preview.events_before, preview.events_after) == (6, 10)
     assert member.committed(orders, [0]) == {(orders, 0): (4, "")}
+    with pytest.raises(InvalidArgument, match="read without end"):
+        await found.reset("head", until=await found.cuts(), dry_run=True)
+    with pytest.raises(NotAProcessorGroup, match="clients of Kafka"):
+        await ep.dead_letters(found.name).list()
     for impossible in (found.checkpoint(), found.update(patience_ms=5_000)):
         with pytest.raises(NotAReaderGroup, match="clients of Kafka"):
             await impossible
