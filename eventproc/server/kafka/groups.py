@@ -103,7 +103,7 @@ KNOWN_MEMBER_BYTES: Final = 1_024
 """What a member that is kept decoded counts beside that."""
 
 OWNED_MAX: Final = 10_000
-"""Partitions of a group of which is noted who was given them. Each is in the record of the group's members."""
+"""Partitions of a group whose owners are noted. Each is in the record of the group's members."""
 
 BRIEF_COMMITS_MAX: Final = 8
 """Partitions of a commit that is written on the event loop if nothing else waits."""
